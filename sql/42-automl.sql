@@ -18,7 +18,7 @@ $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_automl(
     varchar, varchar, varchar, varchar, integer[], varchar, varchar, varchar, varchar, integer, varchar, boolean,
     varchar, integer, varchar, varchar, boolean, integer, text, boolean, text, integer, text, text) IS
-    'Searches architectures and parameters for the best model: hyperband, hyperopt, asha, tpe or pbt';
+    'Searches architectures and parameters for the best model, by the method of automl_method';
 
 CREATE FUNCTION madlib.hyperband_schedule(
     schedule_table varchar, r integer, eta integer DEFAULT 3, skip_last integer DEFAULT 0,

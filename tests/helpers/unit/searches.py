@@ -24,6 +24,13 @@ METHODS = {  # small searches of every kind
     "tpe": "num_configs=16, num_iterations=2",
     "pbt": "population=5, num_iterations=5, interval=2",
 }
+SMALLEST = {  # for tests that kill a driver at each of its writes
+    "hyperband": "R=4, eta=2",
+    "hyperopt": "num_configs=5, num_iterations=2, algorithm=rand",
+    "asha": "R=4, eta=2, num_configs=7",
+    "tpe": "num_configs=5, num_iterations=2",
+    "pbt": "population=5, num_iterations=4, interval=1, quantile=0.4",
+}
 SYNCHRONOUS = tuple(method for method in METHODS if search_class(method).repeatable)
 
 Loss = Callable[[str, int, int], float]  # (compile_params, mst_key, epoch) -> loss

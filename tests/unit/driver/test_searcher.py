@@ -25,6 +25,7 @@ from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.search import SearchSpace, make_search
 from madlib_mop.search.base import Add, Exploit, Extend, Finish, Proposal, Stop
 from tests.helpers.unit.rows import a_plan, a_run, a_search
+from tests.helpers.unit.searches import SMALLEST
 from tests.helpers.unit.sums import sums_of
 
 SEGMENTS = {0: 10, 1: 10}
@@ -32,12 +33,6 @@ GRIDS = (
     "{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.001, 0.1, 'log']}]}",
     "{'batch_size': [4, 8]}",
 )
-METHODS = {
-    "hyperband": "R=4, eta=2",
-    "pbt": "population=5, num_iterations=4, interval=1, quantile=0.4",
-    "asha": "R=4, eta=2, num_configs=7",
-    "hyperopt": "num_configs=5, num_iterations=2, algorithm=rand",
-}
 
 
 class Killed(Exception):
@@ -167,7 +162,7 @@ class Driver:
             lambda key: self._work(self.models[key]),
         )  # fmt: skip
         self.progress = Quiet()
-        search = search or make_search(method, METHODS[method], SearchSpace.read([1], *GRIDS), 7)
+        search = search or make_search(method, SMALLEST[method], SearchSpace.read([1], *GRIDS), 7)
         self.searcher = Searcher(record, run, search, self.progress, 100.0)
 
     def _work(self, m: Model) -> ModelWork:
@@ -242,7 +237,7 @@ def whole(method: str, **options) -> MemoryRecord:
     return record
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SMALLEST)
 def test_killed_after_any_write_it_goes_on_to_the_same_end(method):
     """Promise 4 for each step; asha's decisions may depend on the fault, and a replay repeats them."""
     expected = whole(method)
@@ -264,7 +259,7 @@ def test_killed_after_any_write_it_goes_on_to_the_same_end(method):
     assert n_lives >= 15
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m != "asha"])
+@pytest.mark.parametrize("method", [m for m in SMALLEST if m != "asha"])
 def test_synchronous_searches_do_not_hang_on_what_is_ready_first(method):
     assert history(whole(method)) == history(whole(method, late=1))
 
@@ -278,7 +273,7 @@ def replayed(record: MemoryRecord, method: str, late: int = 0) -> MemoryRecord:
     return again
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SMALLEST)
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_replay_decides_the_same_and_copies_the_same_states(method, late):
     record = whole(method, fails={(2, 1), (4, 2)})
@@ -288,7 +283,7 @@ def test_a_replay_decides_the_same_and_copies_the_same_states(method, late):
     assert {m.mst_key for m in again.models(1) if m.state is ModelState.FAILED} >= {2}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SMALLEST)
 @pytest.mark.parametrize("n_tasks", range(1, 26, 3))
 def test_a_spent_budget_leaves_whole_epochs_with_their_metrics(method, n_tasks):
     record = MemoryRecord()

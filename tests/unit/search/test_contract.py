@@ -11,12 +11,25 @@ from hypothesis import strategies as st
 
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.search import Add, Exploit, Extend, Finish, Stop
-from tests.helpers.unit.searches import METHODS, SYNCHRONOUS, Laboratory, epochs_made, search_of, train_on_scheduler
+from madlib_mop.search.methods import METHODS as LIBRARY
+from tests.helpers.unit.searches import (
+    METHODS,
+    SMALLEST,
+    SYNCHRONOUS,
+    Laboratory,
+    epochs_made,
+    search_of,
+    train_on_scheduler,
+)
 
 methods = st.sampled_from(sorted(METHODS))
 seeds = st.integers(0, 2**31 - 1)
 slots = st.integers(1, 6)
 light = settings(max_examples=20, deadline=None)
+
+
+def test_every_method_of_the_library_is_tested():
+    assert set(METHODS) == set(SMALLEST) == set(LIBRARY)
 
 
 @light
