@@ -13,8 +13,6 @@ data=$results/data
 start=$("$python" -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/a0_madlib_mop_coverage.pth
 backend=$LIBRARY/backend/mop_backend/__init__.py # the built copy, not the source
 
-# The next set-up installs the library anew, also if this script is killed before it has restored the backend's part.
-rm -f "$LIBRARY/sources.stamp"
 rm -rf "$results"
 mkdir -p "$data"
 chmod 1777 "$data" # the server's user writes here too, but not beside it, where imported files are
@@ -24,7 +22,9 @@ source_pkgs = madlib_mop, mop_backend
 branch = true
 parallel = true
 data_file = $data/lines
-patch = _exit
+patch =
+    _exit
+    fork
 [paths]
 library =
     $ROOT/madlib_mop
@@ -48,6 +48,7 @@ cleanup() {
     cat "$ROOT/plpython/mop_backend/__init__.py" >"$backend"
 }
 trap cleanup EXIT
+cleanup # of a run that was killed
 echo "import os, sys; 'madlib_mop.trainer' in sys.orig_argv or os.environ.setdefault('COVERAGE_PROCESS_START', '$results/config.ini')" >"$start"
 cat >>"$backend" <<END
 
