@@ -91,7 +91,7 @@ def test_a_stopped_model_is_not_in_the_output_and_keeps_its_state(lab):
     assert sorted(weights(lab, "stopped")) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("mst_key", [3, 4])
+@pytest.mark.parametrize("mst_key", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_clone_with_the_same_parameters_trains_like_its_original(lab, mst_key):
     run = Steered(lab, f"cloned_{mst_key}", (2,))
     run.steer("stop_model", mst_key)

@@ -49,6 +49,7 @@ def test_every_way_is_measured_in_turn_and_one_that_fails_not_again(measure):
     assert cost.name == "tabular: not computing, after the first epoch" and cost.value == pytest.approx(0.14 / 0.97)
 
 
+@pytest.mark.slow
 def test_one_that_was_broken_off_goes_on(measure):
     made, _ = measure(lasts=4)
     rest, ratios = measure(go_on=True)
@@ -61,7 +62,7 @@ def test_nothing_to_go_on_with_is_a_beginning(measure):
     assert len(measure(go_on=True)[0]) == 5
 
 
-@pytest.mark.parametrize("change", ["plan", "commit"])
+@pytest.mark.parametrize("change", [pytest.param("plan", marks=pytest.mark.slow), "commit"])
 def test_it_does_not_go_on_with_another_comparison(measure, monkeypatch, change):
     measure(lasts=4)
     plans = PLANS

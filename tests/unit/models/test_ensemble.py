@@ -54,8 +54,14 @@ def outputs(model, x):
     return found if isinstance(found, list) else [found]
 
 
-@pytest.mark.parametrize("make", [perceptron, convolutional, functional, recurrent, nested], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("counts", [(3, 1, 2), (1,), (4, 4)], ids=str)
+@pytest.mark.parametrize(
+    ("make", "counts"),
+    [
+        pytest.param(make, counts, id=f"{make.__name__}-{counts}", marks=pytest.mark.slow if i and j else ())
+        for i, make in enumerate([perceptron, convolutional, functional, recurrent, nested])
+        for j, counts in enumerate([(3, 1, 2), (1,), (4, 4)])
+    ],
+)
 def test_it_predicts_the_weighted_average_of_members_of_one_architecture(make, counts):
     models = [perturbed(make(), seed) for seed in range(len(counts))]
     x, _ = data_for(models[0])

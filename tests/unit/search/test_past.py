@@ -117,6 +117,7 @@ def test_the_model_learns_from_earlier_trials(method):
     assert statistics.median(map(statistics.median, taught)) < statistics.median(map(statistics.median, untaught)) / 2
 
 
+@pytest.mark.slow
 def test_own_results_outweigh_earlier_ones_of_a_table_that_is_different():
     """Earlier trials with another optimum cost some configurations, but do not keep the search from its own optimum."""
     misled = [min(losses(learned(1e-5), state, 60)) for state in range(6)]

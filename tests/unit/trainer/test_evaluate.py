@@ -112,8 +112,13 @@ def test_evaluation_leaves_the_state_alone(trainer):
     assert trainer.train(case.request(), "s", epoch=2, state=first)[0]["digest_out"] == expected
 
 
-@pytest.mark.parametrize("case", CASES[:5], ids=lambda case: case.name)
-@pytest.mark.parametrize("stored", ["weights", "state"])
+@pytest.mark.parametrize(
+    ("stored", "case"),
+    [
+        pytest.param(stored, case, id=f"{stored}-{case.name}", marks=pytest.mark.slow if i and j else ())
+        for i, stored in enumerate(("weights", "state")) for j, case in enumerate(CASES[:5])
+    ],
+)  # fmt: skip
 def test_predictions_equal_keras(trainer, case, stored):
     xs, ys = case.data(2500)
     trainer.send_shard("s", xs, ys)

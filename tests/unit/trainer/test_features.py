@@ -152,7 +152,8 @@ def by_keras(case, sizes, weights=None):
     return model
 
 
-SLOW = [pytest.param(c, marks=pytest.mark.slow) if c.name in ("weighted", "nested") else c for c in LEARNS]
+OTHERS = ("weighted", "nested", "standardised", "one frozen branch")
+SLOW = [pytest.param(c, marks=pytest.mark.slow) if c.name in OTHERS else c for c in LEARNS]
 
 
 @pytest.mark.parametrize("case", SLOW, ids=lambda case: case.name)

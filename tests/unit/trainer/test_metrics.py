@@ -107,7 +107,10 @@ def of_shards(answers, name):
     return sum(a["n_rows"] * a["metrics"][name] for a in answers) / sum(SHARDS)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.loss)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, id=kind.loss, marks=pytest.mark.slow if "binary" in kind.loss else ()) for kind in KINDS],
+)
 def test_each_metric_is_that_of_all_rows(trainer, kind):
     x, y = kind.data()
     text = f"loss='{kind.loss}', optimizer='sgd', metrics=[{', '.join(kind.metrics)}]"

@@ -73,7 +73,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize(
     ("build", "optimizer"),
     [
-        pytest.param(build, optimizer, marks=() if (i + j) % 2 == 0 else pytest.mark.slow)
+        pytest.param(build, optimizer, marks=() if i == j else pytest.mark.slow)
         for i, build in enumerate([perceptron, convolutional, residual]) for j, optimizer in enumerate(OPTIMIZERS)
     ],
 )  # fmt: skip

@@ -84,7 +84,11 @@ def test_every_architecture_loads_in_keras_and_has_the_inputs_and_outputs_of_the
 
 
 #: Two targets with each architecture, and each kind of target with the first of them.
-TRAINED = [*(("two targets", place) for place in range(1, len(RECIPES))), *((name, 0) for name in TARGETS)]
+TRAINED = [
+    *(pytest.param("two targets", place, marks=() if place == 2 else pytest.mark.slow)
+      for place in range(1, len(RECIPES))),
+    *((name, 0) for name in TARGETS),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("targets", "recipe"), TRAINED)
