@@ -136,7 +136,7 @@ def decoders(backend: int) -> list[int]:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_decoder_that_is_killed_is_one_error_and_leaves_nothing(photos, call):
-    put(photos, encoded(np.zeros((5, 5, 3), np.uint8)))
+    put(photos, encoded(np.zeros((3000, 3000, 3), np.uint8)))  # decoding takes long enough to be found
     connection = photos.connect(ALICE)
     backend = connection.info.backend_pid
     with Killer(backend) as killer:
