@@ -15,7 +15,7 @@ BROKEN = "def broken(y_true, y_pred): return y_true.nothing(y_pred)"
 TABLE = "watched\nLOG:  madlib_mop: run 1 ended"
 _LINE = re.compile(
     r"LOG:  (madlib_mop: run (?P<run_id>\d+) (?P<what>\w+) kind=(?P<kind>\w+) owner=(?P<owner>\".*?(?<!\\)\")"
-    r" output=(?P<output>\".*(?<!\\)\") state=(?P<state>\w+) seconds=(?P<seconds>[\d.]+))\n(?P<next>.*)\n?"
+    r" output=(?P<output>\".*(?<!\\)\") state=(?P<state>\w+) seconds=(?P<seconds>[\d.]+))\n(?=(?P<next>.*))"
 )
 
 
