@@ -15,7 +15,8 @@ BROKEN = "def broken(y_true, y_pred): return y_true.nothing(y_pred)"
 TABLE = "watched\nLOG:  madlib_mop: run 1 ended"
 _LINE = re.compile(
     r"@(?P<database>\S+) LOG:  (madlib_mop: run (?P<run_id>\d+) (?P<what>\w+) kind=(?P<kind>\w+)"
-    r" owner=(?P<owner>\".*?(?<!\\)\") output=(?P<output>\".*(?<!\\)\") state=(?P<state>\w+) seconds=(?P<seconds>[\d.]+))\n(?=(?P<next>.*))"
+    r" owner=(?P<owner>\".*?(?<!\\)\") output=(?P<output>\".*(?<!\\)\")"
+    r" state=(?P<state>\w+) seconds=(?P<seconds>[\d.]+))\n(?=(?P<next>.*))"
 )
 
 
