@@ -153,6 +153,13 @@ def test_the_log_has_two_lines_of_a_run_which_a_name_cannot_forge(watched):
     assert "\nLOG:  madlib_mop: run 1 ended" not in watched.cluster.log_tail(100_000)
 
 
+def test_live_pages_are_notified_of_a_command(watched):
+    with Signals(watched, VIEWER) as signals:
+        watched.rows("SELECT madlib_mop.pin_model(%s, 1)", [watched.run_id], OWNER)
+        wait_for(lambda: signals.seen, what="a notification")
+    assert {run_id for run_id, _, _ in signals.seen} == {str(watched.run_id)}
+
+
 @pytest.fixture(scope="module")
 def json_cluster(state):
     """A server that logs JSON."""
