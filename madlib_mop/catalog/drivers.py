@@ -28,6 +28,8 @@ WHERE l.granted AND o.rolsuper AND l.locktype = 'advisory' AND l.objsubid = 2 AN
       AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 """  # noqa: E501
 CHANNEL = "madlib_mop_cancel"
+#: Live pages listen here: a run has changed; the payload is its number. Every role can listen to every channel.
+RUNS_CHANNEL = "madlib_mop_runs"
 
 
 class RunDrivers(RecordSession):
@@ -93,6 +95,18 @@ class RunDrivers(RecordSession):
             self.set_run(run_id, cancelled_by=by)
             self._scalar(select(func.pg_notify(CHANNEL, str(run_id))))
         return True
+
+    def notify_change(self, run_id: int) -> None:
+        """Notify live pages of a change of a run, at the commit of the change's transaction."""
+        self._scalar(select(func.pg_notify(RUNS_CHANNEL, str(run_id))))
+
+    def notify_changes(self, run_id: int) -> None:
+        """Notify live pages of changes that were committed before.
+
+        A notification is a commit. It is not durable, so this one does not wait for the disk.
+        """
+        without_wait = func.set_config("synchronous_commit", "off", True)
+        self._rows(select(func.pg_notify(RUNS_CHANNEL, str(run_id)), without_wait))
 
     def cancelled_by(self, run_id: int) -> str | None:
         """Return the role that has cancelled the run since its driver started."""
