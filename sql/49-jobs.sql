@@ -140,7 +140,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $b
            row_number() OVER (ORDER BY r.n, r.at NULLS FIRST, j.owner, j.priority DESC, j.due_at, j.job_id),
            (SELECT count(*) FROM madlib_mop.job_worker w JOIN pg_stat_activity a ON a.pid = w.pid AND a.backend_start = w.session_start)
     FROM madlib_mop.job_record j
-    LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n, max(o.started_at) AS at
+    LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n,
+                      max(coalesce(o.started_at, CASE WHEN o.state <> 'cancelled' THEN o.ended_at END)) AS at
                FROM madlib_mop.job_record o GROUP BY o.owner) r ON r.owner = j.owner
     WHERE j.state = 'waiting' AND j.due_at <= clock_timestamp()
 $body$;

@@ -18,7 +18,7 @@ _COLUMNS = """
 SELECT j.job_id, j.series_id, j.name, j.function, pg_get_userbyid(j.owner)::pg_catalog.text AS owner, j.owner::pg_catalog.oid::pg_catalog.int8 AS owner_oid,
        pg_get_userbyid(j.submitted_by)::pg_catalog.text AS submitted_by, j.submitted_by::pg_catalog.oid::pg_catalog.int8 AS submitted_by_oid,
        j.as_superuser, j.every, j.after, j.if_running,
-       coalesce(extract(epoch FROM j.time_limit) * 1000, 0)::pg_catalog.int8 AS time_limit_ms, w.settings ->> 'TimeZone' AS time_zone,
+       coalesce(extract(epoch FROM j.time_limit) * 1000, 0)::pg_catalog.int8 AS time_limit_ms, left(w.settings ->> 'TimeZone', 100) AS time_zone,
        j.state, j.attempt, coalesce(j.run_id, (
            SELECT max(r.run_id) FROM madlib_mop.run r
            WHERE r.caller_pid = j.session_pid AND r.owner = j.owner AND r.created_at >= j.started_at)) AS run_id,
@@ -33,7 +33,8 @@ _NEXT = (
     _COLUMNS
     + _BEFORE
     + """
-LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n, max(o.started_at) AS at
+LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n,
+                  max(coalesce(o.started_at, CASE WHEN o.state <> 'cancelled' THEN o.ended_at END)) AS at
            FROM madlib_mop.job_record o GROUP BY o.owner) busy ON busy.owner = j.owner
 WHERE j.state = 'waiting' AND j.due_at <= clock_timestamp()
       AND coalesce(before.state, '') NOT IN ('waiting', 'running')

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import psycopg2
 from psycopg2 import errors, sql
-from psycopg2.extensions import connection, encrypt_password
+from psycopg2.extensions import connection, encrypt_password, libpq_version
 from psycopg2.extensions import cursor as Cursor
 
 from madlib_mop.catalog.one_row import one_row
@@ -75,6 +75,15 @@ class RunLogin:
 
     role: str
     password: str = field(repr=False)
+
+    def keywords(self) -> dict[str, str]:
+        """Return psycopg2's keywords of this login.
+
+        The password is never sent as it is: while the server is down, another user's program could listen at its port
+        and ask for it. libpq can refuse that since version 16.
+        """
+        found = {"user": self.role, "password": self.password}
+        return found | ({"require_auth": "!password"} if libpq_version() >= 160000 else {})
 
 
 def is_superuser(catalog: connection, role: str) -> bool:

@@ -1,0 +1,101 @@
+"""A job that ignores its cancel, floods the queue or raises huge errors keeps no other job waiting."""
+
+import pytest
+
+from tests.helpers.faults import wait_for
+from tests.helpers.jobs import RUNNING, JobWorker, end_of, submit
+from tests.helpers.security.attacks import user
+
+ALICE, MALLORY = "alice_waits", "mallory_floods"
+# PL/pgSQL can catch what pg_cancel_backend() and statement_timeout raise.
+STUBBORN = (
+    "DO $$ BEGIN LOOP BEGIN PERFORM pg_sleep(3600); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$"
+)
+
+
+@pytest.fixture(scope="module")
+def jobs(db):
+    for role in (ALICE, MALLORY):
+        user(db, role)
+    with JobWorker(db) as worker:
+        db.worker = worker
+        yield db
+
+
+def by_hand(jobs, columns: str, values: str, settings: str = "'{}'") -> int:
+    """Insert jobs of Mallory's without submit(); return the number of one."""
+    return jobs.value(
+        "WITH s AS (INSERT INTO madlib_mop.job_statement (statement, settings)"
+        f" VALUES ('SELECT 1', {settings}) RETURNING statement_id), r AS ("
+        f" INSERT INTO madlib_mop.job_record (statement_id, {columns}) SELECT statement_id, {values} s"
+        " RETURNING job_id) SELECT max(job_id) FROM r, pg_notify('madlib_mop_jobs', '')", role=MALLORY,
+    )  # fmt: skip
+
+
+def peak_mb(jobs) -> int:
+    """Return the most memory that the worker has used."""
+    with open(f"/proc/{jobs.worker.pid}/status") as file:
+        (line,) = [line for line in file if line.startswith("VmHWM")]
+    return int(line.split()[1]) // 1024
+
+
+@pytest.mark.slow
+def test_a_job_that_catches_its_cancel_is_cancelled(jobs):
+    job_id = submit(jobs, STUBBORN, MALLORY)
+    wait_for(lambda: jobs.value(RUNNING, [job_id]), what="its session")
+    assert jobs.value("SELECT madlib_mop.cancel_job(%s)", [job_id], MALLORY) is True
+    assert end_of(jobs, job_id, 40) == ("cancelled", f"it was cancelled by {MALLORY}")
+
+
+@pytest.mark.slow
+def test_a_job_that_catches_its_time_limit_is_ended(jobs):
+    job_id = submit(jobs, STUBBORN, MALLORY, time_limit="1 second")
+    assert end_of(jobs, job_id, 40) == ("failed", "it exceeded its time limit of 1 s")
+
+
+def test_jobs_that_end_without_a_start_keep_no_other_role_waiting(jobs):
+    """Each of these fails when it is due: the job before it does not exist."""
+    assert end_of(jobs, submit(jobs, "SELECT 1", ALICE)) == ("finished", None)
+    last = by_hand(jobs, "after", "g FROM generate_series(987654, 988653) AS g,")
+    job_id = submit(jobs, "SELECT 1", ALICE)
+    assert end_of(jobs, job_id) == ("finished", None)
+    waiting = "SELECT count(*) FROM madlib_mop.job_record WHERE state = 'waiting' AND owner = %s::regrole"
+    assert jobs.value(waiting, [MALLORY]) > 0, "all have been claimed before"
+    assert jobs.value("SELECT madlib_mop.cancel_job(%s)", [last], MALLORY) is True
+    jobs.rows("DELETE FROM madlib_mop.job_record WHERE state = 'waiting' AND owner = %s::regrole", [MALLORY])
+
+
+def test_a_huge_error_is_cut(jobs):
+    before = peak_mb(jobs)
+    state, error = end_of(jobs, submit(jobs, "DO $$ BEGIN RAISE '%', repeat('x', 1000000); END $$", MALLORY))
+    assert (state, error) == ("failed", "x" * 2000)
+    warnings = "DO $$ BEGIN FOR i IN 1..45 LOOP RAISE WARNING '%', repeat('x', 5000000); END LOOP; END $$"
+    assert end_of(jobs, submit(jobs, warnings, MALLORY)) == ("finished", None)
+    assert peak_mb(jobs) < before + 100
+
+
+def test_a_huge_time_zone_stays_in_the_database(jobs):
+    before = peak_mb(jobs)
+    zone = "json_build_object('TimeZone', repeat('x', 100000000))::jsonb"
+    assert end_of(jobs, by_hand(jobs, "after", "987654 FROM", zone))[0] == "failed"
+    assert peak_mb(jobs) < before + 100
+
+
+def test_a_setting_of_a_role_does_not_stop_the_worker(jobs):
+    """Its name cannot be written in the encoding of its sessions."""
+    role = user(jobs, "józef_jobs")
+    job_id = submit(jobs, "SELECT 1", role, at="2999-01-01")
+    jobs.rows(f"ALTER ROLE \"{role}\" SET client_encoding = 'WIN1251'", role=role)
+    jobs.rows("SELECT madlib_mop.run_now(%s)", [job_id])
+    assert end_of(jobs, job_id) == ("finished", None)
+    raises = "DO $$ BEGIN PERFORM set_config('client_encoding', 'LATIN1', false); RAISE 'é'; END $$"
+    assert end_of(jobs, submit(jobs, raises, MALLORY))[0] == "failed"
+    assert jobs.worker.process.poll() is None
+
+
+def test_no_line_of_the_workers_log_is_a_users(jobs):
+    job_id = submit(jobs, "DO $$ BEGIN RAISE E'x\nmadlib-mop work: job 77 is finished\x1b[2J'; END $$", MALLORY)
+    assert end_of(jobs, job_id)[0] == "failed"
+    line = f"job {job_id} is failed: x madlib-mop work: job 77"
+    wait_for(lambda: line in jobs.worker.log, what="the line")
+    assert "\nmadlib-mop work: job 77" not in jobs.worker.log and "\x1b" not in jobs.worker.log
