@@ -145,19 +145,19 @@ class Jobs:
         self.notify()
         return bool(found)
 
-    def purge(self, owners: list[int], older_than: str) -> int:
-        """Delete the jobs of some owners that ended longer ago than an interval; return their number."""
+    def purge(self, owners: list[int], older_than_s: float) -> int:
+        """Delete the jobs of some owners that ended longer ago than some seconds; return their number."""
         query = (
             "DELETE FROM madlib_mop.job_record WHERE owner::pg_catalog.oid::pg_catalog.int8 = ANY (%s)"
             " AND state NOT IN ('waiting', 'running')"
-            " AND ended_at < clock_timestamp() - %s::pg_catalog.interval RETURNING 1"
+            " AND ended_at < clock_timestamp() - make_interval(secs => %s) RETURNING 1"
         )
         unused = (
             "DELETE FROM madlib_mop.job_statement s WHERE owner::pg_catalog.oid::pg_catalog.int8 = ANY (%s)"
             " AND NOT EXISTS (SELECT FROM madlib_mop.job_record j WHERE j.statement_id = s.statement_id)"
         )
         with self._record.transaction():
-            n = len(self._record.execute(query, [owners, older_than]))
+            n = len(self._record.execute(query, [owners, older_than_s]))
             self._record.execute(unused, [owners])
         return n
 
