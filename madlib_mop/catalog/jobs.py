@@ -218,6 +218,11 @@ class Jobs:
         query = "SELECT 1 FROM madlib_mop.job_record WHERE series_id = %s AND job_id > %s LIMIT 1"
         return not self._record.execute(query, [job.series_id or job.job_id, job.job_id])
 
+    def has_roles(self, job: Job) -> bool:
+        """Return whether the owner and the submitter of a job still exist; without them it can never run again."""
+        query = "SELECT count(*) FROM pg_roles WHERE oid::pg_catalog.int8 IN (%s, %s)"
+        return int(self._value(query, [job.owner_oid, job.submitted_by_oid])) == len({job.owner_oid, job.submitted_by_oid})
+
     def set_next_interval(self, job_id: int) -> bool:
         """Move a repetition by an interval to its next time; return False if the interval is below a second.
 

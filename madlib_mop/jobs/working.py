@@ -219,7 +219,7 @@ class Worker:
         """Claim a job and add its next repetition, in one transaction."""
         with self._record.transaction():
             job = self._jobs.claim(self._me)
-            if job is None or job.every is None or not self._jobs.is_last(job):
+            if job is None or job.every is None or not (self._jobs.is_last(job) and self._jobs.has_roles(job)):
                 return job
             self._record.execute("SAVEPOINT repetition")
             try:

@@ -99,3 +99,13 @@ def test_no_line_of_the_workers_log_is_a_users(jobs):
     line = f"job {job_id} is failed: x madlib-mop work: job 77"
     wait_for(lambda: line in jobs.worker.log, what="the line")
     assert "\nmadlib-mop work: job 77" not in jobs.worker.log and "\x1b" not in jobs.worker.log
+
+
+def test_a_repeated_job_of_a_role_that_was_dropped_ends(jobs):
+    role = user(jobs, "gone_jobs")
+    series = submit(jobs, "SELECT 1", role, every="1 second", at="2999-01-01")
+    jobs.rows(f"DROP SCHEMA {role}; DROP OWNED BY {role}; DROP ROLE {role}")
+    jobs.rows("SELECT madlib_mop.run_now(%s)", [series])
+    assert end_of(jobs, series) == ("failed", "the role that it runs as was dropped")
+    of_series = "SELECT count(*) FROM madlib_mop.job_record WHERE job_id = %s OR series_id = %s"
+    assert jobs.value(of_series, [series, series]) == 1
