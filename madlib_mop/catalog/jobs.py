@@ -29,10 +29,8 @@ FROM madlib_mop.job_record j LEFT JOIN madlib_mop.job_statement w ON w.statement
 _BEFORE = """
 LEFT JOIN madlib_mop.job_record before ON before.job_id = j.after AND pg_has_role(j.owner, before.owner, 'MEMBER')
 """
-_NEXT = (
-    _COLUMNS
-    + _BEFORE
-    + """
+_NEXT = f"""
+SELECT j.job_id FROM madlib_mop.job_record j {_BEFORE}
 LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n,
                   max(coalesce(o.started_at, CASE WHEN o.state <> 'cancelled' THEN o.ended_at END)) AS at
            FROM madlib_mop.job_record o GROUP BY o.owner) busy ON busy.owner = j.owner
@@ -43,7 +41,6 @@ WHERE j.state = 'waiting' AND j.due_at <= clock_timestamp()
           WHERE s.state = 'running' AND s.owner = j.owner AND (s.name = j.name OR s.series_id = j.series_id)))
 ORDER BY busy.n, busy.at NULLS FIRST, j.owner, j.priority DESC, j.due_at, j.job_id LIMIT 1 FOR UPDATE OF j
 """
-)
 _SAME_NAME = """
 SELECT min(s.job_id) FROM madlib_mop.job_record s JOIN madlib_mop.job_record j ON j.job_id = %s
 WHERE s.state = 'running' AND s.owner = j.owner AND (s.name = j.name OR s.series_id = j.series_id)
@@ -189,10 +186,10 @@ class Jobs:
         """
         with self._record.transaction():
             self.lock()
-            found = self._jobs(_NEXT, [])
+            found = self._record.execute(_NEXT)
             if not found:
                 return None
-            job = found[0]
+            job = self.known(found[0][0])
             if (end := self._unfit(job)) is not None:
                 self._end(job, *end)
                 return self.known(job.job_id)
@@ -221,7 +218,8 @@ class Jobs:
     def has_roles(self, job: Job) -> bool:
         """Return whether the owner and the submitter of a job still exist; without them it can never run again."""
         query = "SELECT count(*) FROM pg_roles WHERE oid::pg_catalog.int8 IN (%s, %s)"
-        return int(self._value(query, [job.owner_oid, job.submitted_by_oid])) == len({job.owner_oid, job.submitted_by_oid})
+        oids = {job.owner_oid, job.submitted_by_oid}
+        return int(self._value(query, [job.owner_oid, job.submitted_by_oid])) == len(oids)
 
     def set_next_interval(self, job_id: int) -> bool:
         """Move a repetition by an interval to its next time; return False if the interval is below a second.

@@ -101,6 +101,12 @@ def _open(dsn: str) -> Record:
     ((table,),) = record.execute("SELECT to_regclass('madlib_mop.job_record')::text")
     if table is None:
         raise _no_jobs()
+    ((encoding,),) = record.execute("SELECT current_setting('server_encoding')")
+    if encoding == "SQL_ASCII":  # users could store texts that no worker can read
+        raise NotReady(
+            "jobs need a database with an encoding. Received: SQL_ASCII",
+            hint="CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; makes one.",
+        )
     return record
 
 

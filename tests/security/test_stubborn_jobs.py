@@ -2,6 +2,10 @@
 
 import pytest
 
+from madlib_mop.errors import NotReady
+from madlib_mop.jobs.stopping import StopSignals
+from madlib_mop.jobs.working import work
+from tests.conftest import Database
 from tests.helpers.faults import wait_for
 from tests.helpers.jobs import RUNNING, JobWorker, end_of, submit
 from tests.helpers.security.attacks import user
@@ -109,3 +113,32 @@ def test_a_repeated_job_of_a_role_that_was_dropped_ends(jobs):
     assert end_of(jobs, series) == ("failed", "the role that it runs as was dropped")
     of_series = "SELECT count(*) FROM madlib_mop.job_record WHERE job_id = %s OR series_id = %s"
     assert jobs.value(of_series, [series, series]) == 1
+
+
+def test_the_view_of_jobs_does_not_wait_for_jobs_of_others(jobs):
+    """If each of his jobs were checked for her, this would take longer."""
+    jobs.rows("DELETE FROM madlib_mop.job_record")
+    submit(jobs, "SELECT 1", ALICE, at="2999-01-01")
+    by_hand(jobs, "due_at", "'2999-01-01' FROM generate_series(1, 30000) AS g,")
+    connection = jobs.connect(ALICE)
+    with connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = '3s'; SELECT owner FROM madlib_mop.job")
+        assert cursor.fetchall() == [(ALICE,)]
+    connection.close()
+    jobs.rows("DELETE FROM madlib_mop.job_record")
+
+
+def test_no_worker_reads_texts_without_an_encoding(jobs):
+    """A user of such a database could store a name that stops each worker."""
+    session = jobs.cluster.connect("postgres")
+    name = f"{jobs.name}_ascii"
+    with session.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name} ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+        database = Database(jobs.cluster, name)
+        try:
+            database.rows("CREATE EXTENSION madlib_mop CASCADE")
+            with pytest.raises(NotReady, match="jobs need a database with an encoding. Received: SQL_ASCII"):
+                work(database.dsn, 1, print, StopSignals())
+        finally:
+            cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    session.close()
