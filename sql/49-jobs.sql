@@ -4,6 +4,13 @@
 -- if greenplum
 -- Policies cannot be used there, and users' sessions write these tables.
 -- else
+CREATE FUNCTION madlib_mop_calls.seen_owners(own boolean) RETURNS oid[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT coalesce(array_agg(r.oid), '{}') FROM pg_roles r
+    WHERE CASE WHEN own THEN madlib_mop_calls.may_own(r.oid::regrole) ELSE madlib_mop_calls.may_see(r.oid::regrole) END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls.seen_owners(boolean) IS 'The roles whose jobs the current user may see (may_see), or has as an owner (may_own): one list for a query, because some roles have very many jobs';
+
 CREATE TABLE madlib_mop.job_worker (
     pid            integer NOT NULL,
     session_start  timestamptz NOT NULL,
@@ -27,7 +34,7 @@ COMMENT ON TABLE madlib_mop.job_statement IS 'The statement of a job and its rep
 COMMENT ON COLUMN madlib_mop.job_statement.arguments IS 'The arguments as given to submit(); statement has them too';
 COMMENT ON COLUMN madlib_mop.job_statement.settings IS 'Settings of the submitting session that the job''s session gets';
 ALTER TABLE madlib_mop.job_statement ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_jobs ON madlib_mop.job_statement FOR SELECT USING (madlib_mop_calls.may_own(owner));
+CREATE POLICY own_jobs ON madlib_mop.job_statement FOR SELECT USING (owner::oid = ANY ((SELECT madlib_mop_calls.seen_owners(true))::oid[]));
 CREATE POLICY submit ON madlib_mop.job_statement FOR INSERT WITH CHECK (owner = quote_ident(current_user)::regrole);
 
 CREATE TABLE madlib_mop.job_record (
@@ -100,7 +107,7 @@ ALTER TABLE madlib_mop.job_record ALTER as_superuser SET DEFAULT madlib_mop_call
 
 -- Users insert jobs, by columns that say what to run; the others have their defaults (sql/90-grants.sql).
 ALTER TABLE madlib_mop.job_record ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_jobs ON madlib_mop.job_record FOR SELECT USING (madlib_mop_calls.may_see(owner));
+CREATE POLICY own_jobs ON madlib_mop.job_record FOR SELECT USING (owner::oid = ANY ((SELECT madlib_mop_calls.seen_owners(false))::oid[]));
 CREATE POLICY submit ON madlib_mop.job_record FOR INSERT
     WITH CHECK (owner = quote_ident(current_user)::regrole AND submitted_by = madlib_mop_calls.submitter());
 ALTER TABLE madlib_mop.job_done ENABLE ROW LEVEL SECURITY;
@@ -140,7 +147,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $b
            row_number() OVER (ORDER BY r.n, r.at NULLS FIRST, j.owner, j.priority DESC, j.due_at, j.job_id),
            (SELECT count(*) FROM madlib_mop.job_worker w JOIN pg_stat_activity a ON a.pid = w.pid AND a.backend_start = w.session_start)
     FROM madlib_mop.job_record j
-    LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n, max(o.started_at) AS at
+    LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n,
+                      max(coalesce(o.started_at, CASE WHEN o.state <> 'cancelled' THEN o.ended_at END)) AS at
                FROM madlib_mop.job_record o GROUP BY o.owner) r ON r.owner = j.owner
     WHERE j.state = 'waiting' AND j.due_at <= clock_timestamp()
 $body$;

@@ -7,7 +7,7 @@ this specification, and the code that uses the argument.
 
 from madlib_mop.calls import columns, control, inference, jobs, library, packing, steering, training
 from madlib_mop.calls.argument import REQUIRED, Argument, Function, Parameter
-from madlib_mop.calls.reading import read_arguments, recorded_arguments
+from madlib_mop.calls.reading import check_storable, read_arguments, recorded_arguments
 from madlib_mop.errors import Unsupported
 
 #: The functions for users, in the manual's order.
@@ -31,6 +31,6 @@ def find_function(name: str) -> Function:
 
 
 __all__ = [
-    "FUNCTIONS", "REQUIRED", "USER_FUNCTIONS", "Argument", "Function", "Parameter", "find_function", "read_arguments",
-    "recorded_arguments",
+    "FUNCTIONS", "REQUIRED", "USER_FUNCTIONS", "Argument", "Function", "Parameter", "check_storable", "find_function",
+    "read_arguments", "recorded_arguments",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ above it. So this check guarantees that a command gets every argument of its fun
 others.
 """
 
+import math
 from typing import Any
 
 from madlib_mop.calls.argument import REQUIRED, Argument, Function
@@ -13,6 +14,7 @@ from madlib_mop.errors import InvalidParameter
 _INT = {"integer": 2**31, "bigint": 2**63}
 _TEXTS = ("text", "varchar", "name", "json", "timestamptz", "interval")
 _NUMBERS = ("real", "double precision")
+_MAX_DEPTH = 100  # of JSON
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # JSON has none of these: the server writes them as text
 
 
@@ -46,6 +48,28 @@ def read_arguments(function: Function, given: Any) -> dict[str, Any]:
 def recorded_arguments(function: Function, values: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call as ``madlib_mop.run.arguments`` keeps them: all but bytes."""
     return {a.name: values[a.name] for a in function.arguments if a.type != "bytea" and a.name in values}
+
+
+def check_storable(name: str, value: Any) -> None:
+    """Reject JSON that the server cannot store as jsonb: such texts, infinite numbers, and very deep nesting.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    values = [(value, 0)]
+    while values:
+        one, depth = values.pop()
+        if depth > _MAX_DEPTH:
+            raise InvalidParameter(f"{name} is nested more than {_MAX_DEPTH} levels deep")
+        if isinstance(one, dict):
+            values += [(item, depth + 1) for pair in one.items() for item in pair]
+        elif isinstance(one, list):
+            values += [(item, depth + 1) for item in one]
+        elif isinstance(one, float) and not math.isfinite(one):
+            raise InvalidParameter(f"{name} has a number that the server cannot store. Received: {one}")
+        else:
+            _check_texts(name, one)
 
 
 def _has_type(argument: Argument, value: Any) -> bool:

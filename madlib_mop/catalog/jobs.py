@@ -18,7 +18,7 @@ _COLUMNS = """
 SELECT j.job_id, j.series_id, j.name, j.function, pg_get_userbyid(j.owner)::pg_catalog.text AS owner, j.owner::pg_catalog.oid::pg_catalog.int8 AS owner_oid,
        pg_get_userbyid(j.submitted_by)::pg_catalog.text AS submitted_by, j.submitted_by::pg_catalog.oid::pg_catalog.int8 AS submitted_by_oid,
        j.as_superuser, j.every, j.after, j.if_running,
-       coalesce(extract(epoch FROM j.time_limit) * 1000, 0)::pg_catalog.int8 AS time_limit_ms, w.settings ->> 'TimeZone' AS time_zone,
+       coalesce(extract(epoch FROM j.time_limit) * 1000, 0)::pg_catalog.int8 AS time_limit_ms, left(w.settings ->> 'TimeZone', 100) AS time_zone,
        j.state, j.attempt, coalesce(j.run_id, (
            SELECT max(r.run_id) FROM madlib_mop.run r
            WHERE r.caller_pid = j.session_pid AND r.owner = j.owner AND r.created_at >= j.started_at)) AS run_id,
@@ -29,11 +29,10 @@ FROM madlib_mop.job_record j LEFT JOIN madlib_mop.job_statement w ON w.statement
 _BEFORE = """
 LEFT JOIN madlib_mop.job_record before ON before.job_id = j.after AND pg_has_role(j.owner, before.owner, 'MEMBER')
 """
-_NEXT = (
-    _COLUMNS
-    + _BEFORE
-    + """
-LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n, max(o.started_at) AS at
+_NEXT = f"""
+SELECT j.job_id FROM madlib_mop.job_record j {_BEFORE}
+LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n,
+                  max(coalesce(o.started_at, CASE WHEN o.state <> 'cancelled' THEN o.ended_at END)) AS at
            FROM madlib_mop.job_record o GROUP BY o.owner) busy ON busy.owner = j.owner
 WHERE j.state = 'waiting' AND j.due_at <= clock_timestamp()
       AND coalesce(before.state, '') NOT IN ('waiting', 'running')
@@ -42,7 +41,6 @@ WHERE j.state = 'waiting' AND j.due_at <= clock_timestamp()
           WHERE s.state = 'running' AND s.owner = j.owner AND (s.name = j.name OR s.series_id = j.series_id)))
 ORDER BY busy.n, busy.at NULLS FIRST, j.owner, j.priority DESC, j.due_at, j.job_id LIMIT 1 FOR UPDATE OF j
 """
-)
 _SAME_NAME = """
 SELECT min(s.job_id) FROM madlib_mop.job_record s JOIN madlib_mop.job_record j ON j.job_id = %s
 WHERE s.state = 'running' AND s.owner = j.owner AND (s.name = j.name OR s.series_id = j.series_id)
@@ -144,19 +142,19 @@ class Jobs:
         self.notify()
         return bool(found)
 
-    def purge(self, owners: list[int], older_than: str) -> int:
-        """Delete the jobs of some owners that ended longer ago than an interval; return their number."""
+    def purge(self, owners: list[int], older_than_s: float) -> int:
+        """Delete the jobs of some owners that ended longer ago than some seconds; return their number."""
         query = (
             "DELETE FROM madlib_mop.job_record WHERE owner::pg_catalog.oid::pg_catalog.int8 = ANY (%s)"
             " AND state NOT IN ('waiting', 'running')"
-            " AND ended_at < clock_timestamp() - %s::pg_catalog.interval RETURNING 1"
+            " AND ended_at < clock_timestamp() - make_interval(secs => %s) RETURNING 1"
         )
         unused = (
             "DELETE FROM madlib_mop.job_statement s WHERE owner::pg_catalog.oid::pg_catalog.int8 = ANY (%s)"
             " AND NOT EXISTS (SELECT FROM madlib_mop.job_record j WHERE j.statement_id = s.statement_id)"
         )
         with self._record.transaction():
-            n = len(self._record.execute(query, [owners, older_than]))
+            n = len(self._record.execute(query, [owners, older_than_s]))
             self._record.execute(unused, [owners])
         return n
 
@@ -188,10 +186,10 @@ class Jobs:
         """
         with self._record.transaction():
             self.lock()
-            found = self._jobs(_NEXT, [])
+            found = self._record.execute(_NEXT)
             if not found:
                 return None
-            job = found[0]
+            job = self.known(found[0][0])
             if (end := self._unfit(job)) is not None:
                 self._end(job, *end)
                 return self.known(job.job_id)
@@ -216,6 +214,12 @@ class Jobs:
         """Return whether a job has no later repetition."""
         query = "SELECT 1 FROM madlib_mop.job_record WHERE series_id = %s AND job_id > %s LIMIT 1"
         return not self._record.execute(query, [job.series_id or job.job_id, job.job_id])
+
+    def has_roles(self, job: Job) -> bool:
+        """Return whether the owner and the submitter of a job still exist; without them it can never run again."""
+        query = "SELECT count(*) FROM pg_roles WHERE oid::pg_catalog.int8 IN (%s, %s)"
+        oids = {job.owner_oid, job.submitted_by_oid}
+        return int(self._value(query, [job.owner_oid, job.submitted_by_oid])) == len(oids)
 
     def set_next_interval(self, job_id: int) -> bool:
         """Move a repetition by an interval to its next time; return False if the interval is below a second.

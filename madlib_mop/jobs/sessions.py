@@ -54,7 +54,7 @@ def target(server: Server, job: Job, login: RunLogin | None) -> Target:
     if login is None:
         return Target({"dsn": server.catalog_dsn, **common}, steps)
     where = {"host": server.host, "port": server.port, "dbname": server.database}
-    return Target({**where, "user": login.role, "password": login.password, **common}, steps)
+    return Target({**where, **login.keywords(), **common}, steps)
 
 
 def end_session(record: Record, job: Job) -> bool:

@@ -32,17 +32,34 @@ _LOOK_EVERY_S = 5.0  # for jobs whose worker has died
 _LOGIN_RETRY_S = 5.0
 _RECONNECT_S = 1.0
 _MAX_ATTEMPTS = 100
+_GRACE_S = 10.0  # a session that still runs so long after its cancel or time limit is terminated
+_MOST_CHARACTERS = 2000  # of an error in the record; a line of the log has a tenth
 _RUN = "SELECT madlib_mop_calls.run_job(%s, %s, %s)"
 _LINE = "host all all 127.0.0.1/32 scram-sha-256"  # of pg_hba.conf
 
 
 @dataclass
 class _Active:
-    """A job at work; ``session`` is None when it was lost and must be ended on the server too."""
+    """A job at work.
+
+    Attributes
+    ----------
+    job : Job
+    session : Session or None
+        None when it was lost and must be ended on the server too.
+    is_cancelling : bool
+        Whether its statement was cancelled.
+    end_by : float or None
+        When its session is terminated, as monotonic time: the statement can catch what cancels it.
+    exceeded : bool
+        Whether its session was terminated because of its time limit.
+    """
 
     job: Job
     session: Session | None
     is_cancelling: bool = False
+    end_by: float | None = None
+    exceeded: bool = False
 
 
 def work(dsn: str, slots: int, tell: Callable[[str], None], stop: StopSignals) -> None:
@@ -84,6 +101,12 @@ def _open(dsn: str) -> Record:
     ((table,),) = record.execute("SELECT to_regclass('madlib_mop.job_record')::text")
     if table is None:
         raise _no_jobs()
+    ((encoding,),) = record.execute("SELECT current_setting('server_encoding')")
+    if encoding == "SQL_ASCII":  # users could store texts that no worker can read
+        raise NotReady(
+            "jobs need a database with an encoding. Received: SQL_ASCII",
+            hint="CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; makes one.",
+        )
     return record
 
 
@@ -140,8 +163,8 @@ class Worker:
                 self._record.raw.notifies.clear()
                 self._look_for_orphans()
                 self._cancel()
-                self._fill()
-                self._wait()
+                self._terminate()
+                self._wait(self._fill())
             self._leave()
         finally:  # where the catalog session was lost, the next one finds these jobs as orphans
             for active in self._active.values():
@@ -168,25 +191,41 @@ class Worker:
             if active is None or active.session is None or active.is_cancelling:
                 continue
             active.is_cancelling = True
+            active.end_by = time.monotonic() + _GRACE_S
             if job.session_pid is not None:
                 self._record.execute("SELECT pg_cancel_backend(%s)", [job.session_pid])
 
-    def _fill(self) -> None:
-        """Start due jobs while there are free slots."""
-        while len(self._active) < self._slots and not self._stop.is_set:
+    def _terminate(self) -> None:
+        """Terminate the sessions of jobs that go on after their cancel or their time limit."""
+        for active in list(self._active.values()):
+            if active.session is not None and active.end_by is not None and active.end_by <= time.monotonic():
+                active.session.close()
+                active.session = None
+                active.exceeded = not active.is_cancelling
+                self._recover(active.job)
+
+    def _fill(self) -> bool:
+        """Start due jobs while there are free slots; return whether there may be more.
+
+        A claimed job can end at once. So the number of claims is limited: other sessions wait meanwhile.
+        """
+        for _ in range(self._slots):
+            if len(self._active) >= self._slots or self._stop.is_set:
+                return False
             job = self._claim()
             if job is None:
-                return
+                return False
             if job.state is JobState.RUNNING:
                 self._start(job)
             else:
                 self._tell(f"job {job.job_id} is {job.state}")
+        return True
 
     def _claim(self) -> Job | None:
         """Claim a job and add its next repetition, in one transaction."""
         with self._record.transaction():
             job = self._jobs.claim(self._me)
-            if job is None or job.every is None or not self._jobs.is_last(job):
+            if job is None or job.every is None or not (self._jobs.is_last(job) and self._jobs.has_roles(job)):
                 return job
             self._record.execute("SAVEPOINT repetition")
             try:
@@ -225,8 +264,8 @@ class Worker:
         self._active[job.job_id] = _Active(job, session)
         self._tell(f"job {job.job_id} of {job.owner} starts" + (f", attempt {job.attempt}" * (job.attempt > 1)))
 
-    def _wait(self) -> None:
-        """Wait for the next event; process the sessions with new data."""
+    def _wait(self, is_hurried: bool = False) -> None:
+        """Wait for the next event, or not if ``is_hurried``; process the sessions with new data."""
         raw = self._record.raw
         poller = select.poll()
         poller.register(raw.fileno(), select.POLLIN)
@@ -236,7 +275,7 @@ class Worker:
             if active.session is not None:
                 poller.register(active.session.fileno(), active.session.events)
                 by_fd[active.session.fileno()] = active
-        wait_s = 0.0 if raw.notifies else max(0.0, self._look_at - time.monotonic())
+        wait_s = 0.0 if raw.notifies or is_hurried else max(0.0, self._look_at - time.monotonic())
         if len(self._active) < self._slots and (next_s := self._jobs.seconds_to_next()) is not None:
             wait_s = min(wait_s, max(0.0, next_s) + 0.001)
         for fd, _ in poller.poll(wait_s * 1000):
@@ -255,6 +294,8 @@ class Worker:
             if self._jobs.known(job.job_id).cancelled_by is not None:
                 self._end(active)
                 return
+            if job.time_limit_ms:
+                active.end_by = time.monotonic() + job.time_limit_ms / 1000 + _GRACE_S
             session.begin(_RUN, [job.job_id, job.attempt, self._interrupted_run(job)])
         elif isinstance(event, Returned):
             self._end(active)
@@ -295,7 +336,7 @@ class Worker:
         if job.login_role is not None:
             drop_login(self._record.raw, job.login_role)
         if found.may_pass and job.attempt < _MAX_ATTEMPTS:
-            self._tell(f"job {job.job_id}: its session could not be opened, it waits: {failure.message}")
+            self._tell(f"job {job.job_id}: its session could not be opened, it waits: {_one_line(failure.message)}")
             self._jobs.put_back(job, _LOGIN_RETRY_S)
         else:
             self._settle(job, JobState.FAILED, f"its session could not be opened: {failure.message} ({found.hint})")
@@ -312,6 +353,8 @@ class Worker:
             self._settle(job, JobState.FINISHED)
         elif job.cancelled_by is not None:
             self._settle(job, JobState.CANCELLED, f"it was cancelled by {job.cancelled_by}")
+        elif job.job_id in self._active and self._active[job.job_id].exceeded:
+            self._settle(job, JobState.FAILED, _exceeded(job))
         elif job.attempt >= _MAX_ATTEMPTS:
             self._settle(job, JobState.FAILED, f"it was interrupted {job.attempt} times")
         else:
@@ -321,8 +364,8 @@ class Worker:
         return True
 
     def _settle(self, job: Job, state: JobState, detail: str | None = None) -> None:
-        self._jobs.settle(job, state, detail)
-        self._tell(f"job {job.job_id} is {state}" + (f": {detail}" if detail else ""))
+        self._jobs.settle(job, state, detail and detail[:_MOST_CHARACTERS])
+        self._tell(f"job {job.job_id} is {state}" + (f": {_one_line(detail)}" if detail else ""))
 
     def _leave(self) -> None:
         """End the sessions of this worker's jobs, and let the jobs wait for another one."""
@@ -336,5 +379,14 @@ class Worker:
 def _reason(job: Job, failure: Failure) -> str:
     """Return why a job has failed, with the hint that its owner would have read."""
     if failure.sqlstate == "57014" and job.time_limit_ms and "statement timeout" in failure.message:
-        return f"it exceeded its time limit of {job.time_limit_ms / 1000:g} s"
+        return _exceeded(job)
     return failure.message + (f" ({failure.hint})" if failure.hint else "")
+
+
+def _exceeded(job: Job) -> str:
+    return f"it exceeded its time limit of {job.time_limit_ms / 1000:g} s"
+
+
+def _one_line(text: str) -> str:
+    """Return a text of users as a part of one line of the log."""
+    return "".join(c if c.isprintable() else " " for c in text[: _MOST_CHARACTERS // 10])

@@ -114,6 +114,11 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit_metric',
 
 -- if postgres
 -- Jobs.
+CREATE FUNCTION madlib_mop_calls.seen_owners(own boolean) RETURNS oid[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT coalesce(array_agg(r.oid), '{}') FROM pg_roles r
+    WHERE CASE WHEN own THEN madlib_mop_calls.may_own(r.oid::regrole) ELSE madlib_mop_calls.may_see(r.oid::regrole) END
+$body$;
 CREATE TABLE madlib_mop.job_worker (
     pid            integer NOT NULL,
     session_start  timestamptz NOT NULL,
@@ -130,7 +135,7 @@ CREATE TABLE madlib_mop.job_statement (
     settings      jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(settings) = 'object')
 );
 ALTER TABLE madlib_mop.job_statement ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_jobs ON madlib_mop.job_statement FOR SELECT USING (madlib_mop_calls.may_own(owner));
+CREATE POLICY own_jobs ON madlib_mop.job_statement FOR SELECT USING (owner::oid = ANY ((SELECT madlib_mop_calls.seen_owners(true))::oid[]));
 CREATE POLICY submit ON madlib_mop.job_statement FOR INSERT WITH CHECK (owner = quote_ident(current_user)::regrole);
 CREATE TABLE madlib_mop.job_record (
     job_id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -179,7 +184,7 @@ $body$;
 ALTER TABLE madlib_mop.job_record ALTER submitted_by SET DEFAULT madlib_mop_calls.submitter();
 ALTER TABLE madlib_mop.job_record ALTER as_superuser SET DEFAULT madlib_mop_calls._is_superuser();
 ALTER TABLE madlib_mop.job_record ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_jobs ON madlib_mop.job_record FOR SELECT USING (madlib_mop_calls.may_see(owner));
+CREATE POLICY own_jobs ON madlib_mop.job_record FOR SELECT USING (owner::oid = ANY ((SELECT madlib_mop_calls.seen_owners(false))::oid[]));
 CREATE POLICY submit ON madlib_mop.job_record FOR INSERT
     WITH CHECK (owner = quote_ident(current_user)::regrole AND submitted_by = madlib_mop_calls.submitter());
 ALTER TABLE madlib_mop.job_done ENABLE ROW LEVEL SECURITY;

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from tests.helpers.faults import wait_for
 from tests.helpers.security.attacks import user
@@ -17,17 +19,22 @@ _ENDED = ("finished", "failed", "cancelled", "skipped")
 
 
 class JobWorker:
-    """``madlib-mop work`` on a database; its lines are in ``log``."""
+    """``madlib-mop work`` on a database."""
 
     def __init__(self, db, slots: int = 2, options: tuple[str, ...] = ()):
         self._db = db
+        self._lines = tempfile.NamedTemporaryFile("w")  # noqa: SIM115 -- a pipe that nobody reads fills
         self.process = subprocess.Popen(
             [sys.executable, "-m", "madlib_mop.cli", "work", "--slots", str(slots), "--dsn", db.dsn, *options],
-            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.DEVNULL, stderr=self._lines, text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
         self.pid = self.process.pid
-        self.log = ""
+
+    @property
+    def log(self) -> str:
+        """The lines so far."""
+        return Path(self._lines.name).read_text()
 
     def __enter__(self):
         n = self._n_workers()
@@ -41,8 +48,7 @@ class JobWorker:
         """Send a signal, and wait for the end; return the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        self.log += self.process.communicate(timeout=60)[1]
-        return self.process.returncode
+        return self.process.wait(timeout=60)
 
     def kill(self) -> None:
         """Kill it."""

@@ -236,6 +236,8 @@ def test_a_waiting_job_is_altered_and_made_due(worked):
         ("'SELECT 1', every => '0 25 * * *'", "every: '0 25 * * *' is no cron expression of five fields: Bad hour"),
         ("'SELECT 1', if_running => 'wait'", "if_running must be one of skip, queue, error. Received: 'wait'"),
         ("'SELECT 1', time_limit => '0'", "time_limit must be from 1 second to 20 days. Received: 00:00:00"),
+        ("'SELECT 1', time_limit => '1 year -360 days'",
+         "time_limit must be from 1 second to 20 days. Received: 1 year -360 days"),
         ("'SELECT 1', after => 987654", "after: you have no job with this number. Received: 987654"),
     ],
 )
@@ -254,7 +256,8 @@ def test_ended_jobs_are_refused_and_purged(worked):
         assert error.message.endswith(f"job {job_id} is finished: only a waiting job can be changed")
     error = refusal_of(worked, f"SELECT madlib_mop.alter_job({job_id})", role=CAROL)
     assert error.message == f"alter_job: you have no job with this number. Received: {job_id}"
-    assert worked.value("SELECT madlib_mop.purge_jobs('1 day')", role=ALICE) == 0
+    for long in ("1 day", "200000 years", "178000000 years"):
+        assert worked.value("SELECT madlib_mop.purge_jobs(%s)", [long], ALICE) == 0
     assert worked.value("SELECT madlib_mop.purge_jobs('0')", role=CAROL) >= 1  # her own
     assert state_of(worked, job_id) == "finished"
     assert worked.value("SELECT madlib_mop.purge_jobs('0')", role=ALICE) >= 1

@@ -150,3 +150,38 @@ def test_a_setting_that_the_server_does_not_know_any_more_stops_no_run(roles, ca
         drop_login(catalog, create_login(catalog, 43, ALICE).role)
     finally:
         roles.rows("ALTER ROLE alice RESET ALL")
+
+
+def test_grants_to_a_login_role_do_not_keep_its_driver_busy(roles, catalog, login):
+    """Each grant to it takes as long to revoke as to make; without a time limit, this drop takes seconds."""
+    session = roles.connect(MALLORY)
+    with session.cursor() as cursor:
+        cursor.execute(
+            f"DO $$ BEGIN FOR i IN 1..{MANY} LOOP"
+            f" EXECUTE format('GRANT SELECT ON LARGE OBJECT %s TO {login}', lo_create(0)); END LOOP; END $$"
+        )
+    session.close()
+    drop_login(catalog, login, 10)
+    assert role_of(roles, login) == [(False, [])]
+    drop_login(catalog, login)
+    assert role_of(roles, login) == []
+
+
+def test_roles_that_users_keep_from_being_dropped_slow_no_sweep(roles, catalog):
+    """Rights in another database keep a role; a sweep takes its rights, and then tries to drop a few such roles."""
+    ((oid,),) = roles.rows("SELECT oid FROM pg_database WHERE datname = current_database()")
+    names = [f"{PREFIX}{oid}_{900 + i}_00000000" for i in range(12)]
+    for name in names:
+        roles.rows(f"CREATE ROLE {name} LOGIN IN ROLE {ALICE}")
+    elsewhere = roles.cluster.connect("postgres")
+    with elsewhere.cursor() as cursor:
+        cursor.execute("SELECT lo_create(0)")
+        ((number,),) = cursor.fetchall()
+        cursor.execute(f"GRANT SELECT ON LARGE OBJECT {number} TO {', '.join(names)}")
+        sweep_logins(catalog, lambda run_id: False)
+        assert [role_of(roles, name) for name in names] == [[(False, [])]] * len(names)
+        cursor.execute("SELECT lo_unlink(%s)", [number])
+    elsewhere.close()
+    for left in range(len(names) - 2, -1, -2):
+        sweep_logins(catalog, lambda run_id: False)
+        assert sum(bool(role_of(roles, name)) for name in names) == left

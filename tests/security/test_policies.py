@@ -67,3 +67,34 @@ def test_a_role_without_the_right_to_train_cannot_use_it(bench):
     with pytest.raises(psycopg2.errors.InsufficientPrivilege):
         fit(bench, "mallory.m", "mst", 1, policy="SELECT 1 AS mst_key, 'a' AS action",
             **{**OPTIONS, "role": MALLORY})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "policy, told",
+    [
+        # the code of a policy can replace its statement
+        ("SELECT 1 AS mst_key, alice.replaces('SELECT 5') AS action", "the policy failed: its result has values"),
+        ("SELECT 1 AS mst_key, alice.replaces('INSERT INTO pg_temp.t VALUES (1)') AS action", "no value that can be"),
+        ("SELECT 1 AS mst_key, alice.latin() AS action", "the policy failed: the statement returned no value"),
+        ("SELECT 1 AS mst_key, 'extend' AS action, (repeat('[', 3000) || repeat(']', 3000))::json AS arguments",
+         "the policy failed: its result has values that cannot be read"),
+        ("SELECT 1 AS mst_key, 'extend' AS action, (repeat('[', 300) || repeat(']', 300))::json AS arguments",
+         "policy: a row is nested more than 100 levels deep"),
+        (r"""SELECT 1 AS mst_key, 'stop_model' AS action, '"\u0000"'::json AS reason""", "cannot store"),
+        (r"""SELECT 1 AS mst_key, 'extend' AS action, '{"\ud800": 1}'::json AS arguments""", "cannot store"),
+        ("""SELECT 1 AS mst_key, 'extend' AS action, '{"num_iterations": 1e400}'::json AS arguments""", "cannot store"),
+    ],
+)  # fmt: skip
+def test_a_result_that_cannot_be_used_is_told_and_the_run_ends(bench, policy, told):
+    bench.rows(
+        "CREATE OR REPLACE FUNCTION alice.replaces(statement text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN"
+        " CREATE TEMP TABLE IF NOT EXISTS t (a integer); DEALLOCATE policy;"
+        " EXECUTE 'PREPARE policy (int8) AS ' || statement; RETURN NULL; END $$", role=ALICE,
+    )  # fmt: skip
+    bench.rows(
+        "CREATE OR REPLACE FUNCTION alice.latin() RETURNS text LANGUAGE plpgsql AS $$ BEGIN"
+        " PERFORM set_config('client_encoding', 'LATIN1', false); RETURN 'é'; END $$", role=ALICE,
+    )  # fmt: skip
+    run = fit(bench, f"alice.told_{abs(hash(policy))}", "mst", 2, policy=policy, **OPTIONS)
+    assert told in run.notices
+    assert bench.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [newest_run(bench)]) == "finished"

@@ -9,6 +9,7 @@ from psycopg2.extensions import encrypt_password
 
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.engines.sessions.login import RunLogin
 
 _LINE = "host all all 127.0.0.1/32 scram-sha-256"
 
@@ -41,9 +42,8 @@ def _try(context: CheckContext, role: str, password: str) -> str | None:
             host="127.0.0.1",
             port=context.setting("port"),
             dbname=context.database,
-            user=role,
-            password=password,
             connect_timeout=10,
+            **RunLogin(role, password).keywords(),
         ).close()
     except psycopg2.OperationalError as error:
         return str(error).strip()

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from madlib_mop.calls import find_function, read_arguments
+from madlib_mop.calls import check_storable, find_function, read_arguments
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.command import Command
 from madlib_mop.catalog.rows.states import CommandState
@@ -40,6 +40,7 @@ def command(call: Call) -> Json:
             f" {call.arguments['arguments']}",
             hint="""For example '{"mst_key": 3}'.""",
         )
+    check_storable("arguments", given)
     done = _steer(replace(call, function=name, arguments={**given, "run_id": call.arguments["run_id"]}), raises=False)
     return {"command_id": done.command_id, "state": str(done.state), "detail": done.detail, "mst_keys": done.mst_keys}
 

@@ -10,6 +10,8 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import open_record
 from madlib_mop.errors import InvalidParameter, NotReady
 
+_AGES_S = 1e11  # older than any job; the server has no times that are much older
+
 
 def cancel_job(call: Call) -> bool:
     """Cancel a job and its repetitions; return False, with a NOTICE, if it has already ended."""
@@ -45,12 +47,13 @@ def alter_job(call: Call) -> None:
 def purge_jobs(call: Call) -> int:
     """Delete the caller's jobs that ended longer ago; return their number."""
     older_than = call.arguments["older_than"]
-    if seconds_of(call, older_than, "older_than") < 0:
+    seconds = seconds_of(call, older_than, "older_than")
+    if seconds < 0:
         raise InvalidParameter(f"older_than must not be negative. Received: {older_than}")
     record = open_record(call.info)
     jobs = Jobs(record)
     owners = [owner for owner in jobs.owners() if record.may_see(call.info.role_oid, owner)]
-    return jobs.purge(owners, older_than)
+    return jobs.purge(owners, min(seconds, _AGES_S))
 
 
 def _job_of_call(call: Call) -> tuple[Jobs, Job]:

@@ -11,6 +11,11 @@ from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.jobs.recurrence import NoNextTime, hint, is_cron, next_time
 
 _INTERVAL = "SELECT pg_catalog.date_part('epoch', $1::pg_catalog.interval) AS seconds"
+# The two measures differ: to compare intervals, a year has 360 days, and for the number of seconds 365.25.
+_LIMIT = """
+SELECT i BETWEEN '1 second' AND '20 days' AND pg_catalog.date_part('epoch', i) BETWEEN 1 AND 20 * 86400 AS is_good
+FROM (SELECT $1::pg_catalog.interval) AS g (i)
+"""
 _TIME = "SELECT $1::pg_catalog.timestamptz BETWEEN '2000-01-01' AND '3000-01-01' AS is_good"
 
 
@@ -19,7 +24,7 @@ def check_times(call: Call, record: Record, a: dict[str, Any]) -> None:
     if a["at"] is not None and not call.session.execute(_TIME, [a["at"]])[0]["is_good"]:
         raise InvalidParameter(f"at must be a time between the years 2000 and 3000. Received: {a['at']}")
     limit = a["time_limit"]
-    if limit is not None and not 1 <= seconds_of(call, limit, "time_limit") <= 20 * 86400:
+    if limit is not None and not (seconds_of(call, limit, "time_limit") > 0 and _is_good_limit(call, limit)):
         raise InvalidParameter(f"time_limit must be from 1 second to 20 days. Received: {limit}")
     if a["every"] is not None:
         first_time(call, record, a["every"])
@@ -35,6 +40,10 @@ def first_time(call: Call, record: Record, every: str) -> str | None:
     if seconds_of(call, every, "every") < 1:
         raise InvalidParameter(f"every must be at least 1 second. Received: {every!r}", hint=hint())
     return None
+
+
+def _is_good_limit(call: Call, limit: str) -> bool:
+    return bool(call.session.execute(_LIMIT, [limit])[0]["is_good"])
 
 
 def seconds_of(call: Call, interval: str, name: str) -> float:

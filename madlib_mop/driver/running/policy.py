@@ -66,8 +66,7 @@ class Policy:
         if isinstance(event, Failure):
             self._failed(event)
         elif isinstance(event, Returned):
-            for row in read_rows(event.value):
-                issued |= self._issue(row)
+            issued = self._issue_all(event.value)
         if isinstance(event, Opened | Returned | Failure) and self._session.state is SessionState.IDLE:
             self._begin()
         return issued
@@ -84,6 +83,14 @@ class Policy:
         if self._is_due and self._session is not None:
             self._is_due = False
             self._session.begin(f"EXECUTE policy ({self._run_id})", [])
+
+    def _issue_all(self, result: object) -> bool:
+        try:
+            rows = read_rows(result)
+        except MopError as error:
+            self._tell_once(f"the policy failed: {error.message}")
+            return False
+        return any([self._issue(row) for row in rows])
 
     def _issue(self, row: dict[str, object]) -> bool:
         try:

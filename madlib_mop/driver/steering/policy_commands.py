@@ -4,11 +4,12 @@ A policy has no memory: its query returns a row again and again. So each row is 
 read from the record, so this also holds if the driver is replaced.
 """
 
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from madlib_mop.calls import find_function, read_arguments
+from madlib_mop.calls import check_storable, find_function, read_arguments
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.command import Command
@@ -52,7 +53,7 @@ class PolicyCommands:
         Raises
         ------
         InvalidParameter
-            If the row has no such action.
+            If the row has no such action, or arguments that the server cannot store.
         MopError
             The command's error; it is recorded as refused.
         """
@@ -78,14 +79,16 @@ class PolicyCommands:
 
 def _read(row: Json) -> tuple[str, Json]:
     """Return the action of a row, and its arguments without NULLs."""
-    action = str(row["action"]).strip().lower()
+    check_storable("policy: a row", {name: row.get(name) for name in ("action", "arguments", *_COLUMNS)})
+    action = str(row.get("action")).strip().lower()
     if action not in ACTIONS:
         raise InvalidParameter(
-            f"policy: action must be one of {', '.join(ACTIONS)}, or NULL for none. Received: {row['action']!r}"
+            f"policy: action must be one of {', '.join(ACTIONS)}, or NULL for none. Received:"
+            f" {row.get('action')!r:.200}"
         )
     arguments = row.get("arguments")
     if not (arguments is None or isinstance(arguments, dict)):
-        raise InvalidParameter(f"policy: arguments must be a JSON object. Received: {arguments!r}")
+        raise InvalidParameter(f"policy: arguments must be a JSON object. Received: {arguments!r:.200}")
     columns = {name: row.get(name) for name in _COLUMNS if name == "mst_key" or action == "stop_model"}
     given = {name: value for name, value in {**(arguments or {}), **columns}.items() if value is not None}
     given.pop("run_id", None)
@@ -97,7 +100,18 @@ def _identity(action: str, arguments: Any) -> str:
     return json.dumps([action, {name: arguments[name] for name in arguments if name != "reason"}], sort_keys=True)
 
 
-def read_rows(result: str) -> Sequence[Json]:
-    """Return the rows of a policy's result."""
-    rows: list[Json] = json.loads(result)
+def read_rows(result: Any) -> Sequence[Json]:
+    """Return the rows of a policy's result.
+
+    Raises
+    ------
+    InvalidParameter
+        If it is no result of a policy: its code can prepare another statement in its place. Or if it has values that
+        cannot be read.
+    """
+    rows: Any = None
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        rows = json.loads(result)
+    if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
+        raise InvalidParameter("its result has values that cannot be read, such as a number of thousands of digits")
     return rows

@@ -71,7 +71,7 @@ class Access:
         if self.login is None:
             return Target({**self.catalog, **session}, steps)
         where = {"host": self.host, "port": self.port, "dbname": self.database}
-        return Target({**where, "user": self.login.role, "password": self.login.password, **session}, steps)
+        return Target({**where, **self.login.keywords(), **session}, steps)
 
     def policy(self, query: str, search_path: str | None, timeout_s: int) -> Target:
         """Return how the session of a policy is opened: a reader's, with a time limit, in which ``query`` is prepared

@@ -13,10 +13,11 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg2
 from psycopg2 import errors, sql
-from psycopg2.extensions import connection, encrypt_password
+from psycopg2.extensions import connection, encrypt_password, libpq_version
 from psycopg2.extensions import cursor as Cursor
 
 from madlib_mop.catalog.one_row import one_row
@@ -31,6 +32,7 @@ _LOCK_TIMEOUT_MS = 2000
 _NUMBERS = "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}"
 _SWEEP_LOCK_TIMEOUT_MS = 100  # the waits for roles of several earlier runs must not add up
 _MOST_OBJECTS = 1000  # dropping them takes one lock each, from the lock table that all sessions share
+_MOST_LEFT = 2  # roles without any right that a sweep tries to drop: a user can prevent it, by grants elsewhere
 _TRIES = 50
 _PAUSE_S = 0.05
 _LIMIT = """
@@ -58,6 +60,10 @@ SELECT pg_catalog.count(*) FROM pg_catalog.pg_shdepend d JOIN pg_catalog.pg_role
 WHERE d.refclassid = 'pg_catalog.pg_authid'::pg_catalog.regclass AND d.deptype = 'o' AND r.rolname = %s
       AND d.dbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 """
+_LEFT = """
+SELECT rolname, rolcanlogin OR EXISTS (SELECT FROM pg_catalog.pg_auth_members m WHERE m.member = r.oid)
+FROM pg_catalog.pg_roles r WHERE pg_catalog.starts_with(rolname::text, %s) AND NOT rolsuper ORDER BY pg_catalog.random()
+"""
 _MEMBERSHIPS = """
 SELECT g.rolname, o.rolname FROM pg_catalog.pg_auth_members m
 JOIN pg_catalog.pg_roles g ON g.oid = m.roleid JOIN pg_catalog.pg_roles r ON r.oid = m.member
@@ -75,6 +81,15 @@ class RunLogin:
 
     role: str
     password: str = field(repr=False)
+
+    def keywords(self) -> dict[str, Any]:
+        """Return psycopg2's keywords of this login.
+
+        The password is never sent as it is: while the server is down, another user's program could listen at its port
+        and ask for it. libpq can refuse that since version 16.
+        """
+        found = {"user": self.role, "password": self.password}
+        return found | ({"require_auth": "!password"} if libpq_version() >= 160000 else {})
 
 
 def is_superuser(catalog: connection, role: str) -> bool:
@@ -163,9 +178,10 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
     """Revoke a role's rights, end its sessions and drop it; no effect if it does not exist.
 
     User code in a reader session may have made objects as this role, in open transactions too, and any role may grant
-    it something, which locks it. A failure to drop the role is not an error, neither at the end of this run nor in
-    another user's next call, which sweeps: until then, only a role without rights and login remains. Commits are
-    asynchronous: if a crash restores the role, the sweep drops it.
+    it something, which locks it, or rights on any number of objects. So these statements have time limits. A failure to
+    drop the role is not an error, neither at the end of this run nor in another user's next call, which sweeps: until
+    then, only a role without rights and login remains. Commits are asynchronous: if a crash restores the role, the
+    sweep drops it.
     """
     name = sql.Identifier(role)
     with catalog.cursor() as cursor:
@@ -177,11 +193,11 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
                 cursor.execute(f"SELECT {end} FROM pg_stat_activity WHERE usename = %s", [role])
             cursor.execute(_N_OWNED, [role])
             if one_row(cursor)[0] <= _MOST_OBJECTS:
-                _attempt(cursor, sql.SQL("DROP OWNED BY {} CASCADE").format(name))
+                _attempt(cursor, sql.SQL("DROP OWNED BY {} CASCADE").format(name), 2 * lock_timeout_ms)
             drop = sql.SQL("DROP ROLE {}").format(name)
-            if _attempt(cursor, drop) is errors.LockNotAvailable:
+            if _attempt(cursor, drop, 2 * lock_timeout_ms) is errors.LockNotAvailable:
                 end_holders(catalog, _LOCK_OF_ROLE, [role])
-                _attempt(cursor, drop)
+                _attempt(cursor, drop, 2 * lock_timeout_ms)
             cursor.execute(_MEMBERSHIPS, [role])
             for granted, grantor in cursor.fetchall():  # memberships remain if the role could not be dropped
                 revoke: sql.Composable = sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(granted), name)
@@ -205,27 +221,38 @@ def sweep_logins(catalog: connection, is_live: Callable[[int], bool], prefix: st
     """
     own = _database_oid(catalog)
     with catalog.cursor() as cursor:
-        cursor.execute("SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s) AND NOT rolsuper", [prefix])
-        roles = [row[0] for row in cursor.fetchall()]
+        cursor.execute(_LEFT, [prefix])
+        roles = cursor.fetchall()
         cursor.execute("SELECT oid::bigint FROM pg_database")
         databases = {row[0] for row in cursor.fetchall()}
-    for role in roles:
+    n_left = 0
+    for role, has_rights in roles:
         ours = re.fullmatch(prefix + _NUMBERS, role)
         if ours is None:
             continue
         database, run_id = map(int, ours.groups())
+        n_left += not has_rights
+        if n_left > _MOST_LEFT and not has_rights:
+            continue
         if database not in databases or (database == own and not is_live(run_id)):
             drop_login(catalog, role, _SWEEP_LOCK_TIMEOUT_MS)
 
 
-def _attempt(cursor: Cursor, step: sql.Composable) -> type[psycopg2.DatabaseError] | None:
-    """Execute a statement about roles; return the class of the error if it fails, None if it does not."""
+def _attempt(cursor: Cursor, step: sql.Composable, limit_ms: int = 0) -> type[psycopg2.DatabaseError] | None:
+    """Execute a statement about roles; return the class of the error if it fails, None if it does not.
+
+    The statement fails after ``limit_ms``; 0 is no limit.
+    """
     try:
+        cursor.execute("SET statement_timeout = %s", [limit_ms])
         _execute_with_retries(cursor, step)
     except psycopg2.DatabaseError as error:
         if cursor.connection.closed:
             raise
         return type(error)
+    finally:
+        if not cursor.connection.closed:
+            cursor.execute("RESET statement_timeout")
     return None
 
 

@@ -16,6 +16,7 @@ from madlib_mop.engines.sessions.reasons import without_prefix
 # Greenplum's SQLSTATE for a session that has lost its process on a segment. The error bypasses PL/Python's frames, and
 # the next call of a Python function in this session would crash the coordinator: such a session is never used again.
 _LOST_SEGMENT = "58M01"
+_MOST_CHARACTERS = 10_000  # of a message; users' code can raise one of a gigabyte
 
 
 class SessionState(Enum):
@@ -78,6 +79,13 @@ class Failure:
         return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint}
 
 
+class _Ignored(list[Any]):
+    """Takes notices and notifications, and keeps none: users' code in a session can send any number of them."""
+
+    def append(self, message: Any) -> None:
+        """Keep nothing; psycopg2 calls it."""
+
+
 class Session:
     """One connection, moved on by `advance` whenever its socket is ready.
 
@@ -92,7 +100,9 @@ class Session:
         self.pid: int | None = None
         self._steps = list(target.steps)
         self._cursor: extensions.cursor | None = None
-        self._connection = psycopg2.connect(**target.keywords, async_=1)
+        self._connection = psycopg2.connect(**target.keywords, client_encoding="UTF8", async_=1)
+        self._connection.notices = _Ignored()
+        self._connection.notifies = _Ignored()
 
     def fileno(self) -> int:
         """Return the socket's descriptor, for ``select.poll``."""
@@ -121,9 +131,11 @@ class Session:
             return None
         if self.state is SessionState.BUSY:
             assert self._cursor is not None, "a busy session has executed something"
-            value = one_row(self._cursor)[0]
             self._rest()
-            return Returned(value)
+            try:
+                return Returned(one_row(self._cursor)[0])
+            except (psycopg2.Error, UnicodeError, IndexError, RuntimeError) as error:
+                return Failure(None, f"the statement returned no value that can be read: {error}", lost=False)
         if self.state is SessionState.CONNECTING:
             self.state = SessionState.OPENING
             self.pid = self._connection.info.backend_pid
@@ -156,4 +168,5 @@ class Session:
             self.close()
         else:
             self._rest()
-        return Failure(sqlstate, message, lost, error.diag.message_hint if error.diag else None)
+        hint = error.diag.message_hint if error.diag else None
+        return Failure(sqlstate, message[:_MOST_CHARACTERS], lost, hint and hint[:_MOST_CHARACTERS])

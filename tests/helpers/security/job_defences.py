@@ -4,6 +4,7 @@ from tests.helpers.security.defence import Defence
 
 _JOBS = "tests/security/test_jobs.py::"
 _LOST = _JOBS + "test_a_job_of_a_role_that_lost_its_rights_fails_with_a_clear_error"
+_STUBBORN = "tests/security/test_stubborn_jobs.py::"
 _SEEN = _JOBS + "test_who_was_granted_read_access_sees_the_job_but_not_its_statement"
 
 DEFENCES_OF_JOBS = (
@@ -52,15 +53,15 @@ DEFENCES_OF_JOBS = (
     Defence(
         "a job runs no statement of another role's job",
         "sql/49-jobs.sql",
-        "CREATE POLICY own_jobs ON madlib_mop.job_statement FOR SELECT USING (madlib_mop_calls.may_own(owner));",
-        "CREATE POLICY own_jobs ON madlib_mop.job_statement FOR SELECT USING (true);",
+        "(owner::oid = ANY ((SELECT madlib_mop_calls.seen_owners(true))::oid[]))",
+        "(true)",
         (_JOBS + "test_a_row_that_is_written_by_hand_runs_as_who_wrote_it", _SEEN),
     ),
     Defence(
         "a user sees the jobs of his own roles only",
         "sql/49-jobs.sql",
-        "CREATE POLICY own_jobs ON madlib_mop.job_record FOR SELECT USING (madlib_mop_calls.may_see(owner));",
-        "CREATE POLICY own_jobs ON madlib_mop.job_record FOR SELECT USING (true);",
+        "(owner::oid = ANY ((SELECT madlib_mop_calls.seen_owners(false))::oid[]))",
+        "(true)",
         (_SEEN,),
     ),
     Defence(
@@ -83,5 +84,69 @@ DEFENCES_OF_JOBS = (
         "ON before.job_id = j.after AND pg_has_role(j.owner, before.owner, 'MEMBER')\n",
         "ON before.job_id = j.after\n",
         (_JOBS + "test_rows_that_submit_would_refuse_stop_no_worker",),
+    ),
+    Defence(
+        "a job that catches its cancel or its time limit is ended",
+        "madlib_mop/jobs/working.py",
+        "                self._terminate()\n",
+        "",
+        (_STUBBORN + "test_a_job_that_catches_its_time_limit_is_ended",
+         _STUBBORN + "test_a_job_that_catches_its_cancel_is_cancelled"),
+    ),
+    Defence(
+        "a job that ends without a start is a turn of its role",
+        "madlib_mop/catalog/jobs.py",
+        "max(coalesce(o.started_at, CASE WHEN o.state <> 'cancelled' THEN o.ended_at END)) AS at\n",
+        "max(o.started_at) AS at\n",
+        (_STUBBORN + "test_jobs_that_end_without_a_start_keep_no_other_role_waiting",),
+    ),
+    Defence(
+        "a job worker keeps no notices of the sessions of jobs",
+        "madlib_mop/engines/sessions/session.py",
+        "        self._connection.notices = _Ignored()\n",
+        "",
+        (_STUBBORN + "test_a_huge_error_is_cut",),
+    ),
+    Defence(
+        "a job worker reads no large settings of users",
+        "madlib_mop/catalog/jobs.py",
+        "left(w.settings ->> 'TimeZone', 100) AS time_zone",
+        "w.settings ->> 'TimeZone' AS time_zone",
+        (_STUBBORN + "test_a_huge_time_zone_stays_in_the_database",),
+    ),
+    Defence(
+        "a setting of a role does not change the encoding of a job's session",
+        "madlib_mop/engines/sessions/session.py",
+        ', client_encoding="UTF8", async_=1',
+        ", async_=1",
+        (_STUBBORN + "test_a_setting_of_a_role_does_not_stop_the_worker",),
+    ),
+    Defence(
+        "an error of a user is a part of one line of the job worker's log",
+        "madlib_mop/jobs/working.py",
+        '    return "".join(c if c.isprintable() else " " for c in text',
+        '    return "".join(c for c in text',
+        (_STUBBORN + "test_no_line_of_the_workers_log_is_a_users",),
+    ),
+    Defence(
+        "the repetitions of a dropped role's job end",
+        "madlib_mop/jobs/working.py",
+        "not (self._jobs.is_last(job) and self._jobs.has_roles(job))",
+        "not self._jobs.is_last(job)",
+        (_STUBBORN + "test_a_repeated_job_of_a_role_that_was_dropped_ends",),
+    ),
+    Defence(
+        "the view of jobs does not check each job of other roles",
+        "sql/49-jobs.sql",
+        "(owner::oid = ANY ((SELECT madlib_mop_calls.seen_owners(false))::oid[]))",
+        "(madlib_mop_calls.may_see(owner))",
+        (_STUBBORN + "test_the_view_of_jobs_does_not_wait_for_jobs_of_others",),
+    ),
+    Defence(
+        "no job worker runs where texts have no encoding",
+        "madlib_mop/jobs/working.py",
+        '    if encoding == "SQL_ASCII":',
+        "    if False:",
+        (_STUBBORN + "test_no_worker_reads_texts_without_an_encoding",),
     ),
 )

@@ -248,4 +248,25 @@ DEFENCES_OF_RIGHTS = (
         "for end in ():",
         ("tests/security/test_stuck_readers.py::test_a_reader_that_takes_no_cancel_ends_with_the_run",),
     ),
+    Defence(
+        "the password of a login role is never sent as it is",
+        "madlib_mop/engines/sessions/login.py",
+        'return found | ({"require_auth": "!password"} if libpq_version() >= 160000 else {})',
+        "return found",
+        ("tests/security/test_impostor.py::test_an_impostor_at_the_servers_port_gets_no_password",),
+    ),
+    Defence(
+        "grants to a login role do not keep the driver busy that drops it",
+        "madlib_mop/engines/sessions/login.py",
+        'cursor.execute("SET statement_timeout = %s", [limit_ms])',
+        'cursor.execute("SET statement_timeout = 0")',
+        ("tests/security/test_login_roles.py::test_grants_to_a_login_role_do_not_keep_its_driver_busy",),
+    ),
+    Defence(
+        "login roles that cannot be dropped do not slow down other calls",
+        "madlib_mop/engines/sessions/login.py",
+        "        if n_left > _MOST_LEFT and not has_rights:\n",
+        "        if False:\n",
+        ("tests/security/test_login_roles.py::test_roles_that_users_keep_from_being_dropped_slow_no_sweep",),
+    ),
 )
