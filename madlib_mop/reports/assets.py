@@ -31,7 +31,7 @@ def bundle() -> str:
 
     version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     known = version in vl_convert.get_vegalite_versions()
-    script = vl_convert.javascript_bundle(vl_version=version if known else None)
+    script = vl_convert.javascript_bundle(None, vl_version=version if known else None)
     # a function of its own: the bundle's short names would be global
     return f"(function(){{{script}}})();\n".replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
