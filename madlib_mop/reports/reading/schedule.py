@@ -40,7 +40,8 @@ ORDER BY w.started_at, w.segment_id, w.mst_key
 """
 _BINS = f"""
 SELECT x.segment_id, b.bin,
-       sum((least(x.e, (b.bin + 1) * $3::float8) - greatest(x.s, b.bin * $3::float8)) / x.of_group) / $3::float8 AS share
+       sum((least(x.e, (b.bin + 1) * $3::float8) - greatest(x.s, b.bin * $3::float8)) / x.of_group)
+       / $3::float8 AS share
 FROM (SELECT w.segment_id, w.of_group, EXTRACT(epoch FROM w.started_at - r.created_at)::float8 - $2::float8 AS s,
              EXTRACT(epoch FROM w.ended_at - r.created_at)::float8 - $2::float8 AS e
       FROM ({_WORK}) w CROSS JOIN (SELECT y.created_at FROM madlib_mop.run y WHERE y.run_id = $1::bigint) r) x
