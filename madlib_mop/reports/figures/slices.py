@@ -174,7 +174,7 @@ def _literal(text: str) -> str:
 
 
 def _between(x: float, y: float, rows: Sequence[dict[str, Any]]) -> float:
-    """Return the figure at a place: the mean of the models, weighted by the inverse of their distance cubed (Shepard)."""
+    """Return the figure at a place: the mean of the models, weighted by their inverse distance cubed (Shepard)."""
     total = weights = 0.0
     for row in rows:
         weight = 1 / (((row["x"] - x) ** 2 + (row["y"] - y) ** 2) ** 1.5 + 1e-5)

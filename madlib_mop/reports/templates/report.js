@@ -35,7 +35,7 @@
     const options = {
       ast: true, renderer: "svg", actions: false, mode: "vega-lite", config: narrow ? { ...config, ...slim } : config,
       defaultStyle: false, tooltip: { disableDefaultStyle: true },
-      logLevel: window.vega.Error, // with a step for each row, Vega-Lite warns that only the width is fitted
+      logLevel: 1, // errors: with a step for each row, Vega-Lite warns that only the width is fitted
     };
     window.vegaEmbed(chart, spec, options).then(() => {
       chart.querySelector("svg").setAttribute("aria-hidden", "true"); // the chart's own label has the words
