@@ -61,8 +61,7 @@ def _lineage(facts: RunFacts) -> Figure:
         " the dot is at the model that received it.",
         summary=f"{len(rows)} copies, the first one from model {first['f']} to model {first['m']}.",
         spec=spec(
-            alt.layer(life, lines, heads).properties(height=alt.Step(max(14, min(28, 600 // max(1, len(keys)))))),
-            None, lives=lives, copies=rows,
+            alt.layer(life, lines, heads), len(keys) * max(14, min(28, 600 // len(keys))), lives=lives, copies=rows
         ),
         headings=("model", "kind", "copied from", "iteration", "time since the start"),
         rows=body,
