@@ -24,6 +24,7 @@ from madlib_mop.reports.facts import (
     SegmentLoad,
     TimeSpent,
 )
+from tests.helpers.training import script
 from tests.helpers.unit.rows import a_plan, a_summary
 
 #: Texts that are code in HTML, JavaScript, CSS, Jinja or Vega, or change the direction of the text after them.
@@ -183,3 +184,58 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
         "policy": "SELECT 1",
     }  # fmt: skip
     return RunFacts(**given | fields)
+
+TINY = """{"class_name": "Sequential", "config": {"layers": [
+    {"class_name": "InputLayer", "config": {"batch_shape": [null, 2]}},
+    {"class_name": "Dense", "config": {"units": %d, "activation": "relu"}},
+    {"class_name": "Dense", "config": {"units": 3, "activation": "softmax"}}]}}"""
+#: Names of tables, classes and reasons of `train_hostile_run`.
+PACKED, MODELS = "<b>packed</b>", "<script>alert(1)</script>"
+CLASS, REASON = "</script>{{ 7 * 7 }}", '\u202e"><img src=x>'
+N_CONFIGURATIONS = 13
+
+
+def train_hostile_run(db, owner: str) -> int:
+    """Train a small run with something of everything, whose names are code; return its run_id.
+
+    It has validation data, metrics after each visit, a model that fails (13), one that a policy stops (2), and a clone.
+    """
+    rates, batches = (0.003, 0.01, 0.03), (10, 20)
+    chosen = [(m, f"Adam(lr={rate})", batch) for m in (1, 2) for rate in rates for batch in batches]
+    chosen.append((1, "SGD(lr=1e30)", 10))
+    values = ", ".join(
+        f"""({m}, $$loss='categorical_crossentropy', optimizer='{optimizer}', metrics=['accuracy']$$,
+            'batch_size={batch}, epochs=1')"""
+        for m, optimizer, batch in chosen
+    )
+    policy = f"""SELECT 2 AS mst_key, 'stop_model' AS action, {_quoted(REASON)} AS reason FROM madlib_mop.leaderboard
+        WHERE run_id = $1 AND mst_key = 2 AND metric_visits >= 2"""
+    statements = [
+        "CREATE TABLE points AS SELECT n AS id, ARRAY[sin(n), cos(n)]::real[] AS x,"
+        f" (ARRAY['a', 'b', {_quoted(CLASS)}])[1 + (n %% 7) / 3] AS y FROM generate_series(1, 240) AS n",
+        "CREATE VIEW valid_points AS SELECT * FROM points WHERE id %% 6 = 0",
+        "SET madlib_mop.segments = 2",
+        f"SELECT madlib.training_preprocessor_dl('points', '\"{PACKED}\"', 'y', 'x', seed => 1)",
+        f"SELECT madlib.validation_preprocessor_dl('valid_points', 'valid', 'y', 'x', '\"{PACKED}\"')",
+        f"SELECT madlib.load_keras_model('arch', $${TINY % 8}$$)",
+        f"SELECT madlib.load_keras_model('arch', $${TINY % 16}$$)",
+        "CREATE TABLE mst (mst_key serial, model_id integer, compile_params varchar, fit_params varchar)",
+        f"INSERT INTO mst (model_id, compile_params, fit_params) VALUES {values}",
+        "CREATE TABLE mst_summary AS SELECT 'arch'::varchar AS model_arch_table, NULL::varchar AS object_table",
+        f"SELECT madlib.madlib_keras_fit_multiple_model('\"{PACKED}\"', '\"{MODELS}\"', 'mst', 3, validation_table =>"
+        " 'valid', metrics_compute_frequency => 1, seed => 3, schedule => 'rotation', metrics_every => 'visit',"
+        f" policy => {_quoted(policy)}, description => {_quoted(CLASS)})",
+    ]
+    script(db, *(statement.replace("%%", "%") for statement in statements), role=owner)
+    run_id = db.value("SELECT max(run_id) FROM madlib_mop.run")
+    script(
+        db,
+        f"SELECT madlib_mop.clone_model({run_id}, 1, fit_params => 'batch_size=15', num_iterations => 1)",
+        f"SELECT madlib_mop.resume({run_id})",
+        role=owner,
+    )
+    return run_id
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

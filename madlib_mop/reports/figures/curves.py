@@ -53,7 +53,7 @@ def _figure(facts: RunFacts, name: str, points: Sequence[MetricPoint], axis: Axi
     kinds = list(dict.fromkeys(row["d"] for row in rows))
     rows_of_table, n_rows = table(_table(facts, points, list(labels)))
     return Figure(
-        key=f"curve-{name}-{axis.key}",
+        key=f"curve-{'loss' if name == 'loss' else 'metric'}-{axis.key}",
         title=f"{name[:1].upper()}{name[1:]} by {axis.words}",
         description=_description(len(with_curves), facts.counts.models, len(labels), kinds, shows_bands),
         summary=_summary(facts, name, points),

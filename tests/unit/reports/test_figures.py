@@ -11,7 +11,7 @@ from madlib_mop.reports.figures.figure import MAX_ROWS
 from tests.helpers.reports import HOSTILE, a_model, some_facts
 
 KEYS = {
-    *(f"curve-{name}-{axis}" for name in ("accuracy", "loss") for axis in ("iteration", "seconds", "rows")),
+    *(f"curve-{name}-{axis}" for name in ("metric", "loss") for axis in ("iteration", "seconds", "rows")),
     "importance", "parallel", "slices", "contour", "gantt", "time", "lineage", "search",
 }  # fmt: skip
 
