@@ -60,7 +60,7 @@ def _lineage(facts: RunFacts) -> Figure:
         title="Which model's weights became which",
         description="A horizontal line is a model over its iterations. A vertical line is a copy of a model's state;"
         " the dot is at the model that received it.",
-        summary=f"{len(rows)} copies, the first one from model {first['f']} to model {first['m']}.",
+        summary=f"{len(rows)} {'copy' if len(rows) == 1 else 'copies'}, the first one from model {first['f']} to model {first['m']}.",
         spec=spec(
             alt.layer(life, lines, heads), len(keys) * max(14, min(28, 600 // len(keys))), lives=lives, copies=rows
         ),
