@@ -61,6 +61,7 @@ install_library() {
     (cd "$ROOT" && source_files | tar -c --null --files-from=-) | tar -x --no-same-owner -C "$work/clone"
     pip install --no-deps --no-build-isolation --no-index --force-reinstall "$work/clone" ||
         die "pip could not install the library; its output is above."
+    add_bundle
     rm -rf "$DIR/backend.new"
     mkdir "$DIR/backend.new"
     cp -R "$work/clone/plpython/mop_backend" "$DIR/backend.new/"
@@ -70,6 +71,17 @@ install_library() {
     rm -rf "$DIR/backend"
     mv "$DIR/backend.new" "$DIR/backend"
     cp "$work/sources" "$DIR/sources.stamp"
+}
+
+add_bundle() { # the JavaScript of reports' figures: made once for each list of requirements, because it takes seconds
+    local reports
+    reports=$("$VENV/bin/python" -I -c 'import madlib_mop.reports as r; print(r.__path__[0])')
+    cat "$DIR/library.stamp" "$reports/assets.py" >"$work/vega"
+    if ! cmp -s "$work/vega" "$DIR/vega.stamp"; then
+        "$VENV/bin/python" -I -m madlib_mop.reports.assets "$DIR" || die "the JavaScript of reports could not be bundled."
+        cp "$work/vega" "$DIR/vega.stamp"
+    fi
+    cp "$DIR/vega.js" "$reports/"
 }
 
 make_venv

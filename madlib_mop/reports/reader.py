@@ -1,0 +1,141 @@
+"""Runs the queries of a report with the viewer's own rights; every reading function takes a `Reader`.
+
+Row-level security decides what a viewer sees, so a reader needs no rights of its own. Queries return only numbers,
+texts, booleans, NULL and arrays of these: both readers give the same Python values for them.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import psycopg
+
+from madlib_mop.errors import NotReady, from_dict
+
+#: What the library's own SQL functions set: names mean the same in every session.
+_PIN = "SET LOCAL search_path = pg_catalog, pg_temp"
+
+
+class Reader(Protocol):
+    """Runs SELECT statements as the viewer."""
+
+    def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Return the rows of one statement.
+
+        Parameters
+        ----------
+        statement : str
+            With ``$1`` ... parameters, each with a cast to its type: ``$1::bigint``.
+        *values
+            Texts and numbers, and None for NULL. An array is a text such as ``{1,2}``.
+
+        Raises
+        ------
+        MopError
+            The server's error.
+        """
+
+
+class Session(Protocol):
+    """What `SessionReader` needs of a session: that of the driver's caller has it."""
+
+    def execute(
+        self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """Run one statement with ``$1`` ... parameters; return its rows."""
+
+
+class SessionReader:
+    """Reads in the caller's session, in the caller's transaction."""
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Return the rows of one statement; see `Reader.rows`."""
+        texts = [None if value is None else str(value) for value in values]
+        return self._session.execute(statement, texts)
+
+
+class ConnectionReader:
+    """Reads on a connection of psycopg 3, which `reading` opens or a web page has."""
+
+    def __init__(self, connection: psycopg.Connection[Any]):
+        self._connection = connection
+
+    def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Return the rows of one statement; see `Reader.rows`."""
+        texts = [None if value is None else str(value) for value in values]
+        try:
+            with psycopg.RawCursor(self._connection, row_factory=psycopg.rows.dict_row) as cursor:
+                return cursor.execute(statement, texts or None).fetchall()
+        except psycopg.OperationalError as error:
+            if error.sqlstate is None:
+                raise NotReady("the session was lost", detail=_first_line(error)) from None
+            raise _of_server(error) from None
+        except psycopg.Error as error:
+            raise _of_server(error) from None
+
+
+@contextmanager
+def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[ConnectionReader]:
+    """Read everything in one snapshot, in a read-only transaction that is rolled back at the end.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+        Outside of a transaction.
+
+    Raises
+    ------
+    MopError
+        The server's error.
+    """
+    try:
+        connection.autocommit = True
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    except psycopg.Error as error:
+        raise _of_server(error) from None
+    try:
+        connection.execute(_PIN)
+        yield ConnectionReader(connection)
+    finally:
+        if not connection.closed:
+            connection.execute("ROLLBACK")
+
+
+@contextmanager
+def login(dsn: str) -> Iterator[ConnectionReader]:
+    """Log in with a DSN, and read everything in one snapshot.
+
+    Parameters
+    ----------
+    dsn : str
+        URI or keywords of libpq; PGHOST and the other variables of libpq supply the rest.
+
+    Raises
+    ------
+    NotReady
+        If the login fails.
+    """
+    try:
+        connection = psycopg.connect(dsn, connect_timeout=10, application_name="madlib-mop", autocommit=True)
+    except psycopg.Error as error:
+        raise NotReady(
+            f"cannot log in: {_first_line(error)}",
+            hint="Specify the server and the role with --dsn, for instance --dsn dbname=mydb.",
+        ) from None
+    try:
+        with one_snapshot(connection) as reader:
+            yield reader
+    finally:
+        connection.close()
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return (str(error).strip().splitlines() or ["no reason was given"])[0]
+
+
+def _of_server(error: psycopg.Error) -> Exception:
+    fields = {"sqlstate": error.sqlstate, "message": error.diag.message_primary or _first_line(error)}
+    return from_dict({**fields, "hint": error.diag.message_hint})
