@@ -12,7 +12,7 @@ from rich.text import Text
 
 from madlib_mop.catalog.live.facts import ModelLine, RunNow
 from madlib_mop.cli.watching.prompts import KEYS
-from madlib_mop.cli.watching.words import clean, clock, duration, number, progress_of, state_of
+from madlib_mop.catalog.live.words import clean, clock, duration, number, progress_of, state_of
 
 _STYLES = {"failed": "red", "stopped": "yellow", "trained": "green", "finished": "green", "cancelled": "yellow",
            "interrupted": "red", "training": "cyan", "running": "cyan"}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The words of `madlib-mop watch`: states and numbers as text; called by its lines and its screen."""
+"""The words for a run that people watch: states and numbers as text; called by the live page and `madlib-mop watch`."""
 
 from datetime import datetime
 
