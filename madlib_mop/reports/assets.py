@@ -10,6 +10,7 @@ from pathlib import Path
 
 import altair
 
+_GLOBALS = "window.vegaEmbed = vegaEmbed; window.vega = vega; window.vegaLite = vegaLite;"
 _BUNDLED = Path(__file__).parent / "vega.js"
 
 
@@ -31,7 +32,7 @@ def bundle() -> str:
 
     version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     known = version in vl_convert.get_vegalite_versions()
-    script = vl_convert.javascript_bundle(vl_version=version if known else None)
+    script = vl_convert.javascript_bundle(_GLOBALS, vl_version=version if known else None)
     # a function of its own: the bundle's short names would be global
     return f"(function(){{{script}}})();\n".replace("</script", "<\\/script").replace("<!--", "<\\!--")
 

@@ -33,10 +33,14 @@ MAY_IMPORT = {
     "trainer": {"columns", "models"},
     "engines": {"calls", "catalog"},
     "jobs": {"calls", "catalog", "engines"},
-    "driver": {"calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs"},
+    "reports": {"calls", "catalog", "columns", "models", "search"},
+    "driver": {
+        "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
+        "reports",
+    },  # fmt: skip
     "cli": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
-        "driver",
+        "reports", "driver",
     },
 }
 HEAVY = {"tensorflow", "keras"}

@@ -1,0 +1,76 @@
+"""Shared parts of all figures: how a chart becomes a specification, colours, data of models."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from madlib_mop.reports.facts import ModelFacts, RunFacts
+from madlib_mop.reports.formats import number
+
+#: Colours are the page's CSS variables, so that a figure changes with the page, and in print.
+COLOURS = tuple(f"var(--c{i})" for i in range(1, 9))
+#: From the worst to the best fifth.
+RAMP = tuple(f"var(--r{i})" for i in range(1, 6))
+QUIET, INK, BAND, IDLE = "var(--quiet)", "var(--ink)", "var(--band)", "var(--idle)"
+#: Models with a colour of their own.
+N_COLOURED = 6
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def data(name: str) -> alt.NamedData:
+    """Return a reference to data that `spec` gets."""
+    return alt.NamedData(name=name)
+
+
+def spec(chart: Any, height: int | None, **rows: Rows) -> str:
+    """Return the JSON of a chart as wide as its container.
+
+    The data are added after Altair has checked the chart: it would check each of their values.
+
+    Parameters
+    ----------
+    chart : altair.Chart or altair.LayerChart
+    height : int or None
+        Pixels; None if the chart has a height for each step.
+    **rows
+        The data by name.
+    """
+    sized = chart.properties(width="container") if height is None else chart.properties(width="container", height=height)
+    document = sized.to_dict(validate=True)
+    document.pop("config", None)
+    document["autosize"] = {"type": "fit-x", "contains": "padding"}
+    document["datasets"] = {name: list(values) for name, values in rows.items()}
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def score_colour(field: str, facts: RunFacts) -> alt.Color:
+    """Return the colour of a figure by fifths of the models; the strongest colour is the best."""
+    ramp = RAMP if facts.higher_is_better else RAMP[::-1]
+    legend = alt.Legend(title=facts.score_name, format=".3~g", orient="top", direction="horizontal")
+    return alt.Color(f"{field}:Q", scale=alt.Scale(type="quantile", range=list(ramp)), legend=legend)
+
+
+def label(model: ModelFacts) -> str:
+    """Return a model's name in legends."""
+    return f"{model.mst_key} (rank {model.rank})" if model.rank is not None else str(model.mst_key)
+
+
+def in_words(model: ModelFacts, names: Sequence[str]) -> str:
+    """Return a model's varied hyper-parameters as one text."""
+    given = model.hyper_parameters
+    return ", ".join(f"{name} {value_text(given[name])}" for name in names if name in given)
+
+
+def value_text(value: object) -> str:
+    """Return a hyper-parameter's value as a text."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return number(value)
+
+
+def best(facts: RunFacts) -> ModelFacts | None:
+    """Return the best model with a figure."""
+    return next((m for m in facts.models if facts.score(m) is not None and m.state != "failed"), None)

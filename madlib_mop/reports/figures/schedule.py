@@ -1,0 +1,186 @@
+"""Figures of the schedule: what each segment did when, and where the time went."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import altair as alt
+
+from madlib_mop.reports.facts import RunFacts, Schedule
+from madlib_mop.reports.figures.drawing import COLOURS, IDLE, data, spec
+from madlib_mop.reports.figures.figure import Figure, table
+from madlib_mop.reports.formats import count, duration, percent
+
+#: The parts of a visit or an evaluation, in words; keys are those of column ``timing``.
+PARTS = {
+    "compute_s": "computing",
+    "trace_s": "tracing graphs",
+    "build_s": "building models",
+    "features_s": "output of frozen layers",
+    "state_in_s": "reading states",
+    "state_out_s": "writing states",
+    "sample_s": "evaluating the sample",
+    "other_s": "waiting, loading rows, commits",
+}
+_LABELLED_BARS = 150
+
+
+def schedule(facts: RunFacts) -> Iterator[Figure]:
+    """Yield the Gantt chart, or the busy shares that replace it, and the parts of the time."""
+    if facts.timeline.loads:
+        yield _gantt(facts) if facts.timeline.bars else _busy(facts)
+        yield _time(facts)
+
+
+def _gantt(facts: RunFacts) -> Figure:
+    timeline = facts.timeline
+    first = min(bar.start_s for bar in timeline.bars)
+    last = max(bar.end_s for bar in timeline.bars)
+    networks = {m.mst_key: m.model_id for m in facts.models}
+    shown = [a.model_id for a in facts.architectures][:6]
+    visits = [f"visit, network {n}" for n in shown] if 1 < len(facts.architectures) <= 6 else ["visit"]
+    rows = []
+    for bar in timeline.bars:
+        network = networks.get(bar.mst_key)
+        kind = "evaluation" if bar.kind == "evaluation" else visits[0] if len(visits) == 1 else f"visit, network {network}"
+        what = f"iteration {bar.epoch}" + (f", position {bar.position}" if bar.position else f", {bar.data_set} data")
+        again = f", attempt {bar.attempt}" if bar.attempt > 1 else ""
+        rows.append(
+            {"g": bar.segment_id, "a": round(bar.start_s, 3), "b": round(bar.end_s, 3), "m": bar.mst_key, "k": kind,
+             "w": f"{what}{again}"}
+        )  # fmt: skip
+    kinds = [*visits, "evaluation"] if any(b.kind == "evaluation" for b in timeline.bars) else visits
+    colours = [*COLOURS[: len(visits)], "var(--evaluation)"][: len(kinds)]
+    over = alt.selection_point(name="over", on="pointerover", fields=["m"], clear="pointerout")
+    y = alt.Y("g:O", title="segment")
+    idle = alt.Chart(data("spans")).mark_bar(color=IDLE, height={"band": 0.8}).encode(
+        alt.X("a:Q", title="seconds since the start of the run", scale=alt.Scale(zero=False, nice=False)), alt.X2("b:Q"), y
+    )  # fmt: skip
+    bars = alt.Chart(data("bars")).mark_bar(height={"band": 0.8}).encode(
+        alt.X("a:Q"), alt.X2("b:Q"), y,
+        alt.Color("k:N", title=None, scale=alt.Scale(domain=kinds, range=colours), legend=alt.Legend(orient="top", columns=4)),
+        opacity=alt.when(over).then(alt.value(1)).otherwise(alt.value(0.25)),
+        tooltip=[
+            alt.Tooltip("m:N", title="model"), alt.Tooltip("k:N", title="task"), alt.Tooltip("w:N", title="which"),
+            alt.Tooltip("a:Q", title="from second", format=".2f"), alt.Tooltip("b:Q", title="to second", format=".2f"),
+        ],
+    ).add_params(over)  # fmt: skip
+    layers: list[Any] = [idle, bars]
+    if len(rows) <= _LABELLED_BARS:
+        middle = alt.Chart(data("bars")).transform_calculate(c="(datum.a + datum.b) / 2")
+        layers.append(middle.mark_text(color="var(--on-bar)", fontSize=10).encode(alt.X("c:Q"), y, text="m:N"))
+    spans = [{"g": load.segment_id, "a": round(first, 3), "b": round(last, 3)} for load in timeline.loads]
+    body, n_rows = _load_rows(timeline)
+    step = max(14, min(34, 480 // len(timeline.loads)))
+    return Figure(
+        key="gantt",
+        title="What each segment did",
+        description="Each bar is a visit of a model to a segment, or an evaluation; the background is idle time. Point at a"
+        " bar to see all bars of its model.",
+        summary=_in_words(facts),
+        spec=spec(alt.layer(*layers).properties(height=alt.Step(step)), None, bars=rows, spans=spans),
+        headings=_LOAD_HEADINGS,
+        rows=body,
+        n_rows=n_rows,
+    )
+
+
+def _busy(facts: RunFacts) -> Figure:
+    timeline = facts.timeline
+    rows = [
+        {"g": b.segment_id, "a": round(b.start_s, 3), "b": round(b.end_s, 3), "s": round(b.share, 3)} for b in timeline.bins
+    ]
+    ramp = alt.Scale(type="quantize", domain=[0, 1], range=["var(--idle)", *(f"var(--r{i})" for i in range(1, 6))])
+    chart = alt.Chart(data("bins")).mark_bar(height={"band": 0.9}).encode(
+        alt.X("a:Q", title="seconds since the start of the run", scale=alt.Scale(zero=False, nice=False)), alt.X2("b:Q"),
+        alt.Y("g:O", title="segment"),
+        alt.Color("s:Q", title="busy", scale=ramp, legend=alt.Legend(orient="top", format=".0%", direction="horizontal")),
+        tooltip=[
+            alt.Tooltip("g:O", title="segment"), alt.Tooltip("a:Q", title="from second", format=",.1f"),
+            alt.Tooltip("b:Q", title="to second", format=",.1f"), alt.Tooltip("s:Q", title="busy", format=".0%"),
+        ],
+    )  # fmt: skip
+    body, n_rows = _load_rows(timeline)
+    step = max(6, min(30, 480 // len(timeline.loads)))
+    return Figure(
+        key="gantt",
+        title="How busy each segment was",
+        description=f"The run has {timeline.n_visits:,} visits and {timeline.n_evaluations:,} evaluations, too many for a"
+        " bar each. The colour is the share of each span of time in which the segment worked.",
+        summary=_in_words(facts),
+        spec=spec(chart.properties(height=alt.Step(step)), None, bins=rows),
+        headings=_LOAD_HEADINGS,
+        rows=body,
+        n_rows=n_rows,
+    )
+
+
+_LOAD_HEADINGS = ("segment", "visits", "evaluations", "time in visits", "time in evaluations", "idle")
+
+
+def _load_rows(timeline: Schedule) -> tuple[tuple[tuple[Any, ...], ...], int]:
+    return table(
+        [
+            (
+                load.segment_id, count(load.n_visits), count(load.n_evaluations), duration(load.visit_s),
+                duration(load.evaluation_s), duration(load.idle_s),
+            )
+            for load in timeline.loads
+        ]
+    )  # fmt: skip
+
+
+def _in_words(facts: RunFacts) -> str:
+    loads = facts.timeline.loads
+    busy = sum(load.visit_s + load.evaluation_s for load in loads)
+    whole = busy + sum(load.idle_s for load in loads)
+    said = f"The segments were idle for {percent(1 - busy / whole if whole else 0.0)} of the time."
+    if facts.makespan_s and facts.lower_bound_s:
+        said += (
+            f" The run took {duration(facts.makespan_s)} from the first visit to the last task, without interruptions:"
+            f" {facts.makespan_s / facts.lower_bound_s:.2f} of the shortest time that any schedule of these tasks could"
+            f" take, {duration(facts.lower_bound_s)}."
+        )
+    return said
+
+
+def _time(facts: RunFacts) -> Figure:
+    spent = facts.timeline.time_spent
+    idle = sum(load.idle_s for load in facts.timeline.loads)
+    whole = sum(part.seconds for part in spent) + idle
+    named = [(f"{part.kind}s", PARTS.get(part.part, part.part), part.seconds) for part in spent]
+    named.append(("no task", "idle", idle))
+    named.sort(key=lambda item: -item[2])
+    rows = [
+        {"k": kind, "p": f"{part} ({kind})" if kind != "no task" else part, "s": round(seconds, 3), "t": duration(seconds),
+         "q": percent(seconds / whole if whole else 0.0)}
+        for kind, part, seconds in named
+        if seconds > 0
+    ]  # fmt: skip
+    kinds = ["visits", "evaluations", "no task"]
+    base = alt.Chart(data("parts")).encode(
+        alt.X("s:Q", title="seconds, all segments together"),
+        alt.Y("p:N", sort=None, title=None, axis=alt.Axis(labelLimit=230)),
+        tooltip=[
+            alt.Tooltip("p:N", title="part"), alt.Tooltip("t:N", title="time"), alt.Tooltip("q:N", title="share"),
+        ],
+    )  # fmt: skip
+    colour = alt.Color(
+        "k:N",
+        title=None,
+        scale=alt.Scale(domain=kinds, range=[COLOURS[0], "var(--evaluation)", "var(--quiet)"]),
+        legend=alt.Legend(orient="top"),
+    )
+    bars = base.mark_bar(height={"band": 0.65}).encode(colour)
+    texts = base.mark_text(align="left", dx=5, color="var(--ink)").encode(text="t:N")
+    body, n_rows = table([(row["p"], row["t"], row["q"]) for row in rows])
+    return Figure(
+        key="time",
+        title="Where the time went",
+        description="Seconds of all segments together, by what their trainers did. A graph is traced once for each"
+        " architecture and trainer.",
+        summary=f"The largest part is {rows[0]['p']}: {rows[0]['q']} of {duration(whole)}." if rows else "",
+        spec=spec(alt.layer(bars, texts).properties(height=alt.Step(24)), None, parts=rows),
+        headings=("part", "time", "share"),
+        rows=body,
+        n_rows=n_rows,
+    )
