@@ -1,0 +1,56 @@
+"""What differs between two configurations; called by `page`, whose script does the same for the pair that is chosen."""
+
+from dataclasses import dataclass
+
+from madlib_mop.reports.facts import Architecture, ModelFacts, RunFacts
+from madlib_mop.reports.formats import duration, number, size
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One property of two models; the texts are '' where a model has none."""
+
+    name: str
+    first: str
+    second: str
+
+
+def properties(facts: RunFacts, model: ModelFacts) -> dict[str, str]:
+    """Return the properties of a model as texts by name, in the order in which they are shown."""
+    network = next((a for a in facts.architectures if a.model_id == model.model_id), None)
+    figures = {
+        f"validation {model.metric_name}": model.validation_metric,
+        "validation loss": model.validation_loss,
+        f"training {model.metric_name}": model.training_metric,
+        "training loss": model.training_loss,
+    }
+    found = {
+        "rank": "" if model.rank is None else str(model.rank),
+        "state": model.state + (f": {model.reason}" if model.reason else ""),
+        "network": _network(model, network),
+        **{name: _text(value) for name, value in model.hyper_parameters.items() if name != "network"},
+        **{name: number(value, 5) for name, value in figures.items() if value is not None},
+        "iterations": str(model.epoch),
+        "time in visits": duration(model.seconds),
+        "size of its state": size(model.state_bytes),
+        "compile_params": model.compile_params,
+        "fit_params": model.fit_params,
+        "SHA-256 of its weights": model.weights_digest or "",
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def differences(facts: RunFacts, first: ModelFacts, second: ModelFacts) -> tuple[Difference, ...]:
+    """Return the properties in which two models differ."""
+    ours, theirs = properties(facts, first), properties(facts, second)
+    names = [*ours, *(name for name in theirs if name not in ours)]
+    both = (Difference(name, ours.get(name, ""), theirs.get(name, "")) for name in names)
+    return tuple(one for one in both if one.first != one.second)
+
+
+def _network(model: ModelFacts, network: Architecture | None) -> str:
+    return str(model.model_id) if network is None else f"{model.model_id}: {network.layers}"
+
+
+def _text(value: object) -> str:
+    return str(value)

@@ -1,0 +1,165 @@
+"""The report of a run as one HTML file without any reference to elsewhere; called by the command and the SQL function."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+import madlib_mop
+from madlib_mop.reports import formats
+from madlib_mop.reports.assets import vega_bundle
+from madlib_mop.reports.difference import differences, properties
+from madlib_mop.reports.facts import OutputFacts, RunFacts
+from madlib_mop.reports.figures import SECTIONS, Figure
+from madlib_mop.reports.figures.drawing import best, value_text
+from madlib_mop.reports.importance import varied
+from madlib_mop.reports.reader import Reader
+from madlib_mop.reports.reading import read_run
+from madlib_mop.reports.sql import call_again, replay
+
+TEMPLATES = Path(__file__).parent / "templates"
+#: Columns of hyper-parameters in the leaderboard.
+MAX_COLUMNS = 10
+#: What an element of data of a page must not contain: it would end it, or begin a comment.
+_IN_JSON = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_STATES = {
+    "running": "training",
+    "trained": "trained; its output tables are not written yet",
+    "finished": "finished",
+    "interrupted": "interrupted",
+    "cancelled": "cancelled",
+    "failed": "failed",
+}
+_KINDS = {
+    "fit_multiple_model": "Model hopping",
+    "fit": "Model averaging",
+    "automl": "Search",
+    "replay": "Replay",
+}
+
+
+def report(reader: Reader, run_id: int) -> str:
+    """Return the report of a run as an HTML document.
+
+    Raises
+    ------
+    InvalidParameter
+        If the viewer may see no run of this number.
+    """
+    return page(read_run(reader, run_id))
+
+
+def page(facts: RunFacts) -> str:
+    """Return the HTML document of a run's facts."""
+    figures = {name: list(make(facts)) for name, make in SECTIONS.items()}
+    columns = [name for name in varied(facts.models) if name != "network"]
+    models = {str(m.mst_key): properties(facts, m) for m in facts.models}
+    leader, *others = [*facts.models[:2], None, None][:2]
+    pair = differences(facts, leader, others[0]) if leader is not None and others[0] is not None else ()
+    script = script_text("report.js")
+    template = environment().get_template("report.html")
+    return template.render(
+        facts=facts,
+        figures=figures,
+        curve_groups=_by_axis(figures["curves"]),
+        columns=columns[:MAX_COLUMNS],
+        n_columns_left=max(0, len(columns) - MAX_COLUMNS),
+        best=best(facts),
+        summaries=[(output, _balance(output)) for output in facts.data.outputs],
+        column_rows=[(c.name, c.sql_type, c.role, c.kind, c.encoding) for c in facts.data.columns],
+        pair=pair,
+        models_json=as_data(models),
+        call_again=call_again(facts),
+        replay=replay(facts),
+        state=_STATES.get(facts.state, facts.state),
+        kind=_KINDS.get(facts.kind, facts.kind),
+        style=Markup(_text("report.css")),  # a file of ours
+        vega=Markup(vega_bundle()),
+        script=Markup(script),
+        policy=content_policy((vega_bundle(), script)),
+        version=madlib_mop.__version__,
+    )
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Return the templates' environment: everything that is inserted is escaped."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.filters |= {
+        "number": formats.number,
+        "fixed": formats.fixed,
+        "count": formats.count,
+        "duration": formats.duration,
+        "size": formats.size,
+        "moment": formats.moment,
+        "percent": formats.percent,
+        "value": value_text,
+        "embedded": embedded,
+    }
+    return made
+
+
+def script_text(name: str) -> str:
+    """Return a script of ours, for one script element."""
+    return _text(name)
+
+
+def content_policy(scripts: Sequence[str]) -> str:
+    """Return the Content-Security-Policy of a page with these scripts: it runs them and nothing else, and loads nothing."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
+        " form-action 'none'"
+    )
+
+
+def embedded(document: str) -> Markup:
+    """Return a JSON text for an element ``<script type="application/json">``."""
+    for character, escape in _IN_JSON.items():
+        document = document.replace(character, escape)
+    return Markup(document)  # no character of it is special in HTML
+
+
+def as_data(value: Any) -> Markup:
+    """Return a value as JSON for an element ``<script type="application/json">``."""
+    return embedded(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+@cache
+def _text(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _by_axis(figures: Sequence[Figure]) -> dict[str, list[Figure]]:
+    """Return the figures of learning curves by their axis, which the reader chooses."""
+    groups: dict[str, list[Figure]] = {}
+    for figure in figures:
+        groups.setdefault(figure.key.rpartition("-")[2], []).append(figure)
+    return groups
+
+
+def _balance(output: OutputFacts) -> str:
+    """Return the balance of an output's classes in words."""
+    counts = [c.n_rows for c in output.classes if c.n_rows is not None]
+    if not counts or not sum(counts):
+        return ""
+    low, high = min(counts), max(counts)
+    if low == high:
+        return f"All classes have {low:,} rows."
+    return f"The smallest class has {low:,} rows, the largest {high:,}: 1 to {high / max(low, 1):.1f}."
+
+
