@@ -1,23 +1,34 @@
-"""The figures and the report of a run, read in one snapshot on a session of the role; called by `live`."""
+"""The figures and the report of a run, read in one snapshot on a session of the role; called by `live` and `pages`."""
 
 from dataclasses import asdict
 from typing import Any
 
 import psycopg
 
-from madlib_mop.reports.figures import figures_of
+from madlib_mop.reports.figures import SECTIONS
+from madlib_mop.reports.page import report
 from madlib_mop.reports.reader import one_snapshot
 from madlib_mop.reports.reading import read_run
 
+#: Titles of the sections of figures, in order.
+SECTION_TITLES = (
+    ("curves", "Learning curves"), ("schedule", "Schedule"), ("parameters", "Hyper-parameters"), ("history", "History"),
+)  # fmt: skip
+
 
 def figures_json(connection: psycopg.Connection[Any], run_id: int) -> list[dict[str, Any]]:
-    """Return the figures of a run: their words, their tables and their specifications, as JSON values."""
+    """Return the figures of a run as JSON values: those of `Figure`, the section, and the axis of a learning curve."""
     with one_snapshot(connection) as reader:
         facts = read_run(reader, run_id)
-    return [asdict(figure) for figure in figures_of(facts)]
+    found = []
+    for section, _ in SECTION_TITLES:
+        for figure in SECTIONS[section](facts):
+            axis = figure.key.rpartition("-")[2] if section == "curves" else None
+            found.append({**asdict(figure), "section": section, "axis": axis})
+    return found
 
 
 def report_html(connection: psycopg.Connection[Any], run_id: int) -> str:
     """Return the report of a run."""
     with one_snapshot(connection) as reader:
-        return str(read_run(reader, run_id))
+        return report(reader, run_id)

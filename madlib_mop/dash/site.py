@@ -20,6 +20,7 @@ from madlib_mop.dash.parts import Pages
 from madlib_mop.dash.sessions import LoginTokens, Session, Sessions, same
 from madlib_mop.dash.settings import DashSettings
 from madlib_mop.reports.assets import vega_bundle
+from madlib_mop.reports.page import TEMPLATES
 
 _STATIC = Path(__file__).parent / "static"
 _KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
@@ -133,6 +134,7 @@ def to_login(request: Request) -> RedirectResponse:
 
 def _assets() -> Mapping[str, Asset]:
     contents = {path.name: path.read_bytes() for path in _STATIC.iterdir() if path.suffix in _KINDS}
+    contents["report.css"] = (TEMPLATES / "report.css").read_bytes()
     contents["vega.js"] = vega_bundle().encode()
     found = {}
     for name, content in contents.items():

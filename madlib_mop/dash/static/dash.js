@@ -123,7 +123,8 @@ function watch() {
 // ---- figures
 
 const figures = document.getElementById("figures");
-const drawn = new Map(); // key -> {view, shape, names}
+const drawn = new Map();
+const latest = new Map();
 let figuresTag = null;
 let figuresAt = -Infinity;
 let figuresTimer = null;
@@ -159,89 +160,106 @@ async function loadFigures() {
     if (list.length) await loadVega();
     await showFigures(list);
   } catch (error) {
-    if (!drawn.size) figures.replaceChildren(note(`The figures cannot be drawn: ${error.message}`));
+    if (!drawn.size) note(`The figures cannot be drawn: ${error.message}`);
   }
 }
 
 function note(text) {
-  const paragraph = document.createElement("p");
-  paragraph.className = "muted";
+  const paragraph = document.getElementById("figures-note");
   paragraph.textContent = text;
-  return paragraph;
+  paragraph.hidden = !text;
 }
 
 async function showFigures(list) {
-  if (!list.length) { figures.replaceChildren(note("There is nothing to draw yet.")); return; }
-  for (const child of [...figures.children]) if (!list.some((f) => child.id === `figure-${f.key}`)) child.remove();
-  let before = null;
-  for (const figure of list) {
-    let element = document.getElementById(`figure-${figure.key}`);
-    const fresh = rowOf(figure.html);
-    if (element) {
-      const open = element.querySelector("details")?.open;
-      for (const part of ["h3", "p", "figcaption", "details"]) {
-        const old = element.querySelector(`:scope > ${part}`), made = fresh.querySelector(`:scope > ${part}`);
-        if (old && made && old.innerHTML !== made.innerHTML) old.replaceChildren(...made.childNodes);
-      }
-      element.querySelector(".chart").setAttribute("aria-label", fresh.querySelector(".chart").getAttribute("aria-label"));
-      if (open) element.querySelector("details").open = true;
-    } else {
-      element = fresh;
-      if (before) before.after(element); else figures.prepend(element);
+  note(list.length ? "" : "There is nothing to draw yet.");
+  for (const section of figures.querySelectorAll(".figure-section")) {
+    const own = list.filter((figure) => figure.section === section.dataset.section);
+    section.hidden = !own.length;
+    for (const old of section.querySelectorAll(":scope > figure")) {
+      if (!own.some((figure) => old.id === `figure-${figure.key}`)) old.remove();
     }
-    before = element;
-    await draw(figure, element.querySelector(".chart"));
+    for (const figure of own) place(figure, section);
   }
+  for (const figure of list) await draw(figure);
 }
 
-// Data sets of two drawings of one figure differ in their names, which are digests: the places of the names count.
-function shapeOf(spec) {
-  const names = Object.keys(spec.datasets ?? {});
-  const rest = { ...spec, datasets: names.length };
-  let text = JSON.stringify(rest);
-  names.forEach((name, n) => { text = text.replaceAll(JSON.stringify(name), `"data set ${n}"`); });
-  return { names, text };
+function place(figure, section) {
+  const fresh = rowOf(figure.html);
+  const old = document.getElementById(fresh.id);
+  if (!old) {
+    fresh.dataset.axis = figure.axis ?? "";
+    fresh.hidden = !isShown(figure);
+    section.append(fresh);
+    return;
+  }
+  const wasOpen = old.querySelector("details")?.open;
+  for (const part of ["h4", "p.muted", "p.finding", "details"]) {
+    const before = old.querySelector(`:scope > ${part}`), now = fresh.querySelector(`:scope > ${part}`);
+    if (before && now && before.innerHTML !== now.innerHTML) before.replaceChildren(...now.childNodes);
+  }
+  old.querySelector(".chart").setAttribute("aria-label", fresh.querySelector(".chart").getAttribute("aria-label"));
+  if (wasOpen) old.querySelector("details").open = true;
 }
 
-async function draw(figure, place) {
-  const spec = typeof figure.spec === "string" ? JSON.parse(figure.spec) : figure.spec;
-  const { names, text } = shapeOf(spec);
+function isShown(figure) {
+  return !figure.axis || figure.axis === document.querySelector("input[name=axis]:checked")?.value;
+}
+
+figures?.addEventListener("change", async (event) => {
+  if (event.target.name !== "axis") return;
+  for (const element of figures.querySelectorAll("figure")) {
+    element.hidden = !isShown({ axis: element.dataset.axis });
+  }
+  for (const figure of latest.values()) await draw(figure);
+});
+
+// A figure is drawn once. Later, it gets new data if only these have changed.
+async function draw(figure) {
+  latest.set(figure.key, figure);
+  const chart = document.querySelector(`#figure-${CSS.escape(figure.key)} > .chart`);
+  if (!chart || !isShown(figure)) return;
+  const spec = JSON.parse(figure.spec);
+  const shape = JSON.stringify({ ...spec, datasets: Object.keys(spec.datasets ?? {}) });
   const before = drawn.get(figure.key);
-  if (before && before.text === text && before.place === place) {
+  if (before?.text === figure.spec) return;
+  if (before?.shape === shape && before.chart === chart) {
     try {
-      names.forEach((name, n) => before.view.data(before.names[n], structuredClone(spec.datasets[name])));
+      for (const [name, values] of Object.entries(spec.datasets)) before.view.data(name, values);
       await before.view.runAsync();
-      before.spec = spec;
+      before.text = figure.spec;
       return;
-    } catch { /* drawn anew below */ }
+    } catch { /* it is drawn anew below */ }
   }
   before?.view.finalize();
-  const result = await window.vegaEmbed(place, structuredClone(spec), {
-    ast: true, actions: false, renderer: "svg", defaultStyle: false, mode: "vega-lite", config: theme(),
+  const config = chart.clientWidth < 520 ? { ...THEME, ...SLIM } : THEME;
+  const { view } = await window.vegaEmbed(chart, spec, {
+    ast: true, actions: false, renderer: "svg", defaultStyle: false, mode: "vega-lite", config, logLevel: 1,
     tooltip: { disableDefaultStyle: true },
   });
-  drawn.set(figure.key, { view: result.view, names, text, place, spec, figure });
+  drawn.set(figure.key, { view, shape, chart, text: figure.spec });
 }
 
-function theme() {
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(name).trim();
-  const text = { labelColor: colour("--muted"), titleColor: colour("--text") };
-  return {
-    background: null, font: "system-ui, sans-serif",
-    axis: { ...text, domainColor: colour("--line"), gridColor: colour("--line"), tickColor: colour("--line") },
-    legend: text, header: text, title: { color: colour("--text") }, view: { stroke: null },
-    text: { color: colour("--text") }, style: { "guide-label": { fill: colour("--muted") } },
-  };
-}
-
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", async () => {
-  for (const [key, { figure, place, view }] of [...drawn]) {
-    view.finalize();
-    drawn.delete(key);
-    await draw(figure, place);
-  }
-});
+// The colours are variables of the sheet of reports, so figures follow the colours of the page.
+const THEME = {
+  aria: false, background: null, font: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",
+  view: { stroke: null },
+  axis: {
+    domainColor: "var(--rule)", gridColor: "var(--rule)", tickColor: "var(--rule)", labelColor: "var(--soft)",
+    titleColor: "var(--soft)", titleFontWeight: 400, labelFontSize: 12, titleFontSize: 12, titlePadding: 8,
+    labelPadding: 5, gridOpacity: 0.7, labelLimit: 160,
+  },
+  axisY: { domain: false, ticks: false },
+  legend: {
+    labelColor: "var(--ink)", titleColor: "var(--soft)", titleFontWeight: 400, labelFontSize: 12, titleFontSize: 12,
+    symbolStrokeWidth: 2, rowPadding: 4, columnPadding: 14,
+  },
+  text: { fontSize: 12 },
+  range: { category: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => `var(--c${i})`) },
+};
+const SLIM = {
+  legend: { ...THEME.legend, columns: 2, labelLimit: 120 },
+  axis: { ...THEME.axis, labelLimit: 110 },
+};
 
 // ---- commands
 
