@@ -103,6 +103,17 @@ async def _sweep(site: Site) -> None:
                 account.close()
 
 
+def make_server(settings: DashSettings) -> uvicorn.Server:
+    """Return the HTTP server of the live page; it runs on a socket that listens already."""
+    config = uvicorn.Config(
+        make_app(settings), ssl_certfile=settings.tls_cert, ssl_keyfile=settings.tls_key, http="h11", ws="none",
+        lifespan="on", log_level="warning", access_log=False, server_header=False, proxy_headers=False,
+        limit_concurrency=_MAX_CONNECTIONS, h11_max_incomplete_event_size=_MAX_HEADER_BYTES, timeout_keep_alive=15,
+        timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    return uvicorn.Server(config)
+
+
 def serve(settings: DashSettings) -> None:
     """Serve the live page until SIGTERM or Ctrl-C.
 
@@ -112,12 +123,6 @@ def serve(settings: DashSettings) -> None:
         If it cannot listen at its address.
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s madlib-mop dash: %(message)s")
-    config = uvicorn.Config(
-        make_app(settings), host=settings.host, port=settings.port, ssl_certfile=settings.tls_cert,
-        ssl_keyfile=settings.tls_key, http="h11", ws="none", lifespan="on", log_level="warning", access_log=False,
-        server_header=False, proxy_headers=False, limit_concurrency=_MAX_CONNECTIONS,
-        h11_max_incomplete_event_size=_MAX_HEADER_BYTES, timeout_keep_alive=15, timeout_graceful_shutdown=2,
-    )  # fmt: skip
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -131,6 +136,5 @@ def serve(settings: DashSettings) -> None:
         scheme = "https" if settings.tls_cert else "http"
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
         print(f"live page: {settings.public_url or f'{scheme}://{shown}:{settings.port}/'} (Ctrl-C ends it)", flush=True)
-        server = uvicorn.Server(config)
         with contextlib.suppress(KeyboardInterrupt):
-            server.run(sockets=[listening])
+            make_server(settings).run(sockets=[listening])

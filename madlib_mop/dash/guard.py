@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from madlib_mop.dash.settings import DashSettings
@@ -57,9 +58,6 @@ class Guard:
                 await _answer(noting, *refusal)
             else:
                 await self._app(scope, receive, noting)
-        except TooLarge:
-            if not began:
-                await _answer(noting, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large.")
         except Exception:
             _LOG.exception("a request failed")
             if not began:
@@ -89,10 +87,6 @@ class Guard:
         return url.netloc == host and url.scheme == ("https" if self._is_secure else "http")
 
 
-class TooLarge(Exception):
-    """The body of a request has more than MAX_BODY_BYTES."""
-
-
 def _limited(receive: Receive) -> Receive:
     n_bytes = 0
 
@@ -101,7 +95,7 @@ def _limited(receive: Receive) -> Receive:
         message = await receive()
         n_bytes += len(message.get("body", b""))
         if n_bytes > MAX_BODY_BYTES:
-            raise TooLarge
+            raise HTTPException(413, "The request is too large.")
         return message
 
     return limited

@@ -7,6 +7,7 @@ rights and locks are in ``rights_defences.py``, those of ordinary tables in ``co
 """
 
 from tests.helpers.security.column_defences import DEFENCES_OF_COLUMNS
+from tests.helpers.security.dash_defences import DEFENCES_OF_DASH
 from tests.helpers.security.defence import Defence
 from tests.helpers.security.job_defences import DEFENCES_OF_JOBS
 from tests.helpers.security.rights_defences import DEFENCES_OF_RIGHTS
@@ -279,4 +280,5 @@ DEFENCES = (
     *DEFENCES_OF_RIGHTS,
     *DEFENCES_OF_COLUMNS,
     *DEFENCES_OF_JOBS,
+    *DEFENCES_OF_DASH,
 )
