@@ -5,6 +5,7 @@ from typing import Any
 
 import psycopg
 
+from madlib_mop.catalog.live.words import clean
 from madlib_mop.reports.figures import SECTIONS
 from madlib_mop.reports.page import report
 from madlib_mop.reports.reader import one_snapshot
@@ -17,14 +18,16 @@ SECTION_TITLES = (
 
 
 def figures_json(connection: psycopg.Connection[Any], run_id: int) -> list[dict[str, Any]]:
-    """Return the figures of a run as JSON values: those of `Figure`, the section, and the axis of a learning curve."""
+    """Return the figures of a run as JSON values: those of `Figure`, with an id, its section, and the axis of a learning
+    curve.
+    """
     with one_snapshot(connection) as reader:
         facts = read_run(reader, run_id)
     found = []
     for section, _ in SECTION_TITLES:
         for figure in SECTIONS[section](facts):
             axis = figure.key.rpartition("-")[2] if section == "curves" else None
-            found.append({**asdict(figure), "section": section, "axis": axis})
+            found.append({**asdict(figure), "id": f"figure-{clean(figure.key)}", "section": section, "axis": axis})
     return found
 
 

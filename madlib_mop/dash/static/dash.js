@@ -176,7 +176,7 @@ async function showFigures(list) {
     const own = list.filter((figure) => figure.section === section.dataset.section);
     section.hidden = !own.length;
     for (const old of section.querySelectorAll(":scope > figure")) {
-      if (!own.some((figure) => old.id === `figure-${figure.key}`)) old.remove();
+      if (!own.some((figure) => old.id === figure.id)) old.remove();
     }
     for (const figure of own) place(figure, section);
   }
@@ -216,7 +216,7 @@ figures?.addEventListener("change", async (event) => {
 // A figure is drawn once. Later, it gets new data if only these have changed.
 async function draw(figure) {
   latest.set(figure.key, figure);
-  const chart = document.querySelector(`#figure-${CSS.escape(figure.key)} > .chart`);
+  const chart = document.querySelector(`#${CSS.escape(figure.id)} > .chart`);
   if (!chart || !isShown(figure)) return;
   const spec = JSON.parse(figure.spec);
   const shape = JSON.stringify({ ...spec, datasets: Object.keys(spec.datasets ?? {}) });
