@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from madlib_mop.dash.guard import STATIC, Guard
+from madlib_mop.dash.guard import MAX_HEADER_BYTES, STATIC, Guard
 from madlib_mop.dash.live import LiveHandlers
 from madlib_mop.dash.pages import PageHandlers
 from madlib_mop.dash.settings import DashSettings
@@ -24,7 +24,6 @@ from madlib_mop.errors import MopError, NotReady
 
 _SWEEP_S = 30.0
 _MAX_CONNECTIONS = 1000
-_MAX_HEADER_BYTES = 16 * 1024
 _ERRORS = {
     404: ("Not found", "There is no such page or run, or your role may not see it."),
     405: ("Not allowed", "This page cannot be asked for in this way."),
@@ -108,7 +107,7 @@ def make_server(settings: DashSettings) -> uvicorn.Server:
     config = uvicorn.Config(
         make_app(settings), ssl_certfile=settings.tls_cert, ssl_keyfile=settings.tls_key, http="h11", ws="none",
         lifespan="on", log_level="warning", access_log=False, server_header=False, proxy_headers=False,
-        limit_concurrency=_MAX_CONNECTIONS, h11_max_incomplete_event_size=_MAX_HEADER_BYTES, timeout_keep_alive=15,
+        limit_concurrency=_MAX_CONNECTIONS, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_keep_alive=15,
         timeout_graceful_shutdown=2,
     )  # fmt: skip
     return uvicorn.Server(config)

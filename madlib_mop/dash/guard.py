@@ -12,6 +12,7 @@ from madlib_mop.dash.settings import DashSettings
 
 _LOG = logging.getLogger("madlib_mop.dash")
 MAX_BODY_BYTES = 64 * 1024
+MAX_HEADER_BYTES = 16 * 1024
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
@@ -65,6 +66,8 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str] | None:
         headers = [(name.lower(), value) for name, value in scope["headers"]]
+        if sum(len(name) + len(value) for name, value in headers) > MAX_HEADER_BYTES:
+            return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers of this request are too large."
         hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
         if len(hosts) != 1 or hosts[0] not in self._hosts:
             return HTTPStatus.MISDIRECTED_REQUEST, (
