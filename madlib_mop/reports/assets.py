@@ -10,13 +10,13 @@ from pathlib import Path
 
 import altair
 
-_GLOBALS = "window.vegaEmbed = vegaEmbed; window.vega = vega; window.vegaLite = vegaLite;"
+_GLOBAL = "window.vegaEmbed = vegaEmbed;"
 _BUNDLED = Path(__file__).parent / "vega.js"
 
 
 @cache
 def vega_bundle() -> str:
-    """Return a classic script that sets ``window.vegaEmbed``, ``window.vega`` and ``window.vegaLite``.
+    """Return a classic script that sets ``window.vegaEmbed``.
 
     It contains neither ``</script`` nor ``<!--``, so that a page can contain it as it is. About 0.9 MB.
     """
@@ -32,7 +32,7 @@ def bundle() -> str:
 
     version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     known = version in vl_convert.get_vegalite_versions()
-    script = vl_convert.javascript_bundle(_GLOBALS, vl_version=version if known else None)
+    script = vl_convert.javascript_bundle(_GLOBAL, vl_version=version if known else None)
     # a function of its own: the bundle's short names would be global
     return f"(function(){{{script}}})();\n".replace("</script", "<\\/script").replace("<!--", "<\\!--")
 

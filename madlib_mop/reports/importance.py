@@ -61,7 +61,7 @@ def ranked(facts: RunFacts) -> list[ModelFacts]:
 
 
 def importance(facts: RunFacts) -> Importance | None:
-    """Return the importance of the hyper-parameters that vary; None with fewer than ten models, or if nothing varies."""
+    """Return the importance of the hyper-parameters; None with fewer than ten models, or if nothing varies."""
     models = ranked(facts)
     names = varied(models)
     everywhere = [name for name in names if all(name in m.hyper_parameters for m in models)]

@@ -1,4 +1,4 @@
-"""The report of a run as one HTML file without any reference to elsewhere; called by the command and the SQL function."""
+"""The report of a run as one HTML file that loads nothing; called by the command and the SQL function."""
 
 import base64
 import hashlib
@@ -117,7 +117,7 @@ def script_text(name: str) -> str:
 
 
 def content_policy(scripts: Sequence[str]) -> str:
-    """Return the Content-Security-Policy of a page with these scripts: it runs them and nothing else, and loads nothing."""
+    """Return the Content-Security-Policy of a page: it runs these scripts and nothing else, and loads nothing."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts
     )

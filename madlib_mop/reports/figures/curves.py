@@ -12,21 +12,24 @@ from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.formats import number
 
 _FEW_POINTS = 120
+#: If the greatest value is so many times the smallest one, the scale is logarithmic.
+_LOG_RATIO = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One way to count progress: its key, its title and its field of `MetricPoint`."""
+    """One way to count progress: its key, a word for it, its title and its field of `MetricPoint`."""
 
     key: str
+    words: str
     title: str
     field: str
 
 
 AXES = (
-    Axis("iteration", "iteration", "iteration"),
-    Axis("seconds", "seconds since the start of the run", "elapsed_s"),
-    Axis("rows", "rows that the model was trained on", "rows"),
+    Axis("iteration", "iteration", "iteration", "iteration"),
+    Axis("seconds", "seconds", "seconds since the start of the run", "elapsed_s"),
+    Axis("rows", "rows seen", "rows that the model was trained on", "rows"),
 )
 
 
@@ -51,7 +54,7 @@ def _figure(facts: RunFacts, name: str, points: Sequence[MetricPoint], axis: Axi
     rows_of_table, n_rows = table(_table(facts, points, list(labels)))
     return Figure(
         key=f"curve-{name}-{axis.key}",
-        title=f"{name} by {axis.key}",
+        title=f"{name[:1].upper()}{name[1:]} by {axis.words}",
         description=_description(len(with_curves), facts.counts.models, len(labels), kinds, shows_bands),
         summary=_summary(facts, name, points),
         spec=_spec(rows, bands if shows_bands else [], axis, name, list(labels.values()), kinds),
@@ -72,7 +75,10 @@ def _spec(
     rows: list[dict[str, Any]], bands: Sequence[Band], axis: Axis, name: str, labels: list[str], kinds: list[str]
 ) -> str:
     x = alt.X("x:Q", title=axis.title, axis=alt.Axis(format="~s" if axis.key == "rows" else ",~g", tickMinStep=1))
-    y = alt.Y("v:Q", title=name, scale=alt.Scale(zero=False))
+    low, high = min(row["v"] for row in rows), max(row["v"] for row in rows)
+    is_log = low > 0 and high / low >= _LOG_RATIO
+    scale = alt.Scale(type="log") if is_log else alt.Scale(zero=False)
+    y = alt.Y("v:Q", title=f"{name} (logarithmic)" if is_log else name, scale=scale, axis=alt.Axis(format="~g"))
     dashes = {"validation": [1, 0], "training": [5, 4], "validation sample": [1, 3], "training sample": [1, 3]}
     dash = alt.StrokeDash(
         "d:N",
@@ -95,12 +101,14 @@ def _spec(
         "l:N",
         title="model",
         scale=alt.Scale(domain=labels, range=list(COLOURS[: len(labels)])),
-        legend=alt.Legend(title="model", orient="top", columns=6),
+        legend=alt.Legend(title="model", orient="top"),
     )
     dots: Any = alt.OverlayMarkDef(size=18) if len(rows) <= _FEW_POINTS else False
     named = base.transform_filter("isValid(datum.l)").mark_line(strokeWidth=2, point=dots).encode(colour)
     only = not any(b.data_set == "validation" for b in bands)
-    of_all = [{"d": b.data_set, "x": b.iteration, "low": b.low, "mid": b.median, "high": b.high, "only": only} for b in bands]
+    of_all = [
+        {"d": b.data_set, "x": b.iteration, "low": b.low, "mid": b.median, "high": b.high, "only": only} for b in bands
+    ]
     sets = {"points": rows, **({"bands": of_all} if bands else {})}
     return spec(alt.layer(*layers, others, named), 280, **sets)
 

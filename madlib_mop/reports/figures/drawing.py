@@ -38,10 +38,11 @@ def spec(chart: Any, height: int | None, **rows: Rows) -> str:
     **rows
         The data by name.
     """
-    sized = chart.properties(width="container") if height is None else chart.properties(width="container", height=height)
+    sized = chart.properties(width="container")
+    if height is not None:
+        sized = sized.properties(height=height)
     document = sized.to_dict(validate=True)
     document.pop("config", None)
-    document["autosize"] = {"type": "fit-x", "contains": "padding"}
     document["datasets"] = {name: list(values) for name, values in rows.items()}
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -51,6 +52,12 @@ def score_colour(field: str, facts: RunFacts) -> alt.Color:
     ramp = RAMP if facts.higher_is_better else RAMP[::-1]
     legend = alt.Legend(title=facts.score_name, format=".3~g", orient="top", direction="horizontal")
     return alt.Color(f"{field}:Q", scale=alt.Scale(type="quantile", range=list(ramp)), legend=legend)
+
+
+def readable_text(chart: alt.Chart, **mark: Any) -> tuple[alt.Chart, alt.Chart]:
+    """Return two layers of a text: an outline in the page's colour, which separates it from what is behind, and it."""
+    outline = chart.mark_text(color="var(--paper)", stroke="var(--paper)", strokeWidth=3, strokeJoin="round", **mark)
+    return outline, chart.mark_text(color="var(--ink)", **mark)
 
 
 def label(model: ModelFacts) -> str:

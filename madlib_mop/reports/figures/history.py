@@ -32,19 +32,19 @@ def _lineage(facts: RunFacts) -> Figure:
         for key in keys
         if key in known
     ]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"m": one.mst_key, "f": one.from_key, "e": float(one.epoch or 0), "k": one.kind, "t": duration(one.at_s)}
         for one in copies
     ]
     kinds = list(dict.fromkeys(row["k"] for row in rows))
     x = alt.X("e:Q", title="iteration", axis=alt.Axis(tickMinStep=1, format="d"))
     y = alt.Y("m:O", title="model", sort=keys)
-    colour = alt.Color(
-        "k:N", title=None, scale=alt.Scale(domain=kinds, range=list(COLOURS[: len(kinds)])), legend=alt.Legend(orient="top")
-    )
+    scale = alt.Scale(domain=kinds, range=list(COLOURS[: len(kinds)]))
+    colour = alt.Color("k:N", title=None, scale=scale, legend=alt.Legend(orient="top"))
     hints = [
-        alt.Tooltip("m:O", title="model"), alt.Tooltip("f:O", title="copied from"), alt.Tooltip("e:Q", title="iteration"),
-        alt.Tooltip("k:N", title="kind"), alt.Tooltip("t:N", title="time since the start"),
+        alt.Tooltip("m:O", title="model"), alt.Tooltip("f:O", title="copied from"),
+        alt.Tooltip("e:Q", title="iteration"), alt.Tooltip("k:N", title="kind"),
+        alt.Tooltip("t:N", title="time since the start"),
     ]  # fmt: skip
     life = alt.Chart(data("lives")).mark_rule(color=QUIET, strokeWidth=2).encode(
         alt.X("a:Q", title="iteration"), alt.X2("b:Q"), y
@@ -57,12 +57,12 @@ def _lineage(facts: RunFacts) -> Figure:
     return Figure(
         key="lineage",
         title="Which model's weights became which",
-        description="A horizontal line is a model over its iterations. A vertical line is a copy of a model's state; the dot"
-        " is at the model that received it.",
+        description="A horizontal line is a model over its iterations. A vertical line is a copy of a model's state;"
+        " the dot is at the model that received it.",
         summary=f"{len(rows)} copies, the first one from model {first['f']} to model {first['m']}.",
         spec=spec(
-            alt.layer(life, lines, heads).properties(height=alt.Step(max(14, min(28, 600 // max(1, len(keys)))))), None,
-            lives=lives, copies=rows,
+            alt.layer(life, lines, heads).properties(height=alt.Step(max(14, min(28, 600 // max(1, len(keys)))))),
+            None, lives=lives, copies=rows,
         ),
         headings=("model", "kind", "copied from", "iteration", "time since the start"),
         rows=body,

@@ -44,7 +44,7 @@ def dimension(name: str, values: Sequence[Value | None]) -> Dimension:
     distinct = {value for value in values if value is not None}
     if is_numeric(values) and len(distinct) > _MAX_TICKS:
         return _numbers(name, [float(v) for v in values if isinstance(v, int | float)], texts)
-    order = sorted(dict.fromkeys(zip(values, texts, strict=True)), key=lambda pair: _sorting(pair[0]))
+    order = sorted(dict.fromkeys(zip(values, texts, strict=True)), key=lambda pair: in_order(pair[0]))
     names = list(dict.fromkeys(text for _, text in order))
     steps = max(1, len(names) - 1)
     place = {text: i / steps if len(names) > 1 else 0.5 for i, text in enumerate(names)}
@@ -63,7 +63,8 @@ def _numbers(name: str, values: Sequence[float], texts: tuple[str, ...]) -> Dime
     return Dimension(name, places, texts, ticks, False)
 
 
-def _sorting(value: Value | None) -> tuple[int, float, str]:
+def in_order(value: Value | None) -> tuple[int, float, str]:
+    """Return what sorts values: numbers, then texts, then no value."""
     if value is None:
         return 2, 0.0, ""
     if isinstance(value, int | float) and not isinstance(value, bool):

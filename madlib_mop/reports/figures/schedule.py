@@ -19,9 +19,10 @@ PARTS = {
     "state_in_s": "reading states",
     "state_out_s": "writing states",
     "sample_s": "evaluating the sample",
-    "other_s": "waiting, loading rows, commits",
+    "other_s": "waiting, loading rows",
 }
 _LABELLED_BARS = 150
+_SECONDS = alt.X("a:Q", title="seconds since the start of the run", scale=alt.Scale(zero=False, nice=False))
 
 
 def schedule(facts: RunFacts) -> Iterator[Figure]:
@@ -41,7 +42,8 @@ def _gantt(facts: RunFacts) -> Figure:
     rows = []
     for bar in timeline.bars:
         network = networks.get(bar.mst_key)
-        kind = "evaluation" if bar.kind == "evaluation" else visits[0] if len(visits) == 1 else f"visit, network {network}"
+        visit = visits[0] if len(visits) == 1 else f"visit, network {network}"
+        kind = "evaluation" if bar.kind == "evaluation" else visit
         what = f"iteration {bar.epoch}" + (f", position {bar.position}" if bar.position else f", {bar.data_set} data")
         again = f", attempt {bar.attempt}" if bar.attempt > 1 else ""
         rows.append(
@@ -53,11 +55,13 @@ def _gantt(facts: RunFacts) -> Figure:
     over = alt.selection_point(name="over", on="pointerover", fields=["m"], clear="pointerout")
     y = alt.Y("g:O", title="segment")
     idle = alt.Chart(data("spans")).mark_bar(color=IDLE, height={"band": 0.8}).encode(
-        alt.X("a:Q", title="seconds since the start of the run", scale=alt.Scale(zero=False, nice=False)), alt.X2("b:Q"), y
+        _SECONDS, alt.X2("b:Q"), y
     )  # fmt: skip
     bars = alt.Chart(data("bars")).mark_bar(height={"band": 0.8}).encode(
         alt.X("a:Q"), alt.X2("b:Q"), y,
-        alt.Color("k:N", title=None, scale=alt.Scale(domain=kinds, range=colours), legend=alt.Legend(orient="top", columns=4)),
+        alt.Color(
+            "k:N", title=None, scale=alt.Scale(domain=kinds, range=colours), legend=alt.Legend(orient="top")
+        ),
         opacity=alt.when(over).then(alt.value(1)).otherwise(alt.value(0.25)),
         tooltip=[
             alt.Tooltip("m:N", title="model"), alt.Tooltip("k:N", title="task"), alt.Tooltip("w:N", title="which"),
@@ -74,8 +78,8 @@ def _gantt(facts: RunFacts) -> Figure:
     return Figure(
         key="gantt",
         title="What each segment did",
-        description="Each bar is a visit of a model to a segment, or an evaluation; the background is idle time. Point at a"
-        " bar to see all bars of its model.",
+        description="Each bar is a visit of a model to a segment, or an evaluation; the background is time between"
+        " tasks. Point at a bar to see all bars of its model.",
         summary=_in_words(facts),
         spec=spec(alt.layer(*layers).properties(height=alt.Step(step)), None, bars=rows, spans=spans),
         headings=_LOAD_HEADINGS,
@@ -87,13 +91,16 @@ def _gantt(facts: RunFacts) -> Figure:
 def _busy(facts: RunFacts) -> Figure:
     timeline = facts.timeline
     rows = [
-        {"g": b.segment_id, "a": round(b.start_s, 3), "b": round(b.end_s, 3), "s": round(b.share, 3)} for b in timeline.bins
+        {"g": b.segment_id, "a": round(b.start_s, 3), "b": round(b.end_s, 3), "s": round(b.share, 3)}
+        for b in timeline.bins
     ]
     ramp = alt.Scale(type="quantize", domain=[0, 1], range=["var(--idle)", *(f"var(--r{i})" for i in range(1, 6))])
     chart = alt.Chart(data("bins")).mark_bar(height={"band": 0.9}).encode(
-        alt.X("a:Q", title="seconds since the start of the run", scale=alt.Scale(zero=False, nice=False)), alt.X2("b:Q"),
+        _SECONDS, alt.X2("b:Q"),
         alt.Y("g:O", title="segment"),
-        alt.Color("s:Q", title="busy", scale=ramp, legend=alt.Legend(orient="top", format=".0%", direction="horizontal")),
+        alt.Color(
+            "s:Q", title="busy", scale=ramp, legend=alt.Legend(orient="top", format=".0%", direction="horizontal")
+        ),
         tooltip=[
             alt.Tooltip("g:O", title="segment"), alt.Tooltip("a:Q", title="from second", format=",.1f"),
             alt.Tooltip("b:Q", title="to second", format=",.1f"), alt.Tooltip("s:Q", title="busy", format=".0%"),
@@ -104,8 +111,8 @@ def _busy(facts: RunFacts) -> Figure:
     return Figure(
         key="gantt",
         title="How busy each segment was",
-        description=f"The run has {timeline.n_visits:,} visits and {timeline.n_evaluations:,} evaluations, too many for a"
-        " bar each. The colour is the share of each span of time in which the segment worked.",
+        description=f"The run has {timeline.n_visits:,} visits and {timeline.n_evaluations:,} evaluations, too many for"
+        " a bar each. The colour is the share of each span of time in which the segment worked.",
         summary=_in_words(facts),
         spec=spec(chart.properties(height=alt.Step(step)), None, bins=rows),
         headings=_LOAD_HEADINGS,
@@ -114,7 +121,7 @@ def _busy(facts: RunFacts) -> Figure:
     )
 
 
-_LOAD_HEADINGS = ("segment", "visits", "evaluations", "time in visits", "time in evaluations", "idle")
+_LOAD_HEADINGS = ("segment", "visits", "evaluations", "time in visits", "time in evaluations", "between tasks")
 
 
 def _load_rows(timeline: Schedule) -> tuple[tuple[tuple[Any, ...], ...], int]:
@@ -133,7 +140,9 @@ def _in_words(facts: RunFacts) -> str:
     loads = facts.timeline.loads
     busy = sum(load.visit_s + load.evaluation_s for load in loads)
     whole = busy + sum(load.idle_s for load in loads)
-    said = f"The segments were idle for {percent(1 - busy / whole if whole else 0.0)} of the time."
+    said = f"{percent(1 - busy / whole if whole else 0.0)} of the segments' time is between tasks: commits and waiting."
+    if facts.idle_share is not None:
+        said += f" The driver had no task for them for {percent(facts.idle_share)} of the time."
     if facts.makespan_s and facts.lower_bound_s:
         said += (
             f" The run took {duration(facts.makespan_s)} from the first visit to the last task, without interruptions:"
@@ -148,18 +157,18 @@ def _time(facts: RunFacts) -> Figure:
     idle = sum(load.idle_s for load in facts.timeline.loads)
     whole = sum(part.seconds for part in spent) + idle
     named = [(f"{part.kind}s", PARTS.get(part.part, part.part), part.seconds) for part in spent]
-    named.append(("no task", "idle", idle))
+    named.append(("no task", "between tasks", idle))
     named.sort(key=lambda item: -item[2])
     rows = [
-        {"k": kind, "p": f"{part} ({kind})" if kind != "no task" else part, "s": round(seconds, 3), "t": duration(seconds),
-         "q": percent(seconds / whole if whole else 0.0)}
+        {"k": kind, "p": f"{part} ({kind})" if kind != "no task" else part, "s": round(seconds, 3),
+         "t": duration(seconds), "q": percent(seconds / whole if whole else 0.0)}
         for kind, part, seconds in named
         if seconds > 0
     ]  # fmt: skip
     kinds = ["visits", "evaluations", "no task"]
     base = alt.Chart(data("parts")).encode(
         alt.X("s:Q", title="seconds, all segments together"),
-        alt.Y("p:N", sort=None, title=None, axis=alt.Axis(labelLimit=230)),
+        alt.Y("p:N", sort=None, title=None),
         tooltip=[
             alt.Tooltip("p:N", title="part"), alt.Tooltip("t:N", title="time"), alt.Tooltip("q:N", title="share"),
         ],
@@ -172,12 +181,12 @@ def _time(facts: RunFacts) -> Figure:
     )
     bars = base.mark_bar(height={"band": 0.65}).encode(colour)
     texts = base.mark_text(align="left", dx=5, color="var(--ink)").encode(text="t:N")
-    body, n_rows = table([(row["p"], row["t"], row["q"]) for row in rows])
+    body, n_rows = table([(str(row["p"]), str(row["t"]), str(row["q"])) for row in rows])
     return Figure(
         key="time",
         title="Where the time went",
         description="Seconds of all segments together, by what their trainers did. A graph is traced once for each"
-        " architecture and trainer.",
+        " architecture and trainer. Between tasks, a visit is committed, or the segment waits for a model.",
         summary=f"The largest part is {rows[0]['p']}: {rows[0]['q']} of {duration(whole)}." if rows else "",
         spec=spec(alt.layer(bars, texts).properties(height=alt.Step(24)), None, parts=rows),
         headings=("part", "time", "share"),

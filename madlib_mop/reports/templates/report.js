@@ -12,12 +12,13 @@
     axis: {
       domainColor: "var(--rule)", gridColor: "var(--rule)", tickColor: "var(--rule)", labelColor: "var(--soft)",
       titleColor: "var(--soft)", titleFontWeight: 400, labelFontSize: 12, titleFontSize: 12, titlePadding: 8,
-      labelPadding: 5, gridOpacity: 0.7, labelLimit: 160,
+      labelPadding: 5, gridOpacity: 0.7, labelLimit: 260,
     },
+    axisXQuantitative: { tickCount: 8 },
     axisY: { domain: false, ticks: false },
     legend: {
       labelColor: "var(--ink)", titleColor: "var(--soft)", titleFontWeight: 400, labelFontSize: 12, titleFontSize: 12,
-      symbolStrokeWidth: 2, rowPadding: 4, columnPadding: 14,
+      symbolStrokeWidth: 2, rowPadding: 4, columnPadding: 14, columns: 6,
     },
     text: { fontSize: 12 },
     range: { category: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => `var(--c${i})`) },
@@ -34,15 +35,19 @@
     const options = {
       ast: true, renderer: "svg", actions: false, mode: "vega-lite", config: narrow ? { ...config, ...slim } : config,
       defaultStyle: false, tooltip: { disableDefaultStyle: true },
+      logLevel: 1, // errors: with a step for each row, Vega-Lite warns that only the width is fitted
     };
-    window.vegaEmbed(chart, spec, options).catch((error) => {
+    window.vegaEmbed(chart, spec, options).then(() => {
+      chart.querySelector("svg").setAttribute("aria-hidden", "true"); // the chart's own label has the words
+    }).catch((error) => {
       chart.textContent = "This figure could not be drawn.";
       console.error(error);
     });
   }
   const slim = {
-    legend: { ...config.legend, columns: 2, labelLimit: 120 },
-    axis: { ...config.axis, labelLimit: 110 },
+    legend: { ...config.legend, columns: 2, labelLimit: 110 },
+    axis: { ...config.axis, labelLimit: 120 },
+    axisXQuantitative: { tickCount: 4 },
   };
 
   function drawAll() {
