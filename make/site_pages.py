@@ -20,6 +20,7 @@ ADDED = {
     "SECURITY.md": "security_policy.md",
     "docker/README.md": "containers.md",
     "demo/digits.sql": "digits.sql",
+    "dashboards/grafana.json": "grafana.json",
 }
 SOURCES = {site: source for source, site in ADDED.items()}
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")

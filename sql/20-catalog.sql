@@ -117,6 +117,7 @@ CREATE TABLE madlib_mop.model (
     pinned          boolean NOT NULL DEFAULT false,
     cloned_from     jsonb,
     command_id      bigint,
+    hyper_parameters  jsonb NOT NULL DEFAULT '{}',
     PRIMARY KEY (run_id, mst_key)
 )
 -- if greenplum
@@ -138,6 +139,7 @@ COMMENT ON COLUMN madlib_mop.model.best_state IS 'With restore_best: the epoch a
 COMMENT ON COLUMN madlib_mop.model.seed_key IS 'The mst_key that its seeds are computed from, if that is not its own: a clone trains with the seeds of its original';
 COMMENT ON COLUMN madlib_mop.model.pinned IS 'Set by pin_model: no search stops it';
 COMMENT ON COLUMN madlib_mop.model.cloned_from IS 'For a clone: the key of its original, and the epoch, position and visited segments of the copied state';
+COMMENT ON COLUMN madlib_mop.model.hyper_parameters IS 'The configuration in parts, by Keras'' names; {} for models of version 1.0.0';
 COMMENT ON COLUMN madlib_mop.model.command_id IS 'The command that added it; NULL for a model that the run began with, or that a search added';
 
 CREATE TABLE madlib_mop.start_weights (
@@ -246,6 +248,7 @@ CREATE TABLE madlib_mop.metric (
     value       double precision,
     elapsed_s   double precision NOT NULL,
     work_s      double precision NOT NULL DEFAULT 0,
+    at          timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     PRIMARY KEY (run_id, mst_key, epoch, data_set, ordinal)
 )
 -- if greenplum
@@ -254,6 +257,7 @@ DISTRIBUTED BY (run_id)
 ;
 COMMENT ON TABLE madlib_mop.metric IS 'One metric of one model after one epoch on one data set; ordinal 0 is the loss';
 COMMENT ON COLUMN madlib_mop.metric.elapsed_s IS 'Seconds from the start of the run to the computation of this value';
+COMMENT ON COLUMN madlib_mop.metric.at IS 'When it was written; for metrics of version 1.0.0, the start of the run and elapsed_s';
 
 CREATE TABLE madlib_mop.visit_metric (
     run_id    bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,

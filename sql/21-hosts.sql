@@ -25,6 +25,14 @@ SELECT h.server,
        h.n_segments, h.versions, h.added_by, h.added_at
 FROM madlib_mop.host h LEFT JOIN pg_catalog.pg_foreign_server s ON s.srvname = h.server;
 COMMENT ON VIEW madlib_mop.hosts IS 'The hosts of segments and their addresses';
+COMMENT ON COLUMN madlib_mop.hosts.server IS 'The foreign server';
+COMMENT ON COLUMN madlib_mop.hosts.host IS 'Address of the host';
+COMMENT ON COLUMN madlib_mop.hosts.port IS 'Port of its PostgreSQL server';
+COMMENT ON COLUMN madlib_mop.hosts.dbname IS 'Database there';
+COMMENT ON COLUMN madlib_mop.hosts.n_segments IS 'Number of segments there';
+COMMENT ON COLUMN madlib_mop.hosts.versions IS 'Versions of the library and of TensorFlow there';
+COMMENT ON COLUMN madlib_mop.hosts.added_by IS 'The role that added it';
+COMMENT ON COLUMN madlib_mop.hosts.added_at IS 'When it was added';
 
 CREATE TABLE madlib_mop.coordinator (
     coordinator  text PRIMARY KEY,

@@ -32,6 +32,23 @@ WHERE madlib_mop_calls.may_see(r.owner)
 -- end
 ;
 COMMENT ON VIEW madlib_mop.progress IS 'One row for each run: its progress and the estimated remaining time';
+COMMENT ON COLUMN madlib_mop.progress.run_id IS 'The run';
+COMMENT ON COLUMN madlib_mop.progress.kind IS 'Which function trains: fit_multiple_model, fit (model averaging), automl or replay';
+COMMENT ON COLUMN madlib_mop.progress.state IS 'running, trained, finished, interrupted, cancelled or failed';
+COMMENT ON COLUMN madlib_mop.progress.owner IS 'The role that owns the run';
+COMMENT ON COLUMN madlib_mop.progress.model_output_table IS 'Its output table';
+COMMENT ON COLUMN madlib_mop.progress.schedule IS 'The order in which models visit segments';
+COMMENT ON COLUMN madlib_mop.progress.n_models IS 'Number of its models';
+COMMENT ON COLUMN madlib_mop.progress.n_trained IS 'Number of models that have made all their epochs';
+COMMENT ON COLUMN madlib_mop.progress.n_failed IS 'Number of models that have failed';
+COMMENT ON COLUMN madlib_mop.progress.visits_done IS 'Number of committed visits';
+COMMENT ON COLUMN madlib_mop.progress.visits_total IS 'Number of visits until its end, as far as they are planned';
+COMMENT ON COLUMN madlib_mop.progress.percent_done IS 'visits_done as a percentage of visits_total';
+COMMENT ON COLUMN madlib_mop.progress.n_segments IS 'Number of segments';
+COMMENT ON COLUMN madlib_mop.progress.elapsed IS 'Time since its start, until its end';
+COMMENT ON COLUMN madlib_mop.progress.time_left IS 'Estimate of the time until its end, by the mean duration of its visits; NULL: it is not running';
+COMMENT ON COLUMN madlib_mop.progress.last_visit_at IS 'When its newest visit was committed';
+COMMENT ON COLUMN madlib_mop.progress.state_detail IS 'Why it waits, was interrupted or cancelled, or failed';
 
 CREATE FUNCTION madlib_mop.higher_is_better(metric_name text) RETURNS boolean
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
@@ -119,6 +136,24 @@ FROM (
     WINDOW run AS (PARTITION BY run_id)) ranked;
 COMMENT ON VIEW madlib_mop.leaderboard
 IS 'The models of each run, best first: by their first metric if all have the same one, else by their loss; ties by loss, then by mst_key. While models train, all are ranked by their figures after the same number of visits, metric_visits: the greatest of which all that train have figures. Without metrics_every, these are whole epochs. When none trains any more, each is ranked by the figures of its final weights. comparable tells whether a model''s are of that number of visits, or then of the greatest metric_epoch of the run. metric_rows is the number of rows of the sample that was evaluated, NULL if it was all rows. What counts is the validation data where there are some, else the training data. higher_is_better tells which way a metric goes. Failed models come last.';
+COMMENT ON COLUMN madlib_mop.leaderboard.run_id IS 'The run';
+COMMENT ON COLUMN madlib_mop.leaderboard.rank IS 'Rank of the model in the run, from 1';
+COMMENT ON COLUMN madlib_mop.leaderboard.mst_key IS 'The model';
+COMMENT ON COLUMN madlib_mop.leaderboard.model_id IS 'Its architecture''s number in the table of architectures';
+COMMENT ON COLUMN madlib_mop.leaderboard.state IS 'waiting, training, trained, stopped or failed';
+COMMENT ON COLUMN madlib_mop.leaderboard.epoch IS 'The epoch of its newest visit';
+COMMENT ON COLUMN madlib_mop.leaderboard.metric_epoch IS 'The epoch of the figures in this row';
+COMMENT ON COLUMN madlib_mop.leaderboard.comparable IS 'Whether the figures are of the same number of visits as those of the other models';
+COMMENT ON COLUMN madlib_mop.leaderboard.validation_metric IS 'Its first metric on the validation data';
+COMMENT ON COLUMN madlib_mop.leaderboard.validation_loss IS 'Its loss on the validation data';
+COMMENT ON COLUMN madlib_mop.leaderboard.training_metric IS 'Its first metric on the training data';
+COMMENT ON COLUMN madlib_mop.leaderboard.training_loss IS 'Its loss on the training data';
+COMMENT ON COLUMN madlib_mop.leaderboard.metric_name IS 'Keras'' name of its first metric';
+COMMENT ON COLUMN madlib_mop.leaderboard.compile_params IS 'Its compile parameters, as text';
+COMMENT ON COLUMN madlib_mop.leaderboard.fit_params IS 'Its fit parameters, as text';
+COMMENT ON COLUMN madlib_mop.leaderboard.state_detail IS 'Why it failed or was stopped, or what early stopping did';
+COMMENT ON COLUMN madlib_mop.leaderboard.metric_visits IS 'Number of visits after which the figures were computed';
+COMMENT ON COLUMN madlib_mop.leaderboard.metric_rows IS 'Number of rows of the sample that was evaluated; NULL: all rows';
 
 -- if greenplum
 CREATE VIEW madlib_mop.timeline WITH (security_barrier = true) AS
@@ -136,6 +171,19 @@ WHERE madlib_mop_calls.may_see(r.owner)
 -- end
 ;
 COMMENT ON VIEW madlib_mop.timeline IS 'One row for each committed visit, in seconds since the start of the run: the data of a Gantt chart';
+COMMENT ON COLUMN madlib_mop.timeline.run_id IS 'The run';
+COMMENT ON COLUMN madlib_mop.timeline.segment_id IS 'The segment that trained the model';
+COMMENT ON COLUMN madlib_mop.timeline.visit_id IS 'The number of the visit, unique in the database';
+COMMENT ON COLUMN madlib_mop.timeline.mst_key IS 'The model';
+COMMENT ON COLUMN madlib_mop.timeline.epoch IS 'The epoch that the visit belongs to';
+COMMENT ON COLUMN madlib_mop.timeline.position IS 'Position of the visit in its epoch, from 1';
+COMMENT ON COLUMN madlib_mop.timeline.attempt IS 'Number of attempts; above 1 after a fault';
+COMMENT ON COLUMN madlib_mop.timeline.start_s IS 'Seconds from the start of the run to the start of the visit';
+COMMENT ON COLUMN madlib_mop.timeline.end_s IS 'Seconds from the start of the run to the commit of the visit';
+COMMENT ON COLUMN madlib_mop.timeline.seconds IS 'Seconds between the two';
+COMMENT ON COLUMN madlib_mop.timeline.n_rows IS 'Number of rows';
+COMMENT ON COLUMN madlib_mop.timeline.state_bytes IS 'Size of the new training state in bytes';
+COMMENT ON COLUMN madlib_mop.timeline.loss IS 'The loss that Keras reported for the visit';
 
 -- if greenplum
 CREATE VIEW madlib_mop.search_history WITH (security_barrier = true) AS
@@ -155,3 +203,18 @@ WHERE madlib_mop_calls.may_see(r.owner)
 -- end
 ;
 COMMENT ON VIEW madlib_mop.search_history IS 'The events that a search received and its decisions: one row for each decision, and for each event without one';
+COMMENT ON COLUMN madlib_mop.search_history.run_id IS 'The run';
+COMMENT ON COLUMN madlib_mop.search_history.ordinal IS 'Number of the event in the run, from 0';
+COMMENT ON COLUMN madlib_mop.search_history.event IS 'start, result, failed or budget';
+COMMENT ON COLUMN madlib_mop.search_history.mst_key IS 'The model that the event is about';
+COMMENT ON COLUMN madlib_mop.search_history.epoch IS 'The epoch that it had reached';
+COMMENT ON COLUMN madlib_mop.search_history.loss IS 'The loss that the search received';
+COMMENT ON COLUMN madlib_mop.search_history.action_number IS 'Number of the decision among those on this event, from 1';
+COMMENT ON COLUMN madlib_mop.search_history.action IS 'add, extend, stop, exploit or finish; NULL: no decision';
+COMMENT ON COLUMN madlib_mop.search_history.action_mst_key IS 'The model that the decision is about';
+COMMENT ON COLUMN madlib_mop.search_history.until_epoch IS 'The last epoch that it trains';
+COMMENT ON COLUMN madlib_mop.search_history.source_mst_key IS 'With exploit: the model whose state it continues';
+COMMENT ON COLUMN madlib_mop.search_history.reason IS 'Why it was stopped';
+COMMENT ON COLUMN madlib_mop.search_history.compile_params IS 'With add and exploit: the compile parameters';
+COMMENT ON COLUMN madlib_mop.search_history.fit_params IS 'With add and exploit: the fit parameters';
+COMMENT ON COLUMN madlib_mop.search_history.seconds IS 'Seconds from the start of the run to the event';

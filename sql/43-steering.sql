@@ -90,12 +90,32 @@ WHERE c.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.
 -- end
 ;
 COMMENT ON VIEW madlib_mop.steering IS 'The commands to each run: who issued them, what became of them, and after which visits they were obeyed';
+COMMENT ON COLUMN madlib_mop.steering.run_id IS 'The run';
+COMMENT ON COLUMN madlib_mop.steering.command_id IS 'The number of the command, unique in the database';
+COMMENT ON COLUMN madlib_mop.steering.command IS 'stop_model, resume_model, clone_model, extend, add_models, pause, unpause or pin_model';
+COMMENT ON COLUMN madlib_mop.steering.arguments IS 'The arguments as given';
+COMMENT ON COLUMN madlib_mop.steering.source IS 'person, or policy: the run''s policy issued it';
+COMMENT ON COLUMN madlib_mop.steering.issued_by IS 'The role that issued it';
+COMMENT ON COLUMN madlib_mop.steering.issued_at IS 'When it was issued';
+COMMENT ON COLUMN madlib_mop.steering.state IS 'pending, obeyed, refused or withdrawn';
+COMMENT ON COLUMN madlib_mop.steering.detail IS 'What it did, or why it was refused';
+COMMENT ON COLUMN madlib_mop.steering.ordinal IS 'Its place among the obeyed commands of the run, from 0';
+COMMENT ON COLUMN madlib_mop.steering.mst_keys IS 'The models that it changed or added';
+COMMENT ON COLUMN madlib_mop.steering.visits IS 'By mst_key: epoch and position of the newest committed visit when it was obeyed';
+COMMENT ON COLUMN madlib_mop.steering.settled_at IS 'When it was obeyed, refused or withdrawn';
 
 -- if postgres
 CREATE VIEW madlib_mop.command WITH (security_invoker = true) AS
 SELECT c.run_id, c.command, c.arguments, c.command_id, c.state, c.detail, c.mst_keys
 FROM madlib_mop.steering_command c;
 COMMENT ON VIEW madlib_mop.command IS 'The commands to each run; an INSERT of run_id, command and arguments issues one, and its row has the outcome';
+COMMENT ON COLUMN madlib_mop.command.run_id IS 'The run; insert it';
+COMMENT ON COLUMN madlib_mop.command.command IS 'The command; insert it';
+COMMENT ON COLUMN madlib_mop.command.arguments IS 'Its arguments, a JSON object by name; insert it';
+COMMENT ON COLUMN madlib_mop.command.command_id IS 'The number of the command, unique in the database';
+COMMENT ON COLUMN madlib_mop.command.state IS 'pending, obeyed, refused or withdrawn';
+COMMENT ON COLUMN madlib_mop.command.detail IS 'What it did, or why it was refused';
+COMMENT ON COLUMN madlib_mop.command.mst_keys IS 'The models that it changed or added';
 
 CREATE FUNCTION madlib_mop_calls._issue_command() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$

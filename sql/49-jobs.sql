@@ -170,6 +170,27 @@ LEFT JOIN LATERAL (
     WHERE o.state = 'running' AND j.state = 'waiting' AND o.owner = j.owner AND (o.name = j.name OR o.series_id = j.series_id)
 ) same ON true;
 COMMENT ON VIEW madlib_mop.job IS 'The jobs that you may see: state, place in the queue, why it waits, its run, and its error';
+COMMENT ON COLUMN madlib_mop.job.job_id IS 'The job';
+COMMENT ON COLUMN madlib_mop.job.name IS 'The name that submit() was given';
+COMMENT ON COLUMN madlib_mop.job.function IS 'The function of the library that it calls; statement: any SQL statement';
+COMMENT ON COLUMN madlib_mop.job.owner IS 'The role that it runs as';
+COMMENT ON COLUMN madlib_mop.job.state IS 'waiting, running, finished, failed, cancelled or skipped';
+COMMENT ON COLUMN madlib_mop.job.queue_position IS 'The place of a due job in the queue of all roles'' jobs';
+COMMENT ON COLUMN madlib_mop.job.waits_for IS 'Why it waits';
+COMMENT ON COLUMN madlib_mop.job.run_id IS 'The run that it has started';
+COMMENT ON COLUMN madlib_mop.job.priority IS 'Among jobs of one role, the highest is next; from -100 to 100';
+COMMENT ON COLUMN madlib_mop.job.submitted_at IS 'When it was submitted';
+COMMENT ON COLUMN madlib_mop.job.due_at IS 'When it starts, at the earliest';
+COMMENT ON COLUMN madlib_mop.job.every IS 'When it is repeated: an interval or a cron expression; NULL: never';
+COMMENT ON COLUMN madlib_mop.job.after IS 'The job that must have finished before';
+COMMENT ON COLUMN madlib_mop.job.if_running IS 'What happens if a job of the same name is running when it is due: skip, queue or error';
+COMMENT ON COLUMN madlib_mop.job.time_limit IS 'After this time it is stopped';
+COMMENT ON COLUMN madlib_mop.job.series_id IS 'For a repetition: the job_id that submit() returned';
+COMMENT ON COLUMN madlib_mop.job.started_at IS 'When it was started last';
+COMMENT ON COLUMN madlib_mop.job.ended_at IS 'When it ended';
+COMMENT ON COLUMN madlib_mop.job.attempt IS 'Number of times that it was started; above 1 after an interruption';
+COMMENT ON COLUMN madlib_mop.job.statement IS 'The statement that it runs; NULL: you may not see it';
+COMMENT ON COLUMN madlib_mop.job.error IS 'Why it failed, was cancelled or was skipped';
 
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.job_statement', 'WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.job_statement_statement_id_seq', '');

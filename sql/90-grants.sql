@@ -47,7 +47,8 @@ BEGIN
         EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.visit, madlib_mop.metric,'
             ' madlib_mop.visit_metric, madlib_mop.evaluation, madlib_mop.search_event, madlib_mop.search_history, madlib_mop.progress,'
             ' madlib_mop.steering_command, madlib_mop.steering,'
-            ' madlib_mop.leaderboard, madlib_mop.timeline TO %I', role_name);
+            ' madlib_mop.leaderboard, madlib_mop.timeline, madlib_mop.metric_series, madlib_mop.model_summary,'
+            ' madlib_mop.visit_gantt TO %I', role_name);
         -- if postgres
         EXECUTE format('GRANT SELECT ON madlib_mop.viewer, madlib_mop.command TO %I', role_name);
         EXECUTE format('GRANT SELECT ON madlib_mop.job, madlib_mop.job_record, madlib_mop.job_statement TO %I', role_name);

@@ -60,6 +60,7 @@ class RunCommands(RunDrivers):
                 row = {"run_id": command.run_id, "origin": f"command {command_id}, {origin}", "weights": blob}
                 session.execute(insert(t.start_weights).values(**row))
             self._scalar(select(func.pg_notify(CHANNEL, str(command.run_id))))
+            self.notify_change(command.run_id)
         return command_id
 
     def commands(self, run_id: int, state: CommandState) -> list[Command]:
@@ -93,6 +94,7 @@ class RunCommands(RunDrivers):
             if session.execute(query).rowcount != 1:
                 return False
             self._scalar(select(func.pg_notify(SETTLED_CHANNEL, str(command.command_id))))
+            self.notify_change(command.run_id)
         return True
 
     def withdraw(self, run_id: int, command_id: int) -> None:
@@ -133,4 +135,6 @@ class RunCommands(RunDrivers):
     def finish(self, run_id: int) -> None:
         """Mark a trained run as finished, unless a command has prepared it while its output tables were written."""
         query = update(t.run).where(t.run.c.run_id == run_id, t.run.c.state != str(RunState.INTERRUPTED))
-        self._do(query.values(state=str(RunState.FINISHED), reopened=False))
+        with self.transaction():
+            self._do(query.values(state=str(RunState.FINISHED), reopened=False))
+            self.notify_change(run_id)

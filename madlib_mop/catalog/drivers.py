@@ -7,6 +7,7 @@ after it has started to listen and at later checks, so no cancel is lost.
 from sqlalchemy import func, select
 
 from madlib_mop.catalog import tables as t
+from madlib_mop.catalog.live.facts import RUNS_CHANNEL
 from madlib_mop.catalog.record_session import RecordSession
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.lock_holders import end_holders
@@ -93,6 +94,18 @@ class RunDrivers(RecordSession):
             self.set_run(run_id, cancelled_by=by)
             self._scalar(select(func.pg_notify(CHANNEL, str(run_id))))
         return True
+
+    def notify_change(self, run_id: int) -> None:
+        """Notify live pages of a change of a run, at the commit of the change's transaction."""
+        self._scalar(select(func.pg_notify(RUNS_CHANNEL, str(run_id))))
+
+    def notify_changes(self, run_id: int) -> None:
+        """Notify live pages of changes that were committed before.
+
+        A notification is a commit. It is not durable, so this one does not wait for the disk.
+        """
+        without_wait = func.set_config("synchronous_commit", "off", True)
+        self._rows(select(func.pg_notify(RUNS_CHANNEL, str(run_id)), without_wait))
 
     def cancelled_by(self, run_id: int) -> str | None:
         """Return the role that has cancelled the run since its driver started."""

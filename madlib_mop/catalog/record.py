@@ -40,6 +40,8 @@ from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.errors import NotReady
 
 _Kind = TypeVar("_Kind", bound=Row)
+#: Columns of a run whose changes live pages are notified of.
+_SHOWN = frozenset(("state", "state_detail", "paused_by", "admitted_at", "asked_at"))
 
 
 class Record(RunCommands, RunAdmission, ReservedTables):
@@ -111,6 +113,7 @@ class Record(RunCommands, RunAdmission, ReservedTables):
             if preprocessor is not None:
                 session.execute(insert(t.preprocessor).values(run_id=run_id, **preprocessor._asdict()))
             self.take(run_id)
+            self.notify_change(run_id)
         return run_id
 
     @contextmanager
@@ -157,22 +160,25 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         return self._first(Run, query)
 
     def set_run(self, run_id: int, **values: Any) -> None:
-        """Change columns of a run."""
-        self._do(update(t.run).where(t.run.c.run_id == run_id).values(**_columns(values)))
+        """Change columns of a run; live pages are notified of those that they show."""
+        query = update(t.run).where(t.run.c.run_id == run_id).values(**_columns(values))
+        if _SHOWN.isdisjoint(values):
+            self._do(query)
+            return
+        with self.transaction():
+            self._do(query)
+            self.notify_change(run_id)
 
     def end_run(self, run_id: int, state: RunState, detail: str | None, training_s: float) -> None:
         """Write the run's new state at its end or pause, and add this driver's seconds of training."""
-        self._do(
-            update(t.run)
-            .where(t.run.c.run_id == run_id)
-            .values(
-                state=str(state),
-                state_detail=detail,
-                ended_at=func.clock_timestamp(),
-                training_s=t.run.c.training_s + training_s,
-                login_role=None,
-                driver_pid=None,
-            )
+        self.set_run(
+            run_id,
+            state=state,
+            state_detail=detail,
+            ended_at=func.clock_timestamp(),
+            training_s=t.run.c.training_s + training_s,
+            login_role=None,
+            driver_pid=None,
         )
 
     def delete_run(self, run_id: int) -> None:
@@ -183,6 +189,7 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         with self.transaction() as session:
             for table in (*t.OF_RUN, t.run):
                 session.execute(delete(table).where(table.c.run_id == run_id))
+            self.notify_change(run_id)
 
     # Data of a run
 

@@ -5,7 +5,7 @@ here and report changes. A change is recorded first; inside a caller's transacti
 failed commit ends the driver.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,11 +22,14 @@ class RunModels(Mapping[int, Model]):
     ----------
     record : Record
     run_id : int
+    changed : callable
+        Called after each change.
     """
 
-    def __init__(self, record: Record, run_id: int):
+    def __init__(self, record: Record, run_id: int, changed: Callable[[], None] = lambda: None):
         self._record = record
         self._run_id = run_id
+        self._changed_one = changed
         self._models = {model.mst_key: model for model in record.models(run_id)}
 
     def __getitem__(self, mst_key: int) -> Model:
@@ -80,6 +83,7 @@ class RunModels(Mapping[int, Model]):
         self._record.add_models(self._run_id, models)
         for model in models:
             self._models[model.mst_key] = replace(model, run_id=self._run_id)
+        self._changed_one()
 
     def extended(self, mst_key: int, last_epoch: int) -> None:
         """Extend a model; one that has stopped early continues without early stopping."""
@@ -127,6 +131,7 @@ class RunModels(Mapping[int, Model]):
     def ended_as(self, mst_key: int, state: ModelState, detail: str | None) -> None:
         """End a model of a replay like the model that it repeats, regardless of its own result."""
         self._record.set_model(self._run_id, mst_key, state=state, state_detail=detail)
+        self._changed_one()
 
     # Commands
 
@@ -160,6 +165,7 @@ class RunModels(Mapping[int, Model]):
         self._record.add_models(self._run_id, [clone])
         self._record.copy_state(self._run_id, clone.mst_key, slot, source)
         self._models[clone.mst_key] = replace(clone, run_id=self._run_id, state_slot=slot, **state)
+        self._changed_one()
 
     def resumed(self, mst_key: int) -> None:
         """Let a stopped model continue."""
@@ -198,10 +204,12 @@ class RunModels(Mapping[int, Model]):
         changed = self._changed(mst_key, columns)
         self._record.set_model(self._run_id, mst_key, **columns)
         self._models[mst_key] = changed
+        self._changed_one()
 
     def _note(self, mst_key: int, **columns: Any) -> None:
         """Update a model's row with columns that another process has recorded."""
         self._models[mst_key] = self._changed(mst_key, columns)
+        self._changed_one()
 
     def _changed(self, mst_key: int, columns: Mapping[str, Any]) -> Model:
         model = self._models[mst_key]

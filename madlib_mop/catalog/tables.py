@@ -129,6 +129,7 @@ model = Table(
     Column("pinned", Boolean),
     Column("cloned_from", JSONB(none_as_null=True)),
     Column("command_id", BigInteger),
+    Column("hyper_parameters", JSONB),
 )
 
 start_weights = Table(
@@ -207,6 +208,7 @@ metric = Table(
     Column("value", Float),
     Column("elapsed_s", Float),
     Column("work_s", Float),
+    Column("at", DateTime(timezone=True)),
 )
 
 visit_metric = Table(

@@ -11,8 +11,15 @@ from madlib_mop.cli.app import Dsn, app
 _SLOTS = "Number of jobs to run at once. Default: the number of cores."
 
 
+_PORT = "Serve metrics for Prometheus at http://127.0.0.1:PORT/metrics. Default: not at all."
+
+
 @app.command()
-def work(dsn: Dsn = "", slots: Annotated[int | None, typer.Option(min=1, max=100, help=_SLOTS)] = None) -> None:
+def work(
+    dsn: Dsn = "",
+    slots: Annotated[int | None, typer.Option(min=1, max=100, help=_SLOTS)] = None,
+    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help=_PORT)] = None,
+) -> None:
     """Run jobs of madlib_mop.submit() until SIGTERM or Ctrl-C; jobs at work then continue with the next worker.
 
     The login must be a superuser's: run it on the server's machine as the server's own operating system user.
@@ -22,6 +29,10 @@ def work(dsn: Dsn = "", slots: Annotated[int | None, typer.Option(min=1, max=100
 
     stop = StopSignals()
     stop.install()
+    if metrics_port is not None:
+        from madlib_mop.jobs.metrics_page import serve_metrics
+
+        _print(f"metrics: http://127.0.0.1:{serve_metrics(dsn, metrics_port).server_port}/metrics")
     n = slots or os.cpu_count() or 1
     _print(f"running up to {n} jobs at once")
     work_until(dsn, n, _print, stop)

@@ -19,10 +19,10 @@ _ENDED = ("finished", "failed", "cancelled", "skipped")
 class JobWorker:
     """``madlib-mop work`` on a database; its lines are in ``log``."""
 
-    def __init__(self, db, slots: int = 2):
+    def __init__(self, db, slots: int = 2, options: tuple[str, ...] = ()):
         self._db = db
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "madlib_mop.cli", "work", "--slots", str(slots), "--dsn", db.dsn],
+            [sys.executable, "-m", "madlib_mop.cli", "work", "--slots", str(slots), "--dsn", db.dsn, *options],
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip

@@ -52,6 +52,16 @@ def test_every_row_of_the_record_is_there_after_it(updated, before):
     assert {table for table, (_, rows) in before.items() if not rows} <= {"madlib_mop.start_weights"}
 
 
+def test_metrics_have_the_times_at_which_they_were_computed(updated):
+    """Version 1.0.0 wrote the seconds since the start of the run."""
+    wrong = updated.value(
+        "SELECT count(*) FROM madlib_mop.metric x JOIN madlib_mop.run r USING (run_id)"
+        " WHERE abs(extract(epoch FROM x.at - r.created_at) - x.elapsed_s) > 0.001"
+    )
+    assert updated.value("SELECT count(*) FROM madlib_mop.metric_series") > 0 and wrong == 0
+    assert updated.rows("SELECT DISTINCT hyper_parameters::text FROM madlib_mop.model_summary") == [("{}",)]
+
+
 OBJECTS = {
     "functions": """
         SELECT pg_get_functiondef(p.oid), obj_description(p.oid, 'pg_proc'),

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-#: The channel on which the driver of a run tells that the record of its run has changed; the payload is its number.
+#: Live pages listen here: the driver of a run tells that its record has changed; the payload is the run's number. Every
+#: role can listen to every channel.
 RUNS_CHANNEL = "madlib_mop_runs"
 #: States of a run in which it has ended; `resume` can continue all but finished ones.
 ENDED = frozenset({"finished", "failed", "cancelled", "interrupted"})

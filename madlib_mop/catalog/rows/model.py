@@ -102,6 +102,8 @@ class Parameters:
         The architecture, JSON.
     loss_type : str
     metrics_type : list of str or None
+    hyper_parameters : dict
+        The configuration in parts, as `models.parameters.hyper_parameters` writes it.
     """
 
     model_id: int
@@ -110,6 +112,7 @@ class Parameters:
     model_arch: Json = field(repr=False)
     loss_type: str | None
     metrics_type: list[str] | None
+    hyper_parameters: Json = field(default_factory=dict, repr=False)
 
     def columns(self) -> dict[str, Any]:
         """Return the columns by their names."""
@@ -126,7 +129,7 @@ class Model(Row):
         0 in a plan.
     mst_key, ordinal : int
         Its key in the model selection table, and its place among the run's models, from 0.
-    model_id, compile_params, fit_params, model_arch, loss_type, metrics_type
+    model_id, compile_params, fit_params, model_arch, loss_type, metrics_type, hyper_parameters
         See `Parameters`.
     start_weights : str or None
         Origin of its start weights in `madlib_mop.start_weights`; None if they are drawn.
@@ -190,6 +193,7 @@ class Model(Row):
     pinned: bool = False
     cloned_from: ClonedFrom | None = column(ClonedFrom.from_json, default=None)
     command_id: int | None = None
+    hyper_parameters: Json = field(default_factory=dict, repr=False)
 
     @property
     def is_alive(self) -> bool:

@@ -110,4 +110,5 @@ def _parameters(c: Configuration) -> Parameters:
         model_arch=c.arch,
         loss_type=c.loss_type,
         metrics_type=c.metrics_type,
+        hyper_parameters=c.hyper_parameters,
     )

@@ -199,6 +199,7 @@ def plan_models(
                 loss_type=c.loss_type,
                 metrics_type=c.metrics_type,
                 early_stopping=early_stopping[c.mst_key],
+                hyper_parameters=c.hyper_parameters,
             )
         )
     return models, origins

@@ -105,6 +105,7 @@ def untrained(model: Model) -> Model:
         metrics_type=model.metrics_type,
         early_stopping=model.early_stopping,
         command_id=model.command_id,
+        hyper_parameters=model.hyper_parameters,
     )
 
 

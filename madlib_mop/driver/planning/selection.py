@@ -14,6 +14,7 @@ from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.parameters.functions import flat_names
+from madlib_mop.models.parameters.hyper_parameters import hyper_parameters
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params, recorded_notice
 from madlib_mop.models.stored import check_statistics, readable_by_keras
 
@@ -47,6 +48,12 @@ class Configuration:
     loss_type: str
     metrics_type: list[str] | None
     custom_names: tuple[str, ...] = ()
+
+    @property
+    def hyper_parameters(self) -> dict[str, Any]:
+        """The configuration in parts, for the record."""
+        compile_params = parse_compile_params(self.compile_params, self.custom_names)
+        return hyper_parameters(self.model_id, compile_params, parse_fit_params(self.fit_params), self.arch)
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,13 @@ class EventLoop:
         self._stdin_fd = stdin_fd
         self._look_at = 0.0
 
-    def wait(self) -> list[tuple[int | None, Session]]:
+    def wait(self, at_most_s: float = _TICK_S) -> list[tuple[int | None, Session]]:
         """Wait for at most a second; return the sessions with new data, with their segments, None for a policy's.
+
+        Parameters
+        ----------
+        at_most_s : float
+            Seconds after which it returns, if that is sooner.
 
         Raises
         ------
@@ -55,7 +60,7 @@ class EventLoop:
         if self._stdin_fd is not None:
             poller.register(self._stdin_fd, select.POLLIN)
         ready = []
-        for fd, _ in poller.poll(min(_TICK_S, self._workers.seconds_to_reopen()) * 1000):
+        for fd, _ in poller.poll(min(_TICK_S, at_most_s, self._workers.seconds_to_reopen()) * 1000):
             if fd == self._stdin_fd:
                 ignore_from_now_on()
                 raise Cancelled(told_reason(fd))

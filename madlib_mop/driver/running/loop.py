@@ -24,6 +24,7 @@ from madlib_mop.driver.running.event_loop import EventLoop
 from madlib_mop.driver.running.retries import Attempts, RetryDecision, Task
 from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.session.progress import Progress
+from madlib_mop.driver.session.run_signal import RunSignal
 from madlib_mop.engines.sessions.session import Failure, Session
 from madlib_mop.engines.sessions.worker import Answer
 from madlib_mop.schedule import EpochDone
@@ -79,7 +80,8 @@ class RunLoop(ABC, Generic[_Task]):
         self._workers = workers
         self._run_id = run.run_id
         self._progress = progress
-        self._models = RunModels(record, self._run_id)
+        self._signal = RunSignal(lambda: record.notify_changes(self._run_id))
+        self._models = RunModels(record, self._run_id, self._signal.changed)
         self._event_loop = EventLoop(record, workers, self._run_id, stdin_fd)
         self._consistency = RunConsistency(record, run, progress)
         workers.check_shards_by(self._consistency.check_shard)
@@ -106,7 +108,7 @@ class RunLoop(ABC, Generic[_Task]):
         while not self._is_over():
             self._start_tasks()
             self._slots.empty_dead()
-            for segment, session in self._event_loop.wait():
+            for segment, session in self._event_loop.wait(self._signal.seconds_left):
                 if segment is None:
                     self._guest_ready()
                 else:
@@ -115,6 +117,7 @@ class RunLoop(ABC, Generic[_Task]):
                 self._notified()
             self._workers.reopen_lost()
             self._tick()
+            self._signal.send_due()
         self._ended()
         self._slots.finish()
 
@@ -174,6 +177,7 @@ class RunLoop(ABC, Generic[_Task]):
 
     def _answered(self, flight: InFlight[_Task], fields: Header) -> None:
         ended = time.monotonic()
+        self._signal.changed()
         if fields["outcome"] == "done":
             self._consistency.check_versions(fields["versions"])
             self._done(flight, fields, ended)

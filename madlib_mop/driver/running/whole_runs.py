@@ -11,6 +11,7 @@ from madlib_mop.driver.outputs.writers import outputs_of
 from madlib_mop.driver.planning.hopper import RunPlan, add_run
 from madlib_mop.driver.running.driving import drive
 from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.run_log import logged
 from madlib_mop.schedule import Visit
 
 
@@ -39,10 +40,11 @@ def finish_run(call: Call, record: Record, run_id: int, recorded: list[Visit] | 
     If a driver was killed while it wrote these, the backend has rolled them back.
     """
     run = record.known_run(run_id)
-    if not run.state.is_trained:
-        drive(call, record, run_id, recorded)
-    else:
-        call.session.run_started(run_id)  # this driver, too, may be killed
-    with telling_how_to_resume(run):
-        outputs_of(run).write_outputs(call.session, record, run_id)
-        keep_when_prepared(call.session, record)
+    with logged(record, run):
+        if not run.state.is_trained:
+            drive(call, record, run_id, recorded)
+        else:
+            call.session.run_started(run_id)  # this driver, too, may be killed
+        with telling_how_to_resume(run):
+            outputs_of(run).write_outputs(call.session, record, run_id)
+            keep_when_prepared(call.session, record)

@@ -7,7 +7,8 @@ from madlib_mop.catalog.rows.model import Model, Parameters
 from madlib_mop.catalog.rows.plan import SearchPlan
 from madlib_mop.models.parameters.class_weights import written_out
 from madlib_mop.models.parameters.functions import flat_names
-from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params
+from madlib_mop.models.parameters.hyper_parameters import hyper_parameters
+from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params, parse_fit_params
 from madlib_mop.search.base import Proposal
 
 
@@ -40,14 +41,16 @@ class SearchModels:
 
     def parameters(self, model_id: int, compile_params: str, fit_params: str) -> Parameters:
         """Return how a model is built and trained."""
-        parsed = self._parse(compile_params)
+        parsed, arch = self._parse(compile_params), json.loads(self._archs[str(model_id)])
+        fit_params = written_out(fit_params, self._class_weight) if self._class_weight else fit_params
         return Parameters(
             model_id=model_id,
             compile_params=compile_params,
-            fit_params=written_out(fit_params, self._class_weight) if self._class_weight else fit_params,
-            model_arch=json.loads(self._archs[str(model_id)]),
+            fit_params=fit_params,
+            model_arch=arch,
             loss_type=", ".join(flat_names(parsed.loss)),
             metrics_type=list(parsed.metric_names) or None,
+            hyper_parameters=hyper_parameters(model_id, parsed, parse_fit_params(fit_params), arch),
         )
 
     def same_optimizer(self, one: str, other: str) -> bool:

@@ -356,6 +356,7 @@ def _parameters_of(model: Model) -> Parameters:
         model_arch=model.model_arch,
         loss_type=model.loss_type,
         metrics_type=model.metrics_type,
+        hyper_parameters=model.hyper_parameters,
     )
 
 
