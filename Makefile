@@ -3,7 +3,7 @@
 # virtual environment uses, MOP_STATE=/path the state directory.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage server stop psql dsn doctor bench bench-full bench-check lint types docs-tables site install uninstall dist release docker clean
+.PHONY: help setup demo test browser coverage server stop psql dsn doctor bench bench-full bench-check lint types docs-tables site install uninstall dist release docker clean
 MAKEFLAGS += --no-print-directory
 ifeq ($(origin PYTHON),command line) # not from the environment: other programs' builds read a PYTHON there
 export MOP_PYTHON := $(PYTHON)
@@ -22,6 +22,9 @@ demo: ## train sixteen networks on handwritten digits in a private server, and s
 
 test: ## set up, and run the fast tests; ARGS="-k word" selects some of them
 	@make/test.sh $(ARGS)
+
+browser: ## set up Chromium, and run the tests of pages in it; ARGS as for test
+	@make/browser.sh $(ARGS)
 
 coverage: ## run the tests and report which lines they ran: coverage/index.html; ARGS as for test
 	@make/coverage.sh $(ARGS)

@@ -68,7 +68,7 @@ END
 cd "$ROOT"
 [ $# -gt 0 ] || set -- --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 status=0
-"$python" -m pytest -m "not slow and not engine and not mutation" "$@" || status=$?
+"$python" -m pytest -m "not slow and not engine and not mutation and not browser" "$@" || status=$?
 rm -f "$start"
 "$python" -m coverage combine --rcfile "$results/config.ini" --quiet
 "$python" -m coverage html --rcfile "$results/config.ini" --quiet

@@ -16,14 +16,15 @@ VALUES
     -- functions that only read a model, in any query
     ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_json, predict_named,
         predict_named_rows, predict_number, predict_rows}'),
-    -- functions that the views of runs call
-    ('read', '{train, read}', 'madlib_mop', '{higher_is_better}'),
+    -- functions that read runs, and those that the views of runs call
+    ('read', '{train, read}', 'madlib_mop', '{higher_is_better, report}'),
     -- functions for superusers
     ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
     -- functions that these, drivers, workers and other servers call, with the caller's rights or a secret of their own
     ('internal', '{}', 'madlib_mop_calls', '{_change_viewer, _classes, _grant, _model_tables, end_session}'),
-    ('internal', '{train, read}', 'madlib_mop_calls', '{acts_as, job_queue, may_own, may_see}'),
-    ('internal', '{train, predict}', 'madlib_mop_calls', '{_at_coordinator, _predict, _predict_error, _predict_row, _predict_row_text, _predict_texts, _raise}'),
+    ('internal', '{train, read}', 'madlib_mop_calls', '{_report, acts_as, job_queue, may_own, may_see}'),
+    ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_at_coordinator, _raise}'),
+    ('internal', '{train, predict}', 'madlib_mop_calls', '{_predict, _predict_error, _predict_row, _predict_row_text, _predict_texts}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
         _average_step, _call, _dispatch_row, _is_superuser, _issue_command, _reals, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, run_job, segment_get, segment_open, segment_put, segment_send, submitter}')

@@ -1,5 +1,7 @@
 """The functions that control runs and hosts, and list GPUs and versions."""
 
+from dataclasses import replace
+
 from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import Given, OneOf, Whole
 from madlib_mop.calls.limits import MAX_SEGMENTS
@@ -27,6 +29,12 @@ REPLAY = Function(
     schema="madlib_mop",
 )
 CANCEL = Function("cancel", "Stop a run. Return false if it is not running.", (_RUN_ID,), schema="madlib_mop")
+REPORT = Function(
+    "report",
+    "Return a run as one HTML page: leaderboard, curves, hyper-parameters, schedule, lineage, failures.",
+    (replace(_RUN_ID, check=Given("SELECT run_id, state FROM madlib_mop.progress;")),),
+    schema="madlib_mop",
+)
 DROP_RUN = Function(
     "drop_run", "Delete the record and the states of a run. Its output tables stay.", (_RUN_ID,), schema="madlib_mop"
 )
@@ -73,7 +81,7 @@ GPU_CONFIGURATION = Function(
     ),
 )  # fmt: skip
 
-FUNCTIONS = (RESUME, REPLAY, CANCEL, DROP_RUN, DROP_MODELS, ADD_HOST, REMOVE_HOST, GPU_CONFIGURATION)
+FUNCTIONS = (RESUME, REPLAY, CANCEL, REPORT, DROP_RUN, DROP_MODELS, ADD_HOST, REMOVE_HOST, GPU_CONFIGURATION)
 
 #: Commands of the driver whose SQL functions have different signatures.
 HELP = Function(

@@ -20,7 +20,7 @@ def number(value: float | int | None, digits: int = 4) -> str:
         places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
         text = f"{value:,.{places}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.{digits - 1}g}"
+    return f"{value:.{digits}g}"
 
 
 def fixed(value: float | None, places: int = 4) -> str:

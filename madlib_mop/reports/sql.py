@@ -30,6 +30,8 @@ def call_again(facts: RunFacts) -> str | None:
         value = given.get(argument.name)
         if argument.name in _OUTPUTS:
             value = again(facts.model_output_table)
+        elif value and argument.name in facts.call.tables:
+            value = facts.call.tables[argument.name]
         elif argument.name == "warm_start" and value:
             continue  # a new table has no models to continue with
         is_default = not argument.is_required and value == argument.default and argument.name != "seed"

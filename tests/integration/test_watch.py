@@ -50,6 +50,7 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
     steered = Steered(lab, "watched", gates=(2,))
     number = str(steered.run_id)
     as_lines, as_json = in_background(lab, "watch", number), in_background(lab, "watch", number, "--json")
+    lines, printed = as_lines.stdout.readline(), as_json.stdout.readline()  # both watch by now
     with closing(Terminal(*command(lab, "watch", number))) as terminal:
         terminal.shows(rf"run {number} running")
         terminal.shows(r"rank +model +state")
@@ -81,11 +82,13 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
         assert terminal.ends() == 0 and terminal.is_restored
         assert f"run {number} finished: 100 %" in terminal.text
 
-    lines, errors = as_lines.communicate(timeout=60)
+    more, errors = as_lines.communicate(timeout=60)
+    lines += more
     assert (as_lines.returncode, errors) == (0, "")
     assert f"run {number} running" in lines and f"run {number} finished: 100 %" in lines
     assert 'command stop_model' in lines and f"model {chosen} stopped by postgres" in lines and "leads: iteration" in lines
-    printed, errors = as_json.communicate(timeout=60)
+    more, errors = as_json.communicate(timeout=60)
+    printed += more
     states = [json.loads(line) for line in printed.splitlines()]
     assert (as_json.returncode, errors) == (0, "") and len(states) > 2
     assert states[0]["status"]["state"] == "running" and states[-1]["status"]["state"] == "finished"

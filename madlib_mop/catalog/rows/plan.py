@@ -161,6 +161,8 @@ class Summary:
     class_values : list of (str, str or None)
         Of each output the type of its class values, and these as an array's text.
     normalizing_const : float
+    class_counts : list of (list of int, or None), or None
+        Of each output the training rows of each class; for reports. Older plans do not have them.
     qualified_names : dict of str to str
         Names of tables with their schemas, by the columns that name them.
     model_arch_table : str or None
@@ -180,6 +182,7 @@ class Summary:
     num_classes: list[int]
     class_values: list[tuple[str, str | None]]
     normalizing_const: float
+    class_counts: list[list[int] | None] | None = None
     qualified_names: Mapping[str, str] = field(default_factory=dict)
     model_arch_table: str | None = None
     automl_method: str | None = None

@@ -61,7 +61,7 @@ def read_added_models(session: CallerSession, record: Record, run: Run, name: st
                     f" have as it is registered now. Received: {function!r}",
                     hint="A run has the custom functions of its first configurations; start a new run for others.",
                 )
-    source = read_packed_table(session, run.source_table, "source_table")
+    source = read_packed_table(session, run.plan.training.sql_name, "source_table")
     check_fit([(c.model_id, c.arch) for c in selection.configurations], source)
     frequency = run.metrics_compute_frequency or run.num_iterations
     stops = plan_early_stopping(session, None, selection.configurations, run.num_iterations, frequency,
@@ -92,7 +92,7 @@ def changed_parameters(
             f"fit_params: a clone stops early like its original. Received: {fit_params}",
             hint="Omit early_stopping, or add the configuration with add_models.",
         )
-    source = read_packed_table(session, run.source_table, "source_table")
+    source = read_packed_table(session, run.plan.training.sql_name, "source_table")
     check_compile_params(parsed, model.model_arch, source)
     loss, metrics = ", ".join(flat_names(parsed.loss)), list(parsed.metric_names) or None
     new = Configuration(

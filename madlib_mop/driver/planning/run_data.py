@@ -121,6 +121,7 @@ class Data:
             dependent_vartype=source.dependent_vartype,
             num_classes=source.num_classes,
             class_values=source.class_values,
+            class_counts=[list(counts) if counts else None for counts in source.class_counts],
             normalizing_const=source.normalizing_const,
             preprocessor_digest=self.preprocessor.digest if self.preprocessor is not None else None,
             **others,

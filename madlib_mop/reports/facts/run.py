@@ -1,7 +1,7 @@
 """All facts of one run; made by `reading`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from madlib_mop.reports.facts.data import DataFacts
@@ -39,10 +39,13 @@ class Call:
         SQL name without schema; None if the record has no arguments.
     arguments : dict
         JSON values by name, defaults included.
+    tables : dict of str to str
+        The tables that arguments name, with their schemas, quoted for SQL, by argument; not all are recorded.
     """
 
     function: str | None
     arguments: Mapping[str, object]
+    tables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

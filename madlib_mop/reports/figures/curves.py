@@ -53,7 +53,7 @@ def _figure(facts: RunFacts, name: str, points: Sequence[MetricPoint], axis: Axi
     kinds = list(dict.fromkeys(row["d"] for row in rows))
     rows_of_table, n_rows = table(_table(facts, points, list(labels)))
     return Figure(
-        key=f"curve-{name}-{axis.key}",
+        key=f"curve-{'loss' if name == 'loss' else 'metric'}-{axis.key}",
         title=f"{name[:1].upper()}{name[1:]} by {axis.words}",
         description=_description(len(with_curves), facts.counts.models, len(labels), kinds, shows_bands),
         summary=_summary(facts, name, points),
@@ -77,7 +77,7 @@ def _spec(
     x = alt.X("x:Q", title=axis.title, axis=alt.Axis(format="~s" if axis.key == "rows" else ",~g", tickMinStep=1))
     low, high = min(row["v"] for row in rows), max(row["v"] for row in rows)
     is_log = low > 0 and high / low >= _LOG_RATIO
-    scale = alt.Scale(type="log") if is_log else alt.Scale(zero=False)
+    scale = alt.Scale(type="log", nice=False) if is_log else alt.Scale(zero=False)
     y = alt.Y("v:Q", title=f"{name} (logarithmic)" if is_log else name, scale=scale, axis=alt.Axis(format="~g"))
     dashes = {"validation": [1, 0], "training": [5, 4], "validation sample": [1, 3], "training sample": [1, 3]}
     dash = alt.StrokeDash(

@@ -25,7 +25,7 @@ def data(name: str) -> alt.NamedData:
     return alt.NamedData(name=name)
 
 
-def spec(chart: Any, height: int | None, **rows: Rows) -> str:
+def spec(chart: Any, height: int, **rows: Rows) -> str:
     """Return the JSON of a chart as wide as its container.
 
     The data are added after Altair has checked the chart: it would check each of their values.
@@ -33,15 +33,12 @@ def spec(chart: Any, height: int | None, **rows: Rows) -> str:
     Parameters
     ----------
     chart : altair.Chart or altair.LayerChart
-    height : int or None
-        Pixels; None if the chart has a height for each step.
+    height : int
+        Pixels of the plot, without axes and legends.
     **rows
         The data by name.
     """
-    sized = chart.properties(width="container")
-    if height is not None:
-        sized = sized.properties(height=height)
-    document = sized.to_dict(validate=True)
+    document = chart.properties(width="container", height=height).to_dict(validate=True)
     document.pop("config", None)
     document["datasets"] = {name: list(values) for name, values in rows.items()}
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -38,7 +38,8 @@ def _lineage(facts: RunFacts) -> Figure:
     ]
     kinds = list(dict.fromkeys(row["k"] for row in rows))
     x = alt.X("e:Q", title="iteration", axis=alt.Axis(tickMinStep=1, format="d"))
-    y = alt.Y("m:O", title="model", sort=keys)
+    rows_of_models = alt.Scale(domain=keys)
+    y = alt.Y("m:O", title="model", scale=rows_of_models)
     scale = alt.Scale(domain=kinds, range=list(COLOURS[: len(kinds)]))
     colour = alt.Color("k:N", title=None, scale=scale, legend=alt.Legend(orient="top"))
     hints = [
@@ -50,7 +51,7 @@ def _lineage(facts: RunFacts) -> Figure:
         alt.X("a:Q", title="iteration"), alt.X2("b:Q"), y
     )  # fmt: skip
     edges = alt.Chart(data("copies"))
-    lines = edges.mark_rule(strokeWidth=2).encode(x, alt.Y("f:O", sort=keys), alt.Y2("m:O"), colour, tooltip=hints)
+    lines = edges.mark_rule(strokeWidth=2).encode(x, alt.Y("f:O", title="model", scale=rows_of_models), alt.Y2("m:O"), colour, tooltip=hints)
     heads = edges.mark_point(filled=True, size=60, opacity=1).encode(x, y, colour, tooltip=hints)
     body, n_rows = table([(r["m"], r["k"], r["f"], number(r["e"]), r["t"]) for r in rows])
     first = rows[0]
@@ -61,8 +62,7 @@ def _lineage(facts: RunFacts) -> Figure:
         " the dot is at the model that received it.",
         summary=f"{len(rows)} copies, the first one from model {first['f']} to model {first['m']}.",
         spec=spec(
-            alt.layer(life, lines, heads).properties(height=alt.Step(max(14, min(28, 600 // max(1, len(keys)))))),
-            None, lives=lives, copies=rows,
+            alt.layer(life, lines, heads), len(keys) * max(14, min(28, 600 // len(keys))), lives=lives, copies=rows
         ),
         headings=("model", "kind", "copied from", "iteration", "time since the start"),
         rows=body,

@@ -55,7 +55,7 @@ def _importance(facts: RunFacts, found: Importance) -> Figure:
         description=f"The share of the differences in {facts.score_name} between {found.n_models} models that each"
         f" parameter explains, by Optuna's evaluator {found.evaluator}.{left}",
         summary=f"{name} explains {percent(share)} of the differences.",
-        spec=spec(alt.layer(bars, texts).properties(height=alt.Step(30)), None, shares=rows),
+        spec=spec(alt.layer(bars, texts), 30 * len(rows), shares=rows),
         headings=("parameter", "importance"),
         rows=body,
         n_rows=n_rows,

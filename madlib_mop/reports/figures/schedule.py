@@ -81,7 +81,7 @@ def _gantt(facts: RunFacts) -> Figure:
         description="Each bar is a visit of a model to a segment, or an evaluation; the background is time between"
         " tasks. Point at a bar to see all bars of its model.",
         summary=_in_words(facts),
-        spec=spec(alt.layer(*layers).properties(height=alt.Step(step)), None, bars=rows, spans=spans),
+        spec=spec(alt.layer(*layers), step * len(spans), bars=rows, spans=spans),
         headings=_LOAD_HEADINGS,
         rows=body,
         n_rows=n_rows,
@@ -114,7 +114,7 @@ def _busy(facts: RunFacts) -> Figure:
         description=f"The run has {timeline.n_visits:,} visits and {timeline.n_evaluations:,} evaluations, too many for"
         " a bar each. The colour is the share of each span of time in which the segment worked.",
         summary=_in_words(facts),
-        spec=spec(chart.properties(height=alt.Step(step)), None, bins=rows),
+        spec=spec(chart, step * len(timeline.loads), bins=rows),
         headings=_LOAD_HEADINGS,
         rows=body,
         n_rows=n_rows,
@@ -188,7 +188,7 @@ def _time(facts: RunFacts) -> Figure:
         description="Seconds of all segments together, by what their trainers did. A graph is traced once for each"
         " architecture and trainer. Between tasks, a visit is committed, or the segment waits for a model.",
         summary=f"The largest part is {rows[0]['p']}: {rows[0]['q']} of {duration(whole)}." if rows else "",
-        spec=spec(alt.layer(bars, texts).properties(height=alt.Step(24)), None, parts=rows),
+        spec=spec(alt.layer(bars, texts), 24 * len(rows), parts=rows),
         headings=("part", "time", "share"),
         rows=body,
         n_rows=n_rows,

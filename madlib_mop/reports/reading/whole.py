@@ -20,7 +20,10 @@ SELECT r.run_id, r.kind, r.state, r.state_detail, pg_get_userbyid(r.owner)::text
        r.warm_start, r.parent_run_id, r.arguments::text AS arguments, r.versions::text AS versions,
        EXTRACT(epoch FROM r.created_at)::float8 AS created, EXTRACT(epoch FROM r.ended_at)::float8 AS ended,
        EXTRACT(epoch FROM clock_timestamp())::float8 AS now,
-       r.makespan_s, r.lower_bound_s, r.idle_share, r.plan -> 'policy' ->> 'query' AS policy
+       r.makespan_s, r.lower_bound_s, r.idle_share,
+       jsonb_build_object('source_table', r.plan -> 'training' -> 'sql_name',
+                          'validation_table', r.plan -> 'validation' -> 'sql_name')::text AS names,
+       (r.plan -> 'summary' -> 'qualified_names')::text AS qualified, r.plan -> 'policy' ->> 'query' AS policy
 FROM madlib_mop.run r WHERE r.run_id = $1::bigint
 """
 _STATES = "SELECT state, count(*) AS n FROM madlib_mop.model WHERE run_id = $1::bigint GROUP BY state ORDER BY state"
@@ -58,7 +61,7 @@ def read_run(reader: Reader, run_id: int) -> RunFacts:
     lineage, n_lineage = read_lineage(reader, run_id)
     return RunFacts(
         **{name: run[name] for name in _AS_THEY_ARE},
-        call=Call(_FUNCTIONS.get(run["kind"]), json.loads(run["arguments"])),
+        call=Call(_FUNCTIONS.get(run["kind"]), json.loads(run["arguments"]), _names(run)),
         versions=json.loads(run["versions"]),
         created_at=_moment(run["created"]),
         ended_at=_moment(run["ended"]) if run["ended"] is not None else None,
@@ -105,6 +108,13 @@ def find_run(reader: Reader, run_id: int) -> dict[str, Any]:
             hint="SELECT run_id, state, model_output_table FROM madlib_mop.progress;",
         )
     return rows[0]
+
+
+def _names(run: dict[str, Any]) -> dict[str, str]:
+    """Return the names of the call's tables with their schemas, quoted, by the arguments that named them."""
+    qualified = json.loads(run["qualified"] or "{}")
+    names = {name: text for name, text in json.loads(run["names"]).items() if text}
+    return {**names, **qualified}
 
 
 def _moment(seconds: float) -> datetime:

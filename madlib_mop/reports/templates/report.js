@@ -35,7 +35,6 @@
     const options = {
       ast: true, renderer: "svg", actions: false, mode: "vega-lite", config: narrow ? { ...config, ...slim } : config,
       defaultStyle: false, tooltip: { disableDefaultStyle: true },
-      logLevel: 1, // errors: with a step for each row, Vega-Lite warns that only the width is fitted
     };
     window.vegaEmbed(chart, spec, options).then(() => {
       chart.querySelector("svg").setAttribute("aria-hidden", "true"); // the chart's own label has the words
@@ -45,8 +44,8 @@
     });
   }
   const slim = {
-    legend: { ...config.legend, columns: 2, labelLimit: 110 },
-    axis: { ...config.axis, labelLimit: 120 },
+    legend: { ...config.legend, columns: 2, labelLimit: 110, layout: { top: { direction: "vertical" } } },
+    axis: { ...config.axis, labelLimit: 150 },
     axisXQuantitative: { tickCount: 4 },
   };
 

@@ -1,0 +1,77 @@
+"""``madlib-mop report``: a run as one HTML file, made here from what the login may see."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from madlib_mop.cli.app import Dsn, app
+from madlib_mop.errors import InvalidParameter
+
+Output = Annotated[
+    str | None,
+    typer.Option("--output", "-o", help="File to write; - stands for the standard output. Default: run-<number>.html."),
+]
+
+
+@app.command()
+def report(
+    run_id: Annotated[int, typer.Argument(metavar="RUN", help="Number of the run; madlib-mop runs lists them.")],
+    output: Output = None,
+    dsn: Dsn = "",
+) -> None:
+    """Write a run as one HTML file: leaderboard, curves, hyper-parameters, schedule, lineage, failures.
+
+    It works from any machine, with the login of a role that may see the run. An existing file is replaced.
+    """
+    from madlib_mop.reports.page import report as report_of
+    from madlib_mop.reports.reader import login
+
+    path = None if output == "-" else Path(output or f"run-{run_id}.html")
+    if path is not None:
+        check_writable(path)
+    with login(dsn) as reader:
+        text = report_of(reader, run_id)
+    if path is None:
+        sys.stdout.write(text)
+        return
+    write(path, text)
+    print(path)
+
+
+def check_writable(path: Path) -> None:
+    """Raise InvalidParameter unless a file can be written there, and nothing but a file would be replaced."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise InvalidParameter(
+                f"--output must be a file. {path} is a {'link' if path.is_symlink() else 'directory or device'}",
+                hint="Give another name: --output run.html.",
+            )
+    except FileNotFoundError:
+        if not path.absolute().parent.is_dir():
+            raise InvalidParameter(
+                f"the directory of --output does not exist. Received: {path}", hint="Create it, or give another name."
+            ) from None
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file beside its place and move it there, so that a file is replaced as a whole, and no link is followed.
+
+    Raises
+    ------
+    InvalidParameter
+        If the file cannot be written.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(beside, "x", encoding="utf-8") as file:
+            file.write(text)
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise InvalidParameter(
+            f"{path} cannot be written: {error.strerror}", hint="Give another name: --output run.html."
+        ) from None

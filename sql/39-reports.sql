@@ -1,0 +1,30 @@
+-- Reports of runs. Roles that may only read have no right to start other commands of the driver, so the command's name
+-- is fixed here.
+
+CREATE FUNCTION madlib_mop_calls._report(arguments text)
+RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
+-- as for _call: the text forms of values must not depend on settings of the database or the role
+SET quote_all_identifiers = off SET array_nulls = on SET transform_null_equals = off SET extra_float_digits = 1
+SET DateStyle = 'ISO' SET IntervalStyle = 'postgres' SET jit = off AS $body$
+@PRELUDE@
+from mop_backend import call
+return call.run("report", arguments, None, None, None, "@VERSION@")
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._report(text) IS 'Starts the driver for a report; errors come back as JSON';
+
+CREATE FUNCTION madlib_mop.report(run_id bigint)
+RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answer json;
+    raised json;
+BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._at_coordinator('report');
+    -- end
+    answer := madlib_mop_calls._report(json_build_object(@ARGUMENTS@)::text)::json;
+    raised := madlib_mop_calls._raise(answer -> 'error');
+    RETURN answer ->> 'result';
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.report(bigint) IS
+    'A run as one HTML page: leaderboard, learning curves, hyper-parameters, schedule, lineage, failures, and the SQL that repeats it';

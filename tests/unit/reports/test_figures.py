@@ -1,0 +1,135 @@
+"""Figures of a run: each shows the facts, says them in words, and repeats them in a table."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from madlib_mop.reports.facts import Band, BusyBin, Schedule, SegmentLoad
+from madlib_mop.reports.figures import figures_of
+from madlib_mop.reports.figures.figure import MAX_ROWS
+from tests.helpers.reports import HOSTILE, a_model, some_facts
+
+KEYS = {
+    *(f"curve-{name}-{axis}" for name in ("metric", "loss") for axis in ("iteration", "seconds", "rows")),
+    "importance", "parallel", "slices", "contour", "gantt", "time", "lineage", "search",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def figures():
+    return {figure.key: figure for figure in figures_of(some_facts())}
+
+
+def data_of(figure) -> dict:
+    return json.loads(figure.spec)["datasets"]
+
+
+def test_a_run_with_everything_has_every_figure(figures):
+    assert set(figures) == KEYS
+
+
+@pytest.mark.parametrize("key", sorted(KEYS))
+def test_a_figure_has_words_and_a_table_beside_it(figures, key):
+    figure = figures[key]
+    assert figure.title and figure.description.endswith(".") and figure.summary.endswith(".")
+    assert 0 < len(figure.rows) <= min(MAX_ROWS, figure.n_rows)
+    assert {len(row) for row in figure.rows} == {len(figure.headings)}
+
+
+@pytest.mark.parametrize("key", sorted(KEYS))
+def test_a_figure_is_drawn_from_its_own_data_only(figures, key):
+    document = json.loads(figures[key].spec)
+    assert document["datasets"] and all(document["datasets"].values())
+    text = json.dumps({name: value for name, value in document.items() if name not in ("datasets", "$schema")})
+    assert "http" not in text and '"url"' not in text and '"href"' not in text
+
+
+def test_a_run_without_visits_has_no_figures():
+    empty = some_facts(
+        models=(), sample=(), curves=(), timeline=Schedule(), lineage=(), search=(), failures=(), commands=()
+    )
+    assert list(figures_of(empty)) == []
+
+
+def test_curves_have_each_point_on_each_axis(figures):
+    facts = some_facts()
+    own = [p for p in facts.curves if p.name == "loss"]
+    for axis, field in (("iteration", "iteration"), ("seconds", "elapsed_s"), ("rows", "rows")):
+        drawn = data_of(figures[f"curve-loss-{axis}"])["points"]
+        assert [(row["m"], row["x"], row["d"]) for row in drawn] == [(p.mst_key, getattr(p, field), p.data_set) for p in own]
+
+
+def test_a_curve_says_where_the_best_model_ended_and_when_it_was_best():
+    points = tuple(
+        replace(p, value={1.0: 0.2, 2.0: 0.3}[p.iteration]) if (p.mst_key, p.name) == (1, "loss") else p
+        for p in some_facts().curves
+    )
+    figure = next(f for f in figures_of(some_facts(curves=points)) if f.key == "curve-loss-iteration")
+    assert "The best model, 1, ended with loss 0.3 on validation data" in figure.summary
+    assert "Its best value was 0.2, at iteration 1." in figure.summary
+
+
+def test_bands_stand_for_the_models_without_curves():
+    bands = (Band("validation", "loss", 1, 0.1, 0.2, 0.9, 5000), Band("training", "loss", 1, 0.1, 0.15, 0.8, 5000))
+    figure = next(f for f in figures_of(some_facts(bands=bands)) if f.key == "curve-loss-iteration")
+    assert len(data_of(figure)["bands"]) == 2 and "80 % of all models" in figure.description
+
+
+def test_values_that_span_powers_of_ten_have_a_logarithmic_scale():
+    wide = tuple(replace(p, value=p.value * 1000 if p.mst_key == 1 else p.value) for p in some_facts().curves)
+    for curves, expected in ((wide, True), (some_facts().curves[:4], False)):
+        figure = next(f for f in figures_of(some_facts(curves=curves)) if f.key.startswith("curve-loss"))
+        assert ('"type":"log"' in figure.spec) is expected
+
+
+def test_too_many_bars_become_busy_shares():
+    loads = tuple(SegmentLoad(s, 5000, 0, 80.0, 0.0, 20.0) for s in (0, 1))
+    bins = tuple(BusyBin(s, float(i), i + 1.0, 0.8) for s in (0, 1) for i in range(100))
+    timeline = Schedule((), bins, loads, (), 10_000, 0)
+    figure = next(f for f in figures_of(some_facts(timeline=timeline)) if f.key == "gantt")
+    assert len(data_of(figure)["bins"]) == 200 and "10,000 visits" in figure.description
+    assert figure.rows[0] == (0, "5,000", "0", "80 s", "0 s", "20 s")
+
+
+def test_time_of_the_parts_and_between_tasks_is_the_time_of_the_segments(figures):
+    parts = data_of(figures["time"])["parts"]
+    facts = some_facts()
+    whole = sum(part.seconds for part in facts.timeline.time_spent) + sum(load.idle_s for load in facts.timeline.loads)
+    assert sum(row["s"] for row in parts) == pytest.approx(whole)
+    assert {row["k"] for row in parts} == {"visits", "no task"}
+
+
+def test_models_with_the_same_parameters_have_no_figures_of_them():
+    same = tuple(replace(a_model(key), hyper_parameters={"network": "1"}) for key in range(1, 13))
+    keys = {f.key for f in figures_of(some_facts(sample=same))}
+    assert not keys & {"importance", "parallel", "slices", "contour"}
+
+
+def test_a_failed_model_is_in_no_figure_of_parameters():
+    models = tuple(a_model(key, state="failed" if key == 3 else "trained") for key in range(1, 13))
+    figure = next(f for f in figures_of(some_facts(sample=models)) if f.key == "parallel")
+    assert {row["m"] for row in data_of(figure)["lines"]} == set(range(1, 13)) - {3}
+
+
+def test_two_parameters_with_few_values_are_cells_and_others_a_surface(figures):
+    few = tuple(replace(a_model(key), hyper_parameters={"a": key % 2, "b": key % 3}) for key in range(1, 13))
+    cells = next(f for f in figures_of(some_facts(sample=few)) if f.key == "contour")
+    first, second = cells.headings[:2]
+    found = {(c["a"], c["b"]) if first == "a" else (c["b"], c["a"]): c["n"] for c in data_of(cells)["cells"]}
+    assert {first, second} == {"a", "b"}
+    assert found == {(str(a), str(b)): 2 for a in (0, 1) for b in (0, 1, 2)}
+    surface = data_of(figures["contour"])["surface"]
+    scores = [some_facts().score(m) for m in some_facts().sample]
+    assert min(scores) <= min(c["s"] for c in surface) and max(c["s"] for c in surface) <= max(scores)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_value_is_data_in_every_figure(text):
+    models = tuple(
+        replace(a_model(key), hyper_parameters={"optimizer": text if key % 2 else "Adam", text: key}) for key in range(1, 13)
+    )
+    for figure in figures_of(some_facts(sample=models)):
+        document = json.loads(figure.spec)
+        for name in ("transform", "params"):
+            assert text not in json.dumps(document.get(name, ""), ensure_ascii=False)
