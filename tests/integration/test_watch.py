@@ -97,10 +97,10 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("state", "status"), [("finished", 0), ("failed", 1), ("cancelled", 1), ("interrupted", 1)])
-def test_the_exit_status_tells_how_the_run_ended(lab, state, status):
+@pytest.mark.parametrize(("state", "expected"), [("finished", 0), ("failed", 1), ("cancelled", 1), ("interrupted", 1)])
+def test_the_exit_status_tells_how_the_run_ended(lab, state, expected):
     watched = run(lab, "watch", str(invent_run(lab, state=state)))
-    assert (watched.returncode, watched.stderr) == (status, "") and state in watched.stdout
+    assert (watched.returncode, watched.stderr) == (expected, "") and state in watched.stdout
 
 
 def test_one_look_returns_at_once(lab):
@@ -142,8 +142,8 @@ def test_hostile_names_are_text(lab, words):
         assert terminal.ends() == 0
 
 
-@pytest.mark.parametrize(("end", "status"), [("q", 0), (signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
-def test_the_terminal_is_as_before(lab, end, status):
+@pytest.mark.parametrize(("end", "expected"), [("q", 0), (signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
+def test_the_terminal_is_as_before(lab, end, expected):
     with closing(Terminal(*command(lab, "watch", str(invent_run(lab, state="running"))))) as terminal:
         terminal.shows("up/down select")
         assert not terminal.is_restored
@@ -153,7 +153,7 @@ def test_the_terminal_is_as_before(lab, end, status):
             terminal.press("\x03")
         else:
             terminal.process.send_signal(end)
-        assert terminal.ends() == status and terminal.is_restored and "Traceback" not in terminal.text
+        assert terminal.ends() == expected and terminal.is_restored and "Traceback" not in terminal.text
 
 
 def test_who_does_not_own_the_run_cannot_steer_it(lab):

@@ -236,6 +236,7 @@ async function draw(figure) {
     ast: true, actions: false, renderer: "svg", defaultStyle: false, mode: "vega-lite", config, logLevel: 1,
     tooltip: { disableDefaultStyle: true },
   });
+  chart.querySelector("svg").setAttribute("aria-hidden", "true"); // the chart's own label has the words
   drawn.set(figure.key, { view, shape, chart, text: figure.spec });
 }
 
@@ -257,8 +258,9 @@ const THEME = {
   range: { category: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => `var(--c${i})`) },
 };
 const SLIM = {
-  legend: { ...THEME.legend, columns: 2, labelLimit: 120 },
-  axis: { ...THEME.axis, labelLimit: 110 },
+  legend: { ...THEME.legend, columns: 2, labelLimit: 110, layout: { top: { direction: "vertical" } } },
+  axis: { ...THEME.axis, labelLimit: 150 },
+  axisXQuantitative: { tickCount: 4 },
 };
 
 // ---- commands
