@@ -1,7 +1,8 @@
 """Sessions at the server, shared by the browsers that logged in as one role; called by `app`.
 
 A password is used while its login lasts, and not kept. So the sessions at the server are opened at a login, and if the
-server ends them, people log in again. A browser shares the sessions of a role only after a login of its own as this role.
+server ends them, people log in again. A browser shares the sessions of a role only after a login of its own as this
+role.
 """
 
 import asyncio

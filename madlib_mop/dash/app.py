@@ -48,7 +48,8 @@ def make_app(settings: DashSettings) -> ASGIApp:
         if isinstance(error, NotReady):
             return site.html("error.html", 503, title="Not ready", text=error.message, hint=error.hint)
         if isinstance(error, MopError):
-            return site.html("error.html", 500, title="The server reports an error", text=error.message, hint=error.hint)
+            title = "The server reports an error"
+            return site.html("error.html", 500, title=title, text=error.message, hint=error.hint)
         assert isinstance(error, HTTPException)
         title, text = _ERRORS.get(error.status_code, ("This request was refused", error.detail))
         headers = error.headers
@@ -70,7 +71,7 @@ def make_app(settings: DashSettings) -> ASGIApp:
         Route(STATIC + "{name}", static, methods=["GET"]),
     ]
     handlers = {error: failed for error in (HTTPException, NeedsLogin, MopError)}
-    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lambda _: _lifespan(site))  # type: ignore[arg-type]
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lambda _: _lifespan(site))
     app.state.site = site
     guard = Guard(app, settings)
     return guard
@@ -134,6 +135,7 @@ def serve(settings: DashSettings) -> None:
             ) from None
         scheme = "https" if settings.tls_cert else "http"
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-        print(f"live page: {settings.public_url or f'{scheme}://{shown}:{settings.port}/'} (Ctrl-C ends it)", flush=True)
+        url = settings.public_url or f"{scheme}://{shown}:{settings.port}/"
+        print(f"live page: {url} (Ctrl-C ends it)", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             make_server(settings).run(sockets=[listening])

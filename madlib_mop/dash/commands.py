@@ -1,4 +1,4 @@
-"""The commands that buttons and keys issue: their statements and the types of their values, from the calls' specification.
+"""The commands that buttons and keys issue: statements and types of values, from the calls' specification.
 
 Called by the live page for a form, and by `madlib-mop watch` for a key.
 """

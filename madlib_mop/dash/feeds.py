@@ -54,7 +54,7 @@ class Update:
 
 
 class Viewer:
-    """One browser's place in a feed: messages wait here, and a browser that is too slow gets the whole state instead."""
+    """One browser's place in a feed: messages wait here. A browser that is too slow gets the whole state instead."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[Update | None] = asyncio.Queue()

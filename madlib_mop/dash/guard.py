@@ -1,4 +1,4 @@
-"""Around every request: which Host and Origin it may have, how large it may be, and which headers each response gets."""
+"""Around every request: which Host and Origin it may have, how large it may be, which headers each response gets."""
 
 import logging
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ class Guard:
         return None
 
     def _is_same_origin(self, headers: Mapping[bytes, bytes], host: str) -> bool:
-        """Return whether a page of ours sent the request: browsers say so in one of two headers, which no page can set."""
+        """Return whether a page of ours sent the request: browsers say so in two headers, which no page can set."""
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
         if origin is None and site is None:
             return False

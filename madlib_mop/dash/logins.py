@@ -137,7 +137,7 @@ def check_rights(connection: psycopg.Connection[Any]) -> None:
     if found is None:
         raise NotReady(f"The extension madlib_mop is not in database {connection.info.dbname}.")
     if not found[0]:
-        raise InsufficientPrivilege("This role may not use madlib_mop: it needs grant_use, or grant_read of another role.")
+        raise InsufficientPrivilege("This role may not use madlib_mop: it needs grant_use or grant_read.")
     (pid,) = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone() or (None,)
     if pid != connection.info.backend_pid:
         raise NotReady("The live page cannot log in through a connection pool: its --dsn must be the server's own.")

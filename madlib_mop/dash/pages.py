@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -80,12 +81,12 @@ class PageHandlers:
             return to_login(request)
         page = page_of(request)
 
-        def read(fetch: Fetch) -> dict[str, object]:
+        def read(fetch: Fetch) -> dict[str, Any]:
             listed = read_runs(fetch, RUNS_PAGE, RUNS_PAGE * (page - 1))
             return {"runs": listed, "counts": count_runs(fetch), "jobs": read_jobs(fetch)}
 
         found = await session.account.read(read)
-        n_pages = _pages(found["counts"][0], RUNS_PAGE)  # type: ignore[index]
+        n_pages = _pages(found["counts"][0], RUNS_PAGE)
         return self._site.html("list.html", session=session, page=page, n_pages=n_pages, pages_of="runs", **found)
 
     async def run(self, request: Request) -> Response:
@@ -100,8 +101,10 @@ class PageHandlers:
             raise HTTPException(404)
         metric = next((model.metric_name for model in now.models if model.metric_name), None)
         n_pages = _pages(now.status.n_models, PAGE)
-        values = {"page": page, "n_pages": n_pages, "pages_of": "the leaderboard", "sections": SECTION_TITLES}
-        return self._site.html("run.html", session=session, now=now, metric=metric, **values)
+        return self._site.html(
+            "run.html", session=session, now=now, metric=metric, page=page, n_pages=n_pages, pages_of="the leaderboard",
+            sections=SECTION_TITLES,
+        )  # fmt: skip
 
     def _form(self, request: Request, goes_to: str, role: str, error: str = "", status: int = 200) -> Response:
         cookie = self._site.login_tokens.cookie()

@@ -18,16 +18,15 @@ SECTION_TITLES = (
 
 
 def figures_json(connection: psycopg.Connection[Any], run_id: int) -> list[dict[str, Any]]:
-    """Return the figures of a run as JSON values: those of `Figure`, with an id, its section, and the axis of a learning
-    curve.
-    """
+    """Return the figures of a run as JSON values: those of `Figure`, with ``id``, ``section`` and a curve's ``axis``."""
     with one_snapshot(connection) as reader:
         facts = read_run(reader, run_id)
     found = []
     for section, _ in SECTION_TITLES:
         for figure in SECTIONS[section](facts):
             axis = figure.key.rpartition("-")[2] if section == "curves" else None
-            found.append({**asdict(figure), "id": f"figure-{clean(figure.key)}", "section": section, "axis": axis})
+            more = {"id": f"figure-{clean(figure.key)}", "section": section, "axis": axis}
+            found.append({**asdict(figure), **more})
     return found
 
 

@@ -1,6 +1,4 @@
-"""Sessions of browsers, in memory: random numbers in cookies, with timeouts and tokens against forged requests; called by
-`app`.
-"""
+"""Sessions of browsers, in memory: random cookies, timeouts, tokens against forged requests; `site` has them."""
 
 import hashlib
 import hmac

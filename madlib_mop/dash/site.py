@@ -1,12 +1,11 @@
-"""What all handlers of the live page share: sessions, accounts, templates, and how a request finds its session; called by
-`app`, `pages`, `live` and `verbs`.
-"""
+"""What all handlers of the live page share: sessions, accounts, templates; called by `app` and the handlers."""
 
 import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
@@ -83,7 +82,7 @@ class Site:
         secure = self.settings.is_secure
         response.delete_cookie(name, path="/", httponly=True, samesite="strict", secure=secure)
 
-    def html(self, name: str, status: int = 200, session: Session | None = None, **values: object) -> HTMLResponse:
+    def html(self, name: str, status: int = 200, session: Session | None = None, **values: Any) -> HTMLResponse:
         """Return a page."""
         return HTMLResponse(self.pages.render(name, session=session, **values), status)
 
@@ -94,7 +93,8 @@ async def form_of(request: Request) -> dict[str, str]:
     if kind != "application/x-www-form-urlencoded":
         raise HTTPException(415, "A form is expected.")
     try:
-        fields = parse_qsl((await request.body()).decode(), keep_blank_values=True, strict_parsing=False, max_num_fields=50)
+        text = (await request.body()).decode()
+        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=50)
     except ValueError:
         raise HTTPException(400, "The form cannot be read.") from None
     if len(dict(fields)) != len(fields):

@@ -64,9 +64,9 @@ def show(browser, url: str, colours: str = "light", width: int = 1280) -> None:
 def show_run(browser, dash, run_id: int, **how) -> None:
     """Show a run, and wait for its figures."""
     show(browser, f"{dash.url}/runs/{run_id}", **how)
-    undrawn = "return [...document.querySelectorAll('.chart')].filter(c => c.offsetParent && !c.querySelector('svg')).length"
+    undrawn = "[...document.querySelectorAll('.chart')].filter(c => c.offsetParent && !c.querySelector('svg')).length"
     browser.wait(lambda: browser.run("return document.getElementById('figures-note').hidden"), "figures")
-    browser.wait(lambda: browser.run(undrawn) == 0, "figures that are drawn")
+    browser.wait(lambda: browser.run(f"return {undrawn}") == 0, "figures that are drawn")
     browser.wait(lambda: browser.run("return document.getElementById('live-state').textContent") == "live", "updates")
 
 
@@ -100,7 +100,7 @@ def test_a_run_is_watched_and_a_model_is_stopped_by_its_button(browser, dash, la
     browser.run("document.querySelector('#dialog-stop_model button.danger').click()")
     wait_for(lambda: steered.model(3, "state") == "stopped", what="the stop")
     assert steered.model(3, "state_detail") == "stopped by boss: too slow"
-    browser.wait(lambda: "stopped by boss: too slow" in text(browser, "tr[data-key='3']"), "the stop in the leaderboard")
+    browser.wait(lambda: "stopped by boss: too slow" in text(browser, "tr[data-key='3']"), "the stop shown")
     browser.wait(lambda: "stop_model" in text(browser, "#part-commands"), "the stop in the history")
     assert text(browser, "#message") == "Model 3 is stopped."
     keep_picture(browser, "running")

@@ -4,10 +4,10 @@ HOSTILE = "<script>alert(1)</script>[red]\x1b[31m\"'&"
 
 _RUN = """
 INSERT INTO madlib_mop.run (kind, state, state_detail, owner, source_table, validation_table, model_output_table,
-    model_selection_table, model_arch_table, num_iterations, metrics_compute_frequency, seed, schedule, n_models, n_segments,
-    arguments, plan, created_at, ended_at, versions)
-VALUES ('fit_multiple_model', %(state)s, %(detail)s, %(owner)s::regrole, %(source)s, 'public.valid', %(output)s, 'public.mst',
-    'public.arch', %(epochs)s, 1, 7, 'rotation', %(models)s, %(segments)s, '{}', '{}',
+    model_selection_table, model_arch_table, num_iterations, metrics_compute_frequency, seed, schedule, n_models,
+    n_segments, arguments, plan, created_at, ended_at, versions)
+VALUES ('fit_multiple_model', %(state)s, %(detail)s, %(owner)s::regrole, %(source)s, 'public.valid', %(output)s,
+    'public.mst', 'public.arch', %(epochs)s, 1, 7, 'rotation', %(models)s, %(segments)s, '{}', '{}',
     clock_timestamp() - interval '1 hour', CASE WHEN %(state)s <> 'running' THEN clock_timestamp() END,
     '{"keras": "3.15.1"}')
 RETURNING run_id
@@ -29,7 +29,8 @@ FROM unnest(ARRAY['training', 'validation']) AS d, generate_series(0, %(segments
 _VISITS = """
 INSERT INTO madlib_mop.visit (run_id, mst_key, epoch, position, segment_id, started_at, ended_at, n_rows, state_bytes,
     digest_in, digest_out, attempt, loss)
-SELECT %(run)s, k, e, p, (k + p) %% %(segments)s, at, at + interval '20 ms', 1000, 4096, md5('a'), md5('b'), 1, 1.0 / (e + p)
+SELECT %(run)s, k, e, p, (k + p) %% %(segments)s, at, at + interval '20 ms', 1000, 4096, md5('a'), md5('b'), 1,
+    1.0 / (e + p)
 FROM generate_series(1, %(models)s) AS k, generate_series(1, %(epochs)s) AS e, generate_series(1, %(segments)s) AS p,
 LATERAL (SELECT clock_timestamp() - interval '1 hour'
          + ((e * %(segments)s + p) * %(models)s + k) * interval '20 ms' / %(segments)s AS at) AS times

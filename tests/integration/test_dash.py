@@ -149,7 +149,8 @@ def test_without_viewers_nothing_is_read(dash, browser, lab):
     run_id = invent_run(lab, state="running")
     with browser.events(f"/runs/{run_id}/events") as events:
         next(events)
-    wait_for(lambda: all(n != run_id or f.is_over for (_, n), f in dash.site.feeds._feeds.items()), 40, "the feed's end")
+    feeds = dash.site.feeds._feeds
+    wait_for(lambda: all(n != run_id or feed.is_over for (_, n), feed in feeds.items()), 40, "the feed's end")
 
 
 def test_a_session_of_the_server_that_is_ended_leads_to_the_login(dash, lab):

@@ -1,7 +1,7 @@
 """Reads what people watch from the record; called by the live page and `madlib-mop watch` with their own sessions.
 
-A function gets ``fetch``, which runs one statement with parameters ``%s`` and returns its rows, so psycopg2 and psycopg 3
-both serve.
+A function gets ``fetch``, which runs one statement with parameters ``%s`` and returns its rows, so psycopg2 and
+psycopg 3 both serve.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,8 @@ FROM madlib_mop.run
 """
 _HAS_JOBS = "SELECT pg_catalog.to_regclass('madlib_mop.job') IS NOT NULL"
 _JOBS = """
-SELECT job_id, name, function, owner, state, run_id, due_at, started_at, ended_at, coalesce(error, 'waits for ' || waits_for)
+SELECT job_id, name, function, owner, state, run_id, due_at, started_at, ended_at,
+       coalesce(error, 'waits for ' || waits_for)
 FROM madlib_mop.job ORDER BY (state IN ('running', 'waiting')) DESC, job_id DESC LIMIT %s
 """
 _STATUS = """

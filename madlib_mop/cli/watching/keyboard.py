@@ -6,6 +6,7 @@ import sys
 import termios
 import tty
 from types import FrameType, TracebackType
+from typing import Any
 
 _NAMES = {"\x1b[A": "up", "\x1b[B": "down", "\x1bOA": "up", "\x1bOB": "down", "\x1b": "escape", "\r": "enter",
           "\n": "enter", "\x7f": "backspace", "\b": "backspace", "k": "k", "j": "j"}  # fmt: skip
@@ -29,7 +30,7 @@ class Keyboard:
     def __init__(self) -> None:
         self._fd = sys.stdin.fileno()
         self._wake_out, self._wake_in = os.pipe()
-        self._before: list[object] = []
+        self._before: Any = None
         self._handlers: dict[int, object] = {}
 
     @property

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from madlib_mop.catalog.live.facts import RunNow, RunStatus
-from madlib_mop.cli.watching.session import WatchSession
 from madlib_mop.catalog.live.words import best_of, clean, progress_of, state_of
+from madlib_mop.cli.watching.session import WatchSession
 
 
 def exit_status(status: RunStatus) -> int:

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from madlib_mop.catalog.live.facts import ModelLine, RunNow
-from madlib_mop.cli.watching.prompts import KEYS
 from madlib_mop.catalog.live.words import clean, clock, duration, number, progress_of, state_of
+from madlib_mop.cli.watching.prompts import KEYS
 
 _STYLES = {"failed": "red", "stopped": "yellow", "trained": "green", "finished": "green", "cancelled": "yellow",
            "interrupted": "red", "training": "cyan", "running": "cyan"}  # fmt: skip
@@ -58,10 +58,9 @@ def _head(now: RunNow) -> tuple[RenderableType, ...]:
 def _leaderboard(now: RunNow, view: View, n_lines: int) -> Table:
     metric = next((clean(m.metric_name) for m in now.models if m.metric_name), "metric")
     table = Table(box=None, expand=True, header_style="bold", pad_edge=False)
-    for title, justify in (("", "left"), ("rank", "right"), ("model", "right"), ("state", "left"), ("iteration", "right"),
-                           (f"valid. {metric}", "right"), ("valid. loss", "right"), (f"train. {metric}", "right"),
-                           ("train. loss", "right")):  # fmt: skip
-        table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    figures = (f"valid. {metric}", "valid. loss", f"train. {metric}", "train. loss")
+    for title in ("", "rank", "model", "state", "iteration", *figures):
+        table.add_column(title, justify="left" if title in ("", "state") else "right", no_wrap=True)
     table.add_column("parameters", ratio=1, no_wrap=True, overflow="ellipsis")
     place = next((n for n, m in enumerate(now.models) if m.mst_key == view.selected), 0)
     first = max(0, min(place - n_lines // 2, len(now.models) - n_lines))

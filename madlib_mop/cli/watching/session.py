@@ -1,4 +1,4 @@
-"""The session of `madlib-mop watch`: it reads a run when the run's driver tells of a change; called by its three forms."""
+"""The session of `madlib-mop watch`: it reads a run when the run's driver tells of a change; all three forms use it."""
 
 import select
 import time
@@ -95,10 +95,11 @@ class WatchSession:
             left = end - time.monotonic()
             if left <= 0:
                 return []
-            ready, _, _ = select.select([self._connection, *others], [], [], left)
-            if self._connection in ready:
+            server = self._connection.fileno()
+            ready, _, _ = select.select([server, *others], [], [], left)
+            if server in ready:
                 self._take_notifications()
-            inputs = [fd for fd in ready if fd is not self._connection]
+            inputs = [fd for fd in ready if fd != server]
             if inputs:
                 return inputs
 

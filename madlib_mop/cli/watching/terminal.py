@@ -6,13 +6,13 @@ from rich.console import Console
 from rich.live import Live
 
 from madlib_mop.catalog.live.facts import ModelLine, RunNow
+from madlib_mop.catalog.live.words import best_of, clean, progress_of, state_of
 from madlib_mop.cli.watching.issuing import Issued
 from madlib_mop.cli.watching.keyboard import Keyboard, Terminated
 from madlib_mop.cli.watching.lines import exit_status
 from madlib_mop.cli.watching.prompts import Prompt, prompt_for
 from madlib_mop.cli.watching.screen import View, draw
 from madlib_mop.cli.watching.session import WatchSession
-from madlib_mop.catalog.live.words import best_of, clean, progress_of, state_of
 from madlib_mop.dash.commands import command_of
 from madlib_mop.errors import MopError
 

@@ -164,7 +164,8 @@ DEFENCES_OF_DASH = (
         "a failed login is told in the same words whatever the reason is",
         _PAGES,
         "        except LoginFailed:\n",
-        "        except LoginFailed as failure:\n            return self._form(request, goes_to, role, str(failure), 403)\n"
+        "        except LoginFailed as failure:\n"
+        "            return self._form(request, goes_to, role, str(failure), 403)\n"
         "        except ZeroDivisionError:\n",
         (_DASH + "test_a_wrong_password_is_refused_like_an_unknown_role",),
     ),
