@@ -1,6 +1,7 @@
 """Updates of a page that is shown, figures, and the report to keep; called by `app`."""
 
 import asyncio
+import contextlib
 import gzip
 import hashlib
 import json
@@ -27,6 +28,7 @@ _PING_S = 10.0
 _MAX_VIEWERS = 20
 #: Figures are drawn anew at most so often: seconds, and as a multiple of the time that drawing took.
 _MIN_AGE_S, _AGE_FACTOR = 5.0, 40
+_PING = b": ping\n\n"
 _HAS_ENDED = b"event: end\ndata: {}\n\n"
 
 
@@ -119,15 +121,14 @@ class LiveHandlers:
         try:
             yield b"retry: 3000\n\n"
             viewer = await feed.join(last_seen)
-            while self._site.sessions.is_alive(session):
-                try:
+            while True:
+                message = _PING
+                with contextlib.suppress(TimeoutError):
                     update = await asyncio.wait_for(viewer.queue.get(), _PING_S)
-                except TimeoutError:
-                    yield b": ping\n\n"
-                    continue
-                if update is None or not self._site.sessions.is_alive(session):
+                    message = b"" if update is None else update.encode()
+                if not message or not self._site.sessions.is_alive(session):
                     break
-                yield update.encode()
+                yield message
             yield _HAS_ENDED
         finally:
             session.n_viewers -= 1

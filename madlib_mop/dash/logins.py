@@ -5,6 +5,7 @@ and environment are not used, and logins that the server accepts because of that
 """
 
 import os
+import re
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -33,6 +34,7 @@ SELECT pg_catalog.has_schema_privilege(n.oid, 'USAGE') FROM pg_catalog.pg_namesp
 FAILED = "The server does not accept this role with this password."
 TOO_MANY = "Too many logins have failed. Wait a minute, and try again."
 _MAX_BYTES = 63
+_OF_LIBPQ = re.compile(r"PG[A-Z]+|KRB5\w+")  # PG_CONFIG is not libpq's
 
 
 class LoginFailed(Exception):
@@ -85,7 +87,7 @@ class LoginLimits:
 
 def forget_environment() -> None:
     """Remove the variables of libpq from this process, so that none supplies a password or a service."""
-    for name in [name for name in os.environ if name.startswith("PG") or name.startswith("KRB5")]:
+    for name in [name for name in os.environ if _OF_LIBPQ.fullmatch(name)]:
         del os.environ[name]
 
 

@@ -67,6 +67,8 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
         terminal.press("sy")
         wait_for(lambda: steered.model(chosen, "state") == "stopped", what="the stop by a key")
         terminal.shows("stop_model: done", at)
+        while f"model {chosen} stopped by {lab.cluster.superuser}" not in lines:
+            lines += as_lines.stdout.readline()
         at = terminal.press("r")
         terminal.shows(rf"resume model {chosen}\? y/n", at)
         terminal.press("y")
@@ -87,7 +89,6 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
     assert (as_lines.returncode, errors) == (0, "")
     assert f"run {number} running" in lines and f"run {number} finished: 100 %" in lines
     assert "command stop_model" in lines and "leads: iteration" in lines
-    assert f"model {chosen} stopped by {lab.cluster.superuser}" in lines
     more, errors = as_json.communicate(timeout=60)
     printed += more
     states = [json.loads(line) for line in printed.splitlines()]

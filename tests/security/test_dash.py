@@ -105,6 +105,7 @@ def test_a_logout_ends_the_session(dash):
 
 
 def test_a_logout_ends_the_updates(dash, lab):
+    dash.browser("ann")  # another session, which keeps the sessions at the server open
     browser = dash.browser("ann")
     seen = []
 

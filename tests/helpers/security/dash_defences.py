@@ -49,8 +49,8 @@ DEFENCES_OF_DASH = (
     Defence(
         "updates end with their session",
         _LIVE,
-        "                if update is None or not self._site.sessions.is_alive(session):\n                    break\n",
-        "                if update is None:\n                    continue\n",
+        "if not message or not self._site.sessions.is_alive(session):",
+        "if not message:",
         (_DASH + "test_a_logout_ends_the_updates",),
     ),
     Defence(
