@@ -8,7 +8,8 @@ from tests.helpers.security.attacks import user
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 OWNER = "owner_of_browsed_report"
 HEADS = "return [...document.querySelectorAll('#board thead th')]"
-COLUMN = "return [...document.querySelectorAll('#board tbody tr')].map(row => row.cells[arguments[0]].textContent.trim())"
+COLUMN = """return [...document.querySelectorAll('#board tbody tr')]
+    .map(row => row.cells[arguments[0]].textContent.trim())"""
 BACKGROUND = "return getComputedStyle(document.body).backgroundColor"
 
 
@@ -62,7 +63,8 @@ def test_a_script_that_is_not_the_pages_does_not_run(browser, reports):
 def test_names_that_are_code_do_nothing(browser, reports):
     browser.open(reports / "real.html")
     assert REASON in browser.run("return document.body.textContent")
-    assert browser.run("return document.querySelectorAll('img, b, body script:not([type])').length") == 2  # its own scripts
+    found = browser.run("return document.querySelectorAll('img, b, body script:not([type])').length")
+    assert found == 2, "its own scripts"
     browser.run("document.querySelector('#pair [name=second]').selectedIndex = 3;"
                 "document.querySelector('#pair').dispatchEvent(new Event('change'))")  # fmt: skip
     assert browser.run("return document.querySelectorAll('img, b').length") == 0
@@ -95,11 +97,15 @@ def test_the_leaderboard_is_sorted_by_the_keyboard(browser, reports):
 
 def test_two_models_are_compared_by_choice(browser, reports):
     browser.open(reports / "real.html")
-    choose = ("const form = document.getElementById('pair');"
-              "form.elements.first.value = '1'; form.elements.second.value = '3'; form.elements.all.checked = arguments[0];"
-              "form.dispatchEvent(new Event('change'));"
-              "return Object.fromEntries([...document.querySelectorAll('#pair-table tbody tr')]"
-              ".map(row => [...row.cells].map(cell => cell.textContent)).map(([name, ...both]) => [name, both]))")  # fmt: skip
+    choose = """
+        const form = document.getElementById('pair');
+        form.elements.first.value = '1';
+        form.elements.second.value = '3';
+        form.elements.all.checked = arguments[0];
+        form.dispatchEvent(new Event('change'));
+        const rows = [...document.querySelectorAll('#pair-table tbody tr')];
+        return Object.fromEntries(
+            rows.map(row => [...row.cells].map(cell => cell.textContent)).map(([name, ...both]) => [name, both]));"""
     different = browser.run(choose, False)
     assert different["learning_rate"] == ["0.003", "0.01"] and "optimizer" not in different
     assert browser.run(choose, True)["optimizer"] == ["Adam", "Adam"]

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests of pages: colours, widths, the keyboard, messages of the console, requests, axe-core."""
+"""A headless Chromium for tests of pages: colours, widths, messages of the console, requests, axe-core."""
 
 import base64
 import json
@@ -18,7 +18,8 @@ const done = arguments[arguments.length - 1];
 axe.run(document, {resultTypes: ["violations"]}).then((found) => done(found.violations.map((v) =>
     `${v.impact}: ${v.id}: ${v.nodes.map((n) => n.html.slice(0, 200)).slice(0, 3).join(" | ")}`)));
 """
-_UNDRAWN = "return [...document.querySelectorAll('.chart')].filter(c => c.offsetParent && !c.querySelector('svg')).length"
+_UNDRAWN = """return [...document.querySelectorAll('.chart')]
+    .filter(chart => chart.offsetParent && !chart.querySelector('svg')).length"""
 
 
 class Browser:

@@ -61,9 +61,10 @@ SELECT %(run)s, m, m - 1, 1 + m %% 3,
        'loss=''categorical_crossentropy'', optimizer=''Adam(lr=' || (0.0001 * (1 + m * 7 %% 100)) || ')'''
        || ', metrics=[''accuracy'']', 'batch_size=' || 16 * (1 + m %% 4) || ', epochs=1', %(arch)s,
        CASE WHEN m %% 50 = 49 THEN 'failed' ELSE 'trained' END,
-       CASE WHEN m %% 50 = 49 THEN 'the loss is not finite, reason ' || m %% 7 END, %(epochs)s, %(epochs)s, %(segments)s,
-       100000, repeat('cd', 32),
-       CASE WHEN m %% 20 = 0 THEN jsonb_build_object('mst_key', m - 1, 'epoch', 1, 'position', 1, 'segments', '[]'::jsonb) END
+       CASE WHEN m %% 50 = 49 THEN 'the loss is not finite, reason ' || m %% 7 END, %(epochs)s, %(epochs)s,
+       %(segments)s, 100000, repeat('cd', 32),
+       CASE WHEN m %% 20 = 0
+            THEN jsonb_build_object('mst_key', m - 1, 'epoch', 1, 'position', 1, 'segments', '[]'::jsonb) END
 FROM generate_series(1, %(models)s) m
 """,
     """
@@ -85,9 +86,10 @@ FROM generate_series(1, %(models)s) m, generate_series(1, %(epochs)s) e, unnest(
      generate_series(0, 1) o
 """,
     """
-INSERT INTO madlib_mop.evaluation (run_id, mst_key, epoch, data_set, shard, segment_id, started_at, ended_at, n_rows, loss)
-SELECT %(run)s, m, e, 'validation', s, s, r.created_at + e * interval '1 min', r.created_at + e * interval '1 min 0.01 s',
-       1000, 0.5
+INSERT INTO madlib_mop.evaluation (run_id, mst_key, epoch, data_set, shard, segment_id, started_at, ended_at, n_rows,
+    loss)
+SELECT %(run)s, m, e, 'validation', s, s, r.created_at + e * interval '1 min',
+       r.created_at + e * interval '1 min 0.01 s', 1000, 0.5
 FROM madlib_mop.run r, generate_series(1, %(models)s) m, generate_series(1, %(epochs)s) e,
      generate_series(0, %(segments)s - 1) s
 WHERE r.run_id = %(run)s
@@ -107,8 +109,9 @@ def record_large_run(db, run_id: int, owner: str, n_models: int, n_epochs: int =
     plan = replace(a_plan(), summary=a_summary(class_counts=[[500, 500]])).as_json()
     given = {"model_output_table": "public.large", "source_table": "public.packed", "model_selection_table": "configs"}
     row = {
-        "run_id": run_id, "kind": "fit_multiple_model", "state": "finished", "owner": owner, "source_table": "public.packed",
-        "validation_table": "public.valid", "model_output_table": "public.large", "model_selection_table": "public.configs",
+        "run_id": run_id, "kind": "fit_multiple_model", "state": "finished", "owner": owner,
+        "source_table": "public.packed", "validation_table": "public.valid", "model_output_table": "public.large",
+        "model_selection_table": "public.configs",
         "model_arch_table": "public.arch", "num_iterations": n_epochs, "seed": 1, "schedule": "rotation",
         "n_models": n_models, "n_segments": n_segments, "plan": json.dumps(plan),
         "arguments": json.dumps(given | {"num_iterations": n_epochs, "seed": None, "schedule": "auto"}),
@@ -125,8 +128,8 @@ def record_large_run(db, run_id: int, owner: str, n_models: int, n_epochs: int =
 def a_model(key: int, **fields) -> ModelFacts:
     """Return a trained model; its figures are the better, the smaller its key is."""
     given = {
-        "mst_key": key, "model_id": 1 + key % 2, "rank": key, "state": "trained", "reason": None, "epoch": 2, "position": 2,
-        "first_epoch": 1, "last_epoch": 2, "metric_epoch": 2, "metric_name": "accuracy",
+        "mst_key": key, "model_id": 1 + key % 2, "rank": key, "state": "trained", "reason": None, "epoch": 2,
+        "position": 2, "first_epoch": 1, "last_epoch": 2, "metric_epoch": 2, "metric_name": "accuracy",
         "validation_metric": 1 - key / 100, "validation_loss": key / 10, "training_metric": 1 - key / 200,
         "training_loss": key / 20, "comparable": True, "compile_params": f"optimizer='Adam(lr={key / 1000})'",
         "fit_params": f"batch_size={16 * (1 + key % 3)}",
@@ -153,16 +156,17 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
         for segment in (0, 1)
     ) + (Bar("evaluation", 0, 1, 1, None, float(n_models), n_models + 0.5, 50, data_set="validation"),)
     given = {
-        "run_id": 7, "kind": "fit_multiple_model", "state": "finished", "state_detail": None, "owner": "ada", "viewer": "ada",
-        "database": "lab",
+        "run_id": 7, "kind": "fit_multiple_model", "state": "finished", "state_detail": None, "owner": "ada",
+        "viewer": "ada", "database": "lab",
         "call": Call(
             "madlib_keras_fit_multiple_model",
             {"source_table": "packed", "model_output_table": "models", "model_selection_table": "configs",
              "num_iterations": 2, "validation_table": None, "seed": None, "schedule": "rotation", "use_gpus": False},
             {"source_table": "public.packed"},
         ),
-        "model_output_table": "public.models", "model_selection_table": "public.configs", "model_arch_table": "public.arch",
-        "num_iterations": 2, "seed": 11, "schedule": "rotation", "n_segments": 2, "n_threads": 1, "warm_start": False,
+        "model_output_table": "public.models", "model_selection_table": "public.configs",
+        "model_arch_table": "public.arch", "num_iterations": 2, "seed": 11, "schedule": "rotation", "n_segments": 2,
+        "n_threads": 1, "warm_start": False,
         "parent_run_id": None, "versions": {"keras": "3.15.1"}, "created_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         "ended_at": datetime(2026, 1, 2, 3, 5, 5, tzinfo=UTC), "read_at": datetime(2026, 1, 2, 4, tzinfo=UTC),
         "makespan_s": 60.0, "lower_bound_s": 50.0, "idle_share": 0.1, "counts": Counts(n_models, {"trained": n_models}),
@@ -179,7 +183,9 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
         ),
         "lineage": (Lineage("clone", 2, 1, 1, 2, None, 12.0), Lineage("start weights", 3, origin="model_id 1")),
         "failures": (Failure("stopped", "stopped by ada: too slow", 1, (4,)),),
-        "commands": (CommandFacts(1, "stop_model", '{"mst_key": 4}', "person", "ada", 20.0, "obeyed", "stopped", (4,)),),
+        "commands": (
+            CommandFacts(1, "stop_model", '{"mst_key": 4}', "person", "ada", 20.0, "obeyed", "stopped", (4,)),
+        ),
         "search": (SearchEventFacts(1, 30.0, "result", 1, 1, 0.5, "extend", 1, 2, None, None),),
         "policy": "SELECT 1",
     }  # fmt: skip

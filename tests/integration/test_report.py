@@ -31,7 +31,8 @@ def page(lab):
 
 def test_the_leaderboard_has_the_models_in_the_order_of_the_view(page, lab):
     rows = lab.rows(
-        "SELECT l.rank::text, l.mst_key::text, l.state FROM madlib_mop.leaderboard l WHERE l.run_id = %s ORDER BY l.rank",
+        "SELECT l.rank::text, l.mst_key::text, l.state FROM madlib_mop.leaderboard l"
+        " WHERE l.run_id = %s ORDER BY l.rank",
         [lab.run_id],
     )
     assert [tuple(row[:3]) for row in page.table("leaderboard")] == rows
@@ -51,9 +52,8 @@ def test_curves_of_iterations_and_of_visits_are_the_recorded_metrics(page, lab):
     )
     drawn = {(p["m"], p["d"], p["x"]): p["v"] for p in points if "sample" not in p["d"]}
     assert drawn == pytest.approx({(m, d, float(e)): v for m, d, e, v in recorded}, rel=1e-5)
-    sampled = lab.value(
-        "SELECT count(*) FROM madlib_mop.visit_metric WHERE run_id = %s AND ordinal = 0 AND value < 'Infinity'", [lab.run_id]
-    )
+    finite = "SELECT count(*) FROM madlib_mop.visit_metric WHERE run_id = %s AND ordinal = 0 AND value < 'Infinity'"
+    sampled = lab.value(finite, [lab.run_id])
     assert sum("sample" in p["d"] for p in points) == sampled > N_CONFIGURATIONS
     rows = {p["m"]: p["x"] for p in page.data("curve-loss-rows")["points"] if p["d"] == "validation"}
     assert rows[1] == lab.value(
@@ -120,7 +120,8 @@ def test_one_who_was_granted_to_see_the_run_has_the_report_too(lab, page):
 def test_a_stranger_cannot_tell_a_run_of_others_from_none(lab, run_id):
     number = lab.run_id if run_id == "own" else run_id
     error = refusal_of(lab, REPORT, [number], role=STRANGER)
-    assert error.sqlstate == "22023" and error.message == f"report: you have no run with this run_id. Received: {number}"
+    assert error.sqlstate == "22023"
+    assert error.message == f"report: you have no run with this run_id. Received: {number}"
 
 
 def test_a_role_without_rights_is_refused(lab):

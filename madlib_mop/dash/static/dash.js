@@ -29,13 +29,13 @@ function applyPart(name, html) {
   if (!element) return;
   const parsed = document.createElement(element.tagName === "TR" ? "tr" : "div");
   parsed.innerHTML = html;
+  showLocalTimes(parsed);
   if (parsed.innerHTML === element.innerHTML) return;
   const focused = focusIn(element);
   const scrolled = [...element.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
   element.replaceChildren(...parsed.childNodes);
   [...element.querySelectorAll(".scroll")].forEach((box, n) => { box.scrollLeft = scrolled[n] ?? 0; });
   if (focused) element.querySelector(focused)?.focus();
-  showLocalTimes(element);
 }
 
 function focusIn(element) {
@@ -59,16 +59,16 @@ function applyRows(rows, order) {
   if (!body || (liveState?.dataset.page ?? "1") !== "1") return;
   for (const [key, html] of Object.entries(rows ?? {})) {
     const fresh = rowOf(html);
+    showLocalTimes(fresh);
     const row = body.querySelector(`tr[data-key="${CSS.escape(key)}"]`);
-    if (!row) { showLocalTimes(fresh); body.append(fresh); continue; }
+    if (!row) { body.append(fresh); continue; }
     row.className = fresh.className;
     const cells = [...fresh.children];
     [...row.children].forEach((cell, n) => {
-      if (!cells[n] || cell.outerHTML === cells[n].outerHTML) return;
+      if (!cells[n] || cell.innerHTML === cells[n].innerHTML) return;
       const focused = focusIn(cell);
       cell.replaceWith(cells[n]);
       cells[n].classList.add("changed");
-      showLocalTimes(cells[n]);
       if (focused) cells[n].querySelector(focused)?.focus();
     });
   }

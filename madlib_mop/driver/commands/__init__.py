@@ -40,7 +40,7 @@ COMMANDS = {
     "resume": "commands.runs:resume",
     "cancel": "commands.runs:cancel",
     "replay": "commands.runs:replay",
-    "report": "commands.report:report",
+    "report": "commands.runs:report",
     "drop_run": "commands.runs:drop_run",
     "drop_models": "commands.runs:drop_models",
     **dict.fromkeys(

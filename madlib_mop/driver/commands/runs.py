@@ -1,4 +1,4 @@
-"""Control of recorded runs: resume, cancel, replay and drop_run."""
+"""Control of recorded runs: resume, cancel, replay, report and drop_run."""
 
 from dataclasses import replace
 
@@ -99,6 +99,21 @@ def cancel(call: Call) -> bool:
         record.give_up(run_id)
     call.session.notice(f"run {run_id} is not training: it is {record.known_run(run_id).state}")
     return False
+
+
+def report(call: Call) -> str:
+    """Return a run as one HTML page, read in the caller's session; nothing is written.
+
+    Raises
+    ------
+    InvalidParameter
+        If the caller may see no run of this number.
+    """
+    # The library of figures is large: it is imported for this command only, not by every driver.
+    from madlib_mop.reports.page import report as report_of
+    from madlib_mop.reports.reader import SessionReader
+
+    return report_of(SessionReader(call.session), call.arguments["run_id"])
 
 
 def drop_run(call: Call) -> None:

@@ -55,7 +55,7 @@ def _figure(facts: RunFacts, name: str, points: Sequence[MetricPoint], axis: Axi
     return Figure(
         key=f"curve-{'loss' if name == 'loss' else 'metric'}-{axis.key}",
         title=f"{name[:1].upper()}{name[1:]} by {axis.words}",
-        description=_description(len(with_curves), facts.counts.models, len(labels), kinds, shows_bands),
+        description=_description(facts, len(with_curves), len(labels), kinds, shows_bands),
         summary=_summary(facts, name, points),
         spec=_spec(rows, bands if shows_bands else [], axis, name, list(labels.values()), kinds),
         headings=("model", "data", "iteration", "seconds", "rows", name),
@@ -113,14 +113,14 @@ def _spec(
     return spec(alt.layer(*layers, others, named), 280, **sets)
 
 
-def _description(n_curves: int, n_models: int, n_named: int, kinds: Sequence[str], bands: bool) -> str:
+def _description(facts: RunFacts, n_curves: int, n_named: int, kinds: Sequence[str], shows_bands: bool) -> str:
     which = f"The {n_named} best models have a colour; thin lines are the other ones." if n_curves > n_named else ""
-    if n_curves < n_models:
-        which += f" Curves are those of the {n_curves} best of {n_models:,} models with figures."
+    if facts.bands:
+        which += f" Curves are those of the {n_curves} best of {facts.counts.models:,} models."
     both = {"training", "validation"} <= set(kinds)
     gap = " A training curve that goes on improving while the validation curve does not is a sign of overfitting."
     lines = " Validation is drawn as a solid line, training as a dashed one." + gap if both else ""
-    band = " The band has 80 % of all models, and the line in it is their median." if bands else ""
+    band = " The band has 80 % of all models, and the line in it is their median." if shows_bands else ""
     return f"{which}{lines}{band}".strip()
 
 

@@ -51,7 +51,8 @@ def _lineage(facts: RunFacts) -> Figure:
         alt.X("a:Q", title="iteration"), alt.X2("b:Q"), y
     )  # fmt: skip
     edges = alt.Chart(data("copies"))
-    lines = edges.mark_rule(strokeWidth=2).encode(x, alt.Y("f:O", title="model", scale=rows_of_models), alt.Y2("m:O"), colour, tooltip=hints)
+    source = alt.Y("f:O", title="model", scale=rows_of_models)
+    lines = edges.mark_rule(strokeWidth=2).encode(x, source, alt.Y2("m:O"), colour, tooltip=hints)
     heads = edges.mark_point(filled=True, size=60, opacity=1).encode(x, y, colour, tooltip=hints)
     body, n_rows = table([(r["m"], r["k"], r["f"], number(r["e"]), r["t"]) for r in rows])
     first = rows[0]
@@ -60,7 +61,8 @@ def _lineage(facts: RunFacts) -> Figure:
         title="Which model's weights became which",
         description="A horizontal line is a model over its iterations. A vertical line is a copy of a model's state;"
         " the dot is at the model that received it.",
-        summary=f"{len(rows)} copies, the first one from model {first['f']} to model {first['m']}.",
+        summary=f"{len(rows)} {'copy' if len(rows) == 1 else 'copies'}, the first one from model {first['f']}"
+        f" to model {first['m']}.",
         spec=spec(
             alt.layer(life, lines, heads), len(keys) * max(14, min(28, 600 // len(keys))), lives=lives, copies=rows
         ),

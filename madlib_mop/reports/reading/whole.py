@@ -7,7 +7,7 @@ from typing import Any
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.reports.facts import Call, Counts, RunFacts
 from madlib_mop.reports.reader import Reader
-from madlib_mop.reports.reading.curves import read_bands, read_curves
+from madlib_mop.reports.reading.curves import MAX_MODELS, read_bands, read_curves
 from madlib_mop.reports.reading.data import read_data
 from madlib_mop.reports.reading.history import read_commands, read_search
 from madlib_mop.reports.reading.models import read_architectures, read_failures, read_lineage, read_models
@@ -55,7 +55,6 @@ def read_run(reader: Reader, run_id: int) -> RunFacts:
     states = {row["state"]: int(row["n"]) for row in reader.rows(_STATES, run_id)}
     n_models = sum(states.values())
     models, sample = read_models(reader, run_id, n_models)
-    curves = read_curves(reader, run_id, [m.mst_key for m in models])
     commands, n_commands = read_commands(reader, run_id)
     search, n_decisions = read_search(reader, run_id)
     lineage, n_lineage = read_lineage(reader, run_id)
@@ -75,8 +74,8 @@ def read_run(reader: Reader, run_id: int) -> RunFacts:
         sample=sample,
         metric_name=name,
         higher_is_better=bool(name is not None and metric["higher"]),
-        curves=curves,
-        bands=read_bands(reader, run_id) if len({p.mst_key for p in curves}) < n_models else (),
+        curves=read_curves(reader, run_id, [m.mst_key for m in models]),
+        bands=read_bands(reader, run_id) if n_models > MAX_MODELS else (),
         timeline=read_schedule(reader, run_id),
         lineage=lineage,
         failures=read_failures(reader, run_id),

@@ -57,7 +57,8 @@ def test_curves_have_each_point_on_each_axis(figures):
     own = [p for p in facts.curves if p.name == "loss"]
     for axis, field in (("iteration", "iteration"), ("seconds", "elapsed_s"), ("rows", "rows")):
         drawn = data_of(figures[f"curve-loss-{axis}"])["points"]
-        assert [(row["m"], row["x"], row["d"]) for row in drawn] == [(p.mst_key, getattr(p, field), p.data_set) for p in own]
+        expected = [(p.mst_key, getattr(p, field), p.data_set) for p in own]
+        assert [(row["m"], row["x"], row["d"]) for row in drawn] == expected
 
 
 def test_a_curve_says_where_the_best_model_ended_and_when_it_was_best():
@@ -127,7 +128,8 @@ def test_two_parameters_with_few_values_are_cells_and_others_a_surface(figures):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_value_is_data_in_every_figure(text):
     models = tuple(
-        replace(a_model(key), hyper_parameters={"optimizer": text if key % 2 else "Adam", text: key}) for key in range(1, 13)
+        replace(a_model(key), hyper_parameters={"optimizer": text if key % 2 else "Adam", text: key})
+        for key in range(1, 13)
     )
     for figure in figures_of(some_facts(sample=models)):
         document = json.loads(figure.spec)

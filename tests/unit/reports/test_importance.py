@@ -10,7 +10,8 @@ def models(score, n=24, **extra):
     """Return models on a grid, whose loss is a function of the values."""
     made = []
     for key in range(1, n + 1):
-        values = {"learning_rate": 10.0 ** -(1 + key % 4), "batch_size": 16 * (1 + key % 3), "network": str(key % 24 // 12)}
+        network = str(key % 24 // 12)
+        values = {"learning_rate": 10.0 ** -(1 + key % 4), "batch_size": 16 * (1 + key % 3), "network": network}
         loss = score(values)
         made.append(a_model(key, validation_metric=1 - loss, validation_loss=loss, hyper_parameters=values | extra))
     return tuple(made)
