@@ -85,6 +85,7 @@ async def _lifespan(site: Site) -> AsyncIterator[None]:
     finally:
         sweeping.cancel()
         site.feeds.close()
+        site.drawing.close()
         site.sessions.end_all()
         site.accounts.close()
 

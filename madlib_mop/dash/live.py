@@ -18,7 +18,7 @@ from madlib_mop.catalog.live.reading import Fetch, count_runs, read_jobs, read_r
 from madlib_mop.dash.accounts import Account, Connection
 from madlib_mop.dash.feeds import PAGE, Feed, Look, Seen, Viewer
 from madlib_mop.dash.pages import RUNS_PAGE
-from madlib_mop.dash.reporting import figures_json, report_html
+from madlib_mop.dash.reporting import facts_of, report_html
 from madlib_mop.dash.sessions import Session
 from madlib_mop.dash.site import NeedsLogin, Site, run_id_of, to_login
 
@@ -77,7 +77,7 @@ class LiveHandlers:
         async with drawn.lock:
             if time.monotonic() >= drawn.fresh_until:
                 began = time.monotonic()
-                found = await session.account.slow.use(_reads(figures_json, run_id))
+                found = await self._site.drawing.draw(await session.account.slow.use(_reads(facts_of, run_id)))
                 text = json.dumps([{**figure, "html": self._site.pages.figure(figure)} for figure in found]).encode()
                 drawn.body, drawn.tag = gzip.compress(text, 1), f'"{hashlib.sha256(text).hexdigest()[:32]}"'
                 cost_s = time.monotonic() - began

@@ -16,6 +16,7 @@ from madlib_mop.dash.accounts import Accounts
 from madlib_mop.dash.feeds import Feeds
 from madlib_mop.dash.logins import LoginLimits
 from madlib_mop.dash.parts import Pages
+from madlib_mop.dash.reporting import Drawing
 from madlib_mop.dash.sessions import LoginTokens, Session, Sessions, same
 from madlib_mop.dash.settings import DashSettings
 from madlib_mop.reports.assets import vega_bundle
@@ -51,6 +52,7 @@ class Site:
     feeds: Feeds = field(default_factory=Feeds)
     limits: LoginLimits = field(default_factory=LoginLimits)
     login_tokens: LoginTokens = field(default_factory=LoginTokens)
+    drawing: Drawing = field(default_factory=Drawing)
     assets: Mapping[str, Asset] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -14,8 +14,9 @@ BROKEN = "def broken(y_true, y_pred): return y_true.nothing(y_pred)"
 #: As an identifier it is valid; in the log it must not begin a line.
 TABLE = "watched\nLOG:  madlib_mop: run 1 ended"
 _LINE = re.compile(
-    r"LOG:  (madlib_mop: run (?P<run_id>\d+) (?P<what>\w+) kind=(?P<kind>\w+) owner=(?P<owner>\".*?(?<!\\)\")"
-    r" output=(?P<output>\".*(?<!\\)\") state=(?P<state>\w+) seconds=(?P<seconds>[\d.]+))\n(?P<next>.*)\n?"
+    r"@(?P<database>\S+) LOG:  (madlib_mop: run (?P<run_id>\d+) (?P<what>\w+) kind=(?P<kind>\w+)"
+    r" owner=(?P<owner>\".*?(?<!\\)\") output=(?P<output>\".*(?<!\\)\")"
+    r" state=(?P<state>\w+) seconds=(?P<seconds>[\d.]+))\n(?=(?P<next>.*))"
 )
 
 
@@ -94,5 +95,6 @@ class Signals:
 def lines_of(db, run_id: int) -> list[dict[str, str]]:
     """Return a run's lines in the server's log, in parts; ``next`` is the line that follows it."""
     text = db.cluster.log_tail(100_000)
-    found = [match.groupdict() for match in _LINE.finditer(text + "\n") if match["run_id"] == str(run_id)]
+    wanted = (db.name, str(run_id))
+    found = [m.groupdict() for m in _LINE.finditer(text + "\n") if (m["database"], m["run_id"]) == wanted]
     return [{**line, "owner": json.loads(line["owner"]), "output": json.loads(line["output"])} for line in found]

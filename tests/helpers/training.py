@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from madlib_mop.models.parameters.hyper_parameters import hyper_parameters
+from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
+
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"
 SGD = "loss='categorical_crossentropy', optimizer='SGD(lr=0.05, momentum=0.9, decay=0.01)', metrics=['accuracy']"
 
@@ -192,6 +195,19 @@ def digests(db, run_id: int) -> dict[int, str]:
 def weights(db, table: str) -> dict[int, bytes]:
     """Return the weights in an output table, float32 in get_weights() order."""
     return {key: bytes(blob) for key, blob in db.rows(f"SELECT mst_key, model_weights FROM {table}")}
+
+
+def assert_configurations_in_parts(db, run_id: int) -> None:
+    """Assert that the recorded hyper-parameters of each model are those of its recorded texts."""
+    rows = db.rows(
+        "SELECT hyper_parameters, model_id, compile_params, fit_params, model_arch FROM madlib_mop.model"
+        " WHERE run_id = %s",
+        [run_id],
+    )
+    for recorded, model_id, compile_params, fit_params, arch in rows:
+        parsed = parse_compile_params(compile_params), parse_fit_params(fit_params)
+        assert recorded == hyper_parameters(model_id, *parsed, arch)
+    assert rows
 
 
 def script(db, *statements: str, role: str | None = None) -> None:

@@ -10,7 +10,7 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.direct import DirectSession
 from tests.helpers.direct import record_on
 from tests.helpers.searches import COMPILE, arguments, decisions, prepare, results, search, statement, states
-from tests.helpers.training import one_thread, weights
+from tests.helpers.training import assert_configurations_in_parts, one_thread, weights
 
 pytestmark = pytest.mark.timeout(600)
 HYPERBAND = "R=9, eta=3"
@@ -138,6 +138,8 @@ def test_pbt_copies_states_and_a_replay_copies_them_again(iris):
     iris.rows("SELECT madlib_mop.replay(%s, 'pbt_again')", [run.run_id])
     again = iris.value("SELECT max(run_id) FROM madlib_mop.run")
     assert weights(iris, "pbt") == weights(iris, "pbt_again") and len(weights(iris, "pbt")) == 4
+    for recorded in (run.run_id, again):
+        assert_configurations_in_parts(iris, recorded)
     assert results(iris, run.run_id) == results(iris, again)
     assert decisions(iris, run.run_id) == decisions(iris, again)
 

@@ -11,6 +11,7 @@ import pytest
 from tests.helpers.commands import command, run
 from tests.helpers.faults import assert_nothing_left, newest_run, visits, wait_for
 from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
+from tests.helpers.monitoring import lines_of
 from tests.helpers.training import digests, fit, script, weights
 
 FIT = ("fit", "iris_train_packed", "by_cli", "mst", "2")
@@ -78,6 +79,14 @@ def test_a_stopped_run_is_resumed_and_replayed(bench, fitted):
     assert weights(bench, "again") == weights(bench, "by_cli")
     finished = run(bench, "resume", str(run_id))
     assert finished.returncode == 0 and "is finished" in finished.stderr
+
+    lines = lines_of(bench, run_id)
+    assert [(line["what"], line["state"]) for line in lines] == [
+        ("started", "running"), ("ended", "interrupted"), ("resumed", "interrupted"), ("ended", "finished"),
+    ]  # fmt: skip
+    assert {(line["owner"], line["output"]) for line in lines} == {(bench.cluster.superuser, "public.stopped")}
+    seconds = [float(line["seconds"]) for line in lines]
+    assert seconds[0] == 0 < seconds[1] == seconds[2] < seconds[3], "of all drivers"
 
 
 GRIDS = (

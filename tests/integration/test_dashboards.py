@@ -152,8 +152,9 @@ def test_a_chart_of_superset_gets_rows_of_the_run(watched, name):
     columns += [json.loads(order)[0] for order in params.get("order_by_cols", [])]
     where = [f"run_id = {watched.run_id}"]
     for condition in params["adhoc_filters"]:
-        operator = {"==": "=", "!=": "<>"}[condition["operator"]]
-        where.append(f"{condition['subject']} {operator} '{condition['comparator']}'")
+        with_value = {"==": "=", "!=": "<>"}.get(condition["operator"])
+        value = f"{with_value} '{condition['comparator']}'" if with_value else condition["operator"]
+        where.append(f"{condition['subject']} {value}")
         columns.append(condition["subject"])
     assert set(columns) <= known and set(params.get("metrics", [])) <= set(metrics)
     computed = [metrics[metric] for metric in params.get("metrics", [])]

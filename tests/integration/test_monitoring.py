@@ -1,10 +1,14 @@
 """Monitoring of a run: views for BI tools, their rights and comments, the signal for live pages, the server's log."""
 
+import json
+import os
 import time
 
 import psycopg2
 import pytest
 
+from tests.conftest import Cluster, run
+from tests.helpers.faults import wait_for
 from tests.helpers.monitoring import (
     N_EPOCHS,
     N_SEGMENTS,
@@ -147,3 +151,33 @@ def test_the_log_has_two_lines_of_a_run_which_a_name_cannot_forge(watched):
         assert not line["next"].startswith(("\t", "CONTEXT", "STATEMENT")) and "STATEMENT:" not in line["next"]
     assert float(ended["seconds"]) > 0
     assert "\nLOG:  madlib_mop: run 1 ended" not in watched.cluster.log_tail(100_000)
+
+
+def test_live_pages_are_notified_of_a_command(watched):
+    with Signals(watched, VIEWER) as signals:
+        watched.rows("SELECT madlib_mop.pin_model(%s, 1)", [watched.run_id], OWNER)
+        wait_for(lambda: signals.seen, what="a notification")
+    assert {run_id for run_id, _, _ in signals.seen} == {str(watched.run_id)}
+
+
+@pytest.fixture(scope="module")
+def json_cluster(state):
+    """A server that logs JSON."""
+    cluster = Cluster(f"test-{os.getpid()}-json", "logging_collector = on", "log_destination = 'jsonlog'")
+    cluster.start()
+    yield cluster
+    cluster.destroy()
+
+
+def test_where_the_server_logs_json_the_line_is_a_message_without_its_statement(json_cluster):
+    run(json_cluster.connect(), "CREATE EXTENSION madlib_mop CASCADE")
+    text = 'madlib_mop: run 7 started kind=fit owner="a" output="b" state=running seconds=0.000'
+    run(json_cluster.connect(), f"SELECT madlib_mop_internal.log_line('{text}')")
+
+    def entries() -> list[dict]:
+        files = (json_cluster.datadir / "log").glob("*.json")
+        lines = [line for file in files for line in file.read_text().splitlines()]
+        return [entry for entry in map(json.loads, lines) if entry.get("message") == text]
+
+    (entry,) = wait_for(entries, what="the line in the log")
+    assert entry["error_severity"] == "LOG" and "statement" not in entry

@@ -16,6 +16,7 @@ from tests.helpers.training import (
     ADAM,
     ALIKE,
     SGD,
+    assert_configurations_in_parts,
     digests,
     fit,
     load_architectures,
@@ -127,6 +128,8 @@ def test_a_run_with_every_command_is_replayed_with_the_same_bits(lab):
     ends = dict(lab.rows("SELECT mst_key, last_epoch FROM madlib_mop.model WHERE run_id = %s", [run_id]))
     assert (ends[4], ends[slower], ends[again]) == (N_EPOCHS + 2, N_EPOCHS, 1) and of_clone in ends
     assert replayed(lab, run_id, "all_of_them_again") == found
+    for recorded in (run_id, newest_run(lab)):
+        assert_configurations_in_parts(lab, recorded)
     assert weights(lab, "all_of_them") == weights(lab, "all_of_them_again")
     columns = "command, state, issued_by"
     history = lab.rows(f"SELECT {columns} FROM madlib_mop.steering WHERE run_id = %s ORDER BY ordinal", [run_id])

@@ -36,7 +36,7 @@ def admit(call: Call, record: Record, run: Run) -> None:
     n_local = sum(shard.server is None for shard in run.plan.training.segments)
     need_bytes = n_local * _TRAINER_BYTES + sum(s.n_bytes for s in run.plan.training.segments if s.server is None)
     n_connections = 2 * run.n_segments + _BESIDES_SEGMENTS
-    told = False
+    told: str | None = None
     while True:
         available = _available_bytes()
         fits = available is None or available >= need_bytes
@@ -50,11 +50,12 @@ def admit(call: Call, record: Record, run: Run) -> None:
                 hint="SET madlib_mop.admission = 'wait'; lets it wait. SELECT madlib_mop.resume("
                 f"{run.run_id}); starts it later.",
             )
-        if not told:
+        if told is None:
             call.session.notice(f"run {run.run_id} waits for its turn: {why}")
             record.set_run(run.run_id, state=RunState.RUNNING, ended_at=None, caller_pid=call.info.pid)
-            told = True
-        record.set_run(run.run_id, state_detail=f"waits for its turn: {why}")
+        if why != told:
+            record.set_run(run.run_id, state_detail=f"waits for its turn: {why}")
+            told = why
         _wait(call, record, run.run_id)
 
 

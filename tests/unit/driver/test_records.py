@@ -217,6 +217,16 @@ def test_a_change_of_a_model_is_in_the_record_and_here():
     assert [models[key].state for key in models] == [ModelState.TRAINED, ModelState.FAILED]
 
 
+def test_each_change_of_a_model_is_signalled():
+    record, changes = _Record(a_model(1), a_model(2)), []
+    models = RunModels(record, 7, lambda: changes.append(len(changes)))
+    models.visit_kept(1, "ab", 1, 1)
+    models.pinned(2, True)
+    models.failed(2, "the loss is NaN")
+    models.ended_as(1, ModelState.TRAINED, None)
+    assert changes == [0, 1, 2, 3]
+
+
 def test_what_ended_in_a_visit_stays_ended():
     """The worker does not know that it ended, and writes that it is in training."""
     record = _Record(a_model(1))
