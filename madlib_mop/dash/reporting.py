@@ -25,7 +25,7 @@ SECTION_TITLES = (
 
 
 class Drawing:
-    """A process with low priority that draws figures: they delay neither other pages nor training on the same machine."""
+    """A process with low priority that draws figures: they delay neither pages nor training on the same machine."""
 
     def __init__(self) -> None:
         self._pool = self._new_pool()
@@ -59,7 +59,7 @@ def facts_of(connection: psycopg.Connection[Any], run_id: int) -> RunFacts:
 
 
 def figures_json(facts: RunFacts) -> list[dict[str, Any]]:
-    """Return the figures of a run as JSON values: those of `Figure`, with ``id``, ``section`` and a curve's ``axis``."""
+    """Return the figures as JSON values: those of `Figure`, with ``id``, ``section`` and the ``axis`` of a curve."""
     found = []
     for section, _ in SECTION_TITLES:
         for figure in SECTIONS[section](facts):
