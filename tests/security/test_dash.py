@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
 import subprocess
 import threading
@@ -367,6 +368,7 @@ def test_nothing_of_our_environment_logs_anybody_in(lab, monkeypatch, tmp_path, 
         monkeypatch.setenv(name, str(value))
         with pytest.raises(LoginFailed):
             log_in(server_of(dsn_of(lab)), role, "")
+        assert name not in os.environ or not role, "libpq of later logins does not find it either"
         monkeypatch.delenv(name, raising=False)
 
 
