@@ -17,6 +17,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from columns import compare_columns  # noqa: E402
 from comparison import FUSED, WAYS, Plan, compare_ways  # noqa: E402
+from dash import compare_dash  # noqa: E402
 from early import compare_early  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
@@ -30,7 +31,7 @@ from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
-    "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict",
+    "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict", "dash",
     "quality", "columns", "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
@@ -115,6 +116,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "traffic": partial(compare_traffic, *size),
         "waits": partial(compare_waits, dsn, arguments.rows),
         "predict": partial(compare_predict, dsn),
+        "dash": partial(compare_dash, dsn, *size),
         "quality": compare_all,
         "columns": lambda: [*compare_columns(dsn), *compare_all()],
         "comparison": partial(compare_ways, plans, arguments.output, arguments.go_on),

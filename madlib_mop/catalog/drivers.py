@@ -7,6 +7,7 @@ after it has started to listen and at later checks, so no cancel is lost.
 from sqlalchemy import func, select
 
 from madlib_mop.catalog import tables as t
+from madlib_mop.catalog.live.facts import RUNS_CHANNEL
 from madlib_mop.catalog.record_session import RecordSession
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.lock_holders import end_holders
@@ -28,8 +29,6 @@ WHERE l.granted AND o.rolsuper AND l.locktype = 'advisory' AND l.objsubid = 2 AN
       AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 """  # noqa: E501
 CHANNEL = "madlib_mop_cancel"
-#: Live pages listen here: a run has changed; the payload is its number. Every role can listen to every channel.
-RUNS_CHANNEL = "madlib_mop_runs"
 
 
 class RunDrivers(RecordSession):

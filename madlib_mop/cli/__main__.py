@@ -2,4 +2,5 @@
 
 from madlib_mop.cli import main
 
-main()
+if __name__ == "__main__":  # the process that draws the figures of the live page imports this module
+    main()

@@ -34,13 +34,14 @@ MAY_IMPORT = {
     "engines": {"calls", "catalog"},
     "jobs": {"calls", "catalog", "engines"},
     "reports": {"calls", "catalog", "columns", "models", "search"},
+    "dash": {"calls", "catalog", "reports"},
     "driver": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
         "reports",
     },  # fmt: skip
     "cli": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
-        "reports", "driver",
+        "reports", "driver", "dash",
     },
 }
 HEAVY = {"tensorflow", "keras"}

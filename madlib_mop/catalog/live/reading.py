@@ -1,0 +1,160 @@
+"""Reads what people watch from the record; called by the live page and `madlib-mop watch` with their own sessions.
+
+A function gets ``fetch``, which runs one statement with parameters ``%s`` and returns its rows, so psycopg2 and
+psycopg 3 both serve.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from madlib_mop.catalog.live.facts import (
+    CommandLine,
+    Failure,
+    JobLine,
+    ModelLine,
+    RunLine,
+    RunNow,
+    RunStatus,
+    SegmentLine,
+)
+
+Fetch = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
+
+_MAX_SHOWN = 100
+_RUNS = """
+SELECT r.run_id, r.kind, r.state, pg_catalog.pg_get_userbyid(r.owner), r.model_output_table, r.source_table,
+       r.paused_by IS NOT NULL, m.n_models, m.n_failed,
+       CASE WHEN r.state IN ('trained', 'finished') THEN 100 ELSE
+           least(100, pg_catalog.round(100.0 * m.visits_done / greatest(m.visits_total, 1), 1)) END::float8,
+       r.created_at, EXTRACT(epoch FROM coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at)::float8
+FROM (SELECT * FROM madlib_mop.run ORDER BY run_id DESC LIMIT %s OFFSET %s) AS r
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.count(*) AS n_models, pg_catalog.count(*) FILTER (WHERE o.state = 'failed') AS n_failed,
+           coalesce(pg_catalog.sum(greatest(0, (o.epoch - o.first_epoch)::bigint * r.n_segments + o.position)), 0)
+               AS visits_done,
+           coalesce(pg_catalog.sum((o.last_epoch - o.first_epoch + 1)::bigint * r.n_segments)
+               FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0) AS visits_total
+    FROM madlib_mop.model AS o WHERE o.run_id = r.run_id) AS m
+ORDER BY r.run_id DESC
+"""
+_COUNTS = """
+SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE state = 'running'),
+       pg_catalog.count(*) FILTER (WHERE state = 'finished'),
+       pg_catalog.count(*) FILTER (WHERE state IN ('failed', 'interrupted', 'cancelled'))
+FROM madlib_mop.run
+"""
+_HAS_JOBS = "SELECT pg_catalog.to_regclass('madlib_mop.job') IS NOT NULL"
+_JOBS = """
+SELECT job_id, name, function, owner, state, run_id, due_at, started_at, ended_at,
+       coalesce(error, 'waits for ' || waits_for)
+FROM madlib_mop.job ORDER BY (state IN ('running', 'waiting')) DESC, job_id DESC LIMIT %s
+"""
+_STATUS = """
+SELECT r.run_id, r.kind, r.state, r.state_detail, pg_catalog.pg_get_userbyid(r.owner), r.source_table,
+       r.validation_table, r.model_output_table, r.schedule, r.paused_by,
+       r.state = 'running' AND r.asked_at IS NOT NULL AND r.admitted_at IS NULL,
+       madlib_mop_calls.may_own(r.owner) AND pg_catalog.has_function_privilege(
+           'madlib_mop.stop_model(bigint,integer,text)', 'EXECUTE'),
+       r.seed, r.num_iterations, r.n_segments, m.n_models, m.n_waiting, m.n_training, m.n_trained, m.n_stopped,
+       m.n_failed, m.visits_done, m.visits_total, r.created_at, r.ended_at,
+       EXTRACT(epoch FROM coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at)::float8,
+       CASE WHEN r.state = 'running' AND r.paused_by IS NULL THEN
+           (SELECT pg_catalog.avg(EXTRACT(epoch FROM v.ended_at - v.started_at)) FROM madlib_mop.visit AS v
+            WHERE v.run_id = r.run_id)::float8 * greatest(0, m.visits_total - m.visits_done) / r.n_segments END
+FROM madlib_mop.run AS r
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.count(*) AS n_models,
+           pg_catalog.count(*) FILTER (WHERE o.state = 'waiting') AS n_waiting,
+           pg_catalog.count(*) FILTER (WHERE o.state = 'training') AS n_training,
+           pg_catalog.count(*) FILTER (WHERE o.state = 'trained') AS n_trained,
+           pg_catalog.count(*) FILTER (WHERE o.state = 'stopped') AS n_stopped,
+           pg_catalog.count(*) FILTER (WHERE o.state = 'failed') AS n_failed,
+           coalesce(pg_catalog.sum(greatest(0, (o.epoch - o.first_epoch)::bigint * r.n_segments + o.position))
+               FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0)::bigint AS visits_done,
+           coalesce(pg_catalog.sum((o.last_epoch - o.first_epoch + 1)::bigint * r.n_segments)
+               FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0)::bigint AS visits_total
+    FROM madlib_mop.model AS o WHERE o.run_id = r.run_id) AS m
+WHERE r.run_id = %s
+"""
+_MODELS = """
+SELECT b.rank, b.mst_key, b.model_id, b.state, b.state_detail, b.epoch, m.position, m.last_epoch, m.pinned,
+       b.metric_epoch, coalesce(b.comparable, false), b.metric_name, b.validation_metric, b.validation_loss,
+       b.training_metric, b.training_loss, b.compile_params, b.fit_params
+FROM (SELECT * FROM madlib_mop.leaderboard WHERE run_id = %s ORDER BY rank, mst_key LIMIT %s OFFSET %s) AS b
+JOIN madlib_mop.model AS m ON m.run_id = b.run_id AND m.mst_key = b.mst_key
+ORDER BY b.rank, b.mst_key
+"""
+_SEGMENTS = """
+SELECT s.segment_id, s.place, s.n_rows, coalesce(a.n_visits, 0), coalesce(a.busy_s, 0), v.mst_key, v.epoch, v.ended_at,
+       EXTRACT(epoch FROM v.ended_at - v.started_at)::float8, v.loss
+FROM madlib_mop.segment AS s
+LEFT JOIN (
+    SELECT segment_id, pg_catalog.count(*) AS n_visits, pg_catalog.max(visit_id) AS newest,
+           pg_catalog.sum(EXTRACT(epoch FROM ended_at - started_at))::float8 AS busy_s
+    FROM madlib_mop.visit WHERE run_id = %s GROUP BY segment_id) AS a ON a.segment_id = s.segment_id
+LEFT JOIN madlib_mop.visit AS v ON v.visit_id = a.newest AND v.run_id = s.run_id
+WHERE s.run_id = %s AND s.data_set = 'training' ORDER BY s.segment_id
+"""
+_FAILURES = """
+SELECT mst_key, epoch, state_detail FROM madlib_mop.model
+WHERE run_id = %s AND state = 'failed' ORDER BY epoch DESC, mst_key DESC LIMIT %s
+"""
+_COMMANDS = """
+SELECT command_id, command, arguments, source, issued_by, issued_at, state, detail FROM madlib_mop.steering
+WHERE run_id = %s ORDER BY command_id DESC LIMIT %s
+"""
+
+
+def read_runs(fetch: Fetch, limit: int, offset: int = 0) -> list[RunLine]:
+    """Return the runs that the role may see, newest first."""
+    return [RunLine(*row) for row in fetch(_RUNS, [limit, offset])]
+
+
+def count_runs(fetch: Fetch) -> tuple[int, int, int, int]:
+    """Return the numbers of all runs, running ones, finished ones, and ones that ended otherwise."""
+    ((n, n_running, n_finished, n_other),) = fetch(_COUNTS, [])
+    return n, n_running, n_finished, n_other
+
+
+def read_jobs(fetch: Fetch, limit: int = _MAX_SHOWN) -> list[JobLine]:
+    """Return jobs that the role may see: live ones first, then the newest."""
+    ((has_jobs,),) = fetch(_HAS_JOBS, [])
+    return [JobLine(*row) for row in fetch(_JOBS, [limit])] if has_jobs else []
+
+
+def read_status(fetch: Fetch, run_id: int) -> RunStatus | None:
+    """Return how far a run is; None if there is no such run for the role."""
+    rows = fetch(_STATUS, [run_id])
+    return RunStatus(*rows[0]) if rows else None
+
+
+def read_models(fetch: Fetch, run_id: int, limit: int = _MAX_SHOWN, offset: int = 0) -> tuple[ModelLine, ...]:
+    """Return a page of the leaderboard."""
+    return tuple(ModelLine(*row) for row in fetch(_MODELS, [run_id, limit, offset]))
+
+
+def read_segments(fetch: Fetch, run_id: int) -> tuple[SegmentLine, ...]:
+    """Return the segments of the training data."""
+    return tuple(SegmentLine(*row) for row in fetch(_SEGMENTS, [run_id, run_id]))
+
+
+def read_run(fetch: Fetch, run_id: int, limit: int = _MAX_SHOWN, offset: int = 0) -> RunNow | None:
+    """Return the state of a run; None if there is no such run for the role.
+
+    Parameters
+    ----------
+    fetch : callable
+    run_id : int
+    limit, offset : int
+        The page of the leaderboard.
+    """
+    status = read_status(fetch, run_id)
+    if status is None:
+        return None
+    return RunNow(
+        status,
+        read_models(fetch, run_id, limit, offset),
+        read_segments(fetch, run_id),
+        tuple(Failure(*row) for row in fetch(_FAILURES, [run_id, _MAX_SHOWN])),
+        tuple(CommandLine(*row) for row in fetch(_COMMANDS, [run_id, _MAX_SHOWN])),
+    )

@@ -1,0 +1,122 @@
+"""The screen of `madlib-mop watch`: a state of a run as a Rich renderable; called by `terminal`.
+
+Texts of the record are `rich.text.Text`, which has no markup, without control characters.
+"""
+
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from madlib_mop.catalog.live.facts import ModelLine, RunNow
+from madlib_mop.catalog.live.words import clean, clock, duration, number, progress_of, state_of
+from madlib_mop.cli.watching.prompts import KEYS
+
+_STYLES = {"failed": "red", "stopped": "yellow", "trained": "green", "finished": "green", "cancelled": "yellow",
+           "interrupted": "red", "training": "cyan", "running": "cyan"}  # fmt: skip
+_MAX_SEGMENTS, _MAX_NEWS = 8, 4
+
+
+@dataclass
+class View:
+    """What the person at the terminal chose: the selected model, and the text of the last line."""
+
+    selected: int | None = None
+    last_line: str = ""
+    is_question: bool = False
+
+
+def draw(now: RunNow, view: View, height: int) -> RenderableType:
+    """Return the screen.
+
+    Parameters
+    ----------
+    now : RunNow
+    view : View
+    height : int
+        Lines of the terminal.
+    """
+    segments, news = _segments(now), _news(now)
+    n_models = max(3, height - 8 - segments.row_count - news.row_count)
+    return Group(
+        *_head(now), _leaderboard(now, view, n_models), Text(), segments, Text(), news, _last_line(now, view)
+    )
+
+
+def _head(now: RunNow) -> tuple[RenderableType, ...]:
+    status = now.status
+    title = Text.assemble(
+        (f"run {status.run_id} ", "bold"), (state_of(status), _STYLES.get(status.state, "")),
+        f"  {clean(status.output_table)}, of {clean(status.owner)}", overflow="ellipsis", no_wrap=True,
+    )  # fmt: skip
+    bar = ProgressBar(total=100, completed=status.percent_done)
+    return title, bar, Text(progress_of(status), overflow="ellipsis", no_wrap=True)
+
+
+def _leaderboard(now: RunNow, view: View, n_lines: int) -> Table:
+    metric = next((clean(m.metric_name) for m in now.models if m.metric_name), "metric")
+    table = Table(box=None, expand=True, header_style="bold", pad_edge=False)
+    figures = (f"valid. {metric}", "valid. loss", f"train. {metric}", "train. loss")
+    for title in ("", "rank", "model", "state", "iteration", *figures):
+        table.add_column(title, justify="left" if title in ("", "state") else "right", no_wrap=True)
+    table.add_column("parameters", ratio=1, no_wrap=True, overflow="ellipsis")
+    place = next((n for n, m in enumerate(now.models) if m.mst_key == view.selected), 0)
+    first = max(0, min(place - n_lines // 2, len(now.models) - n_lines))
+    for model in now.models[first : first + n_lines]:
+        chosen = model.mst_key == view.selected
+        table.add_row(">" if chosen else "", *_cells(model), style="reverse" if chosen else "")
+    return table
+
+
+def _cells(model: ModelLine) -> tuple[Text, ...]:
+    state = Text(model.state + (", pinned" if model.pinned else ""), style=_STYLES.get(model.state, ""))
+    figures = (model.validation_metric, model.validation_loss, model.training_metric, model.training_loss)
+    reason = f"{clean(model.detail)}  " if model.detail else ""
+    return (
+        Text(str(model.rank)), Text(str(model.mst_key)), state, Text(f"{model.epoch}/{model.last_epoch}"),
+        *(Text(number(value)) for value in figures),
+        Text(f"{reason}{clean(model.compile_params)} {clean(model.fit_params)}"),
+    )  # fmt: skip
+
+
+def _segments(now: RunNow) -> Table:
+    table = Table(box=None, expand=True, header_style="bold", pad_edge=False)
+    for title in ("segment", "rows", "visits", "newest visit"):
+        table.add_column(title, justify="left" if title == "newest visit" else "right", no_wrap=True)
+    table.columns[-1].ratio = 1
+    shown = now.segments if len(now.segments) <= _MAX_SEGMENTS else now.segments[: _MAX_SEGMENTS - 1]
+    for segment in shown:
+        place = f" at {clean(segment.place)}" if segment.place else ""
+        newest = "none yet"
+        if segment.mst_key is not None:
+            newest = f"model {segment.mst_key}, iteration {segment.epoch}, {duration(segment.seconds)}"
+            newest += f", ended {clock(segment.ended_at)}"
+        rows = "" if segment.n_rows is None else f"{segment.n_rows:,}"
+        table.add_row(f"{segment.segment_id}{place}", rows, str(segment.n_visits), Text(newest))
+    if len(shown) < len(now.segments):
+        table.add_row("", "", "", Text(f"and {len(now.segments) - len(shown)} other segments", style="dim"))
+    return table
+
+
+def _news(now: RunNow) -> Table:
+    table = Table(box=None, expand=True, header_style="bold", pad_edge=False)
+    table.add_column("failures and commands", ratio=1, no_wrap=True, overflow="ellipsis")
+    for failure in now.failures[:_MAX_NEWS]:
+        table.add_row(Text(f"model {failure.mst_key} failed: {clean(failure.reason)}", style="red"))
+    for command in now.commands[:_MAX_NEWS]:
+        told = f": {clean(command.detail)}" if command.detail else ""
+        said = f"{clock(command.issued_at)} {command.command} of {clean(command.issued_by)}: {command.state}{told}"
+        table.add_row(Text(said))
+    if not now.failures and not now.commands:
+        table.add_row(Text("none", style="dim"))
+    return table
+
+
+def _last_line(now: RunNow, view: View) -> Text:
+    if view.last_line:
+        return Text(clean(view.last_line), style="bold reverse" if view.is_question else "bold", no_wrap=True)
+    keys = KEYS if now.status.may_steer else KEYS[-1:]
+    said = "  ".join(f"{key} {what}" for key, what in keys)
+    return Text(f"up/down select  {said}", style="dim", no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,236 @@
+"""Sessions at the server, shared by the browsers that logged in as one role; called by `app`.
+
+A password is used while its login lasts, and not kept. So the sessions at the server are opened at a login, and if the
+server ends them, people log in again. A browser shares the sessions of a role only after a login of its own as this
+role.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+from anyio import to_thread
+
+from madlib_mop.catalog.live.facts import RUNS_CHANNEL
+from madlib_mop.catalog.live.reading import Fetch
+from madlib_mop.dash.commands import Command
+from madlib_mop.dash.logins import check_rights, log_in
+from madlib_mop.dash.settings import Server
+from madlib_mop.errors import MopError, NotReady, from_dict
+
+T = TypeVar("T")
+Connection = psycopg.Connection[Any]
+_LOG = logging.getLogger("madlib_mop.dash")
+_ROLE = "SELECT r.oid::pg_catalog.int8 FROM pg_catalog.pg_roles AS r WHERE r.rolname = session_user"
+_MAY_LOG_IN = """
+SELECT r.rolcanlogin AND coalesce(r.rolvaliduntil > pg_catalog.now(), true) FROM pg_catalog.pg_roles AS r
+WHERE r.oid = %s::pg_catalog.oid
+"""
+
+
+class Line:
+    """One session at the server, used by one thread at a time; each use is a task of the event loop."""
+
+    def __init__(self, connection: Connection):
+        self.connection = connection
+        self._lock = asyncio.Lock()
+        self.before: Callable[[], None] = _nothing
+        self.after: Callable[[], None] = _nothing
+
+    async def use(self, do: Callable[[Connection], T]) -> T:
+        """Call a function with the session in a thread, and return its result.
+
+        Raises
+        ------
+        NotReady
+            If the server has ended the session.
+        MopError
+            The server's error.
+        """
+        async with self._lock:
+            self.before()
+            try:
+                return await to_thread.run_sync(do, self.connection)
+            except psycopg.Error as error:
+                raise mop_error(error, self.connection) from None
+            finally:
+                self.after()
+
+
+class Account:
+    """The three sessions of a role: one reads what is shown live and listens, one reads reports, one issues commands.
+
+    Attributes
+    ----------
+    role : str
+    role_oid : int
+    n_sessions : int
+        Browsers that use it.
+    """
+
+    def __init__(self, role: str, role_oid: int, connections: Sequence[Connection]):
+        self.role = role
+        self.role_oid = role_oid
+        self.n_sessions = 0
+        self.live, self.slow, self.steering = (Line(connection) for connection in connections)
+        self.listeners: set[Callable[[int], None]] = set()
+        self.closed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._fd = self.live.connection.fileno()
+        self.live.connection.add_notify_handler(self._on_notify)
+        self.live.before, self.live.after = self._look_away, self._look
+        self._look()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a session was closed, by us or by the server."""
+        return any(line.connection.closed for line in (self.live, self.slow, self.steering))
+
+    async def read(self, do: Callable[[Fetch], T]) -> T:
+        """Call a function that reads what is shown live; raises as `Line.use` does."""
+        return await self.live.use(lambda connection: do(_fetch_of(connection)))
+
+    async def issue(self, command: Command) -> object:
+        """Issue a command, and return the function's result; raises the server's error, such as a refusal."""
+
+        def call(connection: Connection) -> object:
+            row = connection.execute(command.statement, command.values).fetchone()
+            return None if row is None else row[0]
+
+        return await self.steering.use(call)
+
+    async def may_still_log_in(self) -> bool:
+        """Return whether the role could log in now."""
+        rows = await self.read(lambda fetch: fetch(_MAY_LOG_IN, [self.role_oid]))
+        return bool(rows and rows[0][0])
+
+    def close(self) -> None:
+        """End the sessions at the server."""
+        if not self.closed.is_set():
+            self.closed.set()
+            self._loop.remove_reader(self._fd)
+            lines = (self.live, self.slow, self.steering)
+            threading.Thread(target=_close, args=([line.connection for line in lines],), daemon=True).start()
+
+    def _look(self) -> None:
+        """Take notifications from now on, as no thread uses the session."""
+        if self.live.connection.closed:
+            self.close()
+        elif not self.closed.is_set():
+            self._loop.add_reader(self._fd, self._on_input)
+            self._on_input()
+
+    def _look_away(self) -> None:
+        self._loop.remove_reader(self._fd)
+
+    def _on_input(self) -> None:
+        try:
+            pgconn = self.live.connection.pgconn
+            pgconn.consume_input()
+            while notice := pgconn.notifies():
+                self._tell(notice.extra.decode(errors="replace"))
+        except psycopg.Error:
+            _LOG.warning("the server has ended the sessions of a role")
+            self.close()
+
+    def _on_notify(self, notice: psycopg.Notify) -> None:
+        self._loop.call_soon_threadsafe(self._tell, notice.payload)
+
+    def _tell(self, payload: str) -> None:
+        number = payload.split(" ")[0]
+        if number.isascii() and number.isdigit():
+            for listener in list(self.listeners):
+                listener(int(number))
+
+
+class Accounts:
+    """The accounts of all roles that are logged in."""
+
+    def __init__(self, server: Server):
+        self._server = server
+        self._accounts: dict[int, Account] = {}
+
+    async def log_in(self, role: str, password: str) -> Account:
+        """Log in as a role, and return its account.
+
+        Raises
+        ------
+        LoginFailed
+        MopError
+            If the role may not use the extension.
+        """
+        proof, role_oid = await to_thread.run_sync(_prove, self._server, role, password)
+        account = self._accounts.get(role_oid)
+        if account is not None and not account.is_lost:
+            await to_thread.run_sync(proof.close)
+            return account
+        try:
+            others = await to_thread.run_sync(_open_others, self._server, role, password)
+        except BaseException:
+            proof.close()
+            raise
+        account = self._accounts[role_oid] = Account(role, role_oid, [proof, *others])
+        return account
+
+    def live(self) -> list[Account]:
+        """Return the accounts that are in use; closed ones are forgotten."""
+        self._accounts = {oid: account for oid, account in self._accounts.items() if not account.closed.is_set()}
+        return list(self._accounts.values())
+
+    def close(self) -> None:
+        """Close all."""
+        for account in self.live():
+            account.close()
+
+
+def mop_error(error: psycopg.Error, connection: Connection) -> MopError:
+    """Return the server's error as one of ours: its sentence and its hint."""
+    if connection.closed or error.sqlstate is None:
+        return NotReady("The server has ended the session. Log in again.")
+    message = error.diag.message_primary or "The server reports an error without a message."
+    return from_dict({"sqlstate": error.sqlstate, "message": message, "hint": error.diag.message_hint})
+
+
+def _prove(server: Server, role: str, password: str) -> tuple[Connection, int]:
+    connection = log_in(server, role, password)
+    try:
+        check_rights(connection)
+        ((role_oid,),) = connection.execute(_ROLE).fetchall()
+        try:
+            connection.execute(f"LISTEN {RUNS_CHANNEL}")
+        except psycopg.errors.ReadOnlySqlTransaction:  # a standby: there runs are read every few seconds
+            pass
+    except BaseException:
+        connection.close()
+        raise
+    return connection, role_oid
+
+
+def _open_others(server: Server, role: str, password: str) -> tuple[Connection, Connection]:
+    slow = log_in(server, role, password)
+    try:
+        return slow, log_in(server, role, password, is_read_only=False)
+    except BaseException:
+        slow.close()
+        raise
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _fetch_of(connection: Connection) -> Fetch:
+    def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        cursor = connection.execute(statement, values)
+        return cursor.fetchall() if cursor.description else []
+
+    return fetch
+
+
+def _close(connections: Sequence[Connection]) -> None:
+    for connection in connections:
+        connection.cancel_safe(timeout=2)
+        connection.close()

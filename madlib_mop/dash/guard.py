@@ -1,0 +1,128 @@
+"""Around every request: which Host and Origin it may have, how large it may be, which headers each response gets."""
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from madlib_mop.dash.settings import DashSettings
+
+_LOG = logging.getLogger("madlib_mop.dash")
+MAX_BODY_BYTES = 64 * 1024
+MAX_HEADER_BYTES = 16 * 1024
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
+        " frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers would hide the Origin of forms from us
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+#: Where files with a name of their content are, which browsers keep.
+STATIC = "/static/"
+
+
+class Guard:
+    """An ASGI application around another one."""
+
+    def __init__(self, app: ASGIApp, settings: DashSettings):
+        self._app = app
+        self._hosts = settings.hosts
+        self._is_secure = settings.is_secure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or refuse it; other protocols are not served."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._serve(scope, _limited(receive), _with_headers(scope, send, self._is_secure))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope)
+        began = False
+
+        async def noting(message: Message) -> None:
+            nonlocal began
+            began = began or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            if refusal is not None:
+                await _answer(noting, *refusal)
+            else:
+                await self._app(scope, receive, noting)
+        except Exception:
+            _LOG.exception("a request failed")
+            if not began:
+                await _answer(noting, HTTPStatus.INTERNAL_SERVER_ERROR, "This request failed. The log has the reason.")
+
+    def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str] | None:
+        headers = [(name.lower(), value) for name, value in scope["headers"]]
+        if sum(len(name) + len(value) for name, value in headers) > MAX_HEADER_BYTES:
+            return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers of this request are too large."
+        hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
+        if len(hosts) != 1 or hosts[0] not in self._hosts:
+            return HTTPStatus.MISDIRECTED_REQUEST, (
+                "This page does not serve this name. Start it with --allowed-host or --public-url to let it."
+            )
+        if scope["method"] not in ("GET", "HEAD") and not self._is_same_origin(dict(headers), hosts[0]):
+            return HTTPStatus.FORBIDDEN, "This request does not come from this page."
+        return None
+
+    def _is_same_origin(self, headers: Mapping[bytes, bytes], host: str) -> bool:
+        """Return whether a page of ours sent the request: browsers say so in two headers, which no page can set."""
+        origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
+        if origin is None and site is None:
+            return False
+        if site is not None and site != b"same-origin":
+            return False
+        if origin is None:
+            return True
+        url = urlsplit(origin.decode("latin-1").lower())
+        return url.netloc == host and url.scheme == ("https" if self._is_secure else "http")
+
+
+def _limited(receive: Receive) -> Receive:
+    n_bytes = 0
+
+    async def limited() -> Message:
+        nonlocal n_bytes
+        message = await receive()
+        n_bytes += len(message.get("body", b""))
+        if n_bytes > MAX_BODY_BYTES:
+            raise HTTPException(413, "The request is too large.")
+        return message
+
+    return limited
+
+
+def _with_headers(scope: Scope, send: Send, is_secure: bool) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = {name.lower() for name, _ in message.get("headers", [])}
+            added = dict(HEADERS)
+            if is_secure:
+                added["Strict-Transport-Security"] = "max-age=31536000"
+            if scope["path"].startswith(STATIC) and b"cache-control" in own:
+                del added["Cache-Control"]
+            dropped = {name.lower().encode() for name in added} | {b"server"}
+            kept = [(name, value) for name, value in message.get("headers", []) if name.lower() not in dropped]
+            message = {**message, "headers": [*kept, *((n.lower().encode(), v.encode()) for n, v in added.items())]}
+        await send(message)
+
+    return sending
+
+
+async def _answer(send: Send, status: HTTPStatus, text: str) -> None:
+    body = text.encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,159 @@
+"""Logs in as a role with a password that a person typed, and with nothing else; called by `accounts`.
+
+The operating system user of the live page must help nobody: its password file, certificates, Kerberos tickets, services
+and environment are not used, and logins that the server accepts because of that user are refused.
+"""
+
+import os
+import re
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from madlib_mop.dash.settings import Server
+from madlib_mop.errors import InsufficientPrivilege, NotReady
+
+#: A path that can never exist.
+_NO_FILE = "/dev/null/none"
+_NOTHING_OF_OURS = {
+    "passfile": _NO_FILE, "sslcert": _NO_FILE, "sslkey": _NO_FILE, "sslcertmode": "disable", "gssencmode": "disable",
+    "require_auth": "!gss,!sspi", "client_encoding": "UTF8", "application_name": "madlib-mop dash",
+}  # fmt: skip
+_OPTIONS = (
+    "-c search_path=pg_catalog,pg_temp -c jit=off -c statement_timeout=60000 -c lock_timeout=20000"
+    " -c idle_in_transaction_session_timeout=60000 -c default_transaction_isolation=read\\ committed"
+)
+_READ_ONLY = " -c default_transaction_read_only=on"
+_FACTS = """
+SELECT pg_catalog.has_schema_privilege(n.oid, 'USAGE') FROM pg_catalog.pg_namespace AS n WHERE n.nspname = 'madlib_mop'
+"""
+#: What everybody is told about a login that failed, whatever the reason is.
+FAILED = "The server does not accept this role with this password."
+TOO_MANY = "Too many logins have failed. Wait a minute, and try again."
+_MAX_BYTES = 63
+_OF_LIBPQ = re.compile(r"PG[A-Z]+|KRB5\w+")  # PG_CONFIG is not libpq's
+
+
+class LoginFailed(Exception):
+    """The login did not succeed; the reason is for the log only."""
+
+
+class TooManyLogins(Exception):
+    """Logins of this role, or of all roles, have failed too often lately."""
+
+
+class LoginLimits:
+    """Slows down guesses: each failure of a role after the third doubles the wait, and all roles share a limit.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns seconds.
+    """
+
+    _free, _longest_wait_s, _per_minute, _max_roles = 3, 60.0, 30, 10_000
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._all: deque[float] = deque()
+
+    def check(self, role: str) -> None:
+        """Raise TooManyLogins if this role has to wait."""
+        now = self._clock()
+        while self._all and self._all[0] <= now - 60:
+            self._all.popleft()
+        n, last = self._failures.get(role, (0, 0.0))
+        wait_s = 0.0 if n < self._free else min(self._longest_wait_s, 2.0 ** (n - self._free))
+        if len(self._all) >= self._per_minute or now < last + wait_s:
+            raise TooManyLogins
+
+    def failed(self, role: str) -> None:
+        """Count a failure."""
+        now = self._clock()
+        n, last = self._failures.pop(role, (0, now))
+        self._failures[role] = (1 if now > last + 3600 else n + 1, now)
+        self._all.append(now)
+        while len(self._failures) > self._max_roles:
+            self._failures.popitem(last=False)
+
+    def succeeded(self, role: str) -> None:
+        """Forget the failures of a role."""
+        self._failures.pop(role, None)
+
+
+def forget_environment() -> None:
+    """Remove the variables of libpq from this process, so that none supplies a password or a service."""
+    for name in [name for name in os.environ if _OF_LIBPQ.fullmatch(name)]:
+        del os.environ[name]
+
+
+def log_in(server: Server, role: str, password: str, is_read_only: bool = True) -> psycopg.Connection[Any]:
+    """Open a session of a role.
+
+    Parameters
+    ----------
+    server : Server
+    role, password : str
+        As typed.
+    is_read_only : bool
+        Whether its transactions can write.
+
+    Raises
+    ------
+    LoginFailed
+        If the server does not accept it, or accepts it because of the operating system user of this process.
+    """
+    if not role or "\0" in role + password or len(role.encode()) > _MAX_BYTES:  # libpq has a default for an empty role
+        raise LoginFailed("no name of a role")
+    forget_environment()
+    options = _OPTIONS + (_READ_ONLY if is_read_only else "")
+    words = {**server.keywords, **_NOTHING_OF_OURS, "user": role, "password": password, "options": options}
+    try:
+        connection = psycopg.connect(**words, autocommit=True)  # type: ignore[arg-type]
+    except (psycopg.Error, UnicodeError) as error:
+        raise LoginFailed(str(error).strip()) from None
+    try:
+        if not _is_of_the_person(connection):
+            raise LoginFailed("the server accepted the operating system user of the live page, not a password")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_rights(connection: psycopg.Connection[Any]) -> None:
+    """Check that the extension is there, that the role may use it, and that the session is the server's own.
+
+    Raises
+    ------
+    NotReady
+        If the extension is not in the database, or the login goes through a connection pool.
+    InsufficientPrivilege
+        If the role has no rights on it.
+    """
+    found = connection.execute(_FACTS).fetchone()
+    if found is None:
+        raise NotReady(f"The extension madlib_mop is not in database {connection.info.dbname}.")
+    if not found[0]:
+        raise InsufficientPrivilege("This role may not use madlib_mop: it needs grant_use or grant_read.")
+    (pid,) = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone() or (None,)
+    if pid != connection.info.backend_pid:
+        raise NotReady("The live page cannot log in through a connection pool: its --dsn must be the server's own.")
+
+
+def _is_of_the_person(connection: psycopg.Connection[Any]) -> bool:
+    """Return whether a password was used, or the server asks nobody for one (trust).
+
+    Since PostgreSQL 16, SYSTEM_USER is NULL for trust, and tells of ident, peer and certificates. Older servers do not
+    tell: there, a password is needed.
+    """
+    if connection.pgconn.used_password:
+        return True
+    if connection.info.server_version < 160000:
+        return False
+    (system_user,) = connection.execute("SELECT SYSTEM_USER").fetchone() or (None,)
+    return system_user is None

@@ -1,0 +1,75 @@
+"""The figures and the report of a run, read in one snapshot on a session of the role; called by `live` and `pages`."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+import psycopg
+
+from madlib_mop.catalog.live.words import clean
+from madlib_mop.errors import NotReady
+from madlib_mop.reports.facts import RunFacts
+from madlib_mop.reports.figures import SECTIONS
+from madlib_mop.reports.page import report
+from madlib_mop.reports.reader import one_snapshot
+from madlib_mop.reports.reading import read_run
+
+#: Titles of the sections of figures, in order.
+SECTION_TITLES = (
+    ("curves", "Learning curves"), ("schedule", "Schedule"), ("parameters", "Hyper-parameters"), ("history", "History"),
+)  # fmt: skip
+
+
+class Drawing:
+    """A process with low priority that draws figures: they delay neither pages nor training on the same machine."""
+
+    def __init__(self) -> None:
+        self._pool = self._new_pool()
+
+    async def draw(self, facts: RunFacts) -> list[dict[str, Any]]:
+        """Return the figures of a run. Raises NotReady if the process was killed."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, figures_json, facts)
+        except BrokenExecutor:
+            self._pool = self._new_pool()
+            raise NotReady("The process that draws figures was killed. Load the page again.") from None
+
+    def close(self) -> None:
+        """End the process."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @staticmethod
+    def _new_pool() -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_give_way)
+
+
+def _give_way() -> None:
+    os.nice(19)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the live page, which ends this process
+
+
+def facts_of(connection: psycopg.Connection[Any], run_id: int) -> RunFacts:
+    """Return the facts of a run."""
+    with one_snapshot(connection) as reader:
+        return read_run(reader, run_id)
+
+
+def figures_json(facts: RunFacts) -> list[dict[str, Any]]:
+    """Return the figures as JSON values: those of `Figure`, with ``id``, ``section`` and the ``axis`` of a curve."""
+    found = []
+    for section, _ in SECTION_TITLES:
+        for figure in SECTIONS[section](facts):
+            axis = figure.key.rpartition("-")[2] if section == "curves" else None
+            more = {"id": f"figure-{clean(figure.key)}", "section": section, "axis": axis}
+            found.append({**asdict(figure), **more})
+    return found
+
+
+def report_html(connection: psycopg.Connection[Any], run_id: int) -> str:
+    """Return the report of a run."""
+    with one_snapshot(connection) as reader:
+        return report(reader, run_id)

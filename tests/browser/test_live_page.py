@@ -1,0 +1,158 @@
+"""The live page in Chromium: a run is watched while it trains, and steered by its buttons."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PASSWORD
+from tests.helpers.dash import serving
+from tests.helpers.faults import wait_for
+from tests.helpers.invented import HOSTILE, invent_run
+from tests.helpers.steering import GATES, N_SEGMENTS, Steered
+from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+STOP = "return document.querySelector(`button[data-verb=stop_model][data-key='${arguments[0]}']`)"
+WIDE = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def lab(db):
+    load_digits(db)
+    load_architectures(db)
+    pack(db, N_SEGMENTS)
+    select_configurations(db, "mst", ALIKE)
+    db.rows(GATES)
+    db.cluster.create_role("boss")
+    db.rows("ALTER ROLE boss SUPERUSER")
+    yield db
+    db.rows("DELETE FROM gate")
+
+
+@pytest.fixture(scope="module")
+def dash(lab):
+    with serving(lab) as dash:
+        yield dash
+
+
+@pytest.fixture(scope="module")
+def browser(dash):
+    from tests.helpers.browser import Browser
+
+    window = Browser()
+    show(window, dash.url + "/login")
+    window.run("document.getElementById('role').value = 'boss'")
+    window.run("document.getElementById('password').value = arguments[0]", PASSWORD)
+    window.run("document.querySelector('form button').click()")
+    window.wait(lambda: window.run("return document.querySelector('h1').textContent") == "Runs", "the list of runs")
+    yield window
+    window.close()
+
+
+def show(browser, url: str, colours: str = "light", width: int = 1280) -> None:
+    browser.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": colours}])
+    browser.command(
+        "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500
+    )
+    browser.driver.get("about:blank")
+    for kind in ("browser", "performance"):
+        browser.driver.get_log(kind)
+    browser.driver.get(url)
+
+
+def show_run(browser, dash, run_id: int, **how) -> None:
+    """Show a run, and wait for its figures."""
+    show(browser, f"{dash.url}/runs/{run_id}", **how)
+    undrawn = "[...document.querySelectorAll('.chart')].filter(c => c.offsetParent && !c.querySelector('svg')).length"
+    browser.wait(lambda: browser.run("return document.getElementById('figures-note').hidden"), "figures")
+    browser.wait(lambda: browser.run(f"return {undrawn}") == 0, "figures that are drawn")
+    browser.wait(lambda: browser.run("return document.getElementById('live-state').textContent") == "live", "updates")
+
+
+def keep_picture(browser, name: str) -> None:
+    """Write the whole page as a picture into the folder MOP_TEST_PICTURES, if it is set."""
+    folder = os.environ.get("MOP_TEST_PICTURES")
+    if folder:
+        import base64
+
+        made = browser.command("Page.captureScreenshot", captureBeyondViewport=True)
+        Path(folder, f"{name}.png").write_bytes(base64.b64decode(made["data"]))
+
+
+def text(browser, where: str) -> str:
+    return browser.run("return document.querySelector(arguments[0]).innerText", where)
+
+
+def test_a_run_is_watched_and_a_model_is_stopped_by_its_button(browser, dash, lab):
+    """No page is loaded again between: what is seen comes by updates."""
+    steered = Steered(lab, "browsed", gates=(2,))
+    show_run(browser, dash, steered.run_id)
+    assert "running" in text(browser, "#part-head")
+    browser.wait(lambda: browser.run(STOP, 3) is not None, "the button")
+    browser.run(STOP, 3).click()
+    assert text(browser, "#dialog-stop_model h2") == "Stop model 3?"
+    keep_picture(browser, "dialog")
+    assert steered.model(3, "state") == "training", "the dialog asks first"
+    browser.run("document.querySelector('#dialog-stop_model [data-close]').click()")
+    browser.run(STOP, 3).click()
+    browser.run("document.getElementById('reason').value = 'too slow'")
+    browser.run("document.querySelector('#dialog-stop_model button.danger').click()")
+    wait_for(lambda: steered.model(3, "state") == "stopped", what="the stop")
+    assert steered.model(3, "state_detail") == "stopped by boss: too slow"
+    browser.wait(lambda: "stopped by boss: too slow" in text(browser, "tr[data-key='3']"), "the stop shown")
+    browser.wait(lambda: "stop_model" in text(browser, "#part-commands"), "the stop in the history")
+    assert text(browser, "#message") == "Model 3 is stopped."
+    keep_picture(browser, "running")
+    drawn = browser.run("return document.querySelectorAll('.chart svg').length")
+    steered.finish()
+    browser.wait(lambda: "finished" in text(browser, "#part-head"), "the end of the run")
+    assert "100 %" in text(browser, "#part-progress") and drawn > 0
+    assert browser.messages() == []
+    assert {address.partition("/runs")[0].partition("/static")[0] for address in browser.requests()} == {dash.url}
+    show(browser, dash.url + "/")
+    browser.wait(lambda: browser.run("return document.getElementById('live-state').textContent") == "live", "updates")
+    keep_picture(browser, "list")
+    assert browser.messages() == []
+    for colours, width in (("light", 1280), ("dark", 1280), ("light", 390)):
+        show_run(browser, dash, steered.run_id, colours=colours, width=width)
+        keep_picture(browser, f"run_{colours}_{width}")
+        assert browser.run(WIDE), "the page itself does not scroll sideways"
+        assert browser.messages() == []
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("page", ["/", "/runs/{}", "/login"])
+def test_axe_finds_nothing_serious(browser, dash, lab, page, colours):
+    run_id = invent_run(lab, n_models=50, state="running")
+    if page.startswith("/runs"):
+        show_run(browser, dash, run_id, colours=colours)
+        browser.run("document.querySelector('button[data-verb=clone_model]').click()")
+    else:
+        show(browser, dash.url + page, colours=colours)
+    assert [found for found in browser.violations() if found.startswith(("serious", "critical"))] == []
+
+
+def test_names_that_are_code_do_nothing(browser, dash, lab):
+    run_id = invent_run(lab, n_models=50, state="failed", output=HOSTILE, source=HOSTILE, detail=HOSTILE)
+    lab.rows("UPDATE madlib_mop.metric SET name = %s WHERE run_id = %s AND ordinal = 1", [HOSTILE, run_id])
+    show_run(browser, dash, run_id)
+    assert "<script>alert(1)" in text(browser, "body")
+    assert browser.run("return document.querySelectorAll('script').length") == 2  # dash.js and vega.js
+    browser.run("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.was = 1\">')")
+    browser.wait(lambda: any("Content Security Policy" in message for message in browser.messages()), "the refusal")
+    assert browser.run("return window.was") is None
+
+
+def test_the_keyboard_reaches_everything_and_keeps_its_place(browser, dash, lab):
+    """An update of a row does not take the focus from its button."""
+    run_id = invent_run(lab, state="running")
+    show_run(browser, dash, run_id)
+    browser.run("document.querySelector('button[data-verb=extend][data-key=\"4\"]').focus()")
+    lab.rows("UPDATE madlib_mop.metric SET value = 0.0 WHERE run_id = %s AND mst_key = 4 AND ordinal = 0", [run_id])
+    lab.rows("UPDATE madlib_mop.metric SET value = 0.99 WHERE run_id = %s AND mst_key = 4 AND ordinal = 1", [run_id])
+    lab.rows("SELECT pg_notify('madlib_mop_runs', %s)", [str(run_id)])
+    first = "return document.querySelector('#rows tr').dataset.key"
+    browser.wait(lambda: browser.run(first) == "4", "the new order")
+    focused = browser.run("return [document.activeElement.dataset.verb, document.activeElement.dataset.key]")
+    assert focused == ["extend", "4"]

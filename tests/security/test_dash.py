@@ -1,0 +1,493 @@
+"""The live page gives nothing to one who may not see it, and does nothing that its user has not asked for."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import subprocess
+import threading
+
+import httpx
+import pytest
+
+from madlib_mop.dash.logins import LoginFailed, LoginLimits, TooManyLogins, _is_of_the_person, log_in
+from madlib_mop.dash.sessions import Sessions
+from madlib_mop.dash.settings import DashSettings, server_of
+from madlib_mop.errors import InvalidParameter
+from tests.conftest import PASSWORD
+from tests.helpers.commands import run
+from tests.helpers.dash import dsn_of, serving
+from tests.helpers.invented import HOSTILE, invent_run
+
+COOKIE = "madlib_mop"
+
+
+@pytest.fixture(scope="module")
+def lab(db):
+    """A database with a run of ann's and one of bob's; carol may read ann's."""
+    for role in ("ann", "bob", "carol", "nobody_here"):
+        db.cluster.create_role(role)
+    for role in ("ann", "bob"):
+        db.rows(f"SELECT madlib_mop.grant_use('{role}')")
+    db.rows("SELECT madlib_mop.grant_read('carol', 'ann')")
+    db.ann, db.bob = invent_run(db, owner="ann"), invent_run(db, owner="bob")
+    return db
+
+
+@pytest.fixture(scope="module")
+def dash(lab):
+    with serving(lab) as dash:
+        yield dash
+
+
+@pytest.fixture(autouse=True)
+def forgiving(dash):
+    """Failed logins of one test do not slow down the next."""
+    dash.site.limits = LoginLimits()
+
+
+def commands(db) -> int:
+    return db.value("SELECT count(*) FROM madlib_mop.steering_command")
+
+
+class FakeAccount:
+    n_sessions, is_lost = 0, False
+
+    def close(self):
+        self.is_lost = True
+
+
+# ---- sessions
+
+
+def test_a_login_makes_a_new_cookie_whatever_the_browser_had(dash):
+    browser = dash.browser()
+    browser.cookies.set(COOKIE, "chosen-by-an-attacker")
+    answer = browser.log_in("ann")
+    value = answer.headers["set-cookie"].split(";")[0].partition("=")[2]
+    assert answer.status_code == 303 and len(value) >= 43 and value != "chosen-by-an-attacker"
+    other = dash.browser()
+    other.cookies.set(COOKIE, "chosen-by-an-attacker")
+    assert other.get("/").status_code == 303, "it leads to the login"
+
+
+def test_a_second_login_ends_the_session_before(dash):
+    browser = dash.browser("ann")
+    before = browser.cookies[COOKIE]
+    browser.log_in("ann")
+    other = dash.browser()
+    other.cookies.set(COOKIE, before)
+    assert other.get("/").status_code == 303 and browser.get("/").status_code == 200
+
+
+def test_the_cookie_is_for_the_server_and_this_site_only(dash, lab):
+    def flags(answer):
+        (cookie,) = [c for c in answer.headers.get_list("set-cookie") if c.startswith(("madlib_mop=", "__Host-"))]
+        return cookie.lower()
+
+    told = flags(dash.browser().log_in("ann"))
+    assert "httponly" in told and "samesite=strict" in told and "secure" not in told
+    with serving(lab, public_url="https://mop.example.org") as behind_tls:
+        browser = behind_tls.browser()
+        browser.headers.update({"Host": "mop.example.org", "Origin": "https://mop.example.org"})
+        answer = browser.get("/login")
+        (cookie,) = answer.headers.get_list("set-cookie")
+        assert "; secure" in cookie.lower()
+        assert behind_tls.site.cookie_name.startswith("__Host-")
+
+
+def test_a_logout_ends_the_session(dash):
+    browser = dash.browser("ann")
+    cookie = browser.cookies[COOKIE]
+    assert browser.post("/logout", data={"token": browser.token()}).status_code == 303
+    browser.cookies.set(COOKIE, cookie)
+    assert browser.get("/").status_code == 303
+
+
+def test_a_logout_ends_the_updates(dash, lab):
+    dash.browser("ann")  # another session, which keeps the sessions at the server open
+    browser = dash.browser("ann")
+    seen = []
+
+    def watch():
+        with browser.events(f"/runs/{lab.ann}/events") as events:
+            seen.extend(name for name, _, _ in events)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    other = dash.browser()
+    other.cookies.update(browser.cookies)
+    other.post("/logout", data={"token": other.token()})
+    thread.join(30)
+    assert not thread.is_alive() and seen[-1] == "end"
+
+
+@pytest.mark.parametrize("pauses", [(101,), (60, 60, 60, 60)], ids=["idle", "too long"])
+def test_a_session_ends_by_time(pauses):
+    now = [0.0]
+    sessions = Sessions(100, 200, lambda: now[0])
+    cookie, session = sessions.begin(FakeAccount())
+    assert sessions.find(cookie) is session
+    for pause in pauses:
+        now[0] += pause
+        found = sessions.find(cookie)
+    assert found is None and session.account.is_lost, "the sessions at the server are closed too"
+
+
+def test_only_the_cookie_itself_finds_a_session():
+    sessions = Sessions(100, 200)
+    cookie, session = sessions.begin(FakeAccount())
+    assert sessions.find(session.key.hex()) is None and sessions.find("") is None and sessions.find(cookie[:-1]) is None
+
+
+# ---- forged requests
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "of another session"])
+def test_a_command_needs_the_token_of_its_session(dash, lab, token):
+    browser = dash.browser("ann")
+    if token == "of another session":
+        token = dash.browser("ann").token()
+    before = commands(lab)
+    assert browser.command(lab.ann, "pin_model", token=token, mst_key="1").status_code == 403
+    assert browser.post("/logout", data={"token": token}).status_code == 403
+    assert commands(lab) == before and browser.get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": ""}, {"Origin": "http://127.0.0.1"},
+        {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_form_of_another_site_does_nothing(dash, lab, headers):
+    browser = dash.browser("ann")
+    before = commands(lab)
+    answer = browser.command(lab.ann, "pin_model", headers=headers, mst_key="1")
+    assert (answer.status_code, commands(lab)) == (403, before)
+
+
+def test_a_form_without_an_origin_does_nothing(dash, lab):
+    browser = dash.browser("ann")
+    token = browser.token()
+    del browser.headers["Origin"]
+    before = commands(lab)
+    answer = browser.command(lab.ann, "pin_model", token=token, mst_key="1")
+    assert (answer.status_code, commands(lab)) == (403, before)
+
+
+def test_the_login_is_sent_by_our_form_only(dash):
+    """Otherwise a page could log its visitor in as somebody else."""
+    assert dash.browser().log_in("ann", token="wrong").status_code == 403
+    browser, other = dash.browser(), dash.browser()
+    assert browser.log_in("ann", token=other.token("/login")).status_code == 403
+
+
+def test_no_verb_is_obeyed_by_get(dash, lab):
+    browser = dash.browser("ann")
+    before = commands(lab)
+    for name in ("stop_model", "pin_model", "extend", "cancel"):
+        path = f"/runs/{lab.ann}/commands/{name}?token={browser.token()}&mst_key=1&num_iterations=1"
+        for method in ("GET", "HEAD", "PUT", "DELETE"):
+            assert browser.request(method, path).status_code == 405
+    assert browser.get("/logout").status_code == 405
+    assert commands(lab) == before and browser.get("/").status_code == 200
+
+
+# ---- every response
+
+
+def test_every_response_has_the_headers_that_browsers_obey(dash, lab):
+    browser = dash.browser("ann")
+    static = browser.get("/").text.partition('href="/static/')[2].partition('"')[0]
+    answers = [
+        browser.get(path)
+        for path in ("/", f"/runs/{lab.ann}", "/login", "/nothing", f"/runs/{lab.bob}", "/logout", f"/static/{static}")
+    ]
+    answers += [browser.post("/"), browser.get("/", headers={"Host": "evil.example"}), dash.browser().get("/")]
+    for answer in answers:
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+        assert "base-uri 'none'" in policy and "form-action 'self'" in policy and "script-src 'self'" in policy
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+        assert answer.headers["cache-control"] == "no-store" or answer.url.path.startswith("/static/")
+        assert "server" not in answer.headers
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1.evil.tk:{port}", ""])
+def test_another_name_in_the_header_host_is_refused(dash, host):
+    """A name that an attacker's DNS resolves to 127.0.0.1 would make a foreign page one of ours."""
+    browser = dash.browser("ann")
+    answer = browser.get("/", headers={"Host": host.format(port=dash.port)})
+    assert answer.status_code in (400, 421) and "Run" not in answer.text
+
+
+def test_names_that_the_administrator_allows_are_served(lab):
+    with serving(lab, allowed_hosts=("mop.internal",)) as dash:
+        assert dash.browser().get("/login", headers={"Host": "mop.internal"}).status_code == 200
+        assert dash.browser().get("/login", headers={"Host": f"localhost:{dash.port}"}).status_code == 200
+
+
+def test_large_requests_are_refused(dash):
+    """The server may close the connection before the browser has sent everything."""
+    browser = dash.browser("ann")
+    token, status = browser.token(), None
+    with contextlib.suppress(httpx.TransportError):
+        status = browser.post("/logout", data={"token": token, "more": "x" * 100_000}).status_code
+    assert status in (None, 413) and browser.get("/").status_code == 200, "it has not logged out"
+    with contextlib.suppress(httpx.TransportError):
+        assert browser.get("/", headers={"X-Long": "x" * 100_000}).status_code in (400, 431)
+
+
+def test_no_traceback_reaches_the_browser(dash, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("a secret of the server")
+
+    monkeypatch.setattr("madlib_mop.dash.pages.read_runs", fails)
+    answer = dash.browser("ann").get("/")
+    assert answer.status_code == 500
+    assert "secret" not in answer.text and "Traceback" not in answer.text and answer.headers["x-frame-options"]
+
+
+# ---- other roles
+
+
+@pytest.mark.parametrize("path", ["", "/events", "/figures", "/report"])
+def test_a_run_of_another_role_is_like_one_that_is_not_there(dash, lab, path):
+    browser = dash.browser("ann")
+    theirs, none = browser.get(f"/runs/{lab.bob}{path}"), browser.get(f"/runs/123456{path}")
+    assert theirs.status_code == none.status_code == 404 and theirs.text == none.text
+
+
+def test_the_list_has_only_the_runs_that_the_role_may_see(dash, lab):
+    def listed(role):
+        return {n for n in (lab.ann, lab.bob) if f'href="/runs/{n}"' in dash.browser(role).get("/").text}
+
+    assert (listed("ann"), listed("bob"), listed("carol")) == ({lab.ann}, {lab.bob}, {lab.ann})
+
+
+@pytest.mark.parametrize("name", ["stop_model", "pin_model", "extend", "cancel", "pause"])
+def test_a_command_to_a_run_of_another_role_is_refused(dash, lab, name):
+    before = commands(lab)
+    answer = dash.browser("ann").command(lab.bob, name, mst_key="1")
+    assert (answer.status_code, commands(lab)) == (404, before)
+
+
+def test_who_may_only_read_sees_no_button_and_commands_nothing(dash, lab):
+    browser = dash.browser("carol")
+    page = browser.get(f"/runs/{lab.ann}")
+    assert page.status_code == 200 and "data-verb" not in page.text and "<dialog" not in page.text
+    assert "data-verb" in dash.browser("ann").get(f"/runs/{lab.ann}").text
+    before = commands(lab)
+    assert browser.command(lab.ann, "pin_model", mst_key="1").status_code == 403
+    assert commands(lab) == before
+
+
+def test_requests_without_a_session_get_nothing(dash, lab):
+    browser = dash.browser()
+    for path in (f"/runs/{lab.ann}", f"/runs/{lab.ann}/report", "/"):
+        assert browser.get(path).headers["location"].startswith("/login")
+    for path in ("/events", f"/runs/{lab.ann}/events", f"/runs/{lab.ann}/figures"):
+        assert browser.get(path).status_code == 401
+    assert browser.post(f"/runs/{lab.ann}/commands/pause", data={}).status_code == 401
+
+
+def test_the_login_leads_to_our_pages_only(dash):
+    for path in ("//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"):
+        assert dash.browser().log_in("ann", next=path).headers["location"] == "/"
+
+
+# ---- logins
+
+
+def test_a_wrong_password_is_refused_like_an_unknown_role(dash):
+    dash.browser("ann")  # whose sessions at the server are there to be shared
+    answers = [
+        dash.browser().log_in("ann", "wrong"), dash.browser().log_in("ann", ""),
+        dash.browser().log_in("no such role"), dash.browser().log_in("", ""),
+    ]  # fmt: skip
+    messages = {a.text.partition('role="alert">')[2].partition("<")[0] for a in answers}
+    assert {a.status_code for a in answers} == {403}
+    assert messages == {"The server does not accept this role with this password."}
+
+
+def test_a_role_without_rights_on_the_extension_is_told_so(dash):
+    answer = dash.browser().log_in("nobody_here")
+    assert answer.status_code == 403 and "grant_use" in answer.text
+
+
+def test_failed_logins_slow_down_the_next(dash):
+    for _ in range(3):
+        assert dash.browser().log_in("ann", "wrong").status_code == 403
+    for _ in range(3):  # each doubles the wait
+        dash.site.limits.failed("ann")
+    assert dash.browser().log_in("ann").status_code == 429, "also with the right password"
+    assert dash.browser().log_in("bob").status_code == 303, "another role does not wait"
+
+
+def test_the_wait_after_failures_grows_and_all_roles_share_a_limit():
+    now = [0.0]
+    limits = LoginLimits(lambda: now[0])
+
+    def waits(role):
+        began = now[0]
+        while True:
+            try:
+                limits.check(role)
+                return now[0] - began
+            except TooManyLogins:
+                now[0] += 0.5
+
+    waited = []
+    for _ in range(8):
+        waited.append(waits("ann"))
+        limits.failed("ann")
+    assert waited[:3] == [0, 0, 0] and waited[3:] == [1, 2, 4, 8, 16]
+    now[0] += 1000
+    for number in range(30):
+        limits.check(f"role {number}")
+        limits.failed(f"role {number}")
+    with pytest.raises(TooManyLogins):
+        limits.check("somebody else")
+
+
+@pytest.mark.parametrize("role", ["ann", ""])
+def test_nothing_of_our_environment_logs_anybody_in(lab, monkeypatch, tmp_path, role):
+    passwords = tmp_path / "pgpass"
+    passwords.write_text(f"*:*:*:*:{PASSWORD}\n")
+    passwords.chmod(0o600)
+    service = tmp_path / "service"
+    service.write_text(f"[dash]\nuser=ann\npassword={PASSWORD}\n")
+    found = {"PGPASSFILE": passwords, "PGSERVICEFILE": service, "PGSERVICE": "dash", "PGUSER": "ann"}
+    for name, value in {**found, "PGPASSWORD": PASSWORD}.items():
+        monkeypatch.setenv(name, str(value))
+        with pytest.raises(LoginFailed):
+            log_in(server_of(dsn_of(lab)), role, "")
+        assert name not in os.environ or not role, "libpq of later logins does not find it either"
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_an_empty_role_is_not_our_operating_system_user(lab, monkeypatch):
+    """libpq would take the name of the user that runs the live page."""
+    asked = []
+    monkeypatch.setattr("psycopg.connect", lambda **words: asked.append(words))
+    for role in ("", "x\0y", "x" * 64):
+        with pytest.raises(LoginFailed):
+            log_in(server_of(dsn_of(lab)), role, PASSWORD)
+    assert asked == []
+
+
+def test_a_password_file_of_our_home_logs_nobody_in(lab, monkeypatch, tmp_path):
+    passwords = tmp_path / ".pgpass"
+    passwords.write_text(f"*:*:*:*:{PASSWORD}\n")
+    passwords.chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(LoginFailed):
+        log_in(server_of(dsn_of(lab)), "ann", "")
+
+
+@pytest.mark.parametrize(("system_user", "version", "is_accepted"), [
+    ("ident:root", 160000, False), ("peer:root", 160000, False), ("cert:ann", 160000, False), (None, 160000, True),
+    (None, 150000, False),
+])  # fmt: skip
+def test_a_login_that_our_operating_system_user_won_is_refused(system_user, version, is_accepted):
+    """Servers since 16 tell the method; NULL is trust, which asks nobody for a password."""
+
+    class Answer:
+        def fetchone(self):
+            return (system_user,)
+
+    class Connection:
+        pgconn = type("", (), {"used_password": False})
+        info = type("", (), {"server_version": version})
+
+        def execute(self, _):
+            return Answer()
+
+    assert _is_of_the_person(Connection()) is is_accepted
+
+
+@pytest.mark.parametrize("dsn", [
+    "host=127.0.0.1 dbname=d password=secret", "postgresql://ann:secret@127.0.0.1/d", "host=/tmp dbname=d",
+    "host=@abstract dbname=d", "host=127.0.0.1,/tmp dbname=d", "service=mine dbname=d", "passfile=/x dbname=d",
+    "sslkey=/x sslcert=/y dbname=d", "host=127.0.0.1", "options=-crole=bob dbname=d", "host=127.0.0.1, dbname=d",
+])  # fmt: skip
+def test_a_dsn_with_a_secret_or_a_socket_is_refused(dsn):
+    with pytest.raises(InvalidParameter) as raised:
+        server_of(dsn)
+    assert "secret" not in str(raised.value)
+
+
+def test_without_a_host_it_does_not_log_in_by_the_socket(monkeypatch):
+    monkeypatch.delenv("PGHOST", raising=False)
+    assert server_of("dbname=d").keywords["host"] == "127.0.0.1"
+    monkeypatch.setenv("PGHOST", "/tmp")
+    with pytest.raises(InvalidParameter):
+        server_of("dbname=d")
+
+
+def test_another_address_needs_tls(db):
+    server = server_of("host=127.0.0.1 dbname=d")
+    for host in ("0.0.0.0", "192.0.2.1", "::"):
+        with pytest.raises(InvalidParameter):
+            DashSettings(server, host=host)
+    assert DashSettings(server, host="::1").hosts
+    refused = run(db, "dash", "--host", "0.0.0.0", dsn="host=127.0.0.1 dbname=d")
+    assert (refused.returncode, refused.stdout) == (1, "") and "needs TLS" in refused.stderr
+    refused = run(db, "dash", dsn="postgresql://ann:secret@127.0.0.1/d")
+    assert refused.returncode == 1 and "password" in refused.stderr and "secret" not in refused.stderr
+
+
+def test_sessions_of_who_may_no_longer_log_in_are_closed(lab, dash):
+    lab.cluster.create_role("leaver")
+    lab.rows("SELECT madlib_mop.grant_use('leaver')")
+    dash.browser("leaver")
+    (account,) = [a for a in dash.site.accounts.live() if a.role == "leaver"]
+
+    def may() -> bool:
+        return asyncio.run_coroutine_threadsafe(account.may_still_log_in(), account._loop).result(30)
+
+    assert may()
+    lab.rows("ALTER ROLE leaver NOLOGIN")
+    assert not may()
+
+
+# ---- hostile names
+
+
+def test_hostile_names_are_text_everywhere(lab, dash):
+    run_id = invent_run(lab, n_models=50, owner="ann", state="failed", output=HOSTILE, source=HOSTILE, detail=HOSTILE)
+    changed = "UPDATE madlib_mop.model SET compile_params = %s, fit_params = %s WHERE run_id = %s"
+    lab.rows(changed, [HOSTILE, HOSTILE, run_id])
+    lab.rows("UPDATE madlib_mop.metric SET name = %s WHERE run_id = %s AND ordinal = 1", [HOSTILE, run_id])
+    lab.rows(
+        "INSERT INTO madlib_mop.steering_command (run_id, command, arguments, source, issued_by, state, detail)"
+        " VALUES (%s, 'stop_model', jsonb_build_object('reason', %s), 'person', 'ann'::regrole, 'refused', %s)",
+        [run_id, HOSTILE, HOSTILE],
+    )  # fmt: skip
+    browser = dash.browser("ann")
+    pages = [browser.get("/").text, browser.get(f"/runs/{run_id}").text]
+    with browser.events(f"/runs/{run_id}/events") as events:
+        _, _, data = next(events)
+    parts = json.loads(data)
+    assert "<script>alert" in parts.pop("say"), "which the page sets as text"
+    pages.append(json.dumps(parts, ensure_ascii=False))
+    pages.append("".join(figure["html"] for figure in browser.get(f"/runs/{run_id}/figures").json()))
+    for page in pages:
+        shown = re.sub(r'data-(compile|fit)=\\?"[^"]*"', "", page)  # for the form of a clone, as they are
+        assert "<script>alert" not in page and "\x1b" not in shown
+    assert all("&lt;script&gt;alert(1)" in page for page in pages[:3])
+
+
+def test_the_live_page_has_no_code_in_its_pages():
+    """The policy of its pages runs scripts of files only; a test of the templates finds one that it would not run."""
+    found = subprocess.run(
+        ["grep", "-rnE", r"<script>|javascript:| on[a-z]+=|style=|\|\s*safe", "madlib_mop/dash/templates"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.stdout == ""
