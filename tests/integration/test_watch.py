@@ -57,7 +57,7 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
         terminal.shows(r"segment +rows +visits +newest visit")
         while (chosen := selected(terminal)) <= 2:  # these wait at the gate
             at = terminal.press("j")
-            terminal.shows(r"> +\d+ +(?!%d )\d+" % chosen, at)
+            terminal.shows(rf"> +\d+ +(?!{chosen} )\d+", at)
         at = terminal.press("s")
         at = terminal.shows(rf"stop model {chosen}\? y/n", at)
         terminal.press("n")
