@@ -60,8 +60,7 @@ def page(facts: RunFacts) -> str:
     figures = {name: list(make(facts)) for name, make in SECTIONS.items()}
     columns = [name for name in varied(facts.models) if name != "network"]
     models = {str(m.mst_key): properties(facts, m) for m in facts.models}
-    leader, *others = [*facts.models[:2], None, None][:2]
-    pair = differences(facts, leader, others[0]) if leader is not None and others[0] is not None else ()
+    pair = differences(facts, *facts.models[:2]) if len(facts.models) > 1 else ()
     script = script_text("report.js")
     template = environment().get_template("report.html")
     return template.render(
