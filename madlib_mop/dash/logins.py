@@ -111,9 +111,9 @@ def log_in(server: Server, role: str, password: str, is_read_only: bool = True) 
         raise LoginFailed("no name of a role")
     forget_environment()
     options = _OPTIONS + (_READ_ONLY if is_read_only else "")
-    words = {**server.keywords, **_NOTHING_OF_OURS, "user": role, "password": password, "options": options}
+    words: dict[str, Any] = {**server.keywords, **_NOTHING_OF_OURS, "user": role, "password": password, "options": options}
     try:
-        connection = psycopg.connect(**words, autocommit=True)  # type: ignore[arg-type]
+        connection = psycopg.connect(**words, autocommit=True)
     except (psycopg.Error, UnicodeError) as error:
         raise LoginFailed(str(error).strip()) from None
     try:

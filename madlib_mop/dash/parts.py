@@ -38,25 +38,26 @@ class Pages:
 
     def of_run(self, now: RunNow) -> dict[str, Any]:
         """Return the parts of the page of a run, with the rows of its leaderboard by key and in order."""
-        module = self._jinja.get_template("run_parts.html").module
+        module: Any = self._jinja.get_template("run_parts.html").module
         names = ("head", "progress", "segments", "failures", "commands")
         parts = {name: str(getattr(module, name)(now)) for name in names}
         metric = next((model.metric_name for model in now.models if model.metric_name), None)
-        rows = {str(model.mst_key): str(module.model(model, now.status)) for model in now.models}  # type: ignore[attr-defined]
+        rows = {str(model.mst_key): str(module.model(model, now.status)) for model in now.models}
         return {
-            **parts, "columns": str(module.columns(metric, now.status.may_steer)), "rows": rows,  # type: ignore[attr-defined]
+            **parts, "columns": str(module.columns(metric, now.status.may_steer)), "rows": rows,
             "order": list(rows), "say": spoken(now), "visits": now.status.visits_done, "state": now.status.state,
         }  # fmt: skip
 
     def figure(self, figure: Mapping[str, Any]) -> str:
         """Return one figure: its words, its numbers, and the place of the drawing."""
-        return str(self._jinja.get_template("figures.html").module.figure(figure))  # type: ignore[attr-defined]
+        module: Any = self._jinja.get_template("figures.html").module
+        return str(module.figure(figure))
 
     def of_list(self, runs: Sequence[RunLine], counts: Sequence[int], jobs: Sequence[JobLine]) -> dict[str, Any]:
         """Return the parts of the list of runs, with its rows by number and in order."""
-        module = self._jinja.get_template("list_parts.html").module
-        rows = {str(run.run_id): str(module.run(run)) for run in runs}  # type: ignore[attr-defined]
-        counted, listed = str(module.counts(counts)), str(module.jobs(jobs))  # type: ignore[attr-defined]
+        module: Any = self._jinja.get_template("list_parts.html").module
+        rows = {str(run.run_id): str(module.run(run)) for run in runs}
+        counted, listed = str(module.counts(counts)), str(module.jobs(jobs))
         return {"counts": counted, "jobs": listed, "rows": rows, "order": list(rows)}
 
 

@@ -31,7 +31,7 @@ class Keyboard:
         self._fd = sys.stdin.fileno()
         self._wake_out, self._wake_in = os.pipe()
         self._before: Any = None
-        self._handlers: dict[int, object] = {}
+        self._handlers: dict[int, Any] = {}
 
     @property
     def fds(self) -> tuple[int, int]:
@@ -55,7 +55,7 @@ class Keyboard:
         termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
         signal.set_wakeup_fd(-1)
         for number, handler in self._handlers.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, handler)
         os.close(self._wake_in)
         os.close(self._wake_out)
 
