@@ -111,7 +111,8 @@ def log_in(server: Server, role: str, password: str, is_read_only: bool = True) 
         raise LoginFailed("no name of a role")
     forget_environment()
     options = _OPTIONS + (_READ_ONLY if is_read_only else "")
-    words: dict[str, Any] = {**server.keywords, **_NOTHING_OF_OURS, "user": role, "password": password, "options": options}
+    words: dict[str, Any] = {**server.keywords, **_NOTHING_OF_OURS}
+    words |= {"user": role, "password": password, "options": options}
     try:
         connection = psycopg.connect(**words, autocommit=True)
     except (psycopg.Error, UnicodeError) as error:
