@@ -93,9 +93,11 @@ class _Page:
         self._password = password
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds of the process so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Return the CPU seconds so far, of the process and of the one that draws figures."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")
+        children = [child for task in tasks for child in task.read_text().split()]
+        fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in (self.pid, *children)]
+        return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
 
     @contextmanager
     def viewers(self, run_id: int, n: int) -> Iterator[None]:

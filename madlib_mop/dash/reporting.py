@@ -4,6 +4,8 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import asdict
 from typing import Any
@@ -50,6 +52,14 @@ class Drawing:
 def _give_way() -> None:
     os.nice(19)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the live page, which ends this process
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the live page was killed."""
+    while os.getppid() == parent:
+        time.sleep(2)
+    os._exit(1)
 
 
 def facts_of(connection: psycopg.Connection[Any], run_id: int) -> RunFacts:

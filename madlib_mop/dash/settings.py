@@ -136,15 +136,16 @@ def server_of(dsn: str) -> Server:
         given = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.Error as error:
         raise UnreadableText(f"--dsn cannot be read: {str(error).strip().splitlines()[0]}") from None
-    for name in _SECRETS:
-        if name in given:
+    role = given.pop("user", "")
+    for name in sorted(given.keys() - _KEYWORDS, key=lambda name: name not in _SECRETS):
+        if name in _SECRETS:
             raise InvalidParameter(
                 f"--dsn of the live page must not have a {name}: everybody logs in with a password of their own",
                 hint="Give the server and the database only, for instance --dsn 'host=127.0.0.1 dbname=mydb'.",
             )
-    role = given.pop("user", "")
-    for name in given.keys() - _KEYWORDS:
-        raise InvalidParameter(f"--dsn of the live page cannot have {name}", hint=f"It can have {sorted(_KEYWORDS)}.")
+        raise InvalidParameter(
+            f"--dsn of the live page cannot have {name}", hint=f"It can have {', '.join(sorted(_KEYWORDS))}."
+        )
     for name, variable in _FROM_ENVIRONMENT.items():
         if os.environ.get(variable):
             given.setdefault(name, os.environ[variable])
