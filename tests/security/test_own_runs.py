@@ -152,3 +152,11 @@ def test_who_reads_states_keeps_nobody_from_forgetting_a_run(runs):
     other = record_run(runs, 24, ALICE)  # remaining rows are removed when the next run is dropped
     runs.rows("SELECT madlib_mop.drop_run(%s)", [other], ALICE)
     assert runs.rows("SELECT relname FROM pg_class WHERE relname ~ '^model_state_2[34]_'") == []
+
+
+@pytest.mark.parametrize("arguments", [r'{"num_iterations": "\u0000"}', '{"num_iterations": 1e400}', r'{"\ud800": 1}'])
+def test_arguments_that_cannot_be_stored_are_refused(runs, arguments):
+    """Only a direct call passes them: the column of the view is jsonb, which has no such values."""
+    call = json.dumps({"run_id": ALICES, "command": "extend", "arguments": arguments})
+    error = refusal_of(runs, "SELECT madlib_mop_calls.call('command', %s, NULL)", [call], ALICE)
+    assert error.sqlstate == "22023" and "cannot store" in error.message
