@@ -51,7 +51,8 @@ def _head(now: RunNow) -> tuple[RenderableType, ...]:
         (f"run {status.run_id} ", "bold"), (state_of(status), _STYLES.get(status.state, "")),
         f"  {clean(status.output_table)}, of {clean(status.owner)}", overflow="ellipsis", no_wrap=True,
     )  # fmt: skip
-    bar = ProgressBar(total=100, completed=status.percent_done)
+    bar = Table.grid(expand=True)  # a ProgressBar alone does not end its line, and hides what follows
+    bar.add_row(ProgressBar(total=100, completed=status.percent_done))
     return title, bar, Text(progress_of(status), overflow="ellipsis", no_wrap=True)
 
 
