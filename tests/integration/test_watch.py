@@ -145,6 +145,16 @@ def test_hostile_names_are_text(lab, words):
         assert terminal.ends() == 0
 
 
+def test_a_terminal_of_80_columns_shows_whole_headings_and_the_selected_model(lab):
+    run_id = str(invent_run(lab, n_models=3, state="running"))
+    with closing(Terminal(*command(lab, "watch", run_id), columns=80)) as terminal:
+        terminal.shows(r"rank  model  state     iteration  valid\. accuracy  valid\. loss  param")
+        terminal.shows(r"> +1 +\d+ +training")
+        assert "train. " not in terminal.text
+        terminal.press("q")
+        assert terminal.ends() == 0
+
+
 @pytest.mark.parametrize(("end", "expected"), [("q", 0), (signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
 def test_the_terminal_is_as_before(lab, end, expected):
     with closing(Terminal(*command(lab, "watch", str(invent_run(lab, state="running"))))) as terminal:
