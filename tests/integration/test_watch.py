@@ -85,13 +85,15 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
         assert terminal.ends() == 0 and terminal.is_restored
         assert f"run {number} finished: 100 %" in terminal.text
 
-    more, errors = as_lines.communicate(timeout=60)
-    lines += more
+    lines += as_lines.stdout.read()  # communicate would lose what readline has buffered
+    errors = as_lines.stderr.read()
+    as_lines.wait(60)
     assert (as_lines.returncode, errors) == (0, "")
     assert f"run {number} running" in lines and f"run {number} finished: 100 %" in lines
     assert "command stop_model" in lines and "leads: iteration" in lines
-    more, errors = as_json.communicate(timeout=60)
-    printed += more
+    printed += as_json.stdout.read()
+    errors = as_json.stderr.read()
+    as_json.wait(60)
     states = [json.loads(line) for line in printed.splitlines()]
     assert (as_json.returncode, errors) == (0, "") and len(states) > 2
     assert states[0]["status"]["state"] == "running" and states[-1]["status"]["state"] == "finished"
