@@ -3,7 +3,7 @@
 # virtual environment uses, MOP_STATE=/path the state directory.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test browser coverage server stop psql dsn doctor bench bench-full bench-check lint types docs-tables site install uninstall dist release docker clean
+.PHONY: help setup demo test browser coverage server stop psql report watch dash dsn doctor bench bench-full bench-check lint types docs-tables site install uninstall dist release docker clean
 MAKEFLAGS += --no-print-directory
 ifeq ($(origin PYTHON),command line) # not from the environment: other programs' builds read a PYTHON there
 export MOP_PYTHON := $(PYTHON)
@@ -38,6 +38,15 @@ stop: ## stop the private server
 psql: ## open psql on the private server
 	@make/cluster.sh dsn >/dev/null && make/cluster.sh start && \
 	    "$$(make/cluster.sh bindir)/psql" "$$(make/cluster.sh dsn)"
+
+report: ## write a run of the private server as one HTML file: make report RUN=1
+	@make/look.sh report "$(RUN)" $(ARGS)
+
+watch: ## show a run of the private server in the terminal while it trains: make watch RUN=1
+	@make/look.sh watch "$(RUN)" $(ARGS)
+
+dash: ## serve the runs of the private server as a page for your browser, until Ctrl-C
+	@make/look.sh dash $(ARGS)
 
 dsn: ## print the libpq URI of the private server, for its owner (make -s dsn)
 	@make/cluster.sh dsn

@@ -17,11 +17,11 @@ _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>]")
 
 
 class Terminal:
-    """A program in a terminal of 140 columns and 40 lines."""
+    """A program in a terminal of 40 lines."""
 
-    def __init__(self, *command: str):
+    def __init__(self, *command: str, columns: int = 140):
         self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self._theirs = theirs
         self.before = termios.tcgetattr(theirs)
         self._bytes = b""

@@ -1,4 +1,7 @@
-"""`make demo`: sixteen networks, a leaderboard, 0.97 on validation data, predictions; and it can be run again."""
+"""`make demo`: sixteen networks, a leaderboard, 0.97 on validation data, predictions; and it can be run again.
+
+The page docs/first_steps.md continues from there: its statements are run too.
+"""
 
 import re
 import subprocess
@@ -8,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.faults import wait_for
+from tests.helpers.jobs import JobWorker
+from tests.helpers.pages import examples
 from tests.helpers.plain_keras import assert_keras_reads_them
 
 DEMO = Path(__file__).resolve().parents[2] / "demo"
@@ -69,6 +75,30 @@ def test_predictions_are_those_of_the_best_network(demo, db):
 def test_plain_keras_reads_every_architecture_as_it_is(demo, db):
     with closing(db.connect()) as connection:
         assert assert_keras_reads_them(connection) == 4 + 16
+
+
+def test_the_statements_of_the_page_after_the_demo_print_what_it_says_and_leave_nothing(demo, db):
+    board, submit, jobs, steer, colleague, view, probabilities, cancel, clean = (
+        example.text for example in examples("docs/first_steps.md", "sql")
+    )
+    assert len(re.findall(r"^ +[123] \| +\d+ \| trained \|   0\.9\d", psql(db, board), re.MULTILINE)) == 3
+    with JobWorker(db):
+        psql(db, submit)
+        wait_for(lambda: db.value("SELECT count(*) FROM madlib_mop.visit WHERE run_id = 2"), 120, "visits of run 2")
+        assert re.search(r" running \| +2\n", psql(db, jobs))
+        assert re.search(r"stop_model \| obeyed \| mst_key 14 is stopped .*: low accuracy", psql(db, steer))
+        seen = "SET ROLE colleague; SELECT count(*) AS models FROM madlib_mop.leaderboard WHERE run_id = 2;"
+        assert re.search(r"models \n-+\n +16\n", psql(db, colleague + seen))
+        n_wrong = int(re.search(r"\((\d+) rows?\)", psql(db, view))[1])
+        assert 0 < n_wrong < 0.1 * 199
+        assert '"8": 0.' in psql(db, probabilities)
+        psql(db, cancel)
+        wait_for(lambda: db.value("SELECT state FROM madlib_mop.run WHERE run_id = 2") == "cancelled", 60, "the end")
+        wait_for(lambda: db.value("SELECT bool_and(ended_at IS NOT NULL) FROM madlib_mop.job_record"), 60, "the job")
+    psql(db, clean)
+    assert db.rows("SELECT run_id FROM madlib_mop.run") == [(1,)]
+    assert db.value("SELECT count(*) FROM madlib_mop.job_record") == 0
+    assert db.value("SELECT to_regnamespace('first_steps') IS NULL AND to_regrole('colleague') IS NULL")
 
 
 @pytest.mark.slow

@@ -69,8 +69,10 @@ PRINTED = {
 }
 
 
+#: Run by tests/integration/test_demo.py, because it continues the demo.
+AFTER_THE_DEMO = "docs/first_steps.md"
 #: Statements that need more than one server are run by tests/citus/test_page.py and tests/hosts/test_page.py.
-PAGES = [page for page in every_page() if page not in TOUR and examples(page, "sql")]
+PAGES = [page for page in every_page() if page not in (*TOUR, AFTER_THE_DEMO) and examples(page, "sql")]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -4,10 +4,12 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,35 @@ def test_server_has_one_worker_of_jobs_which_stop_ends(clone):
     wait_for(lambda: not alive(first), 20, "the end of the worker")
     clone.make("server")
     wait_for(lambda: worker() != first and alive(worker()), 20, "a new worker")
+
+
+@pytest.mark.parametrize("command", ["report", "watch"])
+def test_report_and_watch_want_a_number_and_look_for_it_in_the_private_server(clone, command):
+    without = clone.make(command, check=False)
+    assert without.returncode != 0 and f"for example: make {command} RUN=1" in without.stderr
+    elsewhere = {"MADLIB_MOP_DSN": "host=/nonexistent"}
+    unknown = clone.make(command, "RUN=5", check=False, **elsewhere)
+    assert unknown.returncode != 0 and re.search("no run (5 that|with this run_id. Received: 5)", unknown.stderr)
+
+
+def test_dash_serves_the_private_server_and_suggests_its_owner(clone):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = ["make", "dash", f"ARGS=--port {port}"]
+    environment = {**os.environ, "MOP_STATE": str(clone.state)}
+    dash = subprocess.Popen(
+        command, cwd=clone.root, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )  # fmt: skip
+    try:
+        assert dash.stdout.readline() == f"live page: http://127.0.0.1:{port}/ (Ctrl-C ends it)\n"
+        wait_for(lambda: listening(port), 30, "the page")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/login", timeout=30) as answer:
+            form = answer.read().decode()
+        assert f'value="{clone.cluster("owner")}"' in form and "<strong>madlib_mop</strong>" in form
+    finally:
+        os.killpg(dash.pid, signal.SIGINT)
+        dash.communicate(timeout=60)
 
 
 def test_server_has_the_extension_and_listens_on_the_loopback_address_only(clone):

@@ -53,6 +53,7 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
     lines, printed = as_lines.stdout.readline(), as_json.stdout.readline()  # both watch by now
     with closing(Terminal(*command(lab, "watch", number))) as terminal:
         terminal.shows(rf"run {number} running")
+        terminal.shows(r"\(\d+ of \d+ visits\), \d+ models: .* elapsed")
         terminal.shows(r"rank +model +state")
         terminal.shows(r"segment +rows +visits +newest visit")
         while (chosen := selected(terminal)) <= 2:  # these wait at the gate
@@ -84,13 +85,15 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
         assert terminal.ends() == 0 and terminal.is_restored
         assert f"run {number} finished: 100 %" in terminal.text
 
-    more, errors = as_lines.communicate(timeout=60)
-    lines += more
+    lines += as_lines.stdout.read()  # communicate would lose what readline has buffered
+    errors = as_lines.stderr.read()
+    as_lines.wait(60)
     assert (as_lines.returncode, errors) == (0, "")
     assert f"run {number} running" in lines and f"run {number} finished: 100 %" in lines
     assert "command stop_model" in lines and "leads: iteration" in lines
-    more, errors = as_json.communicate(timeout=60)
-    printed += more
+    printed += as_json.stdout.read()
+    errors = as_json.stderr.read()
+    as_json.wait(60)
     states = [json.loads(line) for line in printed.splitlines()]
     assert (as_json.returncode, errors) == (0, "") and len(states) > 2
     assert states[0]["status"]["state"] == "running" and states[-1]["status"]["state"] == "finished"
@@ -140,6 +143,16 @@ def test_hostile_names_are_text(lab, words):
     with closing(Terminal(*command(lab, "watch", run_id))) as terminal:
         terminal.shows(r"\[red\]\\x1b\[31m")
         assert "\x1b[31m\"'&" not in terminal.output
+        terminal.press("q")
+        assert terminal.ends() == 0
+
+
+def test_a_terminal_of_80_columns_shows_whole_headings_and_the_selected_model(lab):
+    run_id = str(invent_run(lab, n_models=3, state="running"))
+    with closing(Terminal(*command(lab, "watch", run_id), columns=80)) as terminal:
+        terminal.shows(r"rank  model  state     iteration  valid\. accuracy  valid\. loss  param")
+        terminal.shows(r"> +1 +\d+ +training")
+        assert "train. " not in terminal.text
         terminal.press("q")
         assert terminal.ends() == 0
 

@@ -17,6 +17,8 @@ from madlib_mop.cli.watching.prompts import KEYS
 _STYLES = {"failed": "red", "stopped": "yellow", "trained": "green", "finished": "green", "cancelled": "yellow",
            "interrupted": "red", "training": "cyan", "running": "cyan"}  # fmt: skip
 _MAX_SEGMENTS, _MAX_NEWS = 8, 4
+#: In a narrower terminal, the leaderboard has no metrics of training data.
+_WIDE = 110
 
 
 @dataclass
@@ -28,21 +30,20 @@ class View:
     is_question: bool = False
 
 
-def draw(now: RunNow, view: View, height: int) -> RenderableType:
+def draw(now: RunNow, view: View, height: int, width: int) -> RenderableType:
     """Return the screen.
 
     Parameters
     ----------
     now : RunNow
     view : View
-    height : int
-        Lines of the terminal.
+    height, width : int
+        Lines and columns of the terminal.
     """
     segments, news = _segments(now), _news(now)
     n_models = max(3, height - 8 - segments.row_count - news.row_count)
-    return Group(
-        *_head(now), _leaderboard(now, view, n_models), Text(), segments, Text(), news, _last_line(now, view)
-    )
+    board = _leaderboard(now, view, n_models, width >= _WIDE)
+    return Group(*_head(now), board, Text(), segments, Text(), news, _last_line(now, view))
 
 
 def _head(now: RunNow) -> tuple[RenderableType, ...]:
@@ -51,14 +52,15 @@ def _head(now: RunNow) -> tuple[RenderableType, ...]:
         (f"run {status.run_id} ", "bold"), (state_of(status), _STYLES.get(status.state, "")),
         f"  {clean(status.output_table)}, of {clean(status.owner)}", overflow="ellipsis", no_wrap=True,
     )  # fmt: skip
-    bar = ProgressBar(total=100, completed=status.percent_done)
+    bar = Table.grid(expand=True)  # a ProgressBar alone does not end its line, and hides what follows
+    bar.add_row(ProgressBar(total=100, completed=status.percent_done))
     return title, bar, Text(progress_of(status), overflow="ellipsis", no_wrap=True)
 
 
-def _leaderboard(now: RunNow, view: View, n_lines: int) -> Table:
+def _leaderboard(now: RunNow, view: View, n_lines: int, is_wide: bool) -> Table:
     metric = next((clean(m.metric_name) for m in now.models if m.metric_name), "metric")
     table = Table(box=None, expand=True, header_style="bold", pad_edge=False)
-    figures = (f"valid. {metric}", "valid. loss", f"train. {metric}", "train. loss")
+    figures = (f"valid. {metric}", "valid. loss", f"train. {metric}", "train. loss")[: 4 if is_wide else 2]
     for title in ("", "rank", "model", "state", "iteration", *figures):
         table.add_column(title, justify="left" if title in ("", "state") else "right", no_wrap=True)
     table.add_column("parameters", ratio=1, no_wrap=True, overflow="ellipsis")
@@ -66,17 +68,17 @@ def _leaderboard(now: RunNow, view: View, n_lines: int) -> Table:
     first = max(0, min(place - n_lines // 2, len(now.models) - n_lines))
     for model in now.models[first : first + n_lines]:
         chosen = model.mst_key == view.selected
-        table.add_row(">" if chosen else "", *_cells(model), style="reverse" if chosen else "")
+        table.add_row(">" if chosen else "", *_cells(model, len(figures)), style="reverse" if chosen else "")
     return table
 
 
-def _cells(model: ModelLine) -> tuple[Text, ...]:
+def _cells(model: ModelLine, n_figures: int) -> tuple[Text, ...]:
     state = Text(model.state + (", pinned" if model.pinned else ""), style=_STYLES.get(model.state, ""))
     figures = (model.validation_metric, model.validation_loss, model.training_metric, model.training_loss)
     reason = f"{clean(model.detail)}  " if model.detail else ""
     return (
         Text(str(model.rank)), Text(str(model.mst_key)), state, Text(f"{model.epoch}/{model.last_epoch}"),
-        *(Text(number(value)) for value in figures),
+        *(Text(number(value)) for value in figures[:n_figures]),
         Text(f"{reason}{clean(model.compile_params)} {clean(model.fit_params)}"),
     )  # fmt: skip
 

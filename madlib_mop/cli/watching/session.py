@@ -69,7 +69,8 @@ class WatchSession:
         now = read_run(self._fetch, self.run_id, limit)
         if now is None:
             raise InvalidParameter(
-                f"there is no run {self.run_id} that this role may see", hint="madlib-mop runs lists them."
+                f"there is no run {self.run_id} that this role may see",
+                hint="SELECT run_id, state FROM madlib_mop.progress;",
             )
         self._read_at = time.monotonic()
         self._pause_s = max(_MIN_PAUSE_S, _PAUSE_FACTOR * (self._read_at - began))

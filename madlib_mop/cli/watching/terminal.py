@@ -62,7 +62,8 @@ class _Watching:
         with Live(console=self._console, screen=True, auto_refresh=False) as live:
             while not (self._quits or self._now.status.has_ended):
                 self._say_last_line()
-                live.update(draw(self._now, self._view, self._console.size.height), refresh=True)
+                size = self._console.size
+                live.update(draw(self._now, self._view, size.height, size.width), refresh=True)
                 self._step()
         return self._now
 
