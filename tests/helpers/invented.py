@@ -56,6 +56,7 @@ def invent_run(
     connection = db.connect()
     try:
         with connection.cursor() as cursor:
+            cursor.execute("SET statement_timeout = '120s'")  # a lock that a failed test has left would stop the tests
             cursor.execute(_RUN, values)
             (run_id,) = cursor.fetchone()
             for statement in (_MODELS, _SEGMENTS, _VISITS, _METRICS):

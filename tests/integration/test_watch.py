@@ -29,8 +29,14 @@ def lab(db):
     for role in ("ann", "bob"):
         db.cluster.create_role(role)
         db.rows(f"SELECT madlib_mop.grant_use('{role}')")
-    yield db
-    db.rows("DELETE FROM gate")
+    return db
+
+
+@pytest.fixture(autouse=True)
+def open_gates(lab):
+    """Leave no run waiting after a test that has failed."""
+    yield
+    lab.rows("DELETE FROM gate")
 
 
 def in_background(db, *words: str, dsn: str | None = None) -> subprocess.Popen:
