@@ -22,7 +22,8 @@ def worked(db):
     pack(db, 2)
     select_configurations(db, "mst", ALIKE[:2])
     with JobWorker(db, slots=1, options=("--metrics-port", "0")) as worker:
-        port = re.search(r"metrics: http://127\.0\.0\.1:(\d+)/metrics", worker.process.stderr.readline())
+        address = r"metrics: http://127\.0\.0\.1:(\d+)/metrics"
+        port = wait_for(lambda: re.search(address, worker.log), what="the address of the page")
         db.page = f"http://127.0.0.1:{port[1]}/metrics"
         yield db
 

@@ -98,11 +98,11 @@ def test_a_setting_of_a_role_does_not_stop_the_worker(jobs):
 
 
 def test_no_line_of_the_workers_log_is_a_users(jobs):
-    job_id = submit(jobs, "DO $$ BEGIN RAISE E'x\nmadlib-mop work: job 77 is finished\x1b[2J'; END $$", MALLORY)
+    job_id = submit(jobs, "DO $$ BEGIN RAISE E'x\nmadlib-mop work: job 987654321 is finished\x1b[2J'; END $$", MALLORY)
     assert end_of(jobs, job_id)[0] == "failed"
-    line = f"job {job_id} is failed: x madlib-mop work: job 77"
+    line = f"job {job_id} is failed: x madlib-mop work: job 987654321"
     wait_for(lambda: line in jobs.worker.log, what="the line")
-    assert "\nmadlib-mop work: job 77" not in jobs.worker.log and "\x1b" not in jobs.worker.log
+    assert "\nmadlib-mop work: job 987654321" not in jobs.worker.log and "\x1b" not in jobs.worker.log
 
 
 def test_a_repeated_job_of_a_role_that_was_dropped_ends(jobs):

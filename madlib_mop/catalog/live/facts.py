@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from madlib_mop.catalog.rows.states import RunState
+
 #: Live pages listen here: the driver of a run tells that its record has changed; the payload is the run's number. Every
 #: role can listen to every channel.
 RUNS_CHANNEL = "madlib_mop_runs"
 #: States of a run in which it has ended; `resume` can continue all but finished ones.
-ENDED = frozenset({"finished", "failed", "cancelled", "interrupted"})
+ENDED = frozenset((RunState.FINISHED, RunState.FAILED, RunState.CANCELLED, RunState.INTERRUPTED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class RunStatus:
     @property
     def percent_done(self) -> float:
         """Visits that are done, of those that are planned; a finished run's are 100."""
-        if self.state in ("trained", "finished"):
+        if self.state in (RunState.TRAINED, RunState.FINISHED):
             return 100.0
         return min(100.0, round(100.0 * self.visits_done / max(1, self.visits_total), 1))
 

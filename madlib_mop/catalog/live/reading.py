@@ -25,14 +25,16 @@ _RUNS = """
 SELECT r.run_id, r.kind, r.state, pg_catalog.pg_get_userbyid(r.owner), r.model_output_table, r.source_table,
        r.paused_by IS NOT NULL, m.n_models, m.n_failed,
        CASE WHEN r.state IN ('trained', 'finished') THEN 100 ELSE
-           least(100, pg_catalog.round(100.0 * m.visits_done / greatest(m.visits_total, 1), 1)) END::float8,
-       r.created_at, EXTRACT(epoch FROM coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at)::float8
+           least(100, pg_catalog.round(100.0 * m.visits_done / greatest(m.visits_total, 1), 1)) END::pg_catalog.float8,
+       r.created_at,
+       EXTRACT(epoch FROM coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at)::pg_catalog.float8
 FROM (SELECT * FROM madlib_mop.run ORDER BY run_id DESC LIMIT %s OFFSET %s) AS r
 CROSS JOIN LATERAL (
     SELECT pg_catalog.count(*) AS n_models, pg_catalog.count(*) FILTER (WHERE o.state = 'failed') AS n_failed,
-           coalesce(pg_catalog.sum(greatest(0, (o.epoch - o.first_epoch)::bigint * r.n_segments + o.position)), 0)
+           coalesce(pg_catalog.sum(
+               greatest(0, (o.epoch - o.first_epoch)::pg_catalog.int8 * r.n_segments + o.position)), 0)
                AS visits_done,
-           coalesce(pg_catalog.sum((o.last_epoch - o.first_epoch + 1)::bigint * r.n_segments)
+           coalesce(pg_catalog.sum((o.last_epoch - o.first_epoch + 1)::pg_catalog.int8 * r.n_segments)
                FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0) AS visits_total
     FROM madlib_mop.model AS o WHERE o.run_id = r.run_id) AS m
 ORDER BY r.run_id DESC
@@ -57,10 +59,11 @@ SELECT r.run_id, r.kind, r.state, r.state_detail, pg_catalog.pg_get_userbyid(r.o
            'madlib_mop.stop_model(bigint,integer,text)', 'EXECUTE'),
        r.seed, r.num_iterations, r.n_segments, m.n_models, m.n_waiting, m.n_training, m.n_trained, m.n_stopped,
        m.n_failed, m.visits_done, m.visits_total, r.created_at, r.ended_at,
-       EXTRACT(epoch FROM coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at)::float8,
+       EXTRACT(epoch FROM coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at)::pg_catalog.float8,
        CASE WHEN r.state = 'running' AND r.paused_by IS NULL THEN
            (SELECT pg_catalog.avg(EXTRACT(epoch FROM v.ended_at - v.started_at)) FROM madlib_mop.visit AS v
-            WHERE v.run_id = r.run_id)::float8 * greatest(0, m.visits_total - m.visits_done) / r.n_segments END
+            WHERE v.run_id = r.run_id)::pg_catalog.float8
+           * greatest(0, m.visits_total - m.visits_done) / r.n_segments END
 FROM madlib_mop.run AS r
 CROSS JOIN LATERAL (
     SELECT pg_catalog.count(*) AS n_models,
@@ -69,10 +72,10 @@ CROSS JOIN LATERAL (
            pg_catalog.count(*) FILTER (WHERE o.state = 'trained') AS n_trained,
            pg_catalog.count(*) FILTER (WHERE o.state = 'stopped') AS n_stopped,
            pg_catalog.count(*) FILTER (WHERE o.state = 'failed') AS n_failed,
-           coalesce(pg_catalog.sum(greatest(0, (o.epoch - o.first_epoch)::bigint * r.n_segments + o.position))
-               FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0)::bigint AS visits_done,
-           coalesce(pg_catalog.sum((o.last_epoch - o.first_epoch + 1)::bigint * r.n_segments)
-               FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0)::bigint AS visits_total
+           coalesce(pg_catalog.sum(greatest(0, (o.epoch - o.first_epoch)::pg_catalog.int8 * r.n_segments + o.position))
+               FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0)::pg_catalog.int8 AS visits_done,
+           coalesce(pg_catalog.sum((o.last_epoch - o.first_epoch + 1)::pg_catalog.int8 * r.n_segments)
+               FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0)::pg_catalog.int8 AS visits_total
     FROM madlib_mop.model AS o WHERE o.run_id = r.run_id) AS m
 WHERE r.run_id = %s
 """
@@ -86,11 +89,11 @@ ORDER BY b.rank, b.mst_key
 """
 _SEGMENTS = """
 SELECT s.segment_id, s.place, s.n_rows, coalesce(a.n_visits, 0), coalesce(a.busy_s, 0), v.mst_key, v.epoch, v.ended_at,
-       EXTRACT(epoch FROM v.ended_at - v.started_at)::float8, v.loss
+       EXTRACT(epoch FROM v.ended_at - v.started_at)::pg_catalog.float8, v.loss
 FROM madlib_mop.segment AS s
 LEFT JOIN (
     SELECT segment_id, pg_catalog.count(*) AS n_visits, pg_catalog.max(visit_id) AS newest,
-           pg_catalog.sum(EXTRACT(epoch FROM ended_at - started_at))::float8 AS busy_s
+           pg_catalog.sum(EXTRACT(epoch FROM ended_at - started_at))::pg_catalog.float8 AS busy_s
     FROM madlib_mop.visit WHERE run_id = %s GROUP BY segment_id) AS a ON a.segment_id = s.segment_id
 LEFT JOIN madlib_mop.visit AS v ON v.visit_id = a.newest AND v.run_id = s.run_id
 WHERE s.run_id = %s AND s.data_set = 'training' ORDER BY s.segment_id

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from madlib_mop.catalog.live.facts import ModelLine, RunNow, RunStatus
+from madlib_mop.catalog.rows.states import RunState
 
 
 def clean(text: str | None) -> str:
@@ -37,9 +38,9 @@ def clock(at: datetime | None) -> str:
 
 def state_of(status: RunStatus) -> str:
     """Return the state of a run with what holds it up."""
-    if status.state == "running" and status.paused_by is not None:
+    if status.state == RunState.RUNNING and status.paused_by is not None:
         return f"paused by {clean(status.paused_by)}"
-    if status.state == "running" and status.waits:
+    if status.state == RunState.RUNNING and status.waits:
         return "running (waits for its turn)"
     return status.state
 
