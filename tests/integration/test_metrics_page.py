@@ -10,7 +10,8 @@ from tests.helpers.faults import BackgroundFit, wait_for
 from tests.helpers.jobs import ALICE, JobWorker, end_of, make_marks, mark, submit
 from tests.helpers.training import ALIKE, fit, load_architectures, load_digits, pack, select_configurations
 
-N_VISITS = 2 * 2 * 1  # models, segments, iterations
+N_ITERATIONS = 100  # long enough to be seen by a page that is read once a second
+N_VISITS = 2 * 2  # of an iteration: models, segments
 
 
 @pytest.fixture(scope="module")
@@ -46,18 +47,19 @@ def test_runs_visits_and_trainers_are_counted(worked):
     before = scraped(worked)
     assert before["madlib_mop_up",] == 1 and before["madlib_mop_runs", "running"] == 0
     training = BackgroundFit(
-        worked, "SELECT madlib.madlib_keras_fit_multiple_model('train', 'counted', 'mst', 1, seed := 1)"
+        worked,
+        f"SELECT madlib.madlib_keras_fit_multiple_model('train', 'counted', 'mst', {N_ITERATIONS}, seed := 1)",
     )
     becomes(worked, {("madlib_mop_runs", "running"): 1})
     wait_for(lambda: scraped(worked)["madlib_mop_trainer_memory_bytes",] > 10e6, what="a trainer's memory")
     training.succeed()
     becomes(worked, {("madlib_mop_runs", "running"): 0, ("madlib_mop_runs", "finished"): 1})
-    becomes(worked, {("madlib_mop_visits_total",): before["madlib_mop_visits_total",] + N_VISITS})
+    becomes(worked, {("madlib_mop_visits_total",): before["madlib_mop_visits_total",] + N_ITERATIONS * N_VISITS})
     assert scraped(worked)["madlib_mop_models", "trained"] == 2
     fit_again = fit(worked, "dropped", "mst", 1, seed=1)
     worked.rows("SELECT madlib_mop.drop_run(%s)", [fit_again.run_id])
     becomes(worked, {
-        ("madlib_mop_visits_total",): before["madlib_mop_visits_total",] + 2 * N_VISITS,
+        ("madlib_mop_visits_total",): before["madlib_mop_visits_total",] + (N_ITERATIONS + 1) * N_VISITS,
         ("madlib_mop_models", "trained"): 2,
     })  # fmt: skip
 

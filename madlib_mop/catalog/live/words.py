@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from madlib_mop.catalog.live.facts import ModelLine, RunNow, RunStatus
-from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.catalog.rows.states import ModelState, RunState
 
 
 def clean(text: str | None) -> str:
@@ -59,7 +59,7 @@ def progress_of(status: RunStatus) -> str:
 
 def best_of(now: RunNow) -> str | None:
     """Return the best model in one line; None before there are metrics."""
-    best = next((m for m in now.models if m.metric_epoch is not None and m.state != "failed"), None)
+    best = next((m for m in now.models if m.metric_epoch is not None and m.state != ModelState.FAILED), None)
     return None if best is None else f"model {best.mst_key} leads: {figures_of(best)}"
 
 
