@@ -28,10 +28,17 @@ FULL = Size(tuple(table.name for table in TABLES), 5, 16)
 
 
 def compare_quality(dsn: str, size: Size, output: Path, go_on: bool) -> list[Ratio]:
-    """Train all contestants, print the table; an interrupted run goes on from the scores in quality_<n_configs>.csv."""
-    path = output / f"quality_{size.n_configs}.csv"
+    """Train all contestants, and print the table.
+
+    An interrupted run continues from the scores in ``quality_<n_configs>.csv`` of its output; without this file, from
+    the recorded ones beside this module.
+    """
+    path, recorded = output / f"quality_{size.n_configs}.csv", Path(__file__).with_name(f"scores_{size.n_configs}.csv")
     if not go_on:
         path.unlink(missing_ok=True)
+    elif not path.exists() and recorded.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(recorded.read_text())
     of = f"{len(size.tables)} tables, seeds 1 to {size.n_seeds}, {size.n_configs} configurations"
     print(f"\nquality: {of}", flush=True)
     for table in reversed(TABLES):

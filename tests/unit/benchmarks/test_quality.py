@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from quality.compare import Size, compare_quality
 from quality.draws import boosting, perceptrons
 from quality.scores import (
     BOOSTING,
@@ -73,3 +74,11 @@ def test_scores_are_kept_in_a_file(tmp_path):
     for score in found:
         write_score(path, score)
     assert read_scores(path) == found
+
+
+def test_a_run_that_continues_without_scores_begins_with_the_recorded_ones(tmp_path):
+    compare_quality("", Size((), 5, 16), tmp_path, go_on=True)
+    found = read_scores(tmp_path / "quality_16.csv")
+    assert {score.seed for score in found if score.table == "weather"} == {1, 2, 3, 4, 5}
+    compare_quality("", Size((), 5, 16), tmp_path, go_on=False)
+    assert read_scores(tmp_path / "quality_16.csv") == []
