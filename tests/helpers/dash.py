@@ -11,6 +11,7 @@ from madlib_mop.dash.app import make_server
 from madlib_mop.dash.settings import DashSettings, server_of
 from tests.conftest import PASSWORD
 from tests.helpers.faults import wait_for
+from tests.helpers.invented import invent_run
 
 
 def dsn_of(db) -> str:
@@ -106,3 +107,13 @@ def _events(response: httpx.Response):
         elif line and not line.startswith(":"):
             name, _, value = line.partition(": ")
             event[name] = value
+
+
+def make_people(db) -> None:
+    """Make roles with a run of ann's and one of bob's; carol may read ann's."""
+    for role in ("ann", "bob", "carol", "nobody_here"):
+        db.cluster.create_role(role)
+    for role in ("ann", "bob"):
+        db.rows(f"SELECT madlib_mop.grant_use('{role}')")
+    db.rows("SELECT madlib_mop.grant_read('carol', 'ann')")
+    db.ann, db.bob = invent_run(db, owner="ann"), invent_run(db, owner="bob")

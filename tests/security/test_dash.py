@@ -1,9 +1,7 @@
 """The live page gives nothing to one who may not see it, and does nothing that its user has not asked for."""
 
-import asyncio
 import contextlib
 import json
-import os
 import re
 import subprocess
 import threading
@@ -11,13 +9,9 @@ import threading
 import httpx
 import pytest
 
-from madlib_mop.dash.logins import LoginFailed, LoginLimits, TooManyLogins, _is_of_the_person, log_in
+from madlib_mop.dash.logins import LoginLimits
 from madlib_mop.dash.sessions import Sessions
-from madlib_mop.dash.settings import DashSettings, server_of
-from madlib_mop.errors import InvalidParameter
-from tests.conftest import PASSWORD
-from tests.helpers.commands import run
-from tests.helpers.dash import dsn_of, serving
+from tests.helpers.dash import make_people, serving
 from tests.helpers.invented import HOSTILE, invent_run
 
 COOKIE = "madlib_mop"
@@ -25,13 +19,7 @@ COOKIE = "madlib_mop"
 
 @pytest.fixture(scope="module")
 def lab(db):
-    """A database with a run of ann's and one of bob's; carol may read ann's."""
-    for role in ("ann", "bob", "carol", "nobody_here"):
-        db.cluster.create_role(role)
-    for role in ("ann", "bob"):
-        db.rows(f"SELECT madlib_mop.grant_use('{role}')")
-    db.rows("SELECT madlib_mop.grant_read('carol', 'ann')")
-    db.ann, db.bob = invent_run(db, owner="ann"), invent_run(db, owner="bob")
+    make_people(db)
     return db
 
 
@@ -300,161 +288,6 @@ def test_requests_without_a_session_get_nothing(dash, lab):
 def test_the_login_leads_to_our_pages_only(dash):
     for path in ("//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"):
         assert dash.browser().log_in("ann", next=path).headers["location"] == "/"
-
-
-# ---- logins
-
-
-def test_a_wrong_password_is_refused_like_an_unknown_role(dash):
-    dash.browser("ann")  # whose sessions at the server are there to be shared
-    answers = [
-        dash.browser().log_in("ann", "wrong"), dash.browser().log_in("ann", ""),
-        dash.browser().log_in("no such role"), dash.browser().log_in("", ""),
-    ]  # fmt: skip
-    messages = {a.text.partition('role="alert">')[2].partition("<")[0] for a in answers}
-    assert {a.status_code for a in answers} == {403}
-    assert messages == {"The server does not accept this role with this password."}
-
-
-def test_a_role_without_rights_on_the_extension_is_told_so(dash):
-    answer = dash.browser().log_in("nobody_here")
-    assert answer.status_code == 403 and "grant_use" in answer.text
-
-
-def test_failed_logins_slow_down_the_next(dash):
-    for _ in range(3):
-        assert dash.browser().log_in("ann", "wrong").status_code == 403
-    for _ in range(3):  # each doubles the wait
-        dash.site.limits.failed("ann")
-    assert dash.browser().log_in("ann").status_code == 429, "also with the right password"
-    assert dash.browser().log_in("bob").status_code == 303, "another role does not wait"
-
-
-def test_the_wait_after_failures_grows_and_all_roles_share_a_limit():
-    now = [0.0]
-    limits = LoginLimits(lambda: now[0])
-
-    def waits(role):
-        began = now[0]
-        while True:
-            try:
-                limits.check(role)
-                return now[0] - began
-            except TooManyLogins:
-                now[0] += 0.5
-
-    waited = []
-    for _ in range(8):
-        waited.append(waits("ann"))
-        limits.failed("ann")
-    assert waited[:3] == [0, 0, 0] and waited[3:] == [1, 2, 4, 8, 16]
-    now[0] += 1000
-    for number in range(30):
-        limits.check(f"role {number}")
-        limits.failed(f"role {number}")
-    with pytest.raises(TooManyLogins):
-        limits.check("somebody else")
-
-
-@pytest.mark.parametrize("role", ["ann", ""])
-def test_nothing_of_our_environment_logs_anybody_in(lab, monkeypatch, tmp_path, role):
-    passwords = tmp_path / "pgpass"
-    passwords.write_text(f"*:*:*:*:{PASSWORD}\n")
-    passwords.chmod(0o600)
-    service = tmp_path / "service"
-    service.write_text(f"[dash]\nuser=ann\npassword={PASSWORD}\n")
-    found = {"PGPASSFILE": passwords, "PGSERVICEFILE": service, "PGSERVICE": "dash", "PGUSER": "ann"}
-    for name, value in {**found, "PGPASSWORD": PASSWORD}.items():
-        monkeypatch.setenv(name, str(value))
-        with pytest.raises(LoginFailed):
-            log_in(server_of(dsn_of(lab)), role, "")
-        assert name not in os.environ or not role, "libpq of later logins does not find it either"
-        monkeypatch.delenv(name, raising=False)
-
-
-def test_an_empty_role_is_not_our_operating_system_user(lab, monkeypatch):
-    """libpq would take the name of the user that runs the live page."""
-    asked = []
-    monkeypatch.setattr("psycopg.connect", lambda **words: asked.append(words))
-    for role in ("", "x\0y", "x" * 64):
-        with pytest.raises(LoginFailed):
-            log_in(server_of(dsn_of(lab)), role, PASSWORD)
-    assert asked == []
-
-
-def test_a_password_file_of_our_home_logs_nobody_in(lab, monkeypatch, tmp_path):
-    passwords = tmp_path / ".pgpass"
-    passwords.write_text(f"*:*:*:*:{PASSWORD}\n")
-    passwords.chmod(0o600)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(LoginFailed):
-        log_in(server_of(dsn_of(lab)), "ann", "")
-
-
-@pytest.mark.parametrize(("system_user", "version", "is_accepted"), [
-    ("ident:root", 160000, False), ("peer:root", 160000, False), ("cert:ann", 160000, False), (None, 160000, True),
-    (None, 150000, False),
-])  # fmt: skip
-def test_a_login_that_our_operating_system_user_won_is_refused(system_user, version, is_accepted):
-    """Servers since 16 tell the method; NULL is trust, which asks nobody for a password."""
-
-    class Answer:
-        def fetchone(self):
-            return (system_user,)
-
-    class Connection:
-        pgconn = type("", (), {"used_password": False})
-        info = type("", (), {"server_version": version})
-
-        def execute(self, _):
-            return Answer()
-
-    assert _is_of_the_person(Connection()) is is_accepted
-
-
-@pytest.mark.parametrize("dsn", [
-    "host=127.0.0.1 dbname=d password=secret", "postgresql://ann:secret@127.0.0.1/d", "host=/tmp dbname=d",
-    "host=@abstract dbname=d", "host=127.0.0.1,/tmp dbname=d", "service=mine dbname=d", "passfile=/x dbname=d",
-    "sslkey=/x sslcert=/y dbname=d", "host=127.0.0.1", "options=-crole=bob dbname=d", "host=127.0.0.1, dbname=d",
-])  # fmt: skip
-def test_a_dsn_with_a_secret_or_a_socket_is_refused(dsn):
-    with pytest.raises(InvalidParameter) as raised:
-        server_of(dsn)
-    assert "secret" not in str(raised.value)
-
-
-def test_without_a_host_it_does_not_log_in_by_the_socket(monkeypatch):
-    monkeypatch.delenv("PGHOST", raising=False)
-    assert server_of("dbname=d").keywords["host"] == "127.0.0.1"
-    monkeypatch.setenv("PGHOST", "/tmp")
-    with pytest.raises(InvalidParameter):
-        server_of("dbname=d")
-
-
-def test_another_address_needs_tls(db):
-    server = server_of("host=127.0.0.1 dbname=d")
-    for host in ("0.0.0.0", "192.0.2.1", "::"):
-        with pytest.raises(InvalidParameter):
-            DashSettings(server, host=host)
-    assert DashSettings(server, host="::1").hosts
-    refused = run(db, "dash", "--host", "0.0.0.0", dsn="host=127.0.0.1 dbname=d")
-    assert (refused.returncode, refused.stdout) == (1, "") and "needs TLS" in refused.stderr
-    refused = run(db, "dash", dsn="postgresql://ann:secret@127.0.0.1/d")
-    assert refused.returncode == 1 and "password" in refused.stderr and "secret" not in refused.stderr
-
-
-def test_sessions_of_who_may_no_longer_log_in_are_closed(lab, dash):
-    lab.cluster.create_role("leaver")
-    lab.rows("SELECT madlib_mop.grant_use('leaver')")
-    dash.browser("leaver")
-    (account,) = [a for a in dash.site.accounts.live() if a.role == "leaver"]
-
-    def may() -> bool:
-        return asyncio.run_coroutine_threadsafe(account.may_still_log_in(), account._loop).result(30)
-
-    assert may()
-    lab.rows("ALTER ROLE leaver NOLOGIN")
-    assert not may()
 
 
 # ---- hostile names

@@ -2,12 +2,12 @@
 
 from tests.helpers.security.defence import Defence
 
-_DASH = "tests/security/test_dash.py::"
+_DASH, _AT_LOGIN = "tests/security/test_dash.py::", "tests/security/test_dash_logins.py::"
 _APP, _GUARD, _SITE = "madlib_mop/dash/app.py", "madlib_mop/dash/guard.py", "madlib_mop/dash/site.py"
 _LOGINS, _PAGES, _VERBS = "madlib_mop/dash/logins.py", "madlib_mop/dash/pages.py", "madlib_mop/dash/verbs.py"
 _SESSIONS, _SETTINGS, _LIVE = "madlib_mop/dash/sessions.py", "madlib_mop/dash/settings.py", "madlib_mop/dash/live.py"
-_ENVIRONMENT = _DASH + "test_nothing_of_our_environment_logs_anybody_in"
-_DSN = _DASH + "test_a_dsn_with_a_secret_or_a_socket_is_refused"
+_ENVIRONMENT = _AT_LOGIN + "test_nothing_of_our_environment_logs_anybody_in"
+_DSN = _AT_LOGIN + "test_a_dsn_with_a_secret_or_a_socket_is_refused"
 _FORM = _DASH + "test_a_form_of_another_site_does_nothing"
 
 DEFENCES_OF_DASH = (
@@ -144,21 +144,21 @@ DEFENCES_OF_DASH = (
         "proof, role_oid = await to_thread.run_sync(_prove, self._server, role, password)",
         "for known in self.live():\n            if known.role == role:\n                return known\n"
         "        proof, role_oid = await to_thread.run_sync(_prove, self._server, role, password)",
-        (_DASH + "test_a_wrong_password_is_refused_like_an_unknown_role",),
+        (_AT_LOGIN + "test_a_wrong_password_is_refused_like_an_unknown_role",),
     ),
     Defence(
         "failed logins of a role slow down the next",
         _LOGINS,
         "now < last + wait_s",
         "False",
-        (_DASH + "test_failed_logins_slow_down_the_next",),
+        (_AT_LOGIN + "test_failed_logins_slow_down_the_next",),
     ),
     Defence(
         "failed logins of all roles have a limit",
         _LOGINS,
         "if len(self._all) >= self._per_minute or",
         "if",
-        (_DASH + "test_the_wait_after_failures_grows_and_all_roles_share_a_limit",),
+        (_AT_LOGIN + "test_the_wait_after_failures_grows_and_all_roles_share_a_limit",),
     ),
     Defence(
         "a failed login is told in the same words whatever the reason is",
@@ -167,7 +167,7 @@ DEFENCES_OF_DASH = (
         "        except LoginFailed as failure:\n"
         "            return self._form(request, goes_to, role, str(failure), 403)\n"
         "        except ZeroDivisionError:\n",
-        (_DASH + "test_a_wrong_password_is_refused_like_an_unknown_role",),
+        (_AT_LOGIN + "test_a_wrong_password_is_refused_like_an_unknown_role",),
     ),
     Defence(
         "the environment of the live page logs nobody in",
@@ -181,42 +181,42 @@ DEFENCES_OF_DASH = (
         _LOGINS,
         '    "passfile": _NO_FILE, "sslcert"',
         '    "sslcert"',
-        (_DASH + "test_a_password_file_of_our_home_logs_nobody_in",),
+        (_AT_LOGIN + "test_a_password_file_of_our_home_logs_nobody_in",),
     ),
     Defence(
         "a login has a role",
         _LOGINS,
         'if not role or "\\0" in',
         'if "\\0" in',
-        (_ENVIRONMENT, _DASH + "test_an_empty_role_is_not_our_operating_system_user"),
+        (_ENVIRONMENT, _AT_LOGIN + "test_an_empty_role_is_not_our_operating_system_user"),
     ),
     Defence(
         "logins that the operating system user of the live page won are refused",
         _LOGINS,
         "    return system_user is None\n",
         "    return True\n",
-        (_DASH + "test_a_login_that_our_operating_system_user_won_is_refused",),
+        (_AT_LOGIN + "test_a_login_that_our_operating_system_user_won_is_refused",),
     ),
     Defence(
         "nobody logs in by the socket, where the server would trust the live page's user",
         _SETTINGS,
         """if not host.strip() or host.strip()[0] in "/@":""",
         "if False:",
-        (_DSN, _DASH + "test_without_a_host_it_does_not_log_in_by_the_socket"),
+        (_DSN, _AT_LOGIN + "test_without_a_host_it_does_not_log_in_by_the_socket"),
     ),
     Defence(
         "the live page is started without a password",
         _SETTINGS,
         "for name in sorted(given.keys() - _KEYWORDS, key=lambda name: name not in _SECRETS):",
         "for name in ():",
-        (_DSN, _DASH + "test_another_address_needs_tls"),
+        (_DSN, _AT_LOGIN + "test_another_address_needs_tls"),
     ),
     Defence(
         "passwords do not cross a network without TLS",
         _SETTINGS,
         "if self.tls_cert is None and not is_loopback(self.host):",
         "if False:",
-        (_DASH + "test_another_address_needs_tls",),
+        (_AT_LOGIN + "test_another_address_needs_tls",),
     ),
     Defence(
         "the login leads to our own pages",
