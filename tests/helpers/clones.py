@@ -39,7 +39,7 @@ class Clone:
 
     def run(self, *command: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
         """Run a command in the clone, as its user."""
-        ours = re.compile("MAKE|MFLAGS|MOP_|MADLIB_MOP|PG")
+        ours = re.compile("MAKE|MFLAGS|MOP_|MADLIB_MOP|PG|ARGS$|RUN$")
         env = {name: value for name, value in os.environ.items() if not ours.match(name)}
         if self.state is not None:
             env["MOP_STATE"] = str(self.state)

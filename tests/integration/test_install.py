@@ -109,7 +109,8 @@ def test_dash_serves_the_private_server_and_suggests_its_owner(clone):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = ["make", "dash", f"ARGS=--port {port}"]
-    environment = {**os.environ, "MOP_STATE": str(clone.state)}
+    environment = {name: value for name, value in os.environ.items() if name != "ARGS"}
+    environment["MOP_STATE"] = str(clone.state)
     dash = subprocess.Popen(
         command, cwd=clone.root, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     )  # fmt: skip
