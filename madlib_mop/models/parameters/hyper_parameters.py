@@ -1,6 +1,6 @@
 """A configuration in parts: one flat dict of its hyper-parameters, by Keras' names, for the record of runs.
 
-Called by the driver wherever a model is planned, added or changed, and by reports of older runs.
+Called by the driver wherever a model is planned, added or changed.
 """
 
 import math
