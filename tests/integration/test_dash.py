@@ -162,11 +162,16 @@ def test_a_session_of_the_server_that_is_ended_leads_to_the_login(dash, lab):
 
 
 def test_it_leaves_no_session_behind(lab):
+    def sessions() -> set[int]:
+        of_pages = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND application_name = 'madlib-mop dash'"
+        return {pid for (pid,) in lab.rows(of_pages, [lab.name])}
+
+    of_another_page = sessions()
     with serving(lab) as dash:
         dash.browser("boss").get("/")
-    ours = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND application_name = 'madlib-mop dash'"
-    others = lab.value(ours, [lab.name])
-    wait_for(lambda: lab.value(ours, [lab.name]) <= max(0, others - 3) or others <= 3, what="their end")
+        opened = sessions() - of_another_page
+    assert opened
+    wait_for(lambda: not opened & sessions(), what="their end")
 
 
 def test_a_port_that_is_in_use_is_one_clear_error(dash, lab):
