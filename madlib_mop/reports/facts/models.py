@@ -68,7 +68,7 @@ class ModelFacts:
     comparable : bool
     compile_params, fit_params : str
     hyper_parameters : dict
-        Parsed from these; with ``network``.
+        As the record has them, by Keras' names, with ``network``; of version 1.0.0, parsed from these texts.
     state_bytes : int or None
     weights_digest : str or None
     seconds : float

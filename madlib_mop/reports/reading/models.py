@@ -23,7 +23,8 @@ _FIGURES = ", ".join(
 _MODELS = f"""
 SELECT l.rank, l.mst_key, l.model_id, l.state, l.state_detail AS reason, l.epoch, m.position, m.first_epoch,
        m.last_epoch, l.metric_epoch, l.metric_name, {_FIGURES}, coalesce(l.comparable, false) AS comparable,
-       l.compile_params, l.fit_params, m.state_bytes, m.weights_digest, m.pinned, coalesce(v.seconds, 0) AS seconds
+       l.compile_params, l.fit_params, m.hyper_parameters::text, m.state_bytes, m.weights_digest, m.pinned,
+       coalesce(v.seconds, 0) AS seconds
 FROM madlib_mop.leaderboard l
 JOIN madlib_mop.model m ON m.run_id = l.run_id AND m.mst_key = l.mst_key
 LEFT JOIN (SELECT x.mst_key, sum(EXTRACT(epoch FROM x.ended_at - x.started_at)::float8
@@ -85,8 +86,9 @@ def read_models(
 
 
 def _model(row: dict[str, Any]) -> ModelFacts:
-    found = hyper_parameters(row["compile_params"], row["fit_params"])
-    return ModelFacts(**row, hyper_parameters={"network": str(row["model_id"]), **found})
+    recorded = json.loads(row["hyper_parameters"])
+    found = hyper_parameters(recorded, row["model_id"], row["compile_params"], row["fit_params"])
+    return ModelFacts(**{**row, "hyper_parameters": found})
 
 
 def read_failures(reader: Reader, run_id: int) -> tuple[Failure, ...]:

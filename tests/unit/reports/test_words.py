@@ -39,20 +39,27 @@ def test_sizes_shares_and_counts():
     assert [fixed(x) for x in (None, 0.5, 1e-7)] == ["", "0.5000", "1e-07"]
 
 
-def test_hyper_parameters_are_those_that_change_the_weights():
-    found = hyper_parameters(
-        "loss='categorical_crossentropy', optimizer='Adam(lr=0.01, beta_1=0.8)', metrics=['accuracy']",
-        "batch_size=32, epochs=2, verbose=1",
-    )
+def test_hyper_parameters_are_those_of_the_record():
+    recorded = {"architecture": 2, "optimizer": "Adam", "learning_rate": 0.001, "loss": "mse", "class_weight": "x" * 99}
+    found = hyper_parameters(recorded, 2, "not read", None)
     assert found == {
-        "loss": "categorical_crossentropy", "optimizer": "Adam", "learning_rate": 0.01, "beta_1": 0.8, "batch_size": 32,
+        "network": "2", "optimizer": "Adam", "learning_rate": 0.001, "loss": "mse", "class_weight": "x" * 59 + "…",
+    }  # fmt: skip
+    assert list(found)[0] == "network"
+
+
+def test_hyper_parameters_that_are_not_recorded_are_parsed():
+    texts = "loss='mse', optimizer='Adam(lr=0.01, beta_1=0.8)', metrics=['mae']", "batch_size=32, epochs=2, verbose=1"
+    assert hyper_parameters({}, 2, *texts) == {
+        "network": "2", "loss": "mse", "optimizer": "Adam", "learning_rate": 0.01, "beta_1": 0.8, "batch_size": 32,
         "epochs": 2,
     }  # fmt: skip
 
 
-def test_parameters_that_cannot_be_read_are_one_text():
-    assert hyper_parameters("not ) readable", None) == {"compile_params": "not ) readable"}
-    assert len(hyper_parameters("(" * 500, None)["compile_params"]) == 60
+def test_parameters_that_cannot_be_parsed_are_one_text():
+    found = hyper_parameters({}, 1, "not ) readable", "batch_size=1")
+    assert found == {"network": "1", "compile_params": "not ) readable", "fit_params": "batch_size=1"}
+    assert len(hyper_parameters({}, 1, "(" * 500, None)["compile_params"]) == 60
 
 
 def test_layers_are_named_in_order_with_their_sizes():
