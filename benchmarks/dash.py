@@ -18,10 +18,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
-import psycopg2
 from hopper import SCHEMA, configure
 from psycopg2 import sql
 from ratios import Ratio
+from server import Server
 from tables import make_table
 from workload import images
 
@@ -34,30 +34,17 @@ ROOT = Path(__file__).resolve().parents[1]
 _FIT = "SELECT madlib.madlib_keras_fit_multiple_model('train', 'models_{}', 'mst', %s, seed := 1)"
 
 
-class _Server:
-    """What `invent_run` needs of a database."""
-
-    def __init__(self, dsn: str):
-        self._dsn = dsn
-
-    def connect(self):
-        """Open a session."""
-        connection = psycopg2.connect(self._dsn)
-        connection.autocommit = True
-        return connection
-
-
 def compare_dash(dsn: str, n_rows: int, n_epochs: int) -> list[Ratio]:
     """Measure and print; return the ratios."""
     password = secrets.token_hex(16)
-    with closing(_Server(dsn).connect()) as connection, connection.cursor() as cursor:
+    with closing(Server(dsn).connect()) as connection, connection.cursor() as cursor:
         cursor.execute("SET client_min_messages = warning")
         cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE])
         verb = "ALTER" if cursor.fetchone() else "CREATE"
         statement = sql.SQL(verb + " ROLE {} LOGIN SUPERUSER PASSWORD {}")
         cursor.execute(statement.format(sql.Identifier(ROLE), sql.Literal(password)))
-        large = invent_run(_Server(dsn), N_MODELS, 4, 3, state="running")
-        small = invent_run(_Server(dsn), 16, 4, 3, state="running")
+        large = invent_run(Server(dsn), N_MODELS, 4, 3, state="running")
+        small = invent_run(Server(dsn), 16, 4, 3, state="running")
         try:
             with _live_page(connection.info, password) as page:
                 screen_s = _first_screen(page, large)

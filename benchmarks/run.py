@@ -26,13 +26,14 @@ from past import N_SEEDS, compare_past  # noqa: E402
 from predict import compare_predict  # noqa: E402
 from quality import compare as quality  # noqa: E402
 from ratios import Ratio, has_record, losses, medians, processor, record  # noqa: E402
+from reports import compare_reports  # noqa: E402
 from schedules import compare_schedules  # noqa: E402
 from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
     "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict", "dash",
-    "quality", "columns", "comparison",
+    "reports", "quality", "columns", "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
@@ -117,6 +118,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "waits": partial(compare_waits, dsn, arguments.rows),
         "predict": partial(compare_predict, dsn),
         "dash": partial(compare_dash, dsn, *size),
+        "reports": partial(compare_reports, dsn),
         "quality": compare_all,
         "columns": lambda: [*compare_columns(dsn), *compare_all()],
         "comparison": partial(compare_ways, plans, arguments.output, arguments.go_on),
