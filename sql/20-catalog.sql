@@ -78,6 +78,8 @@ CREATE TABLE madlib_mop.segment (
     n_rows       bigint,
     n_bytes      bigint,
     fingerprint  text,
+    task         jsonb,
+    task_since   timestamptz,
     PRIMARY KEY (run_id, data_set, segment_id)
 )
 -- if greenplum
@@ -85,6 +87,8 @@ DISTRIBUTED BY (run_id)
 -- end
 ;
 COMMENT ON TABLE madlib_mop.segment IS 'One shard of a run''s data: where it is, its size, and the SHA-256 of its rows';
+COMMENT ON COLUMN madlib_mop.segment.task IS 'What the segment of training data is doing, if it has lasted a second: kind (visit, evaluation, average), mst_keys, epoch';
+COMMENT ON COLUMN madlib_mop.segment.task_since IS 'When this task began';
 
 CREATE TABLE madlib_mop.model (
     run_id          bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,

@@ -4,6 +4,8 @@ A driver holds an advisory lock during its lifetime. A cancel is committed to th
 after it has started to listen and at later checks, so no cancel is lost.
 """
 
+from collections.abc import Sequence
+
 from sqlalchemy import func, select
 
 from madlib_mop.catalog import tables as t
@@ -29,6 +31,19 @@ WHERE l.granted AND o.rolsuper AND l.locktype = 'advisory' AND l.objsubid = 2 AN
       AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 """  # noqa: E501
 CHANNEL = "madlib_mop_cancel"
+_WRITE_TASKS = """
+UPDATE madlib_mop.segment AS s SET task = x.task::pg_catalog.jsonb,
+    task_since = CASE WHEN x.task IS NOT NULL THEN
+        pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => x.seconds) END
+FROM ROWS FROM (pg_catalog.unnest(%s::pg_catalog.int4[]), pg_catalog.unnest(%s::pg_catalog.text[]),
+    pg_catalog.unnest(%s::pg_catalog.float8[])) AS x (segment_id, task, seconds)
+WHERE s.run_id = %s AND s.data_set = 'training' AND s.segment_id = x.segment_id
+RETURNING pg_catalog.set_config('synchronous_commit', 'off', true)
+"""
+_CLEAR_TASKS = """
+UPDATE madlib_mop.segment SET task = NULL, task_since = NULL WHERE run_id = %s AND task IS NOT NULL
+RETURNING pg_catalog.set_config('synchronous_commit', 'off', true)
+"""
 
 
 class RunDrivers(RecordSession):
@@ -106,6 +121,22 @@ class RunDrivers(RecordSession):
         """
         without_wait = func.set_config("synchronous_commit", "off", True)
         self._rows(select(func.pg_notify(RUNS_CHANNEL, str(run_id)), without_wait))
+
+    def write_tasks(self, run_id: int, tasks: Sequence[tuple[int, str | None, float]]) -> None:
+        """Record what segments are doing, for people who watch; it need not survive a crash of the server.
+
+        Parameters
+        ----------
+        run_id : int
+        tasks : sequence of (int, str or None, float)
+            A segment of training data, its task as JSON or None, and for how many seconds it has done this.
+        """
+        if tasks:
+            self.execute(_WRITE_TASKS, [*map(list, zip(*tasks, strict=True)), run_id])
+
+    def clear_tasks(self, run_id: int) -> None:
+        """Record that no segment of a run is doing anything."""
+        self.execute(_CLEAR_TASKS, [run_id])
 
     def cancelled_by(self, run_id: int) -> str | None:
         """Return the role that has cancelled the run since its driver started."""

@@ -94,6 +94,8 @@ segment = Table(
     Column("n_rows", BigInteger),
     Column("n_bytes", BigInteger),
     Column("fingerprint", Text),
+    Column("task", JSONB),
+    Column("task_since", DateTime(timezone=True)),
 )
 
 model = Table(

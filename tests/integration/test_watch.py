@@ -61,7 +61,8 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
         terminal.shows(rf"run {number} running")
         terminal.shows(r"\(\d+ of \d+ visits\), \d+ models: .* elapsed")
         terminal.shows(r"rank +model +state")
-        terminal.shows(r"segment +rows +visits +newest visit")
+        terminal.shows(r"segment +rows +visits +now +newest visit")
+        terminal.shows(r"visit of model [12], iteration 2, since \d\d:\d\d:\d\d")
         while (chosen := selected(terminal)) <= 2:  # these wait at the gate
             at = terminal.press("j")
             terminal.shows(rf"> +\d+ +(?!{chosen} )\d+", at)
@@ -175,6 +176,28 @@ def test_the_terminal_is_as_before(lab, end, expected):
         else:
             terminal.process.send_signal(end)
         assert terminal.ends() == expected and terminal.is_restored and "Traceback" not in terminal.text
+
+
+_IN_A_FINALIZER = """
+import os, select, signal
+from madlib_mop.cli.watching.keyboard import Keyboard, Terminated
+class Late:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000): pass
+with Keyboard() as keyboard:
+    Late()
+    try:
+        keyboard.read(select.select(keyboard.fds, [], [], 30)[0])
+    except Terminated as signal:
+        print("ended by", signal.number)
+"""
+
+
+def test_an_interrupt_within_a_finalizer_is_not_lost():
+    with closing(Terminal(sys.executable, "-c", _IN_A_FINALIZER)) as terminal:
+        terminal.shows("ended by 2")
+        assert terminal.ends() == 0
 
 
 def test_who_does_not_own_the_run_cannot_steer_it(lab):

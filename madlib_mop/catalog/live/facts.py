@@ -157,7 +157,11 @@ class ModelLine:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLine:
-    """One segment: how many visits it made, and the newest one."""
+    """One segment: how many visits it made, the newest one, and what it is doing.
+
+    ``task`` has ``kind``, ``mst_keys`` and perhaps ``epoch``, as `madlib_mop.segment`. It is None if the segment does
+    nothing, or does it for less than a second.
+    """
 
     segment_id: int
     place: str | None
@@ -169,6 +173,8 @@ class SegmentLine:
     ended_at: datetime | None
     seconds: float | None
     loss: float | None
+    task: Mapping[str, Any] | None = None
+    task_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

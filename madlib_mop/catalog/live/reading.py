@@ -89,8 +89,10 @@ ORDER BY b.rank, b.mst_key
 """
 _SEGMENTS = """
 SELECT s.segment_id, s.place, s.n_rows, coalesce(a.n_visits, 0), coalesce(a.busy_s, 0), v.mst_key, v.epoch, v.ended_at,
-       EXTRACT(epoch FROM v.ended_at - v.started_at)::pg_catalog.float8, v.loss
+       EXTRACT(epoch FROM v.ended_at - v.started_at)::pg_catalog.float8, v.loss,
+       CASE WHEN r.state = 'running' THEN s.task END, CASE WHEN r.state = 'running' THEN s.task_since END
 FROM madlib_mop.segment AS s
+JOIN madlib_mop.run AS r ON r.run_id = s.run_id
 LEFT JOIN (
     SELECT segment_id, pg_catalog.count(*) AS n_visits, pg_catalog.max(visit_id) AS newest,
            pg_catalog.sum(EXTRACT(epoch FROM ended_at - started_at))::pg_catalog.float8 AS busy_s

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from madlib_mop.catalog.live.facts import ModelLine, RunNow, RunStatus
+from madlib_mop.catalog.live.facts import ModelLine, RunNow, RunStatus, SegmentLine
 from madlib_mop.catalog.rows.states import ModelState, RunState
 
 
@@ -61,6 +61,15 @@ def best_of(now: RunNow) -> str | None:
     """Return the best model in one line; None before there are metrics."""
     best = next((m for m in now.models if m.metric_epoch is not None and m.state != ModelState.FAILED), None)
     return None if best is None else f"model {best.mst_key} leads: {figures_of(best)}"
+
+
+def task_of(segment: SegmentLine) -> str:
+    """Return what a segment is doing; '' if it does nothing, or does it for less than a second."""
+    if segment.task is None:
+        return ""
+    keys = segment.task["mst_keys"]
+    words = f"{segment.task['kind']} of model{'s' if len(keys) > 1 else ''} {', '.join(map(str, keys))}"
+    return f"{words}, iteration {segment.task['epoch']}" if "epoch" in segment.task else words
 
 
 def figures_of(model: ModelLine) -> str:

@@ -14,7 +14,7 @@ _SUSPEND = termios.VSUSP
 
 
 class Terminated(Exception):
-    """SIGTERM or SIGHUP has come."""
+    """SIGINT, SIGTERM or SIGHUP has come."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -24,7 +24,9 @@ class Terminated(Exception):
 class Keyboard:
     """The terminal of stdin, in which each key is an input of its own; as a context manager, it restores the terminal.
 
-    A signal wakes the reader too: `fds` has a pipe for it, so a resized window is drawn anew.
+    A signal wakes the reader too: `fds` has a pipe for it, so a resized window is drawn anew. A signal that ends the
+    program is noted, and raised by `read`. If its handler raised, Python could discard the exception: it does so in
+    finalizers.
     """
 
     def __init__(self) -> None:
@@ -32,6 +34,7 @@ class Keyboard:
         self._wake_out, self._wake_in = os.pipe()
         self._before: Any = None
         self._handlers: dict[int, Any] = {}
+        self._ended_by: int | None = None
 
     @property
     def fds(self) -> tuple[int, int]:
@@ -43,8 +46,9 @@ class Keyboard:
         for end in (self._wake_in, self._wake_out):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._wake_in, warn_on_full_buffer=False)
-        for number, handler in ((signal.SIGTERM, _end), (signal.SIGHUP, _end), (signal.SIGWINCH, _nothing)):
-            self._handlers[number] = signal.signal(number, handler)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._handlers[number] = signal.signal(number, self._end)
+        self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, _nothing)
         tty.setcbreak(self._fd)
         now = termios.tcgetattr(self._fd)
         now[6][_SUSPEND] = b"\0"  # a suspended screen would leave the shell without echo
@@ -68,17 +72,24 @@ class Keyboard:
 
         Raises
         ------
+        Terminated
+            If SIGINT, SIGTERM or SIGHUP has come.
         EOFError
             If the terminal is gone.
         """
         if self._wake_out in ready:
             os.read(self._wake_out, 4096)
+        if self._ended_by is not None:
+            raise Terminated(self._ended_by)
         if self._fd not in ready:
             return []
         text = os.read(self._fd, 4096).decode(errors="ignore")
         if not text:
             raise EOFError
         return keys_of(text)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self._ended_by = number
 
 
 def keys_of(text: str) -> list[str]:
@@ -94,10 +105,6 @@ def keys_of(text: str) -> list[str]:
         elif key.isprintable():
             keys.append(key)
     return keys
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise Terminated(number)
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

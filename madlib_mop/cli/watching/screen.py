@@ -10,8 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from madlib_mop.catalog.live.facts import ModelLine, RunNow
-from madlib_mop.catalog.live.words import clean, clock, duration, number, progress_of, state_of
+from madlib_mop.catalog.live.facts import ModelLine, RunNow, SegmentLine
+from madlib_mop.catalog.live.words import clean, clock, duration, number, progress_of, state_of, task_of
 from madlib_mop.cli.watching.prompts import KEYS
 
 _STYLES = {"failed": "red", "stopped": "yellow", "trained": "green", "finished": "green", "cancelled": "yellow",
@@ -85,8 +85,8 @@ def _cells(model: ModelLine, n_figures: int) -> tuple[Text, ...]:
 
 def _segments(now: RunNow) -> Table:
     table = Table(box=None, expand=True, header_style="bold", pad_edge=False)
-    for title in ("segment", "rows", "visits", "newest visit"):
-        table.add_column(title, justify="left" if title == "newest visit" else "right", no_wrap=True)
+    for title in ("segment", "rows", "visits", "now", "newest visit"):
+        table.add_column(title, justify="left" if title in ("now", "newest visit") else "right", no_wrap=True)
     table.columns[-1].ratio = 1
     shown = now.segments if len(now.segments) <= _MAX_SEGMENTS else now.segments[: _MAX_SEGMENTS - 1]
     for segment in shown:
@@ -96,10 +96,15 @@ def _segments(now: RunNow) -> Table:
             newest = f"model {segment.mst_key}, iteration {segment.epoch}, {duration(segment.seconds)}"
             newest += f", ended {clock(segment.ended_at)}"
         rows = "" if segment.n_rows is None else f"{segment.n_rows:,}"
-        table.add_row(f"{segment.segment_id}{place}", rows, str(segment.n_visits), Text(newest))
+        table.add_row(f"{segment.segment_id}{place}", rows, str(segment.n_visits), _task(segment), Text(newest))
     if len(shown) < len(now.segments):
-        table.add_row("", "", "", Text(f"and {len(now.segments) - len(shown)} other segments", style="dim"))
+        table.add_row("", "", "", "", Text(f"and {len(now.segments) - len(shown)} other segments", style="dim"))
     return table
+
+
+def _task(segment: SegmentLine) -> Text:
+    since = "" if segment.task is None else f", since {clock(segment.task_since)}"
+    return Text(task_of(segment) + since)
 
 
 def _news(now: RunNow) -> Table:

@@ -30,8 +30,6 @@ def watch_in_terminal(session: WatchSession) -> int:
     try:
         with Keyboard() as keyboard:
             now = _Watching(session, console, keyboard, now).until_the_end()
-    except KeyboardInterrupt:
-        return 130
     except Terminated as signal:
         return 128 + signal.number
     except EOFError:

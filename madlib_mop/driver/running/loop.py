@@ -23,6 +23,7 @@ from madlib_mop.driver.running.consistency import RunConsistency
 from madlib_mop.driver.running.event_loop import EventLoop
 from madlib_mop.driver.running.retries import Attempts, RetryDecision, Task
 from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.session.activity import Activity
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.driver.session.run_signal import RunSignal
 from madlib_mop.engines.sessions.session import Failure, Session
@@ -47,10 +48,11 @@ class TaskPlan(Protocol[_Task]):
 
 @dataclass
 class InFlight(Generic[_Task]):
-    """A worker's current task: its start time, and the slots for its states, by `StateSlots`' keys."""
+    """A worker's current task: its start time, its message, and the slots for its states, by `StateSlots`' keys."""
 
     task: _Task
     started: float
+    order: Header = field(default_factory=dict)
     slots: dict[StateKey, int] = field(default_factory=dict)
 
 
@@ -81,6 +83,7 @@ class RunLoop(ABC, Generic[_Task]):
         self._run_id = run.run_id
         self._progress = progress
         self._signal = RunSignal(lambda: record.notify_changes(self._run_id))
+        self._activity = Activity(lambda tasks: record.write_tasks(self._run_id, tasks))
         self._models = RunModels(record, self._run_id, self._signal.changed)
         self._event_loop = EventLoop(record, workers, self._run_id, stdin_fd)
         self._consistency = RunConsistency(record, run, progress)
@@ -100,6 +103,7 @@ class RunLoop(ABC, Generic[_Task]):
             If the run cannot continue; it can be resumed.
         """
         self._record.listen()
+        self._record.clear_tasks(self._run_id)
         self._event_loop.look_for_cancel()
         self._stops.resume()
         self._evaluations.add_missing()
@@ -117,8 +121,10 @@ class RunLoop(ABC, Generic[_Task]):
                 self._notified()
             self._workers.reopen_lost()
             self._tick()
+            self._write_activity()
             self._signal.send_due()
         self._ended()
+        self._record.clear_tasks(self._run_id)
         self._slots.finish()
 
     def _begun(self) -> None:
@@ -144,7 +150,12 @@ class RunLoop(ABC, Generic[_Task]):
         for task in self._plan.next_tasks():
             flight = InFlight(task, time.monotonic())
             self._in_flight[task.segment] = flight
-            self._workers.begin(task.segment, self._order(flight, self._attempts.begin(task)))
+            flight.order = self._order(flight, self._attempts.begin(task))
+            self._workers.begin(task.segment, flight.order)
+
+    def _write_activity(self) -> None:
+        if self._activity.write_due({s: (flight.started, flight.order) for s, flight in self._in_flight.items()}):
+            self._signal.changed()
 
     @abstractmethod
     def _order(self, flight: InFlight[_Task], attempt: int) -> Header:
