@@ -61,7 +61,7 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
         terminal.shows(rf"run {number} running")
         terminal.shows(r"\(\d+ of \d+ visits\), \d+ models: .* elapsed")
         terminal.shows(r"rank +model +state")
-        terminal.shows(r"segment +rows +visits +now +newest visit")
+        terminal.shows(r"segment +rows +visits +work")
         terminal.shows(r"visit of model [12], iteration 2, since \d\d:\d\d:\d\d")
         while (chosen := selected(terminal)) <= 2:  # these wait at the gate
             at = terminal.press("j")

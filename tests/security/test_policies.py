@@ -1,5 +1,7 @@
 """A policy is a user's query: it has the caller's rights, in a session without secrets, and reaches no other run."""
 
+import sys
+
 import psycopg2
 import pytest
 
@@ -77,7 +79,8 @@ def test_a_role_without_the_right_to_train_cannot_use_it(bench):
         ("SELECT 1 AS mst_key, alice.replaces('INSERT INTO pg_temp.t VALUES (1)') AS action", "no value that can be"),
         ("SELECT 1 AS mst_key, alice.latin() AS action", "the policy failed: the statement returned no value"),
         ("SELECT 1 AS mst_key, 'extend' AS action, (repeat('[', 3000) || repeat(']', 3000))::json AS arguments",
-         "the policy failed: its result has values that cannot be read"),
+         "the policy failed: its result has values that cannot be read" if sys.version_info < (3, 12) else
+         "policy: a row is nested more than 100 levels deep"),
         ("SELECT 1 AS mst_key, 'extend' AS action, (repeat('[', 300) || repeat(']', 300))::json AS arguments",
          "policy: a row is nested more than 100 levels deep"),
         (r"""SELECT 1 AS mst_key, 'stop_model' AS action, '"\u0000"'::json AS reason""", "cannot store"),

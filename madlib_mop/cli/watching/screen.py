@@ -85,26 +85,28 @@ def _cells(model: ModelLine, n_figures: int) -> tuple[Text, ...]:
 
 def _segments(now: RunNow) -> Table:
     table = Table(box=None, expand=True, header_style="bold", pad_edge=False)
-    for title in ("segment", "rows", "visits", "now", "newest visit"):
-        table.add_column(title, justify="left" if title in ("now", "newest visit") else "right", no_wrap=True)
+    for title in ("segment", "rows", "visits", "work"):
+        table.add_column(title, justify="left" if title == "work" else "right", no_wrap=True)
     table.columns[-1].ratio = 1
     shown = now.segments if len(now.segments) <= _MAX_SEGMENTS else now.segments[: _MAX_SEGMENTS - 1]
     for segment in shown:
         place = f" at {clean(segment.place)}" if segment.place else ""
-        newest = "none yet"
-        if segment.mst_key is not None:
-            newest = f"model {segment.mst_key}, iteration {segment.epoch}, {duration(segment.seconds)}"
-            newest += f", ended {clock(segment.ended_at)}"
         rows = "" if segment.n_rows is None else f"{segment.n_rows:,}"
-        table.add_row(f"{segment.segment_id}{place}", rows, str(segment.n_visits), _task(segment), Text(newest))
+        table.add_row(f"{segment.segment_id}{place}", rows, str(segment.n_visits), Text(_work(segment)))
     if len(shown) < len(now.segments):
-        table.add_row("", "", "", "", Text(f"and {len(now.segments) - len(shown)} other segments", style="dim"))
+        table.add_row("", "", "", Text(f"and {len(now.segments) - len(shown)} other segments", style="dim"))
     return table
 
 
-def _task(segment: SegmentLine) -> Text:
-    since = "" if segment.task is None else f", since {clock(segment.task_since)}"
-    return Text(task_of(segment) + since)
+def _work(segment: SegmentLine) -> str:
+    """Return what a segment is doing, or else its newest visit."""
+    if segment.task is not None:
+        return f"{task_of(segment)}, since {clock(segment.task_since)}"
+    if segment.mst_key is None:
+        return "no visit yet"
+    lasted = duration(segment.seconds)
+    newest = f"newest visit: model {segment.mst_key}, iteration {segment.epoch}, {lasted}"
+    return f"{newest}, ended {clock(segment.ended_at)}"
 
 
 def _news(now: RunNow) -> Table:
