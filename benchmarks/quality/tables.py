@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 TEST_SHARE, VALIDATION_SHARE = 0.25, 0.2
-#: Larger tables are sampled, so that the comparison ends in hours. Of these rows, 12,000 are for training; Grinsztajn
+#: Larger tables are sampled, so that the comparison ends in hours. Of these rows, 6,000 are for training; Grinsztajn
 #: et al., "Why do tree-based models still outperform deep learning on tabular data?" (2022), have at most 10,000.
 MOST_ROWS = 10_000
 
