@@ -159,7 +159,7 @@ def test_grants_to_a_login_role_do_not_keep_its_driver_busy(roles, catalog, logi
         cursor.execute(
             f"DO $$ BEGIN FOR i IN 1..{MANY} LOOP"
             f" EXECUTE format('GRANT SELECT ON LARGE OBJECT %s TO {login}', lo_create(0));"
-            " IF i %% 500 = 0 THEN COMMIT; END IF; END LOOP; END $$"  # from PostgreSQL 18 on, each one takes a lock
+            " IF i % 500 = 0 THEN COMMIT; END IF; END LOOP; END $$"  # from PostgreSQL 18 on, each one takes a lock
         )
     session.close()
     drop_login(catalog, login, 10)
