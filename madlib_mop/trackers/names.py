@@ -29,7 +29,7 @@ def key_of(name: str) -> str:
     A name with other characters, or a longer one, gets a part of its SHA-256, so that two names have two keys.
     """
     plain = _NO_KEY.sub("_", name).replace("..", "__")[:_MAX_KEY].strip(" .")
-    if plain == name:
+    if plain and plain == name:
         return name
     return f"{plain or '_'}_{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 

@@ -26,6 +26,7 @@ def package(name: str, *modules: str) -> tuple[Any, ...]:
         If it is not installed, or cannot be imported.
     """
     try:
+        importlib.import_module(name)  # first, so that its absence is not taken for that of a module below it
         return tuple(importlib.import_module(f"{name}.{module}") for module in modules)
     except ImportError as error:
         reason = "is not installed" if error.name == name else f"cannot be imported: {error}"

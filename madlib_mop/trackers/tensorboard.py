@@ -24,6 +24,7 @@ from madlib_mop.trackers.requirements import package
 #: Says which run a directory belongs to.
 MARKER = "madlib_mop.json"
 _FOLDERS = {"training": "train", "validation": "validation"}
+_HPARAMS_MODULES = ("api_pb2", "plugin_data_pb2", "metadata")
 #: The session of a model in HParams: its own directory.
 _SESSION = ""
 
@@ -110,9 +111,7 @@ class TensorBoardTracker:
 
     def _session_events(self, run: TrackedRun, model: TrackedModel) -> list[Any]:
         """Return the beginning and the end of a model for HParams, once each."""
-        summary_v2, summary, api = package(
-            "tensorboard", "plugins.hparams.summary_v2", "plugins.hparams.summary", "plugins.hparams.api_pb2"
-        )
+        (summary_v2,) = package("tensorboard", "plugins.hparams.summary_v2")
         has_ended = model.has_ended(run)
         events = []
         began = model.started_at or run.origin.created_at
@@ -123,9 +122,7 @@ class TensorBoardTracker:
             self._begun.add(model.mst_key)
         if model.mst_key not in self._ended and has_ended:
             at = model.ended_at or run.ended_at or began
-            status = {ModelState.TRAINED: api.STATUS_SUCCESS, ModelState.FAILED: api.STATUS_FAILURE}
-            ended = summary.session_end_pb(status.get(ModelState(model.state), api.STATUS_UNKNOWN), end_time_secs=at)
-            events.append(event(at, 0, ended))
+            events.append(event(at, 0, _end_of_session(model, at)))
             self._ended.add(model.mst_key)
         return events
 
@@ -140,6 +137,21 @@ class TensorBoardTracker:
 
 def _event_of(point: MetricPoint) -> Any:
     return event(point.at, point.step, scalar(tag_of(point), point.value))
+
+
+def _end_of_session(model: TrackedModel, at: float) -> Any:
+    """Return what HParams gets to know at the end of a model; tensorboard's own function for it imports TensorFlow."""
+    summary_pb2, api, data, metadata = package(
+        "tensorboard", "compat.proto.summary_pb2", *(f"plugins.hparams.{m}" for m in _HPARAMS_MODULES)
+    )
+    statuses = {ModelState.TRAINED: api.STATUS_SUCCESS, ModelState.FAILED: api.STATUS_FAILURE}
+    info = data.SessionEndInfo(status=statuses.get(ModelState(model.state), api.STATUS_UNKNOWN), end_time_secs=at)
+    value = summary_pb2.Summary.Value(
+        tag=metadata.SESSION_END_INFO_TAG,
+        metadata=metadata.create_summary_metadata(data.HParamsPluginData(session_end_info=info)),
+        tensor=metadata.NULL_TENSOR,
+    )
+    return summary_pb2.Summary(value=[value])
 
 
 def _histogram(tag: str, values: Any) -> Any:

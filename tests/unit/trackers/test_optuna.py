@@ -1,6 +1,7 @@
 """A run as a study, read by Optuna: trials with parameters, values by epoch, states; written again without doubles."""
 
 import math
+import shutil
 from dataclasses import replace
 from datetime import datetime
 
@@ -29,10 +30,21 @@ NAME = "run 7 of lab"
 RUNNING = {"state": "running", "ended_at": None}
 
 
+@pytest.fixture(scope="module")
+def made_store(tmp_path_factory):
+    """An empty database of Optuna, which takes half a second to make."""
+    path = tmp_path_factory.mktemp("optuna") / "studies.db"
+    OptunaTracker(f"sqlite:///{path}")
+    return path
+
+
 @pytest.fixture(params=["sqlite", "journal"])
-def address(request, tmp_path):
+def address(request, tmp_path, made_store):
     """A storage of each kind."""
-    return f"sqlite:///{tmp_path}/studies.db" if request.param == "sqlite" else f"{tmp_path}/studies.journal"
+    if request.param == "journal":
+        return f"{tmp_path}/studies.journal"
+    shutil.copy(made_store, tmp_path / "studies.db")
+    return f"sqlite:///{tmp_path}/studies.db"
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def test_a_missing_package_is_one_error_with_the_command(monkeypatch, name):
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(NotReady) as raised:
-        package(name, "anything")
+        package(name, "tracking")
     assert raised.value.message == f"the package {name} is not installed"
     assert raised.value.hint == f"Install it: {sys.executable} -m pip install '{REQUIREMENTS[name]}'"
 

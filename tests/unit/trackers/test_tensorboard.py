@@ -106,7 +106,7 @@ def test_a_followed_run_grows_and_ends_once(tmp_path):
     tracker.start(first)
     tracker.write(replace(first, points=points_of(1, 1)))
     assert [step for step, _, _ in scalars(tmp_path / "run_7/model_1/train")["epoch_loss"]] == [1]
-    assert sessions_of(tmp_path)["run_7/model_1"][2] == "STATUS_RUNNING"
+    assert sessions_of(tmp_path)["run_7/model_1"][2] == "STATUS_UNKNOWN"  # as all that have no end
     tracker.write(replace(first, points=points_of(1, 1, first=2)))
     more = a_record(2)  # a search has added a model meanwhile
     tracker.write(replace(more, points=(*points_of(1, 1, first=3), *points_of(2))))
