@@ -1,8 +1,8 @@
 """A run as a study of Optuna, which Optuna Dashboard shows; called by `madlib-mop optuna`.
 
-Each model is a trial. Optuna never changes a trial that is complete, pruned or failed. So a trial gets such a state when
-its run has ended. If a finished trial of an earlier call is not up to date, because the run was resumed, the study is
-made again.
+Each model is a trial. Optuna never changes a trial that is complete, pruned or failed. So a trial gets such a state
+when its run has ended. If a finished trial of an earlier call is not up to date, because the run was resumed, the study
+is made again.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """A run as event files for TensorBoard; called by `madlib-mop tensorboard`.
 
-Each model is a directory, `run_7/model_3`, with its hyper-parameters. The directories `train` and `validation` in it have
-its metrics, as Keras' callback TensorBoard writes them. No name of the record is part of a path.
+Each model is a directory, `run_7/model_3`, with its hyper-parameters. The directories `train` and `validation` in it
+have its metrics, as Keras' callback TensorBoard writes them. No name of the record is part of a path.
 """
 
 import json

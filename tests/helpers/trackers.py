@@ -1,12 +1,16 @@
 """Runs for tests of trackers, as facts without a server, and what TensorBoard reads of event files."""
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from madlib_mop.trackers.facts import MetricPoint, Origin, RunRecord, TrackedModel, TrackedRun
+from madlib_mop.trackers.mlflow_runs import MlflowTracker
 from madlib_mop.trackers.weights import Tensor, Weights
 
 BEGAN = 1_700_000_000.0
@@ -107,10 +111,28 @@ def files_below(directory: Path) -> set[str]:
     return {os.path.relpath(Path(at, name), directory) for at, _, names in os.walk(directory) for name in names}
 
 
-def scalars(directory: Path) -> dict[str, list[tuple[int, float, float]]]:
-    """Return the scalars of one directory of event files by tag, as TensorBoard reads them: step, time and value."""
+def empty_mlflow(directory: Path) -> Path:
+    """Make an empty database of MLflow; return its path."""
+    path = directory / "mlflow.db"
+    MlflowTracker(f"sqlite:///{path}", "nothing")
+    return path
+
+
+def accumulator(directory: Path) -> Any:
+    """Return TensorBoard's reader of one directory of event files.
+
+    It would import TensorFlow, which takes seconds; a module of this name is TensorBoard's switch against that.
+    """
+    import tensorboard.compat
+
+    name = "tensorboard.compat.notf"
+    tensorboard.compat.notf = sys.modules.setdefault(name, ModuleType(name))
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    accumulator = EventAccumulator(str(directory)).Reload()
-    tags = accumulator.Tags()["scalars"]
-    return {tag: [(s.step, s.wall_time, s.value) for s in accumulator.Scalars(tag)] for tag in tags}
+    return EventAccumulator(str(directory)).Reload()
+
+
+def scalars(directory: Path) -> dict[str, list[tuple[int, float, float]]]:
+    """Return the scalars of one directory of event files by tag, as TensorBoard reads them: step, time and value."""
+    events = accumulator(directory)
+    return {tag: [(s.step, s.wall_time, s.value) for s in events.Scalars(tag)] for tag in events.Tags()["scalars"]}

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -20,7 +21,7 @@ from tests.helpers.faults import wait_for
 from tests.helpers.invented import HOSTILE, invent_run
 from tests.helpers.pages import examples
 from tests.helpers.security.attacks import user
-from tests.helpers.trackers import files_below, scalars
+from tests.helpers.trackers import accumulator, empty_mlflow, files_below, scalars
 
 OWNER, VIEWER, STRANGER = "owner_of_tracked", "viewer_of_tracked", "stranger_to_tracked"
 PAGE = "docs/trackers.md"
@@ -42,9 +43,15 @@ def lab(db):
     return db
 
 
+@pytest.fixture(scope="module")
+def made_store(tmp_path_factory):
+    """An empty database of MLflow, which takes seconds to make."""
+    return empty_mlflow(tmp_path_factory.mktemp("mlflow"))
+
+
 @pytest.fixture
 def call(lab, tmp_path, monkeypatch, capsys):
-    """Return a function that calls `madlib-mop` in this process and in a directory of its own; it returns the output."""
+    """Return a function that calls `madlib-mop` in this process, in a directory of its own, and returns the output."""
     from madlib_mop.cli import trackers  # noqa: F401 -- registers the commands
     from madlib_mop.cli.app import app
 
@@ -92,7 +99,8 @@ def test_the_command_is_a_process_that_prints_one_line(lab, tmp_path):
     ]
 
 
-def test_the_commands_of_the_page_run(lab, call, tmp_path):
+def test_the_commands_of_the_page_run(lab, call, tmp_path, made_store):
+    shutil.copy(made_store, tmp_path / "mlflow.db")
     lines = [line for example in examples(PAGE, "sh") for line in example.text.splitlines() if line.strip()]
     for line in lines:
         program, *words = shlex.split(line, comments=True)
@@ -103,16 +111,17 @@ def test_the_commands_of_the_page_run(lab, call, tmp_path):
     assert {"logs", "mlflow.db", "studies.db", "studies.journal"} <= set(os.listdir(tmp_path))
 
 
-def test_mlflow_reads_the_run_and_a_second_call_adds_nothing(lab, call):
+def test_mlflow_reads_the_run_and_a_second_call_adds_nothing(lab, call, tmp_path, made_store):
     from mlflow.tracking import MlflowClient
 
-    words = ("mlflow", lab.run_id, "--tracking-uri", "sqlite:///mlflow.db", "--experiment", "flowers")
+    uri = f"sqlite:///{shutil.copy(made_store, tmp_path / 'mlflow.db')}"
+    words = ("mlflow", lab.run_id, "--tracking-uri", uri, "--experiment", "flowers")
     number = call(*words, role=VIEWER)
     assert call(*words) == number, "the owner updates what the viewer has written"
-    client = MlflowClient(tracking_uri="sqlite:///mlflow.db")
+    client = MlflowClient(tracking_uri=uri)
     runs = client.search_runs([client.get_experiment_by_name("flowers").experiment_id])
     models = {int(run.data.tags["madlib_mop.mst_key"]): run for run in runs if run.info.run_id != number}
-    assert len(runs) == 5 and set(models) == {1, 2, 3, 4}
+    assert [run.info.run_id for run in runs].count(number) == 1 and len(runs) == 5 and set(models) == {1, 2, 3, 4}
     assert models[3].data.params["learning_rate"] == "0.003"
     history = client.get_metric_history(models[3].info.run_id, "val_loss")
     expected = recorded(lab, lab.run_id, 3, "validation")["loss"]
@@ -173,7 +182,7 @@ def test_a_run_without_metrics_is_one_error(lab, call, tmp_path, program, follow
         (("tensorboard", "{run}", "/dev/null"), InvalidParameter, "DIR must be a directory. /dev/null is not one"),
         (("mlflow", "{run}"), InvalidParameter, "--tracking-uri is missing"),
         (("mlflow", "{run}", "--tracking-uri", "sqlite:////no/such.db"), NotReady, "--tracking-uri cannot be reached"),
-        (("mlflow", "{run}", "--tracking-uri", "http://a:pw@127.0.0.1:1"), InvalidParameter, "must not have a password"),
+        (("mlflow", "{run}", "--tracking-uri", "http://a:pw@localhost"), InvalidParameter, "must not have a password"),
         (("optuna", "{run}"), InvalidParameter, "--storage is missing"),
         (("optuna", "{run}", "--storage", "/no/such.journal"), NotReady, "--storage cannot be reached"),
         (("optuna", "{run}", "--storage", "mysql://a:pw@127.0.0.1/x"), InvalidParameter, "must not have a password"),
@@ -223,19 +232,18 @@ def write_state(lab, run_id: int, mst_key: int) -> list[np.ndarray]:
 
 
 def test_histograms_have_the_final_weights_for_members_of_the_owner_s_role(lab, call, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util import tensor_util
 
     run_id = invent_run(lab, owner=OWNER)
     weights = write_state(lab, run_id, 2)
     call("tensorboard", run_id, "logs", "--histograms")
-    accumulator = EventAccumulator(str(tmp_path / f"logs/run_{run_id}/model_2")).Reload()
+    events = accumulator(tmp_path / f"logs/run_{run_id}/model_2")
     for number, array in enumerate(weights):
-        (event,) = accumulator.Tensors(f"weights_{number}")
+        (event,) = events.Tensors(f"weights_{number}")
         buckets = tensor_util.make_ndarray(event.tensor_proto)
         assert event.step == 2 and buckets[:, 2].sum() == array.size
         assert (buckets[0, 0], buckets[-1, 1]) == (array.min(), array.max())
-    others = EventAccumulator(str(tmp_path / f"logs/run_{run_id}/model_1")).Reload().Tags()["tensors"]
+    others = accumulator(tmp_path / f"logs/run_{run_id}/model_1").Tags()["tensors"]
     assert not [tag for tag in others if tag.startswith("weights")]
     with pytest.raises(InsufficientPrivilege, match=f"The owner of run {run_id} is {OWNER}"):
         call("tensorboard", run_id, "others", "--histograms", role=VIEWER)
@@ -303,7 +311,7 @@ def test_a_session_that_is_lost_is_one_error_and_a_second_call_goes_on(lab, tmp_
 
 
 @pytest.mark.parametrize("program", WORDS)
-def test_hostile_names_of_the_record_stay_in_the_directory(lab, call, tmp_path, program):
+def test_hostile_names_of_the_record_stay_in_the_directory(lab, call, tmp_path, program, made_store):
     run_id = invent_run(lab, n_models=1, owner=OWNER, output=HOSTILE, source="../../../etc/passwd", detail=HOSTILE)
     lab.rows(
         "UPDATE madlib_mop.metric SET name = CASE ordinal WHEN 0 THEN '../../up' ELSE %s END WHERE run_id = %s",
@@ -311,12 +319,15 @@ def test_hostile_names_of_the_record_stay_in_the_directory(lab, call, tmp_path, 
     )
     lab.rows(
         "UPDATE madlib_mop.model SET hyper_parameters = %s WHERE run_id = %s",
-        [json.dumps({HOSTILE: HOSTILE, "../../up": 1, "nested": {"a": [1]}}), run_id],
+        [json.dumps({HOSTILE: HOSTILE, "../../up": 1}), run_id],
     )
     directory = tmp_path / "a" / "b" / "c"
     directory.mkdir(parents=True)
     os.chdir(directory)
-    printed = call(program, run_id, *WORDS[program])
+    words = WORDS[program]
+    if program == "mlflow":
+        words = ("--tracking-uri", f"sqlite:///{shutil.copy(made_store, directory / 'mlflow.db')}")
+    printed = call(program, run_id, *words)
     assert "\x1b" not in printed
     found = files_below(tmp_path)
     assert found and all(name.startswith("a/b/c/") for name in found)

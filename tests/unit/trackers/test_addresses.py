@@ -16,7 +16,7 @@ def test_a_password_in_an_argument_is_refused_and_not_repeated(address):
 
 
 @pytest.mark.parametrize(
-    "address", ["http://host:5000", "sqlite:///a.db", "postgresql://ann@host/db", "studies.journal", "/a/b", "databricks"]
+    "address", ["http://host:5000", "sqlite:///a.db", "postgresql://ann@host/db", "a.journal", "/a/b", "databricks"]
 )
 def test_other_addresses_are_accepted(address):
     refuse_password(address, "--storage", "")

@@ -1,4 +1,4 @@
-"""A run in MLflow, read by its own client: runs, parameters, metrics, tags, states and the report; written once only."""
+"""A run in MLflow, read by its own client: runs, parameters, metrics, tags, states, the report; written once only."""
 
 import math
 import os
@@ -18,6 +18,7 @@ from tests.helpers.trackers import (
     a_model,
     a_record,
     a_run,
+    empty_mlflow,
     files_below,
     hostile_record,
     points_of,
@@ -29,9 +30,7 @@ EXPERIMENT = "flowers"
 @pytest.fixture(scope="module")
 def made_store(tmp_path_factory):
     """An empty database of MLflow, which takes seconds to make."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowTracker(f"sqlite:///{path}", EXPERIMENT)
-    return path
+    return empty_mlflow(tmp_path_factory.mktemp("mlflow"))
 
 
 @pytest.fixture

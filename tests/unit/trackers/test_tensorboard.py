@@ -19,6 +19,7 @@ from tests.helpers.trackers import (
     a_model,
     a_record,
     a_run,
+    accumulator,
     files_below,
     hostile_record,
     points_of,
@@ -38,6 +39,7 @@ def written(directory: Path, record: RunRecord, histograms: bool = False) -> Pat
 
 def sessions_of(directory: Path) -> dict:
     """Return the sessions of TensorBoard's plugin HParams by name: hyper-parameters, metrics and status."""
+    accumulator(directory)  # without TensorFlow
     from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
     from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
     from tensorboard.context import RequestContext
@@ -198,17 +200,16 @@ def test_a_directory_that_cannot_be_written_is_one_error_before_any_work(tmp_pat
 
 
 def test_histograms_of_weights_are_there_if_asked_for(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util import tensor_util
 
     run = written(tmp_path, a_record(2), histograms=True)
-    accumulator = EventAccumulator(str(run / "model_1")).Reload()
-    kernel, bias = (accumulator.Tensors(f"weights_{number}") for number in (0, 1))
+    events = accumulator(run / "model_1")
+    kernel, bias = (events.Tensors(f"weights_{number}") for number in (0, 1))
     assert [event.step for event in kernel] == [3] and kernel[0].wall_time == a_model(1).ended_at
     assert np.sum(tensor_util.make_ndarray(kernel[0].tensor_proto)[:, 2]) == 12
     assert np.sum(tensor_util.make_ndarray(bias[0].tensor_proto)[:, 2]) == 2  # NaN is left out
-    assert EventAccumulator(str(run / "model_2")).Reload().Tags()["tensors"] == ["_hparams_/session_start_info",
-        "_hparams_/session_end_info"]  # fmt: skip
+    others = accumulator(run / "model_2").Tags()["tensors"]
+    assert others == ["_hparams_/session_start_info", "_hparams_/session_end_info"]
 
 
 def test_histograms_are_refused_to_one_who_may_not_see_states(tmp_path):
