@@ -20,6 +20,7 @@ from tests.helpers.commands import run as madlib_mop
 from tests.helpers.faults import wait_for
 from tests.helpers.invented import HOSTILE, invent_run
 from tests.helpers.pages import examples
+from tests.helpers.reports import train_hostile_run
 from tests.helpers.security.attacks import user
 from tests.helpers.trackers import accumulator, empty_mlflow, files_below, scalars
 
@@ -332,3 +333,42 @@ def test_hostile_names_of_the_record_stay_in_the_directory(lab, call, tmp_path, 
     found = files_below(tmp_path)
     assert found and all(name.startswith("a/b/c/") for name in found)
     assert not [name for name in found if "<" in name or "\x1b" in name or "passwd" in name]
+
+
+@pytest.mark.slow
+def test_a_real_run_with_samples_a_failure_a_stop_and_a_clone(lab, call, tmp_path, made_store):
+    """The run has hostile names, validation data, and metrics after each visit; model 13 fails, a policy stops 2."""
+    run_id = train_hostile_run(lab, OWNER)
+    logs = tmp_path / call("tensorboard", run_id, "logs", "--histograms")
+    for data_set, folder in (("training", "train"), ("validation", "validation")):
+        expected = lab.rows(
+            "SELECT CASE WHEN sample_rows IS NULL THEN 'epoch_' ELSE 'visit_' END || name, count(*)::integer"
+            " FROM madlib_mop.metric_series WHERE run_id = %s AND mst_key = 1 AND data_set = %s GROUP BY 1",
+            [run_id, data_set],
+        )
+        read = scalars(logs / "model_1" / folder)
+        assert {tag: len(points) for tag, points in read.items()} == dict(expected)
+    tags = accumulator(logs / "model_1").Tags()["tensors"]
+    assert [tag for tag in tags if tag.startswith("weights")] == [f"weights_{n}" for n in range(4)]
+    name = call("optuna", run_id, "--storage", "studies.journal")
+    backend = optuna.storages.journal.JournalFileBackend("studies.journal")
+    study = optuna.load_study(study_name=name, storage=optuna.storages.JournalStorage(backend))
+    states = {trial.user_attrs["mst_key"]: trial.state.name for trial in study.trials}
+    recorded_states = dict(lab.rows("SELECT mst_key, state FROM madlib_mop.model WHERE run_id = %s", [run_id]))
+    names = {"trained": "COMPLETE", "stopped": "PRUNED", "failed": "FAIL"}
+    assert states == {key: names[state] for key, state in recorded_states.items()} and len(set(states.values())) == 3
+    assert {trial.params["learning_rate"] for trial in study.trials} > {0.003, 0.01, 0.03}
+    uri = f"sqlite:///{shutil.copy(made_store, tmp_path / 'mlflow.db')}"
+    for _ in range(2):
+        number = call("mlflow", run_id, "--tracking-uri", uri)
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    runs = client.search_runs([client.get_experiment_by_name("madlib_mop").experiment_id])
+    assert len(runs) == len(states) + 1
+    n_points = sum(
+        len(client.get_metric_history(run.info.run_id, key)) for run in runs for key in run.data.metrics
+    )  # fmt: skip
+    points = "SELECT count(*)::integer FROM madlib_mop.metric_series WHERE run_id = %s AND value IS NOT NULL"
+    assert n_points == lab.value(points, [run_id])
+    assert [file.path for file in client.list_artifacts(number)] == ["report.html"]
