@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import optuna
@@ -22,7 +23,9 @@ from tests.helpers.invented import HOSTILE, invent_run
 from tests.helpers.pages import examples
 from tests.helpers.reports import train_hostile_run
 from tests.helpers.security.attacks import user
+from tests.helpers.steering import GATES, N_EPOCHS, N_SEGMENTS, Steered
 from tests.helpers.trackers import accumulator, empty_mlflow, files_below, scalars
+from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
 
 OWNER, VIEWER, STRANGER = "owner_of_tracked", "viewer_of_tracked", "stranger_to_tracked"
 PAGE = "docs/trackers.md"
@@ -251,11 +254,11 @@ def test_histograms_have_the_final_weights_for_members_of_the_owner_s_role(lab, 
     assert not (tmp_path / "others").exists()
 
 
-def in_background(lab, *words: str) -> subprocess.Popen:
+def in_background(lab, *words: str, dsn: str | None = None, cwd: Path | None = None) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
-        command(lab, *words, dsn=lab.dsn_of(OWNER)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env=environment,
+        command(lab, *words, dsn=dsn or lab.dsn_of(OWNER)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd,
     )  # fmt: skip
 
 
@@ -372,3 +375,47 @@ def test_a_real_run_with_samples_a_failure_a_stop_and_a_clone(lab, call, tmp_pat
     points = "SELECT count(*)::integer FROM madlib_mop.metric_series WHERE run_id = %s AND value IS NOT NULL"
     assert n_points == lab.value(points, [run_id])
     assert [file.path for file in client.list_artifacts(number)] == ["report.html"]
+
+
+@pytest.mark.slow
+def test_a_run_is_followed_while_it_trains(lab, tmp_path, made_store):
+    """Two models wait at a gate in their second iteration, so the metrics of the first one are written before."""
+    load_digits(lab)
+    load_architectures(lab, "arch_of_followed")
+    pack(lab, N_SEGMENTS)
+    select_configurations(lab, "mst", ALIKE, "arch_of_followed")
+    lab.rows(GATES)
+    steered = Steered(lab, "followed", gates=(2,))
+    uri = f"sqlite:///{shutil.copy(made_store, tmp_path / 'mlflow.db')}"
+    words = {
+        "tensorboard": (str(tmp_path / "logs"),),
+        "mlflow": ("--tracking-uri", uri),
+        "optuna": ("--storage", str(tmp_path / "studies.journal")),
+    }
+    processes = [
+        in_background(lab, program, str(steered.run_id), *own, "--follow", dsn=lab.dsn, cwd=tmp_path)
+        for program, own in words.items()
+    ]
+    folder = tmp_path / "logs" / f"run_{steered.run_id}" / "model_1" / "validation"
+    wait_for(lambda: folder.is_dir() and scalars(folder), what="metrics of the first iteration")
+    assert [step for step, *_ in scalars(folder)["epoch_loss"]] == [1]
+    steered.finish()
+    ends = [(process.communicate(timeout=60)[1], process.returncode) for process in processes]
+    assert ends == [("", 0)] * 3
+    expected = {f"epoch_{name}": found for name, found in recorded(lab, steered.run_id, 1, "validation").items()}
+    assert scalars(folder) == expected and len(expected["epoch_loss"]) == N_EPOCHS
+    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "studies.journal"))
+    study = optuna.load_study(study_name=None, storage=optuna.storages.JournalStorage(backend))
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * len(ALIKE)
+    assert [sorted(trial.intermediate_values) for trial in study.trials] == [[1, 2, 3]] * len(ALIKE)
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    runs = client.search_runs([client.get_experiment_by_name("madlib_mop").experiment_id])
+    assert {run.info.status for run in runs} == {"FINISHED"} and len(runs) == len(ALIKE) + 1
+    histories = [
+        [metric.step for metric in client.get_metric_history(run.info.run_id, "val_loss")]
+        for run in runs
+        if "val_loss" in run.data.metrics
+    ]
+    assert histories == [[1, 2, 3]] * len(ALIKE)
