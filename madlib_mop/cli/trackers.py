@@ -66,8 +66,7 @@ def mlflow(
 ) -> None:
     """Write a run into MLflow: a run with a run below it for each model. Print MLflow's id of the run.
 
-    It works from any machine, with the login of a role that may see the run. A second call updates what the first one
-    has written.
+    It works from any machine, with the login of a role that may see the run. A second call updates the run.
     """
     from madlib_mop.trackers.addresses import refuse_password
     from madlib_mop.trackers.following import RunSession, track

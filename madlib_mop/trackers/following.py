@@ -44,9 +44,7 @@ class RunSession:
         self._told = True
         self._read_at = self._pause_s = 0.0
         try:
-            self._connection = psycopg.connect(
-                dsn, connect_timeout=10, application_name="madlib-mop", autocommit=True
-            )
+            self._connection = psycopg.connect(dsn, connect_timeout=10, application_name="madlib-mop", autocommit=True)
         except psycopg.Error as error:
             reason = (str(error).strip().splitlines() or ["no reason was given"])[0]
             raise NotReady(

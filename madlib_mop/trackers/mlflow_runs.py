@@ -33,8 +33,10 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
-#: What MLflow takes at most in one request: metrics, or parameters or tags.
-_MAX_BATCH, _MAX_NAMES = 1000, 100
+#: What MLflow takes at most in one request: 100 parameters, 100 tags, and 1,000 items with the metrics.
+_MAX_NAMES, _MAX_METRICS = 100, 800
+#: Runs in one page of a search.
+_PAGE = 1000
 #: Characters of a parameter and of a tag that all versions of its server take.
 _MAX_PARAM, _MAX_TAG = 500, 5000
 _RUN_STATES = {
@@ -151,9 +153,7 @@ class MlflowTracker:
         found: list[Any] = []
         token = None
         while True:
-            page = self._client.search_runs(
-                [self._experiment_id], condition, max_results=_MAX_BATCH, page_token=token
-            )
+            page = self._client.search_runs([self._experiment_id], condition, max_results=_PAGE, page_token=token)
             found += page
             token = page.token
             if not token:
@@ -191,12 +191,11 @@ class MlflowTracker:
         new_params = [self._entities.Param(key, value) for key, value in params.items() if key not in logged.params]
         new_tags = [self._entities.RunTag(key, value) for key, value in tags.items() if logged.tags.get(key) != value]
         new_metrics = [self._entities.Metric(key, value, at, step) for (key, step, at), value in metrics.items()]
-        for some in _batches(new_params, _MAX_NAMES):
-            self._client.log_batch(logged.run_id, params=some)
-        for some in _batches(new_tags, _MAX_NAMES):
-            self._client.log_batch(logged.run_id, tags=some)
-        for some in _batches(new_metrics, _MAX_BATCH):
-            self._client.log_batch(logged.run_id, metrics=some)
+        while new_params or new_tags or new_metrics:  # mostly one request
+            self._client.log_batch(
+                logged.run_id, new_metrics[:_MAX_METRICS], new_params[:_MAX_NAMES], new_tags[:_MAX_NAMES]
+            )
+            del new_metrics[:_MAX_METRICS], new_params[:_MAX_NAMES], new_tags[:_MAX_NAMES]
         logged.params |= params.keys()
         logged.tags |= tags
         logged.metrics |= metrics.keys()
@@ -236,11 +235,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 def _logged(run: Any) -> _Logged:
