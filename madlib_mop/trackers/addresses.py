@@ -2,14 +2,15 @@
 
 import re
 from typing import Any
-from urllib.parse import urlsplit
 
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.errors import InvalidParameter, NotReady
 
 _CONNECT_S = 10
 _DATABASES = ("sqlite", "postgresql", "mysql", "mariadb", "mssql", "oracle")
-_USER_INFO = re.compile(r"//[^/@\s]*@")
+# up to the last @, because a password that was not quoted can have any character
+_USER_INFO = re.compile(r"//\S*@")
+_SECRET = re.compile(r"(\w*(?:password|passwd|pwd|token|secret)\w*)=[^&\s]*", re.IGNORECASE)
 
 
 def refuse_password(address: str, option: str, instead: str) -> None:
@@ -23,10 +24,7 @@ def refuse_password(address: str, option: str, instead: str) -> None:
     instead : str
         What to do, for the hint.
     """
-    try:
-        has_password = urlsplit(address).password is not None
-    except ValueError:
-        has_password = "@" in address
+    has_password = ":" in address.partition("://")[2].rpartition("@")[0] or _SECRET.search(address) is not None
     if has_password:
         raise InvalidParameter(
             f"{option} must not have a password: other users of this machine can see arguments."
@@ -36,8 +34,8 @@ def refuse_password(address: str, option: str, instead: str) -> None:
 
 
 def shown(address: str) -> str:
-    """Return an address or a message of a library for a person: without user and password of any address in it."""
-    return clean(_USER_INFO.sub("//", address))
+    """Return an address or a message of a library for a person: without users and passwords of the addresses in it."""
+    return clean(_SECRET.sub(r"\1=***", _USER_INFO.sub("//", address)))
 
 
 def is_database(address: str) -> bool:

@@ -107,7 +107,9 @@ class MlflowTracker:
             if found:
                 self._run = _logged(found[0])
                 for child in self._search(f"tags.`mlflow.parentRunId` = '{self._run.run_id}'"):
-                    self._models[int(child.data.tags["madlib_mop.mst_key"])] = self._with_metrics(child)
+                    mst_key = child.data.tags.get("madlib_mop.mst_key", "")
+                    if mst_key.isdecimal():  # a child without it was added by others
+                        self._models[int(mst_key)] = self._with_metrics(child)
                 return
             name = text_of(record.run.name or f"run {record.run.origin.run_id}", _MAX_TAG)
             tags = {"madlib_mop.key": key, **_run_tags(record)}

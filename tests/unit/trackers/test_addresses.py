@@ -7,8 +7,10 @@ from madlib_mop.trackers.addresses import is_database, reach_database, refuse_pa
 
 
 @pytest.mark.parametrize(
-    "address", ["http://ann:secret@host:5000", "postgresql+psycopg2://ann:secret@host/db", "https://:secret@host"]
-)
+    "address",
+    ["http://ann:secret@host:5000", "postgresql+psycopg2://ann:secret@host/db", "https://:secret@host",
+     "mysql://ann:a/secret@b@host", "postgresql://host/db?user=ann&password=secret", "https://host?api_token=secret"],
+)  # fmt: skip
 def test_a_password_in_an_argument_is_refused_and_not_repeated(address):
     with pytest.raises(InvalidParameter, match="--storage must not have a password") as raised:
         refuse_password(address, "--storage", "Set OPTUNA_STORAGE.")
@@ -24,6 +26,7 @@ def test_other_addresses_are_accepted(address):
 
 def test_no_message_has_users_and_passwords_of_addresses():
     assert shown("cannot reach https://ann:secret@host/x and y\x1b[31m") == "cannot reach https://host/x and y\\x1b[31m"
+    assert shown("x://a:p@q@host/db?PassWord=p&sslmode=on") == "x://host/db?PassWord=***&sslmode=on"
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,15 @@ def test_a_second_call_changes_nothing_and_logs_only_what_is_new(uri):
     assert {run.info.status for run in (*logged.parents, *logged.models.values())} == {"FINISHED"}
 
 
+def test_a_child_that_others_have_added_is_left_alone(uri):
+    tracker = log(uri, a_record(1))
+    client = Logged(uri).client
+    experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
+    own = client.create_run(experiment, tags={"mlflow.parentRunId": tracker.run_id, "note": "mine"}).info.run_id
+    log(uri, a_record(1))
+    assert client.get_run(own).data.tags["note"] == "mine" and client.get_run(own).info.status == "RUNNING"
+
+
 def test_a_followed_run_is_logged_as_it_goes_on(uri):
     running = a_run(state="running", ended_at=None)
     begun = RunRecord(running, (a_model(1, state="training"), a_model(2, state="waiting", started_at=None)), ())
