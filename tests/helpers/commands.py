@@ -17,3 +17,12 @@ def run(db, *words: str, dsn: str | None = None, cwd: Path | None = None) -> sub
     return subprocess.run(
         command(db, *words, dsn=dsn), stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, cwd=cwd
     )
+
+
+def in_background(db, *words: str, dsn: str | None = None, cwd: Path | None = None) -> subprocess.Popen:
+    """Start `madlib-mop`; stdin is closed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(
+        command(db, *words, dsn=dsn), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=environment, cwd=cwd,
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 
 from madlib_mop.trackers.facts import MetricPoint, Origin, RunRecord, TrackedModel, TrackedRun
 from madlib_mop.trackers.mlflow_runs import MlflowTracker
@@ -136,3 +137,28 @@ def scalars(directory: Path) -> dict[str, list[tuple[int, float, float]]]:
     """Return the scalars of one directory of event files by tag, as TensorBoard reads them: step, time and value."""
     events = accumulator(directory)
     return {tag: [(s.step, s.wall_time, s.value) for s in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def recorded(db, run_id: int, mst_key: int, data_set: str) -> dict[str, list[tuple]]:
+    """Return the metrics of a model on a data set by name as the record has them: epoch, time and value."""
+    rows = db.rows(
+        "SELECT name, epoch, EXTRACT(epoch FROM \"time\")::float8, value FROM madlib_mop.metric_series"
+        " WHERE run_id = %s AND mst_key = %s AND data_set = %s ORDER BY name, epoch",
+        [run_id, mst_key, data_set],
+    )
+    found: dict[str, list[tuple]] = {}
+    for name, epoch, at, value in rows:
+        found.setdefault(name, []).append((epoch, pytest.approx(at, abs=1e-3), pytest.approx(value, rel=1e-6)))
+    return found
+
+
+def call_here(capsys, dsn: str, *words: object) -> str:
+    """Call `madlib-mop` in this process and return its output; it must print no errors."""
+    from madlib_mop.cli import trackers  # noqa: F401 -- registers the commands
+    from madlib_mop.cli.app import app
+
+    capsys.readouterr()
+    app([*map(str, words), "--dsn", dsn], standalone_mode=False)
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out.strip()

@@ -4,9 +4,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import optuna
@@ -16,16 +13,13 @@ import pytest
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
 from madlib_mop.trainer.data.parts import TensorSpec
 from madlib_mop.trainer.data.state import count_forward_parts, encode_state
-from tests.helpers.commands import command
+from tests.helpers.commands import in_background
 from tests.helpers.commands import run as madlib_mop
 from tests.helpers.faults import wait_for
 from tests.helpers.invented import HOSTILE, invent_run
 from tests.helpers.pages import examples
-from tests.helpers.reports import train_hostile_run
 from tests.helpers.security.attacks import user
-from tests.helpers.steering import GATES, N_EPOCHS, N_SEGMENTS, Steered
-from tests.helpers.trackers import accumulator, empty_mlflow, files_below, scalars
-from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
+from tests.helpers.trackers import accumulator, call_here, empty_mlflow, files_below, recorded, scalars
 
 OWNER, VIEWER, STRANGER = "owner_of_tracked", "viewer_of_tracked", "stranger_to_tracked"
 PAGE = "docs/trackers.md"
@@ -56,31 +50,8 @@ def made_store(tmp_path_factory):
 @pytest.fixture
 def call(lab, tmp_path, monkeypatch, capsys):
     """Return a function that calls `madlib-mop` in this process, in a directory of its own, and returns the output."""
-    from madlib_mop.cli import trackers  # noqa: F401 -- registers the commands
-    from madlib_mop.cli.app import app
-
     monkeypatch.chdir(tmp_path)
-
-    def run(*words: object, role: str = OWNER) -> str:
-        capsys.readouterr()
-        app([*map(str, words), "--dsn", lab.dsn_of(role)], standalone_mode=False)
-        printed = capsys.readouterr()
-        assert printed.err == ""
-        return printed.out.strip()
-
-    return run
-
-
-def recorded(lab, run_id: int, mst_key: int, data_set: str) -> dict[str, list[tuple]]:
-    rows = lab.rows(
-        "SELECT name, epoch, EXTRACT(epoch FROM \"time\")::float8, value FROM madlib_mop.metric_series"
-        " WHERE run_id = %s AND mst_key = %s AND data_set = %s ORDER BY name, epoch",
-        [run_id, mst_key, data_set],
-    )
-    found: dict[str, list[tuple]] = {}
-    for name, epoch, at, value in rows:
-        found.setdefault(name, []).append((epoch, pytest.approx(at, abs=1e-3), pytest.approx(value, rel=1e-6)))
-    return found
+    return lambda *words, role=OWNER: call_here(capsys, lab.dsn_of(role), *words)
 
 
 @pytest.mark.parametrize("role", [OWNER, VIEWER])
@@ -254,14 +225,6 @@ def test_histograms_have_the_final_weights_for_members_of_the_owner_s_role(lab, 
     assert not (tmp_path / "others").exists()
 
 
-def in_background(lab, *words: str, dsn: str | None = None, cwd: Path | None = None) -> subprocess.Popen:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        command(lab, *words, dsn=dsn or lab.dsn_of(OWNER)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd,
-    )  # fmt: skip
-
-
 def tell(lab, run_id: int) -> None:
     lab.rows("SELECT pg_notify('madlib_mop_runs', %s)", [str(run_id)])
 
@@ -269,7 +232,7 @@ def tell(lab, run_id: int) -> None:
 def test_a_followed_run_is_written_as_it_goes_on_and_until_it_ends(lab, tmp_path):
     run_id = invent_run(lab, owner=OWNER, state="running")
     lab.rows("DELETE FROM madlib_mop.metric WHERE run_id = %s", [run_id])
-    process = in_background(lab, "tensorboard", str(run_id), str(tmp_path), "--follow")
+    process = in_background(lab, "tensorboard", str(run_id), str(tmp_path), "--follow", dsn=lab.dsn_of(OWNER))
     folder = tmp_path / f"run_{run_id}" / "model_1"
     wait_for(lambda: list(folder.glob("events*")), what="the first files")  # before there are metrics
     for epoch in (1, 2):
@@ -295,7 +258,7 @@ def test_a_followed_run_is_written_as_it_goes_on_and_until_it_ends(lab, tmp_path
 def test_a_session_that_is_lost_is_one_error_and_a_second_call_goes_on(lab, tmp_path):
     run_id = invent_run(lab, owner=OWNER, state="running")
     storage = str(tmp_path / "studies.journal")
-    process = in_background(lab, "optuna", str(run_id), "--storage", storage, "--follow")
+    process = in_background(lab, "optuna", str(run_id), "--storage", storage, "--follow", dsn=lab.dsn_of(OWNER))
     wait_for(lambda: os.path.exists(storage) and os.path.getsize(storage) > 5000, what="the trials")
     lab.rows(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND datname = current_database()"
@@ -336,86 +299,3 @@ def test_hostile_names_of_the_record_stay_in_the_directory(lab, call, tmp_path, 
     found = files_below(tmp_path)
     assert found and all(name.startswith("a/b/c/") for name in found)
     assert not [name for name in found if "<" in name or "\x1b" in name or "passwd" in name]
-
-
-@pytest.mark.slow
-def test_a_real_run_with_samples_a_failure_a_stop_and_a_clone(lab, call, tmp_path, made_store):
-    """The run has hostile names, validation data, and metrics after each visit; model 13 fails, a policy stops 2."""
-    run_id = train_hostile_run(lab, OWNER)
-    logs = tmp_path / call("tensorboard", run_id, "logs", "--histograms")
-    for data_set, folder in (("training", "train"), ("validation", "validation")):
-        expected = lab.rows(
-            "SELECT CASE WHEN sample_rows IS NULL THEN 'epoch_' ELSE 'visit_' END || name, count(*)::integer"
-            " FROM madlib_mop.metric_series WHERE run_id = %s AND mst_key = 1 AND data_set = %s GROUP BY 1",
-            [run_id, data_set],
-        )
-        read = scalars(logs / "model_1" / folder)
-        assert {tag: len(points) for tag, points in read.items()} == dict(expected)
-    tags = accumulator(logs / "model_1").Tags()["tensors"]
-    assert [tag for tag in tags if tag.startswith("weights")] == [f"weights_{n}" for n in range(4)]
-    name = call("optuna", run_id, "--storage", "studies.journal")
-    backend = optuna.storages.journal.JournalFileBackend("studies.journal")
-    study = optuna.load_study(study_name=name, storage=optuna.storages.JournalStorage(backend))
-    states = {trial.user_attrs["mst_key"]: trial.state.name for trial in study.trials}
-    recorded_states = dict(lab.rows("SELECT mst_key, state FROM madlib_mop.model WHERE run_id = %s", [run_id]))
-    names = {"trained": "COMPLETE", "stopped": "PRUNED", "failed": "FAIL"}
-    assert states == {key: names[state] for key, state in recorded_states.items()} and len(set(states.values())) == 3
-    assert {trial.params["learning_rate"] for trial in study.trials} > {0.003, 0.01, 0.03}
-    uri = f"sqlite:///{shutil.copy(made_store, tmp_path / 'mlflow.db')}"
-    for _ in range(2):
-        number = call("mlflow", run_id, "--tracking-uri", uri)
-    from mlflow.tracking import MlflowClient
-
-    client = MlflowClient(tracking_uri=uri)
-    runs = client.search_runs([client.get_experiment_by_name("madlib_mop").experiment_id])
-    assert len(runs) == len(states) + 1
-    n_points = sum(
-        len(client.get_metric_history(run.info.run_id, key)) for run in runs for key in run.data.metrics
-    )  # fmt: skip
-    points = "SELECT count(*)::integer FROM madlib_mop.metric_series WHERE run_id = %s AND value IS NOT NULL"
-    assert n_points == lab.value(points, [run_id])
-    assert [file.path for file in client.list_artifacts(number)] == ["report.html"]
-
-
-@pytest.mark.slow
-def test_a_run_is_followed_while_it_trains(lab, tmp_path, made_store):
-    """Two models wait at a gate in their second iteration, so the metrics of the first one are written before."""
-    load_digits(lab)
-    load_architectures(lab, "arch_of_followed")
-    pack(lab, N_SEGMENTS)
-    select_configurations(lab, "mst", ALIKE, "arch_of_followed")
-    lab.rows(GATES)
-    steered = Steered(lab, "followed", gates=(2,))
-    uri = f"sqlite:///{shutil.copy(made_store, tmp_path / 'mlflow.db')}"
-    words = {
-        "tensorboard": (str(tmp_path / "logs"),),
-        "mlflow": ("--tracking-uri", uri),
-        "optuna": ("--storage", str(tmp_path / "studies.journal")),
-    }
-    processes = [
-        in_background(lab, program, str(steered.run_id), *own, "--follow", dsn=lab.dsn, cwd=tmp_path)
-        for program, own in words.items()
-    ]
-    folder = tmp_path / "logs" / f"run_{steered.run_id}" / "model_1" / "validation"
-    wait_for(lambda: folder.is_dir() and scalars(folder), what="metrics of the first iteration")
-    assert [step for step, *_ in scalars(folder)["epoch_loss"]] == [1]
-    steered.finish()
-    ends = [(process.communicate(timeout=60)[1], process.returncode) for process in processes]
-    assert ends == [("", 0)] * 3
-    expected = {f"epoch_{name}": found for name, found in recorded(lab, steered.run_id, 1, "validation").items()}
-    assert scalars(folder) == expected and len(expected["epoch_loss"]) == N_EPOCHS
-    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "studies.journal"))
-    study = optuna.load_study(study_name=None, storage=optuna.storages.JournalStorage(backend))
-    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * len(ALIKE)
-    assert [sorted(trial.intermediate_values) for trial in study.trials] == [[1, 2, 3]] * len(ALIKE)
-    from mlflow.tracking import MlflowClient
-
-    client = MlflowClient(tracking_uri=uri)
-    runs = client.search_runs([client.get_experiment_by_name("madlib_mop").experiment_id])
-    assert {run.info.status for run in runs} == {"FINISHED"} and len(runs) == len(ALIKE) + 1
-    histories = [
-        [metric.step for metric in client.get_metric_history(run.info.run_id, "val_loss")]
-        for run in runs
-        if "val_loss" in run.data.metrics
-    ]
-    assert histories == [[1, 2, 3]] * len(ALIKE)
