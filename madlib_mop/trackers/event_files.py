@@ -2,10 +2,10 @@
 
 The package tensorboard writes the records and has the messages in them (`tensorboard.summary.writer.record_writer`,
 `tensorboard.compat.proto`). It belongs to the program that reads them, so the format is right in each version, HParams
-and histograms included. Its `EventFileWriter` is not used: it imports TensorFlow where that is installed, and so does
-each of our installations have it. It also names files by the time, so writing a run again would double its points, and
-it needs a thread and an open file for each of a run's directories. tensorboardX (2.6) is smaller and never imports
-TensorFlow, but has the last two properties too, and its HParams have no time, no status and no name of a session.
+and histograms included. Its `EventFileWriter` is not used: it imports TensorFlow where that is installed, as in all of
+our installations. It also names files by the time, so writing a run again would double its points, and it needs a
+thread and an open file for each directory. tensorboardX is smaller and never imports TensorFlow, but its writer has the
+other two properties, too.
 """
 
 import contextlib
