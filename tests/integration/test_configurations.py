@@ -137,12 +137,12 @@ def test_custom_functions_of_a_superusers_object_table_are_known(session):
     assert refused(session, load, (1,), (text,), ("",), object_table="mine")[0] == "42501"
 
 
-def test_tensorboard_is_taken_with_a_notice_that_the_record_keeps_what_it_would_log(session):
+def test_tensorboard_is_taken_with_a_notice_that_names_the_command_that_writes_its_files(session):
     text = "callbacks=[TensorBoard(log_dir='/tmp/x')]"
     load(session, (1,), (COMPILE,), (text,))
     assert session.rows("SELECT fit_params FROM mst") == [(text,)]
     told = [notice for notice in session.connection.notices if "TensorBoard has no effect" in notice]
-    assert len(told) == 1 and told[0].startswith("NOTICE") and "madlib_mop.metric" in told[0]
+    assert len(told) == 1 and told[0].startswith("NOTICE") and "madlib-mop tensorboard RUN DIR" in told[0]
 
 
 def test_grid_search_fills_a_table(session):

@@ -35,13 +35,14 @@ MAY_IMPORT = {
     "jobs": {"calls", "catalog", "engines"},
     "reports": {"calls", "catalog", "columns", "models", "search"},
     "dash": {"calls", "catalog", "reports"},
+    "trackers": {"catalog", "reports", "trainer"},
     "driver": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
         "reports",
     },  # fmt: skip
     "cli": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
-        "reports", "driver", "dash",
+        "reports", "driver", "dash", "trackers",
     },
 }
 HEAVY = {"tensorflow", "keras"}

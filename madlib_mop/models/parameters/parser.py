@@ -202,8 +202,8 @@ def recorded_notice(params: Iterable[FitParams]) -> str | None:
     if not names:
         return None
     return (
-        f"fit_params: callbacks: {', '.join(names)} has no effect, because trainers cannot write"
-        " files; the record contains the same figures: see madlib_mop.metric and madlib_mop.timeline"
+        f"fit_params: callbacks: {', '.join(names)} has no effect, because trainers cannot write files;"
+        " madlib-mop tensorboard RUN DIR writes the files from the record, also while the run trains (--follow)"
     )
 
 

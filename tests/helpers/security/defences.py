@@ -14,6 +14,7 @@ from tests.helpers.security.job_defences import DEFENCES_OF_JOBS
 from tests.helpers.security.monitoring_defences import DEFENCES_OF_MONITORING
 from tests.helpers.security.report_defences import DEFENCES_OF_REPORTS
 from tests.helpers.security.rights_defences import DEFENCES_OF_RIGHTS
+from tests.helpers.security.tracker_defences import DEFENCES_OF_TRACKERS
 
 _SECCOMP = "tests/unit/trainer/test_seccomp.py::"
 _SANDBOX = "tests/unit/trainer/test_sandbox.py::"
@@ -286,4 +287,5 @@ DEFENCES = (
     *DEFENCES_OF_DASH,
     *DEFENCES_OF_MONITORING,
     *DEFENCES_OF_REPORTS,
+    *DEFENCES_OF_TRACKERS,
 )

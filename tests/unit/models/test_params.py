@@ -248,7 +248,8 @@ def test_tensorboard_is_taken_and_nothing_is_made_of_it(text):
     params = parse_fit_params(text)
     assert params.callbacks == () and params.recorded == ("TensorBoard",)
     assert params.key == parse_fit_params("").key
-    assert "TensorBoard has no effect" in recorded_notice([parse_fit_params(""), params])
+    notice = recorded_notice([parse_fit_params(""), params])
+    assert "TensorBoard has no effect" in notice and "madlib-mop tensorboard RUN DIR writes the files" in notice
 
 
 def test_other_callbacks_beside_tensorboard_are_kept():

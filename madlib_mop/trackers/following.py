@@ -1,0 +1,188 @@
+"""Writes a run to a tracker, once or until it has ended; called by the commands of the trackers."""
+
+import time
+from types import TracebackType
+from typing import Any, Protocol
+
+import psycopg
+
+from madlib_mop.catalog.live.facts import RUNS_CHANNEL
+from madlib_mop.errors import InvalidParameter, NotReady
+from madlib_mop.reports.page import report
+from madlib_mop.reports.reader import one_snapshot
+from madlib_mop.trackers.facts import MetricPoint, RunRecord
+from madlib_mop.trackers.reading import read_models, read_points, read_run
+from madlib_mop.trackers.weights import Weights, read_weights
+
+#: Seconds after which a run is read again although nobody told of a change.
+_QUIET_S = 5.0
+#: Least time between two readings: seconds, and as a multiple of the time that the last one took.
+_MIN_PAUSE_S, _PAUSE_FACTOR = 0.5, 10
+#: Metrics can be committed later than they were known. So metrics of this many seconds before are read again.
+_OVERLAP_S = 60.0
+
+
+class RunSession:
+    """A session that reads one run with the rights of an ordinary login, and hears of its changes.
+
+    Parameters
+    ----------
+    dsn : str
+        URI or keywords of libpq; PGHOST and the other variables of libpq supply the rest.
+    run_id : int
+
+    Raises
+    ------
+    NotReady
+        If the login fails.
+    """
+
+    def __init__(self, dsn: str, run_id: int):
+        self.run_id = run_id
+        self._known: set[tuple[Any, ...]] = set()
+        self._newest: float | None = None
+        self._told = True
+        self._read_at = self._pause_s = 0.0
+        try:
+            self._connection = psycopg.connect(dsn, connect_timeout=10, application_name="madlib-mop", autocommit=True)
+        except psycopg.Error as error:
+            reason = (str(error).strip().splitlines() or ["no reason was given"])[0]
+            raise NotReady(
+                f"cannot log in: {reason}",
+                hint="Specify the server and the role with --dsn, for instance --dsn dbname=mydb.",
+            ) from None
+        try:
+            self._connection.execute("SET jit = off")
+            self._connection.execute(f"LISTEN {RUNS_CHANNEL}")
+        except psycopg.errors.ReadOnlySqlTransaction:
+            pass  # a standby: there the run is read every few seconds
+        except psycopg.Error:
+            self._connection.close()
+            raise _lost() from None
+
+    def __enter__(self) -> "RunSession":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._connection.close()
+
+    def read(self) -> RunRecord:
+        """Return the state of the run, with the metrics that were not returned before.
+
+        Raises
+        ------
+        InvalidParameter
+            If there is no such run, or the role may not see it.
+        NotReady
+            If the connection is lost.
+        """
+        began = time.monotonic()
+        self._told = False
+        since = None if self._newest is None else self._newest - _OVERLAP_S
+        try:
+            with one_snapshot(self._connection) as reader:
+                run = read_run(reader, self.run_id)
+                models = read_models(reader, self.run_id)
+                points = read_points(reader, self.run_id, since)
+        except psycopg.Error:
+            raise _lost() from None
+        new = tuple(point for point in points if _identity(point) not in self._known)
+        self._known.update(map(_identity, new))
+        self._newest = max([point.at for point in points], default=self._newest)
+        self._read_at = time.monotonic()
+        self._pause_s = max(_MIN_PAUSE_S, _PAUSE_FACTOR * (self._read_at - began))
+        return RunRecord(run, models, new)
+
+    def wait(self) -> None:
+        """Wait for a change of the run, or for 5 seconds without one.
+
+        Raises
+        ------
+        NotReady
+            If the connection is lost.
+        """
+        try:
+            while (left := self._due - time.monotonic()) > 0:
+                for notice in self._connection.notifies(timeout=left, stop_after=1):
+                    self._told |= notice.payload.split(" ")[0] == str(self.run_id)
+        except psycopg.Error:
+            raise _lost() from None
+
+    def report(self) -> str:
+        """Return the report of the run as an HTML document."""
+        try:
+            with one_snapshot(self._connection) as reader:
+                return report(reader, self.run_id)
+        except psycopg.Error:
+            raise _lost() from None
+
+    def weights(self, mst_key: int) -> Weights | None:
+        """Return the newest weights of a model; None if it has none, or the role may not read training states."""
+        try:
+            return read_weights(self._connection, self.run_id, mst_key)
+        except psycopg.Error:
+            raise _lost() from None
+
+    @property
+    def _due(self) -> float:
+        return self._read_at + (self._pause_s if self._told else max(_QUIET_S, self._pause_s))
+
+
+class Tracker(Protocol):
+    """A program that tracks experiments, and gets one run."""
+
+    def start(self, record: RunRecord) -> None:
+        """Check that the run can be written, before anything of it is.
+
+        Raises
+        ------
+        InvalidParameter, InsufficientPrivilege, NotReady
+            If it cannot.
+        """
+
+    def write(self, record: RunRecord) -> None:
+        """Write what has changed since the last call, or what an earlier process has not written."""
+
+    def finish(self, record: RunRecord, session: RunSession) -> None:
+        """Write what is there once, after the last call of `write`."""
+
+
+def track(session: RunSession, tracker: Tracker, follow: bool) -> RunRecord:
+    """Write a run to a tracker, and return its last state.
+
+    Parameters
+    ----------
+    session : RunSession
+    tracker : Tracker
+    follow : bool
+        Go on until the run has ended; otherwise write its present state.
+
+    Raises
+    ------
+    InvalidParameter
+        If there is no such run, the role may not see it, or it has no metrics and gets none.
+    """
+    record = session.read()
+    if not record.points and (record.run.has_ended or not follow):
+        raise InvalidParameter(
+            f"run {session.run_id} has no metrics; it is {record.run.state}",
+            hint="Metrics are known after an iteration that is evaluated (metrics_compute_frequency)."
+            if record.run.has_ended
+            else "Its first metrics are known after an iteration. --follow waits for them.",
+        )
+    tracker.start(record)
+    tracker.write(record)
+    while follow and not record.run.has_ended:
+        session.wait()
+        record = session.read()
+        tracker.write(record)
+    tracker.finish(record, session)
+    return record
+
+
+def _identity(point: MetricPoint) -> tuple[Any, ...]:
+    return point.mst_key, point.data_set, point.name, point.is_sample, point.step
+
+
+def _lost() -> NotReady:
+    return NotReady("the connection to the server was lost", hint="Run the command again.")

@@ -1,0 +1,164 @@
+"""Runs for tests of trackers, as facts without a server, and what TensorBoard reads of event files."""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from madlib_mop.trackers.facts import MetricPoint, Origin, RunRecord, TrackedModel, TrackedRun
+from madlib_mop.trackers.mlflow_runs import MlflowTracker
+from madlib_mop.trackers.weights import Tensor, Weights
+
+BEGAN = 1_700_000_000.0
+#: Texts that are code, paths or commands of a terminal somewhere.
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "../../outside",
+    "/etc/passwd",
+    "a\x1b[31mb\x00c\nd",
+    "' OR 1=1 --",
+    "\u202eevil",
+    "{{ 7 * 7 }}",
+    "ünïcode/metric",
+    "x" * 600,
+)
+
+
+def a_run(**fields) -> TrackedRun:
+    """Return a finished run, number 7 of a database."""
+    given = {
+        "origin": Origin("7300000000000000001", "lab", 7, BEGAN), "kind": "fit_multiple_model", "state": "finished",
+        "state_detail": None, "owner": "ada", "name": None, "description": None, "schedule": "rotation",
+        "source_table": "public.train", "validation_table": "public.valid", "output_table": "public.models",
+        "selection_table": "public.mst", "architecture_table": "public.arch", "num_iterations": 3, "seed": 11,
+        "n_segments": 2, "versions": {"keras": "3.15.1"}, "ended_at": BEGAN + 600, "metric_name": "accuracy",
+        "higher_is_better": True, "may_own": True,
+    }  # fmt: skip
+    return TrackedRun(**given | fields)
+
+
+def a_model(key: int, **fields) -> TrackedModel:
+    """Return a trained model after three epochs; the smaller its key, the better it is."""
+    given = {
+        "mst_key": key, "model_id": 1 + key % 2, "state": "trained", "reason": None,
+        "hyper_parameters": {"architecture": 1 + key % 2, "optimizer": "Adam", "learning_rate": key / 1000,
+                             "batch_size": 16 * key, "shuffle": key % 2 == 0},
+        "compile_params": f"optimizer='Adam(lr={key / 1000})'", "fit_params": f"batch_size={16 * key}", "epoch": 3,
+        "weights_digest": f"{key:064x}", "rank": key, "metric_epoch": 3, "validation_metric": 0.9 - key / 100,
+        "validation_loss": key / 10, "training_metric": 0.95 - key / 100, "training_loss": key / 20,
+        "started_at": BEGAN + key, "ended_at": BEGAN + 300 + key, "visits_s": 12.5,
+    }  # fmt: skip
+    return TrackedModel(**given | fields)
+
+
+def points_of(key: int, n_epochs: int = 3, first: int = 1) -> tuple[MetricPoint, ...]:
+    """Return loss and accuracy of a model on both data sets after each epoch."""
+    return tuple(
+        MetricPoint(key, BEGAN + 100 * epoch + key, data_set, name, value / epoch, epoch, 2 * epoch, False)
+        for epoch in range(first, first + n_epochs)
+        for data_set in ("training", "validation")
+        for name, value in (("loss", key / 10), ("accuracy", 1 - key / 100))
+    )
+
+
+def a_record(n_models: int = 3, run: TrackedRun | None = None, **fields) -> RunRecord:
+    """Return a run with models and three epochs of metrics; ``fields`` replace those of all models."""
+    models = tuple(replace(a_model(key), **fields) for key in range(1, n_models + 1))
+    points = sum((points_of(model.mst_key) for model in models), ())
+    return RunRecord(run or a_run(), models, points)
+
+
+def hostile_record() -> RunRecord:
+    """Return a run all of whose names are hostile texts: each is a metric, and a parameter with a hostile value."""
+    first, *others = HOSTILE
+    run = a_run(
+        owner=first, name=HOSTILE[3], description=HOSTILE[6], source_table=HOSTILE[1], output_table=HOSTILE[2],
+        versions={text: text for text in HOSTILE}, origin=Origin("1", HOSTILE[4], 7, BEGAN), metric_name=first,
+    )  # fmt: skip
+    model = a_model(1, hyper_parameters={text: text for text in HOSTILE}, reason=HOSTILE[3], state="trained")
+    failed = a_model(2, hyper_parameters={others[0]: 1}, reason=first, state="failed")
+    points = tuple(
+        MetricPoint(key, BEGAN + i, data_set, text, float(i), 1, 2, is_sample)
+        for key in (1, 2)
+        for i, text in enumerate(HOSTILE)
+        for data_set in ("training", "validation")
+        for is_sample in (False, True)
+    )
+    return RunRecord(run, (model, failed), points)
+
+
+class Session:
+    """What a tracker needs of a session at its end."""
+
+    def report(self) -> str:
+        """Return a report."""
+        return "<html>report</html>"
+
+    def weights(self, mst_key: int) -> Weights | None:
+        """Return two weight variables; those of model 2 are lost."""
+        if mst_key == 2:
+            return None
+        kernel = np.arange(12, dtype=np.float32).reshape(3, 4)
+        return Weights(3, (Tensor(0, kernel), Tensor(1, np.array([np.nan, 1.0, 2.0], np.float32))))
+
+
+def files_below(directory: Path) -> set[str]:
+    """Return the paths of all files in a directory, relative to it."""
+    return {os.path.relpath(Path(at, name), directory) for at, _, names in os.walk(directory) for name in names}
+
+
+def empty_mlflow(directory: Path) -> Path:
+    """Make an empty database of MLflow; return its path."""
+    path = directory / "mlflow.db"
+    MlflowTracker(f"sqlite:///{path}", "nothing")
+    return path
+
+
+def accumulator(directory: Path) -> Any:
+    """Return TensorBoard's reader of one directory of event files.
+
+    It would import TensorFlow, which takes seconds; a module of this name is TensorBoard's switch against that.
+    """
+    import tensorboard.compat
+
+    name = "tensorboard.compat.notf"
+    tensorboard.compat.notf = sys.modules.setdefault(name, ModuleType(name))
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    return EventAccumulator(str(directory)).Reload()
+
+
+def scalars(directory: Path) -> dict[str, list[tuple[int, float, float]]]:
+    """Return the scalars of one directory of event files by tag, as TensorBoard reads them: step, time and value."""
+    events = accumulator(directory)
+    return {tag: [(s.step, s.wall_time, s.value) for s in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def recorded(db, run_id: int, mst_key: int, data_set: str) -> dict[str, list[tuple]]:
+    """Return the metrics of a model on a data set by name as the record has them: epoch, time and value."""
+    rows = db.rows(
+        "SELECT name, epoch, EXTRACT(epoch FROM \"time\")::float8, value FROM madlib_mop.metric_series"
+        " WHERE run_id = %s AND mst_key = %s AND data_set = %s ORDER BY name, epoch",
+        [run_id, mst_key, data_set],
+    )
+    found: dict[str, list[tuple]] = {}
+    for name, epoch, at, value in rows:
+        found.setdefault(name, []).append((epoch, pytest.approx(at, abs=1e-3), pytest.approx(value, rel=1e-6)))
+    return found
+
+
+def call_here(capsys, dsn: str, *words: object) -> str:
+    """Call `madlib-mop` in this process and return its output; it must print no errors."""
+    from madlib_mop.cli import trackers  # noqa: F401 -- registers the commands
+    from madlib_mop.cli.app import app
+
+    capsys.readouterr()
+    app([*map(str, words), "--dsn", dsn], standalone_mode=False)
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out.strip()
