@@ -70,7 +70,7 @@ REFUSED = [
     ("deploy('m', 'champion', 2, 'loss')", "22023", "deploy: test_table is missing: metric needs rows on which the metric is computed. Received: NULL"),
     ("deploy('m', 'champion', 2, test_table => 'packed')", "22023", "deploy: test_table is given, but no condition. Received: 'packed'"),
     ("deploy('m', 'champion', 2, 'loss', 'points', at_most => 1)", "deploy: test_table", None),
-    ("deploy('k', 'champion', 1, 'f1', 'packed_k', at_least => 1)", "22023", "deploy: metric must be one of loss, accuracy. Received: 'f1'"),
+    ("deploy('k', 'champion', 1, 'f1', 'packed_k', at_least => 1)", "22023", "deploy: metric must be one of loss, accuracy, those of k@1. Received: 'f1'"),
     ("deploy('k', 'champion', 1, 'loss', 'packed_k', at_least => 1)", "22023", "deploy: at_least does not fit loss, of which lower values are better. Received: 1"),
     (f"predict('m@', NULL, {X})", "22P02", "predict: model_table is no name of a registered model. Received: 'm@'"),
     (f"predict('@1', NULL, {X})", "22P02", "predict: model_table is no name of a registered model. Received: '@1'"),

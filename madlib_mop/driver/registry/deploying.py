@@ -2,11 +2,11 @@
 
 import json
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from madlib_mop.driver.commands.evaluate import evaluate_shards, prepare
 from madlib_mop.driver.data.packed import PackedTable, read_packed_table
+from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.registered import read_registered
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.registry.registering import check_registry
@@ -19,24 +19,19 @@ _CHANGE = (
     " VALUES ('deploy', $1, $2, $3, $4, $5::pg_catalog.jsonb)"
 )
 _CURRENT = "SELECT version FROM madlib_mop.model_alias WHERE name = $1 AND alias = $2"
+_MAY_DEPLOY = (
+    "SELECT madlib_mop_calls._model_right(owner, name, '{deploy}') AS may FROM madlib_mop.registered_model"
+    " WHERE name = $1"
+)
 _HIGHER = "SELECT madlib_mop.higher_is_better($1) AS higher"
-
-
-@dataclass(frozen=True)
-class Value:
-    """A metric of one version: its name as Keras has it, and its value."""
-
-    metric: str
-    value: float
 
 
 def deploy(call: Call) -> bool:
     """Give the alias the version, unless a condition is not met; return whether the alias has it now."""
     a, session = call.arguments, call.session
     check_registry(session)
-    session.check_may_write(a["name"], "name")
     evidence = None
-    if _has_condition(a):
+    if _has_condition(a) and _may_deploy(session, a["name"]):
         evidence, problem = _compare(call.function, session, a)
         if problem is not None:
             session.notice(f"deploy: {a['name']}@{a['alias']} was not changed: {problem}")
@@ -49,9 +44,15 @@ def deploy(call: Call) -> bool:
     return True
 
 
+def _may_deploy(session: CallerSession, name: str) -> bool:
+    """Return whether the caller may change aliases; if not, the change itself is refused, without an evaluation."""
+    rows = session.execute(_MAY_DEPLOY, [name])
+    return bool(rows) and bool(rows[0]["may"])
+
+
 def _has_condition(a: dict[str, Any]) -> bool:
     """Return whether there is a condition. Raises InvalidParameter if some of its arguments are missing."""
-    conditions = [name for name in ("at_least", "at_most", "better_than_current") if a[name] not in (None, False)]
+    conditions = [name for name in ("at_least", "at_most", "better_than_current") if a[name] is not None and a[name] is not False]
     if a["test_table"] is None:
         if conditions or a["metric"] is not None:
             raise InvalidParameter(
@@ -78,37 +79,55 @@ def _compare(function: str, session: CallerSession, a: dict[str, Any]) -> tuple[
         if current == a["version"]:
             return {}, f"it has version {current} already"
         versions.append(current)
+    names = [f"{a['name']}@{version}" for version in versions]
+    models = [prepare(session, read_registered(session, function, name), packed) for name in names]
+    metric = a["metric"] or [*(models[0].metrics_type or ()), "loss"][0]
+    for model in models:
+        if metric not in _metrics(model):
+            raise InvalidParameter(
+                f"metric must be one of {', '.join(_metrics(model))}, those of {model.label}. Received: {metric!r}"
+            )
+    higher = bool(session.execute(_HIGHER, [metric])[0]["higher"])
+    _check_bounds(a, metric, higher)
     with LocalTrainer(session) as trainer:
-        new, *others = [_value(function, session, trainer, packed, a, version) for version in versions]
-    higher = bool(session.execute(_HIGHER, [new.metric])[0]["higher"])
-    _check_bounds(a, new.metric, higher)
+        value, *others = [_value(session, trainer, packed, model, metric) for model in models]
     evidence = {
-        "metric": new.metric,
+        "metric": metric,
         "test_table": str(packed.relation),
-        "value": new.value if math.isfinite(new.value) else str(new.value),
+        "value": _storable(value),
         "at_least": a["at_least"],
         "at_most": a["at_most"],
         "current_version": current,
-        "current_value": others[0].value if others and math.isfinite(others[0].value) else None,
+        "current_value": _storable(others[0]) if others else None,
     }
-    return evidence, _problem(a, new, others, current, higher)
+    said = f"version {a['version']} has {metric} {value:.6g}"
+    if not math.isfinite(value):
+        return evidence, said
+    if a["at_least"] is not None and not value >= float(a["at_least"]):
+        return evidence, f"{said}, below {float(a['at_least']):.6g}"
+    if a["at_most"] is not None and not value <= float(a["at_most"]):
+        return evidence, f"{said}, above {float(a['at_most']):.6g}"
+    if others and math.isfinite(others[0]) and not (value > others[0] if higher else value < others[0]):
+        return evidence, f"{said}, version {current} has {others[0]:.6g}"
+    return evidence, None
 
 
-def _problem(
-    a: dict[str, Any], new: Value, others: list[Value], current: int | None, higher: bool
-) -> str | None:
-    said = f"version {a['version']} has {new.metric} {new.value:.6g}"
-    if math.isnan(new.value):
-        return said
-    if a["at_least"] is not None and not new.value >= float(a["at_least"]):
-        return f"{said}, below {float(a['at_least']):.6g}"
-    if a["at_most"] is not None and not new.value <= float(a["at_most"]):
-        return f"{said}, above {float(a['at_most']):.6g}"
-    for other in others:
-        is_better = new.value > other.value if higher else new.value < other.value
-        if not is_better and not math.isnan(other.value):
-            return f"{said}, version {current} has {other.value:.6g}"
-    return None
+def _metrics(model: TrainedModel) -> list[str]:
+    """Return the names of loss and metrics, in the order of an evaluation."""
+    return ["loss", *(model.metrics_type or ())]
+
+
+def _value(
+    session: CallerSession, trainer: LocalTrainer, packed: PackedTable, model: TrainedModel, metric: str
+) -> float:
+    """Compute a metric of a model."""
+    evaluation = evaluate_shards(session, trainer, model, packed)
+    return [evaluation.loss, *evaluation.metrics][_metrics(model).index(metric)]
+
+
+def _storable(value: float) -> float | str:
+    """Return a value for JSON, which has no NaN."""
+    return value if math.isfinite(value) else str(value)
 
 
 def _check_bounds(a: dict[str, Any], metric: str, higher: bool) -> None:
@@ -120,21 +139,3 @@ def _check_bounds(a: dict[str, Any], metric: str, higher: bool) -> None:
             f" Received: {a[wrong]}",
             hint=f"Use {right}.",
         )
-
-
-def _value(
-    function: str,
-    session: CallerSession,
-    trainer: LocalTrainer,
-    packed: PackedTable,
-    a: dict[str, Any],
-    version: int,
-) -> Value:
-    """Compute the metric of one version."""
-    model = prepare(session, read_registered(session, function, f"{a['name']}@{version}"), packed)
-    names = ["loss", *(model.metrics_type or ())]
-    metric = a["metric"] or (names[1] if len(names) > 1 else "loss")
-    if metric not in names:
-        raise InvalidParameter(f"metric must be one of {', '.join(names)}. Received: {metric!r}")
-    evaluation = evaluate_shards(session, trainer, model, packed)
-    return Value(metric, [evaluation.loss, *evaluation.metrics][names.index(metric)])

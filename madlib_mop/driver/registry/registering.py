@@ -14,7 +14,7 @@ from madlib_mop.driver.inference.registered import document_of
 from madlib_mop.driver.registry.lineage import best_key, lineage_of
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, NotReady, Unsupported
+from madlib_mop.errors import InvalidParameter, NotReady, ReadOnly, Unsupported
 
 _N_KEYS_SHOWN = 20
 _CHANGE = "INSERT INTO madlib_mop.registry_change (change, name, details) VALUES ('register', $1, $2::pg_catalog.jsonb)"
@@ -28,7 +28,6 @@ def register(call: Call) -> int:
     """Copy a model into the registry; return the number of its version."""
     a, session = call.arguments, call.session
     check_registry(session)
-    session.check_may_write(a["name"], "name")
     if is_registered(a.get("model_table")):
         raise InvalidParameter(
             f"model_table must be an output table, not a registered model. Received: {a['model_table']!r}",
@@ -66,12 +65,17 @@ def register(call: Call) -> int:
 
 
 def check_registry(session: CallerSession) -> None:
-    """Raise Unsupported on a server without a registry."""
+    """Raise Unsupported on a server without a registry, and ReadOnly if the caller's transaction may not write."""
     (row,) = session.execute("SELECT pg_catalog.to_regclass('madlib_mop.registered_model') IS NOT NULL AS there")
     if not row["there"]:
         raise Unsupported(
             "there is no registry of models on Greenplum and Cloudberry, because it needs row-level security",
             hint="Predict with the output table itself.",
+        )
+    if session.caller_setting("transaction_read_only") == "on":
+        raise ReadOnly(
+            "the registry cannot be changed in a read-only transaction",
+            hint="Start a read-write transaction with BEGIN READ WRITE.",
         )
 
 
