@@ -60,7 +60,7 @@ def test_many_rows_of_a_statement_are_written_in_few_batches(challenged):
     assert compared(challenged)[0] == 255, "1 + 2 + 4 + ... + 128; the rest waits for the next statement"
     answer(challenged, "n@champion")
     assert compared(challenged)[0] == 301
-    batches = "SELECT count(*) FROM madlib_mop.challenger_batch WHERE challenger_id = (SELECT challenger_id FROM madlib_mop.model_challenger)"
+    batches = "SELECT count(*) FROM madlib_mop.challenger_batch WHERE challenger_id = (SELECT challenger_id FROM madlib_mop.model_challenger WHERE name = 'n')"
     assert challenged.value(batches) == 10
     challenged.rows(f"SELECT madlib_mop.predict_rows('n@champion', NULL, array_agg(x)) FROM {ROWS.format(n=50)}")
     assert compared(challenged)[0] == 351
