@@ -151,7 +151,7 @@ def test_no_statement_reaches_the_tables_around_the_functions(models):
     for statement in (
         f"INSERT INTO madlib_mop.registry_change (change, name, alias, version, changed_by) VALUES ('set_alias', 'secret', 'champion', 2, '{OWNER}')",
         f"INSERT INTO madlib_mop.version_content (version_id, document, weights) VALUES ('{ours}', '{{}}', '')",
-        "INSERT INTO madlib_mop.model_grant SELECT 'secret', 'postgres', 'postgres', 'see'",
+        "INSERT INTO madlib_mop.model_grant TABLE madlib_mop.model_grant",
         "UPDATE madlib_mop.model_alias SET version = 2",
         f"UPDATE madlib_mop.version_content SET weights = '' WHERE version_id = {content}",
         "DELETE FROM madlib_mop.alias_change",
