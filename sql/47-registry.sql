@@ -43,7 +43,7 @@ LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     folded text := lower(given COLLATE "C");
 BEGIN
-    IF folded IS NULL OR folded !~ CASE what WHEN 'alias' THEN '^[a-z_][a-z0-9_.-]{0,62}$' ELSE '^[a-z0-9_][a-z0-9_.-]{0,62}$' END THEN
+    IF folded IS NULL OR folded !~ (CASE what WHEN 'alias' THEN '^[a-z_][a-z0-9_.-]{0,62}$' ELSE '^[a-z0-9_][a-z0-9_.-]{0,62}$' END) THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = format('%s: %s must have 1 to 63 letters (a to z), digits, _, . or -, and begin with a letter%s or _. Received: %s',
                              function, what, CASE what WHEN 'alias' THEN '' ELSE ', a digit' END, coalesce(quote_literal(given), 'NULL')),

@@ -234,12 +234,12 @@ DECLARE
     right_on_functions text := CASE privilege WHEN 'predict' THEN 'predict' WHEN 'see' THEN 'read' ELSE 'train' END;
 BEGIN
     PERFORM madlib_mop_calls._model_grant('grant_model', grant_model.name, role_name, privilege);
-    IF CASE right_on_functions
+    IF (CASE right_on_functions
            WHEN 'predict' THEN has_schema_privilege(role_name, 'madlib_mop', 'USAGE')
                                AND has_function_privilege(role_name, 'madlib_mop.predict_version(text)', 'EXECUTE')
            WHEN 'read' THEN has_schema_privilege(role_name, 'madlib_mop', 'USAGE') AND has_table_privilege(role_name, 'madlib_mop.registry', 'SELECT')
            ELSE has_schema_privilege(role_name, 'madlib_mop', 'USAGE')
-                AND has_function_privilege(role_name, 'madlib_mop.set_alias(text, text, integer, text)', 'EXECUTE') END THEN
+                AND has_function_privilege(role_name, 'madlib_mop.set_alias(text, text, integer, text)', 'EXECUTE') END) THEN
         RETURN;
     ELSIF right_on_functions <> 'train' AND (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
         PERFORM madlib_mop_calls._grant(ARRAY[right_on_functions], role_name);

@@ -236,6 +236,7 @@ def test_a_deploy_checks_a_metric(kinds):
     def deploy(version, **conditions):
         given = "".join(f", {name} => %s" for name in conditions)
         call = f"SELECT madlib_mop.deploy('kinds', 'gated', %s{given})"
+        kinds.notices()
         return kinds.value(call, version, *conditions.values()), kinds.notices()
 
     packed = {"test_table": "packed", "metric": "accuracy"}

@@ -143,5 +143,5 @@ def test_what_is_no_name(text):
 
 
 def test_the_patterns_of_names_are_the_same_in_sql():
-    (check,) = re.findall(r"CASE what WHEN 'alias' THEN '(.*?)' ELSE '(.*?)' END THEN", SQL)
+    (check,) = re.findall(r"CASE what WHEN 'alias' THEN '(.*?)' ELSE '(.*?)' END\) THEN", SQL)
     assert check == (f"^{ALIAS}$", f"^{NAME}$")

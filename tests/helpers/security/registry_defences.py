@@ -31,21 +31,21 @@ DEFENCES_OF_REGISTRY = (
     ),
     Defence(
         "the weights are the owner's only",
-        "sql/29-registry.sql",
+        "sql/28-registry.sql",
         "ALTER TABLE madlib_mop.version_content ENABLE ROW LEVEL SECURITY;\n",
         "",
         (_RIGHTS + "test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights",),
     ),
     Defence(
         "a role without rights sees no name",
-        "sql/29-registry.sql",
+        "sql/28-registry.sql",
         "ALTER TABLE madlib_mop.registered_model ENABLE ROW LEVEL SECURITY;\n",
         "",
         (_RIGHTS + "test_a_stranger_sees_nothing_and_takes_no_name",),
     ),
     Defence(
         "a role that may only predict sees no history",
-        "sql/29-registry.sql",
+        "sql/28-registry.sql",
         "r.name = alias_change.name\n                   AND madlib_mop_calls._model_right(r.owner, r.name, '{see, deploy}')));",
         "r.name = alias_change.name));",
         (_RIGHTS + "test_a_role_with_another_right_sees_no_history",),
@@ -59,7 +59,7 @@ DEFENCES_OF_REGISTRY = (
     ),
     Defence(
         "only the role that owns a version adds its content",
-        "sql/29-registry.sql",
+        "sql/28-registry.sql",
         """    WITH CHECK (EXISTS (SELECT FROM madlib_mop.model_version v JOIN madlib_mop.registered_model r ON r.name = v.name
                         WHERE v.version_id = version_content.version_id AND madlib_mop_calls._model_right(r.owner, r.name, '{}')));""",
         "    WITH CHECK (true);",
@@ -74,7 +74,7 @@ DEFENCES_OF_REGISTRY = (
     ),
     Defence(
         "a version with an alias stays",
-        "sql/29-registry.sql",
+        "sql/28-registry.sql",
         "    version_id  uuid NOT NULL REFERENCES madlib_mop.model_version,\n    version     integer NOT NULL,",
         "    version_id  uuid NOT NULL,\n    version     integer NOT NULL,",
         (_REGISTRY + "test_what_is_aliased_cannot_be_dropped_and_numbers_are_not_used_again",),
