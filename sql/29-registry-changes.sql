@@ -17,7 +17,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '42501', HINT = 'Choose another name.',
             MESSAGE = format('register: %s is a registered model of another role', model);
     ELSIF owner IS NULL OR held = '{}' THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'SELECT name, version, aliases FROM madlib_mop.registry;',
+        RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'SELECT name, version FROM madlib_mop.model_version;',
             MESSAGE = format('%s: there is no registered model of this name that you may use. Received: %L', change, model);
     END IF;
     RAISE EXCEPTION USING ERRCODE = '42501',

@@ -126,7 +126,8 @@ REGISTER = Function(
         ),
         Argument(
             "mst_key", "integer",
-            "key of the model; NULL: the only one of the table, or the best of the leaderboard of its run", default=None,
+            "key of the model; NULL: the only one of the table, or the best of the leaderboard of its run",
+            default=None,
         ),
         Argument("note", "text", "a note for the registry", default=None),
     ),

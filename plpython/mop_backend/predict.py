@@ -333,7 +333,7 @@ class Session:
             raise
 
     def _version(self, found: registered.Found) -> RegisteredModel:
-        """Return the model of a version. A driver checks it once a session; the content of a version does not change."""
+        """Return the model of a version. A driver checks it once a session, because its content does not change."""
         model = self._registered.get(found.version_id)
         if model is None:
             arguments = {"model_table": str(found.of_version), "mst_key": None}

@@ -37,9 +37,18 @@ _BY_VERSION = _LOOK_UP.format(
     challenger="null::int8 as challenger_id, null::int4 as challenger, null::float8 as share, null::int8 as max_rows",
     join="left join madlib_mop.model_version v on v.name = r.name and v.version = $2",
 )
-_ALIASES = "select coalesce(string_agg(alias, ', ' order by alias), 'no aliases') as known from madlib_mop.model_alias where name = $1"  # noqa: E501
-_VERSIONS = "select coalesce(string_agg(version::text, ', ' order by version), 'no versions') as known from madlib_mop.model_version where name = $1"  # noqa: E501
-_CONTENT = "select document, case when $2 then weights end as weights from madlib_mop.version_content where version_id = $1"  # noqa: E501
+_ALIASES = (
+    "select coalesce(string_agg(alias, ', ' order by alias), 'no aliases') as known from"
+    " madlib_mop.model_alias where name = $1"
+)
+_VERSIONS = (
+    "select coalesce(string_agg(version::text, ', ' order by version), 'no versions') as known from"
+    " madlib_mop.model_version where name = $1"
+)
+_CONTENT = (
+    "select document, case when $2 then weights end as weights from madlib_mop.version_content where"
+    " version_id = $1"
+)
 _NO_REGISTRY = "42P01"  # undefined table: on Greenplum, there is no registry
 
 
@@ -108,10 +117,8 @@ def look_up(text: str, function: str) -> Found:
         name = read_name(text)
     except UnreadableName as error:
         raise CallError(f"{function}: {error}", "22P02", hint=error.hint) from None
-    if name.version is None:
-        query, kind, value = _BY_ALIAS, "text", name.alias
-    else:
-        query, kind, value = _BY_VERSION, "int4", name.version
+    value: object
+    query, kind, value = (_BY_ALIAS, "text", name.alias) if name.version is None else (_BY_VERSION, "int4", name.version)
     try:
         rows = plpy.execute(_plan(query, "text", kind), [name.name, value])
     except plpy.SPIError as error:
@@ -122,13 +129,14 @@ def look_up(text: str, function: str) -> Found:
         raise CallError(
             f"{function}: there is no registered model of this name that you may use. Received: {text!r}",
             "22023",
-            hint="SELECT name, version, aliases FROM madlib_mop.registry;",
+            hint="SELECT name, version FROM madlib_mop.model_version;",
         )
     row = rows[0]
     if row["version_id"] is None:
         what, known = ("alias", _ALIASES) if name.version is None else ("version", _VERSIONS)
         has = plpy.execute(_plan(known, "text"), [name.name])[0]["known"]
-        raise CallError(f"{function}: {name.name} has no {what} {value}. Received: {text!r}", "22023", hint=f"It has {has}.")
+        message = f"{function}: {name.name} has no {what} {value}. Received: {text!r}"
+        raise CallError(message, "22023", hint=f"It has {has}.")
     if not row["may_predict"]:
         raise CallError(
             f"{function}: you may see registered model {name.name}, but not predict with it",

@@ -1,8 +1,8 @@
 """Names of registered models, such as churn@champion and churn@3; for the backend and for the driver.
 
-A text with an @ and without a double quote is such a name. A table whose name has an @ must be written in double quotes,
-as in SQL, so no text can mean both. ASCII letters are folded to lower case, as in names of SQL. The functions of
-sql/47-registry.sql check the parts of a name by the same patterns.
+A text with an @ and without a double quote is such a name. A table whose name has an @ must be written in double
+quotes, as in SQL, so no text can mean both. ASCII letters are folded to lower case, as in names of SQL. The functions
+of sql/47-registry.sql check the parts of a name by the same patterns.
 """
 
 from __future__ import annotations

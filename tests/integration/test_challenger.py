@@ -56,11 +56,15 @@ def test_single_calls_are_recorded_at_once_and_get_the_champions_answer(challeng
 
 
 def test_many_rows_of_a_statement_are_written_in_few_batches(challenged):
-    assert challenged.rows(f"SELECT DISTINCT madlib_mop.predict('n@champion', NULL, x) FROM {ROWS.format(n=300)}") == [([1.0],)]
+    assert challenged.rows(f"SELECT DISTINCT madlib_mop.predict('n@champion', NULL, x) FROM"
+                           f" {ROWS.format(n=300)}") == [([1.0],)]
     assert compared(challenged)[0] == 255, "1 + 2 + 4 + ... + 128; the rest waits for the next statement"
     answer(challenged, "n@champion")
     assert compared(challenged)[0] == 301
-    batches = "SELECT count(*) FROM madlib_mop.challenger_batch WHERE challenger_id = (SELECT challenger_id FROM madlib_mop.model_challenger WHERE name = 'n')"
+    batches = (
+        "SELECT count(*) FROM madlib_mop.challenger_batch WHERE challenger_id = (SELECT challenger_id FROM"
+        " madlib_mop.model_challenger WHERE name = 'n')"
+    )
     assert challenged.value(batches) == 10
     challenged.rows(f"SELECT madlib_mop.predict_rows('n@champion', NULL, array_agg(x)) FROM {ROWS.format(n=50)}")
     assert compared(challenged)[0] == 351
@@ -131,5 +135,6 @@ def test_a_challenger_cannot_be_dropped_as_a_version(challenged):
 
 def test_called_from_sql_the_functions_of_the_backend_do_nothing(challenged):
     before = challenged.value("SELECT count(*) FROM madlib_mop.challenger_batch")
-    assert challenged.rows("SELECT madlib_mop_calls._record_challenger()::text, madlib_mop_calls._read_version()::text") == [("", "")]
+    assert challenged.rows("SELECT madlib_mop_calls._record_challenger()::text,"
+                           " madlib_mop_calls._read_version()::text") == [("", "")]
     assert challenged.value("SELECT count(*) FROM madlib_mop.challenger_batch") == before

@@ -57,9 +57,13 @@ def test_a_version_predicts_as_its_table_did_and_stays_when_the_table_goes(churn
     write_numbers(churn, keras, "passing", [7.0])
     assert churn.value("SELECT madlib_mop.register('passing', 'passing', note => 'the only model')") == 1
     expected = churn.value(f"SELECT madlib_mop.predict('passing', 1, {X})")
-    churn.rows("UPDATE passing SET model_weights = model_weights || '\\x00'; DROP TABLE passing, passing_info, passing_summary")
+    churn.rows("UPDATE passing SET model_weights = model_weights || '\\x00'; DROP TABLE passing, passing_info,"
+               " passing_summary")
     assert churn.value(f"SELECT madlib_mop.predict('passing@1', NULL, {X})") == expected == [7.0]
-    row = "SELECT version, aliases, note, model_table, mst_key, run_id, n_bytes, length(digest) FROM madlib_mop.registry"
+    row = (
+        "SELECT version, aliases, note, model_table, mst_key, run_id, n_bytes, length(digest) FROM"
+        " madlib_mop.registry"
+    )
     assert churn.rows(f"{row} WHERE name = 'passing'") == [
         (1, [], "the only model", "public.passing", 1, None, 4 * (WIDTH + 1), 64)
     ]
@@ -92,7 +96,8 @@ def test_a_table_whose_name_has_an_at_sign_is_a_table(churn):
     assert churn.value(f"SELECT madlib_mop.predict('\"churn@1\"', 3, {X})") == [3.0]
     assert churn.value(f"SELECT madlib_mop.predict('public.\"churn@1\"', 2, {X})") == [2.0]
     assert answer(churn, "churn@1") == 1.0
-    assert churn.value("SELECT madlib_mop.register('of-table', '\"churn@1\"', 2)") == 1 and answer(churn, "of-table@1") == 2.0
+    assert churn.value("SELECT madlib_mop.register('of-table', '\"churn@1\"', 2)") == 1
+    assert answer(churn, "of-table@1") == 2.0
 
 
 def test_two_rollbacks_go_back_two_versions_and_stay_in_the_history(churn):
@@ -109,8 +114,12 @@ def test_two_rollbacks_go_back_two_versions_and_stay_in_the_history(churn):
         ("set_alias", None, 1, True), ("set_alias", 1, 2, False), ("set_alias", 2, 3, False),
         ("rollback", 3, 2, False), ("rollback", 2, 1, False),
     ]  # fmt: skip
-    who = "SELECT changed_by = current_user, reason FROM madlib_mop.alias_history WHERE alias = 'twice' ORDER BY change_id"
-    assert churn.rows(who) == [(True, "because 1"), (True, "because 2"), (True, "because 3"), (True, "complaints"), (True, None)]
+    who = (
+        "SELECT changed_by = current_user, reason FROM madlib_mop.alias_history WHERE alias = 'twice' ORDER BY"
+        " change_id"
+    )
+    reasons = ["because 1", "because 2", "because 3", "complaints", None]
+    assert churn.rows(who) == [(True, reason) for reason in reasons]
 
 
 def test_after_a_rollback_a_new_version_can_be_set_and_rolled_back(churn):
@@ -190,7 +199,10 @@ def test_what_is_aliased_cannot_be_dropped_and_numbers_are_not_used_again(churn)
     churn.rows(f"SELECT madlib_mop.drop_alias({name}, 'one'); SELECT madlib_mop.drop_registered({name})")
     count = "SELECT (SELECT count(*) FROM madlib_mop.registry WHERE name = 'dropped') + (SELECT count(*)"
     assert churn.value(f"{count} FROM madlib_mop.alias_history WHERE name = 'dropped')") == 0
-    orphans = "SELECT count(*) FROM madlib_mop.version_content c LEFT JOIN madlib_mop.model_version v USING (version_id)"
+    orphans = (
+        "SELECT count(*) FROM madlib_mop.version_content c LEFT JOIN madlib_mop.model_version v USING"
+        " (version_id)"
+    )
     assert churn.value(f"{orphans} WHERE v.version_id IS NULL") == 0
 
 
@@ -202,9 +214,11 @@ def test_lineage_is_found_by_the_weights_and_survives_the_run(db, churn):
         " UPDATE madlib_mop.segment SET fingerprint = 'of rows' WHERE run_id = 17",
         digest,
     )
-    churn.rows("SELECT madlib_mop.register('lineage', 'numbers', 2); SELECT madlib_mop.register('lineage', 'numbers', 3)")
+    churn.rows("SELECT madlib_mop.register('lineage', 'numbers', 2); SELECT madlib_mop.register('lineage',"
+               " 'numbers', 3)")
     churn.rows("SELECT madlib_mop.drop_run(17)")
-    assert churn.rows("SELECT version, run_id, epoch, metrics FROM madlib_mop.registry WHERE name = 'lineage' ORDER BY 1") == [
+    assert churn.rows("SELECT version, run_id, epoch, metrics FROM madlib_mop.registry WHERE name = 'lineage' ORDER"
+                      " BY 1") == [
         (1, 17, 1, {"training_loss": 0.5}), (2, None, None, {}),
     ]  # fmt: skip
     lineage = "version, run_id, source_table, epoch, position, segment_id, n_rows, rows_digest, digest_in, digest_out"
@@ -217,7 +231,8 @@ def test_without_a_key_the_best_of_the_leaderboard_is_registered(db, churn):
     record_run(db, 18, churn.value("SELECT current_user::text"), model_output_table="public.numbers")
     churn.rows(
         "INSERT INTO madlib_mop.model (run_id, mst_key, ordinal, model_id, compile_params, fit_params, model_arch,"
-        " last_epoch, state) VALUES (18, 2, 1, 1, 'c', 'f', '{}', 1, 'trained'), (18, 9, 2, 1, 'c', 'f', '{}', 1, 'trained');"
+        " last_epoch, state) VALUES (18, 2, 1, 1, 'c', 'f', '{}', 1, 'trained'), (18, 9, 2, 1, 'c', 'f', '{}', 1,"
+        " 'trained');"
         " UPDATE madlib_mop.model SET state = 'trained' WHERE run_id = 18;"
         " INSERT INTO madlib_mop.metric (run_id, mst_key, epoch, data_set, ordinal, name, value, elapsed_s)"
         " VALUES (18, 2, 1, 'training', 0, 'loss', 0.25, 1), (18, 9, 1, 'training', 0, 'loss', 0.125, 1)"
@@ -241,7 +256,8 @@ def test_a_deploy_checks_a_metric(kinds):
 
     packed = {"test_table": "packed", "metric": "accuracy"}
     done, said = deploy(2, at_least=0.9, **packed)
-    assert (done, said) == (False, "NOTICE:  deploy: kinds@gated was not changed: version 2 has accuracy 0.333333, below 0.9\n")
+    assert (done, said) == (False, "NOTICE:  deploy: kinds@gated was not changed: version 2 has accuracy 0.333333,"
+                                   " below 0.9\n")
     assert deploy(2, better_than_current=True, **packed) == (True, ""), "the first version of an alias has none to beat"
     done, said = deploy(3, better_than_current=True, test_table="packed")
     assert not done and "version 3 has accuracy 0, version 2 has 0.333333" in said

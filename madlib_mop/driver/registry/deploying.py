@@ -52,7 +52,8 @@ def _may_deploy(session: CallerSession, name: str) -> bool:
 
 def _has_condition(a: dict[str, Any]) -> bool:
     """Return whether there is a condition. Raises InvalidParameter if some of its arguments are missing."""
-    conditions = [name for name in ("at_least", "at_most", "better_than_current") if a[name] is not None and a[name] is not False]
+    conditions = [name for name in ("at_least", "at_most") if a[name] is not None]
+    conditions += ["better_than_current"] if a["better_than_current"] else []
     if a["test_table"] is None:
         if conditions or a["metric"] is not None:
             raise InvalidParameter(

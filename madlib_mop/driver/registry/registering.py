@@ -86,7 +86,8 @@ def _choose(session: CallerSession, relation: Relation, mst_key: int | None) -> 
     rows = session.execute(statement("SELECT mst_key FROM {t} ORDER BY mst_key", t=relation))
     keys = [row["mst_key"] for row in rows]
     if len(keys) == 1:
-        return keys[0]
+        only: int = keys[0]
+        return only
     key = best_key(session, relation, keys)
     if key is None:
         shown = ", ".join(map(str, keys[:_N_KEYS_SHOWN])) + (", ..." if keys[_N_KEYS_SHOWN:] else "")
