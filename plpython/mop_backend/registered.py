@@ -118,7 +118,9 @@ def look_up(text: str, function: str) -> Found:
     except UnreadableName as error:
         raise CallError(f"{function}: {error}", "22P02", hint=error.hint) from None
     value: object
-    query, kind, value = (_BY_ALIAS, "text", name.alias) if name.version is None else (_BY_VERSION, "int4", name.version)
+    query, kind, value = _BY_VERSION, "int4", name.version
+    if name.version is None:
+        query, kind, value = _BY_ALIAS, "text", name.alias
     try:
         rows = plpy.execute(_plan(query, "text", kind), [name.name, value])
     except plpy.SPIError as error:
