@@ -214,13 +214,16 @@ LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._model_right(regrole, text, text[]) IS 'Whether the current user owns a registered model, or has one of these rights on it';
 
+-- These two policies are evaluated for each statement that predicts, so they call no function of SQL.
 ALTER TABLE madlib_mop.model_grant ENABLE ROW LEVEL SECURITY;
 CREATE POLICY see ON madlib_mop.model_grant FOR SELECT
-    USING (madlib_mop_calls._acts_for((SELECT u.oid FROM pg_roles u WHERE u.rolname = current_user), owner::oid)
-           OR madlib_mop_calls._acts_for((SELECT u.oid FROM pg_roles u WHERE u.rolname = current_user), role::oid));
+    USING (pg_has_role(owner::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)
+           OR pg_has_role(role::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END));
 ALTER TABLE madlib_mop.registered_model ENABLE ROW LEVEL SECURITY;
 CREATE POLICY use ON madlib_mop.registered_model FOR SELECT
-    USING (madlib_mop_calls._model_right(owner, name, '{predict, see, deploy}'));
+    USING (pg_has_role(owner::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)
+           OR EXISTS (SELECT FROM madlib_mop.model_grant g WHERE g.name = registered_model.name
+                      AND pg_has_role(g.role::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)));
 ALTER TABLE madlib_mop.model_version ENABLE ROW LEVEL SECURITY;
 CREATE POLICY use ON madlib_mop.model_version FOR SELECT
     USING (EXISTS (SELECT FROM madlib_mop.registered_model r WHERE r.name = model_version.name));

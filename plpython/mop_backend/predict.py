@@ -315,17 +315,14 @@ class Session:
         found = self._versions.at(moment, text, _FUNCTION)
         model = self._version(found)
         result = work(model, partial(self._values_again, model))
-        if found.challenger is not None:
-            self._recorder.observe(found, observed, moment, result, lambda: self._challenge(found, work, moment))
+        other = found.of_challenger()
+        if other is not None:
+            self._recorder.observe(found, observed, moment, result, lambda: self._challenge(other, work))
         return result
 
-    def _challenge(
-        self, found: registered.Found, work: Callable[[FoundModel, Values], _Result], moment: rights.Moment
-    ) -> _Result:
+    def _challenge(self, other: registered.Found, work: Callable[[FoundModel, Values], _Result]) -> _Result:
         """Do the work with the challenger of an alias."""
-        assert found.challenger is not None, "there is one"
-        text = f"{found.name.name}@{found.challenger.version}"
-        model = self._version(self._versions.at(moment, text, _FUNCTION))
+        model = self._version(other)
         try:
             return work(model, partial(self._values_again, model))
         except ChildDied:

@@ -19,22 +19,29 @@ from mop_backend.registered_names import ModelName, UnreadableName, read_name
 from mop_backend.rights import Moment
 
 # One row if the caller may use the name; the columns of the version are NULL if there is none.
+# The rights are those of madlib_mop_calls._model_right, without its cost.
 _LOOK_UP = """
 select {found}.version_id::text as version_id, {found}.version,
-       madlib_mop_calls._model_right(r.owner, r.name, '{{predict, deploy}}') as may_predict,
+       pg_has_role(r.owner::oid, {right}) or exists (
+           select from madlib_mop.model_grant g where g.name = r.name and g.privilege in ('predict', 'deploy')
+               and pg_has_role(g.role::oid, {right})) as may_predict,
        {challenger}
 from madlib_mop.registered_model r {join}
 where r.name = $1
 """
+_RIGHT = "case when current_setting('server_version_num')::int4 >= 160000 then 'USAGE, SET' else 'MEMBER' end"
 _BY_ALIAS = _LOOK_UP.format(
     found="a",
-    challenger="c.challenger_id, c.version as challenger, c.share, c.max_rows",
+    right=_RIGHT,
+    challenger="c.challenger_id, c.version_id::text as challenger, c.version as challenger_version, c.share,"
+    " c.max_rows",
     join="left join madlib_mop.model_alias a on a.name = r.name and a.alias = $2"
     " left join madlib_mop.model_challenger c on c.name = a.name and c.alias = a.alias",
 )
 _BY_VERSION = _LOOK_UP.format(
     found="v",
-    challenger="null::int8 as challenger_id, null::int4 as challenger, null::float8 as share, null::int8 as max_rows",
+    right=_RIGHT,
+    challenger="null::int8 as challenger_id",
     join="left join madlib_mop.model_version v on v.name = r.name and v.version = $2",
 )
 _ALIASES = (
@@ -56,6 +63,7 @@ class Challenger(NamedTuple):
     """A version that predicts beside that of an alias."""
 
     challenger_id: int
+    version_id: str
     version: int
     share: float
     max_rows: int
@@ -79,6 +87,13 @@ class Found(NamedTuple):
     version_id: str
     version: int
     challenger: Challenger | None
+
+    def of_challenger(self) -> Found | None:
+        """Return the version of the challenger, which the caller may use as the alias itself; None without one."""
+        if self.challenger is None:
+            return None
+        name = ModelName(self.name.name, None, self.challenger.version)
+        return Found(name, self.challenger.version_id, self.challenger.version, None)
 
     @property
     def of_version(self) -> ModelName:
@@ -147,7 +162,9 @@ def look_up(text: str, function: str) -> Found:
         )
     challenger = None
     if row["challenger_id"] is not None:
-        challenger = Challenger(row["challenger_id"], row["challenger"], row["share"], row["max_rows"])
+        challenger = Challenger(
+            row["challenger_id"], row["challenger"], row["challenger_version"], row["share"], row["max_rows"]
+        )
     return Found(name, row["version_id"], row["version"], challenger)
 
 
