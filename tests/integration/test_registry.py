@@ -167,6 +167,22 @@ def test_a_transaction_sees_its_own_changes_and_others_see_them_after_it(db, chu
         assert answer(churn, "churn@own") == 3.0
 
 
+def test_sessions_that_register_at_once_get_versions_of_their_own(db, churn):
+    versions = []
+
+    def register():
+        session = User(db.connect())
+        versions.extend(session.value("SELECT madlib_mop.register('at-once', 'numbers', 1)") for _ in range(3))
+        session.connection.close()
+
+    register_twice = [threading.Thread(target=register) for _ in range(2)]
+    for thread in register_twice:
+        thread.start()
+    for thread in register_twice:
+        thread.join()
+    assert sorted(versions) == [1, 2, 3, 4, 5, 6]
+
+
 def test_predictions_in_a_read_only_transaction(churn):
     churn.rows("BEGIN READ ONLY")
     try:

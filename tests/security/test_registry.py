@@ -225,6 +225,31 @@ def test_an_owner_lets_only_those_predict_who_may_call_the_functions(models):
     owner.connection.close()
 
 
+def test_a_dropped_role_takes_nothing_with_it_and_its_name_gets_nothing(models, keras):
+    passing = "passing_of_registry"
+    models.rows(f"CREATE ROLE {passing}; SELECT madlib_mop.grant_use('{passing}'); CREATE SCHEMA {passing}")
+    owner = User(models.connect())
+    write_numbers(owner, keras, f"{passing}.numbers", [5.0])
+    owner.rows(f"GRANT ALL ON SCHEMA {passing} TO {passing}; GRANT ALL ON ALL TABLES IN SCHEMA {passing} TO {passing}")
+    owner.connection.close()
+    models.rows(f"GRANT {passing} TO {STRANGER}")
+    stranger = session(models, STRANGER)
+    stranger.rows(f"SET ROLE {passing}; SELECT madlib_mop.register('passing', '{passing}.numbers')")
+    stranger.rows(f"SELECT madlib_mop.grant_model('passing', '{DEPLOYS}', 'predict')")
+    stranger.connection.close()
+    models.rows("SELECT madlib_mop.grant_model('secret', %s, 'predict')", [passing])
+    models.rows(f"DROP SCHEMA {passing} CASCADE; DROP OWNED BY {passing}; DROP ROLE {passing}")
+    ask = f"SELECT madlib_mop.predict('passing@1', NULL, {X})"
+    assert models.value(ask, role=DEPLOYS) == [5.0] and models.value(PREDICT, role=PREDICTS) == [1.0]
+    models.rows(f"CREATE ROLE {passing}; SELECT madlib_mop.grant_use('{passing}'); GRANT {passing} TO {STRANGER}")
+    stranger = session(models, STRANGER)
+    stranger.rows(f"SET ROLE {passing}")
+    for statement in (ask, PREDICT, "SELECT madlib_mop.drop_registered('passing')"):
+        assert stranger.refused(stranger.rows, statement).sqlstate == "22023", statement
+    stranger.connection.close()
+    models.rows(f"DROP OWNED BY {passing}; DROP ROLE {passing}; SELECT madlib_mop.drop_registered('passing')")
+
+
 def test_a_view_of_another_role_reads_the_model_with_the_rights_of_who_asks(models):
     models.rows(f"CREATE VIEW {OWNER}.scored AS SELECT madlib_mop.predict('secret@champion', NULL, {X}) AS p;"
                 f" GRANT USAGE ON SCHEMA {OWNER} TO {STRANGER}, {PREDICTS};"

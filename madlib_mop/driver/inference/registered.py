@@ -51,7 +51,7 @@ def read_registered(session: CallerSession, function: str, name: str) -> Trained
     except MopError as error:
         error.message = f"{label}: {error.message}"
         raise
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidParameter(
             f"the document of {label} cannot be read: {type(error).__name__}: {error}",
             hint="Register the model again with madlib_mop.register.",
