@@ -57,7 +57,7 @@ PRINTED = {
         " deployed \n----------\n t\n",
         " version_now \n-------------\n           1\n",
         " version_after_rollback \n------------------------\n                      2\n",
-        " any_rows | differ \n----------",
+        "       1 |                  2 | t        | t\n",
     ),
     "docs/keras2.md": ("| trained",),
     "docs/fused_training.md": (
