@@ -4,7 +4,6 @@ from tests.helpers.security.defence import Defence
 
 _RIGHTS = "tests/security/test_registry.py::"
 _REGISTRY = "tests/integration/test_registry.py::"
-_ERRORS = "tests/integration/test_registry_errors.py::"
 _CHALLENGER = "tests/integration/test_challenger.py::"
 
 DEFENCES_OF_REGISTRY = (
@@ -70,7 +69,7 @@ DEFENCES_OF_REGISTRY = (
         "madlib_mop/driver/inference/registered.py",
         'check_architecture(json.dumps(document["arch"])),',
         'document["arch"],',
-        (_ERRORS + "test_a_document_that_was_written_by_hand_is_checked",),
+        ("tests/unit/driver/test_registered.py::test_a_document_that_is_none_is_one_clear_error",),
     ),
     Defence(
         "a version with an alias stays",
