@@ -10,23 +10,26 @@ VALUES
         load_custom_function, load_keras_model, load_model_selection_table, load_top_k_accuracy_function, madlib_keras_automl,
         madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
-    ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, clone_model, describe_preprocessor, drop_models,
-        drop_run, extend, grant_read, make_ensemble, pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs,
-        replay, resume, resume_model, revoke_read, run_now, stop_model, submit, transform, unpause, version}'),
+    ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, clone_model, deploy, describe_preprocessor,
+        drop_alias, drop_challenger, drop_models, drop_registered, drop_run, drop_version, extend, grant_model, grant_read, make_ensemble,
+        pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
+        revoke_model, revoke_read, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
     -- functions that only read a model, in any query
     ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_json, predict_named,
-        predict_named_rows, predict_number, predict_rows}'),
+        predict_named_rows, predict_number, predict_rows, predict_version}'),
     -- functions that read runs, and those that the views of runs call
     ('read', '{train, read}', 'madlib_mop', '{higher_is_better, report}'),
     -- functions for superusers
     ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
     -- functions that these, drivers, workers and other servers call, with the caller's rights or a secret of their own
-    ('internal', '{}', 'madlib_mop_calls', '{_change_viewer, _classes, _grant, _model_tables, end_session}'),
+    ('internal', '{}', 'madlib_mop_calls', '{_change_registry, _change_viewer, _classes, _grant, _model_tables, end_session}'),
     ('internal', '{train, read}', 'madlib_mop_calls', '{_report, acts_as, job_queue, may_own, may_see, seen_owners}'),
-    ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_at_coordinator, _raise}'),
-    ('internal', '{train, predict}', 'madlib_mop_calls', '{_predict, _predict_error, _predict_row, _predict_row_text, _predict_texts}'),
+    ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_acts_for, _at_coordinator, _model_right, _raise}'),
+    ('internal', '{train, predict}', 'madlib_mop_calls', '{_predict, _predict_error, _predict_row, _predict_row_text, _predict_texts,
+        _read_version, _record_challenger, _version_of}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
-        _average_step, _call, _dispatch_row, _is_superuser, _issue_command, _reals, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
+        _average_step, _call, _dispatch_row, _is_superuser, _issue_command, _model_grant, _reals, _registry_name,
+        _registry_version, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, run_job, segment_get, segment_open, segment_put, segment_send, submitter}')
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._classes() IS 'The class of each function, and the rights that include it: train, predict, read';
@@ -53,11 +56,17 @@ BEGIN
         -- if postgres
         EXECUTE format('GRANT SELECT ON madlib_mop.viewer, madlib_mop.command TO %I', role_name);
         EXECUTE format('GRANT SELECT ON madlib_mop.job, madlib_mop.job_record, madlib_mop.job_statement TO %I', role_name);
+        EXECUTE format('GRANT SELECT ON madlib_mop.registry, madlib_mop.alias_history, madlib_mop.version_lineage, madlib_mop.challenger_comparison,'
+            ' madlib_mop.version_detail, madlib_mop.alias_change, madlib_mop.challenger_batch TO %I', role_name);
         -- end
     END IF;
     IF wanted && '{train, predict}' THEN
         EXECUTE format('GRANT SELECT ON madlib_mop.setting TO %I', role_name);
     END IF;
+    -- if postgres
+    EXECUTE format('GRANT SELECT ON madlib_mop.registered_model, madlib_mop.model_grant, madlib_mop.model_version, madlib_mop.model_alias,'
+        ' madlib_mop.model_challenger TO %I', role_name);
+    -- end
     IF wanted && '{train}' THEN
         EXECUTE format('GRANT USAGE ON SCHEMA madlib TO %I', role_name);
         EXECUTE format('GRANT SELECT ON madlib_mop.start_weights, madlib_mop.custom_function, madlib_mop.preprocessor,'
@@ -71,6 +80,8 @@ BEGIN
         EXECUTE format('GRANT INSERT (statement_id, name, function, priority, due_at, every, after, if_running, time_limit)'
             ' ON madlib_mop.job_record TO %I', role_name);
         EXECUTE format('GRANT INSERT ON madlib_mop.job_done TO %I', role_name);
+        EXECUTE format('GRANT INSERT (change, name, alias, version, steps, reason, details) ON madlib_mop.registry_change TO %I', role_name);
+        EXECUTE format('GRANT SELECT, INSERT (version_id, document, weights) ON madlib_mop.version_content TO %I', role_name);
         -- end
     END IF;
 END
@@ -107,6 +118,7 @@ BEGIN
     EXECUTE format('REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_calls FROM %I', role_name);
     -- if postgres
     DELETE FROM madlib_mop.viewer WHERE viewer = madlib_mop_calls._role('revoke_use', role_name);
+    DELETE FROM madlib_mop.model_grant WHERE role = madlib_mop_calls._role('revoke_use', role_name);
     -- end
 END
 $body$;
@@ -199,6 +211,57 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.revoke_read(name, name) IS 'Undoes grant_read; revoke_use also revokes the role''s rights on the views';
+
+CREATE FUNCTION madlib_mop_calls._model_grant(function text, name text, role_name name, privilege text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    taker oid := madlib_mop_calls._role(function, role_name);
+BEGIN
+    IF privilege IS NULL OR privilege NOT IN ('predict', 'see', 'deploy') THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('%s: privilege must be predict, see or deploy. Received: %s', function, coalesce(quote_literal(privilege), 'NULL'));
+    END IF;
+    INSERT INTO madlib_mop.registry_change (change, name, details)
+    VALUES (function, madlib_mop_calls._registry_name(function, 'name', name),
+            jsonb_build_object('role', role_name, 'privilege', privilege));
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._model_grant(text, text, name, text) IS 'Checks the arguments of grant_model and revoke_model, and makes the change';
+
+CREATE FUNCTION madlib_mop.grant_model(name text, role_name name, privilege text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    right_on_functions text := CASE privilege WHEN 'predict' THEN 'predict' WHEN 'see' THEN 'read' ELSE 'train' END;
+BEGIN
+    PERFORM madlib_mop_calls._model_grant('grant_model', grant_model.name, role_name, privilege);
+    IF (CASE right_on_functions
+           WHEN 'predict' THEN has_schema_privilege(role_name, 'madlib_mop', 'USAGE')
+                               AND has_function_privilege(role_name, 'madlib_mop.predict_version(text)', 'EXECUTE')
+           WHEN 'read' THEN has_schema_privilege(role_name, 'madlib_mop', 'USAGE') AND has_table_privilege(role_name, 'madlib_mop.registry', 'SELECT')
+           ELSE has_schema_privilege(role_name, 'madlib_mop', 'USAGE')
+                AND has_function_privilege(role_name, 'madlib_mop.set_alias(text, text, integer, text)', 'EXECUTE') END) THEN
+        RETURN;
+    ELSIF right_on_functions <> 'train' AND (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+        PERFORM madlib_mop_calls._grant(ARRAY[right_on_functions], role_name);
+        RETURN;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = '42501',
+        MESSAGE = format('grant_model: role %I has no right to call the functions that this right is for', role_name),
+        HINT = CASE right_on_functions WHEN 'train' THEN format('A superuser first grants it: SELECT madlib_mop.grant_use(%L);', role_name)
+                    ELSE format('A superuser can grant both rights at once: SELECT madlib_mop.grant_model(%L, %L, %L);',
+                                grant_model.name, role_name, privilege) END;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.grant_model(text, name, text) IS
+    'Lets a role predict with a registered model, see it, or deploy it: predict, see and change its aliases';
+
+CREATE FUNCTION madlib_mop.revoke_model(name text, role_name name, privilege text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop_calls._model_grant('revoke_model', revoke_model.name, role_name, privilege);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.revoke_model(text, name, text) IS 'Undoes grant_model; the role keeps the right to call the functions';
 -- end
 
 REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;

@@ -1,9 +1,12 @@
 """Checks of one argument that need only its value; checks that relate two arguments are in the code that uses them."""
 
 import math
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any
+
+from mop_backend.registered_names import folded
 
 from madlib_mop.errors import InvalidParameter
 
@@ -128,6 +131,26 @@ class Given:
             received = "NULL" if value is None else repr(value)
             raise InvalidParameter(f"{name} is missing. Received: {received}", hint=self.hint)
         return value
+
+
+@dataclass(frozen=True)
+class RegistryName:
+    """The name of a registered model, or an alias; letters are folded to lower case."""
+
+    pattern: str
+    begins: str
+    hint: str
+
+    def __call__(self, name: str, value: str | None) -> str:
+        """Return the name in lower case. Raises InvalidParameter."""
+        text = folded(value or "")
+        if re.fullmatch(self.pattern, text) is None:
+            raise InvalidParameter(
+                f"{name} must have 1 to 63 letters (a to z), digits, _, . or -, and begin with {self.begins}."
+                f" Received: {'NULL' if value is None else repr(value)}",
+                hint=self.hint,
+            )
+        return text
 
 
 def _float(value: Any, is_single: bool) -> float:

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+from mop_backend.registered_names import ALIAS, NAME
+
 from madlib_mop.calls import shared
 from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import AboveZero, OneOf, Whole
+from madlib_mop.calls.checks import AboveZero, OneOf, RegistryName, Whole
 
 _MODEL_TABLE = Argument(
     "model_table",
     "varchar",
-    "output table of madlib_keras_fit_multiple_model, madlib_keras_fit, madlib_keras_automl or make_ensemble",
+    "output table of madlib_keras_fit_multiple_model, madlib_keras_fit, madlib_keras_automl or make_ensemble; or a"
+    " registered model, such as 'churn@champion'",
 )
 _TEST_TABLE = Argument("test_table", "varchar", "table or view with the rows to predict, not packed")
 _ID_COL = Argument("id_col", "varchar", "column of test_table that identifies a row; any type")
@@ -107,7 +110,59 @@ MAKE_ENSEMBLE = Function(
     schema="madlib_mop",
 )  # fmt: skip
 
-FUNCTIONS = (EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE)
+_NAME = Argument(
+    "name", "text", "name of the registered model",
+    check=RegistryName(NAME, "a letter, a digit or _", "For example churn."),
+)  # fmt: skip
+REGISTER = Function(
+    "register",
+    "Copy a trained model into the registry as a new version of a name. Return the number of the version.",
+    (
+        _NAME,
+        replace(
+            _MODEL_TABLE, type="text",
+            help="output table of madlib_keras_fit_multiple_model, madlib_keras_fit, madlib_keras_automl or"
+            " make_ensemble",
+        ),
+        Argument(
+            "mst_key", "integer",
+            "key of the model; NULL: the only one of the table, or the best of the leaderboard of its run",
+            default=None,
+        ),
+        Argument("note", "text", "a note for the registry", default=None),
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+DEPLOY = Function(
+    "deploy",
+    "Give an alias a version, if a metric of the version on a packed table is good enough. Return whether it did.",
+    (
+        _NAME,
+        Argument(
+            "alias", "text", "name of the alias, such as champion",
+            check=RegistryName(ALIAS, "a letter or _", "For example champion."),
+        ),
+        Argument("version", "integer", "number of the version", check=Whole(1, is_needed=True)),
+        Argument(
+            "metric", "text", "'loss' or a metric of the model; NULL: its first metric, or its loss if it has none",
+            default=None,
+        ),
+        Argument(
+            "test_table", "text", "packed table on which the metric is computed; NULL: there is no condition",
+            default=None,
+        ),
+        Argument("at_least", "double precision", "the least value, if higher values are better", default=None),
+        Argument("at_most", "double precision", "the greatest value, if lower values are better", default=None),
+        Argument(
+            "better_than_current", "boolean",
+            "whether the value must also be better than that of the version that the alias has now", default=False,
+        ),
+        Argument("reason", "text", "why, for the history", default=None),
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+
+FUNCTIONS = (EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, DEPLOY)
 
 #: For mop_backend/predict.py, which finds the model of madlib_mop.predict with it. No SQL function has this signature.
 PREDICT_ROWS = Function(

@@ -245,6 +245,10 @@ class _Conversation:
             driver.send(*_answer(lambda: self._open(header, blobs)))
         elif action == "fetch":
             driver.send(*_answer(lambda: encode_columns(self._cursors[header["cursor"]].fetch(header["n_rows"]))))
+        elif action == "registered":
+            from mop_backend import registered  # imports this module
+
+            driver.send(*_answer(lambda: registered.for_driver(header)))
         elif action == "close":
             self._cursors.pop(header["cursor"]).close()
         else:
@@ -268,13 +272,20 @@ _WITH_ROWS = (5, 11, 12, 13)  # SPI_OK_SELECT and the RETURNING forms of INSERT,
 
 
 def _answer(work: Callable[[], _ToDriver]) -> tuple[Header, list[Blob]]:
-    """Run one request of the driver; an SQL error is its answer, except one that stops this session."""
+    """Run one request of the driver; an error is its answer, except one that stops this session."""
     try:
         return work()
     except plpy.SPIError as error:
         if error.sqlstate in _CANCEL_STATES:
             raise
         return {"error": _fields(error)}, []
+    except CallError as error:
+        return {"error": error.fields}, []
+
+
+def is_stop(error: plpy.Error | plpy.SPIError) -> bool:
+    """Return whether an error ends the statement: a cancel, a timeout, the end of the server."""
+    return error.sqlstate is None or error.sqlstate in _CANCEL_STATES
 
 
 def _reason(error: Exception) -> str:

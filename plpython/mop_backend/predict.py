@@ -14,22 +14,24 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import plpy
 
-from mop_backend import call, rights
+from mop_backend import call, registered, rights
+from mop_backend.answers import Answer, Row
 from mop_backend.arrays import Array
+from mop_backend.challenger import Observed, Recorder, Rows
 from mop_backend.frames import Blob, Frame, Header, encoded
 from mop_backend.interrupts import Interrupts
-from mop_backend.predict_model import Model
+from mop_backend.predict_model import FoundModel, Model, RegisteredModel
 from mop_backend.process import Child, ChildDied, start_trainer
+from mop_backend.registered_names import is_registered
 from mop_backend.spinning import Spinner
 
 _FUNCTION = "predict"
 _MAX_MODELS = 100
 _Name = tuple[str, int | None, str]  # model_table, mst_key and caller_path of a call
-_Row = Sequence[float]
 _Result = TypeVar("_Result")
 #: Sends the trainer a request, with its blobs; returns its answer and the values.
 Values = Callable[[Header | bytes, Sequence[Blob]], tuple[Header, Blob]]
@@ -45,7 +47,7 @@ def predict(
     allow_null: bool | None,
     caller_path: str,
     version: str,
-) -> _Row | Sequence[_Row | Sequence[None]] | None:
+) -> Row | Sequence[Row | Sequence[None]] | None:
     """Predict one row, or many.
 
     Parameters
@@ -137,6 +139,7 @@ def _answer(
             (model_table, mst_key, caller_path),
             lambda model: of_this_session.header_of_arrays(model.version, dtypes, shapes),
             [array.data for array in arrays],
+            any(array.nulls for array in arrays),
         )
         return Answer(model, header, values, arrays)
     except Exception as error:
@@ -159,61 +162,22 @@ def note_error(error: Exception | None) -> None:
     _last_error = None if error is None else call.error_fields(_FUNCTION, error)
 
 
-class Answer:
-    """The trainer's result: rows of floats, and the rows without outputs because of a NULL element.
-
-    Parameters
-    ----------
-    model : Model
-    header : dict
-        The trainer's answer.
-    values : bytes-like
-        The floats.
-    arrays : sequence of Array
-        The inputs.
-    type_code : str
-        ``f`` for float32, ``d`` for float64.
-    """
-
-    __slots__ = ("empty", "floats", "model", "n_rows", "single", "width", "widths")
-
-    def __init__(
-        self,
-        model: Model,
-        header: Header,
-        values: Blob,
-        arrays: Sequence[Array] = (),
-        type_code: Literal["f", "d"] = "f",
-    ):
-        self.model = model
-        self.single: bool = header["single"]
-        self.n_rows: int
-        self.width: int
-        self.n_rows, self.width = header["shape"]
-        self.widths: list[int] = header["widths"]
-        self.floats: _Row = memoryview(values).cast(type_code).tolist()
-        self.empty: set[int] = set()
-        for array in arrays:
-            if array.nulls:
-                self.empty |= array.rows_with_nulls(self.n_rows)
-
-    def row(self, i: int) -> _Row:
-        return self.floats[i * self.width : (i + 1) * self.width]
-
-
 class Session:
     """The models that this session has used, and its trainer."""
 
     def __init__(self) -> None:
         self._models: collections.OrderedDict[_Name, Model] = collections.OrderedDict()
+        self._registered: collections.OrderedDict[str, RegisteredModel] = collections.OrderedDict()
+        self._versions = registered.Versions()
+        self._recorder = Recorder()
         self._child: Child | None = None
         self._loaded: frozenset[str] = frozenset()
         self._busy = False
         self._last_header: tuple[object, bytes] = (None, b"")
 
     def ask(
-        self, name: _Name, request: Callable[[Model], Header | bytes], blobs: Sequence[Blob]
-    ) -> tuple[Model, Header, Blob]:
+        self, name: _Name, request: Callable[[FoundModel], Header | bytes], blobs: Sequence[Blob], has_nulls: bool
+    ) -> tuple[FoundModel, Header, Blob]:
         """Find a model and send its trainer a request to predict.
 
         Parameters
@@ -223,16 +187,23 @@ class Session:
         request : callable
             Makes the request's header for the model that was found.
         blobs : sequence of bytes-like
+        has_nulls : bool
+            Whether a row has a NULL element, and so no outputs.
 
         Returns
         -------
-        tuple of (Model, dict, bytes-like)
+        tuple of (FoundModel, dict, bytes-like)
             The model, the answer's header, and the values.
         """
-        return self.use(name, lambda model, values: (model, *values(request(model), blobs)))
+        observed = Observed(blobs, _rows_of if not has_nulls else lambda _: None)
+        return self.use(name, lambda model, values: (model, *values(request(model), blobs)), observed)
 
     def use(
-        self, name: _Name, work: Callable[[Model, Values], _Result], moment: rights.Moment | None = None
+        self,
+        name: _Name,
+        work: Callable[[FoundModel, Values], _Result],
+        observed: Observed,
+        moment: rights.Moment | None = None,
     ) -> _Result:
         """Find a model and call a function with it.
 
@@ -242,6 +213,8 @@ class Session:
             model_table, mst_key and caller_path of the call.
         work : callable
             Takes the model, and a function that sends the trainer a request to predict with it and returns its answer.
+        observed : Observed
+            For a challenger of a registered model.
         moment : Moment or None
             The result of `rights.check_roles`, if the caller has checked the roles.
         """
@@ -252,6 +225,8 @@ class Session:
             )
         self._busy = True
         try:
+            if is_registered(name[0]):
+                return self._use_registered(name, work, observed, moment)
             model = self._model(name, moment)
             return work(model, partial(self._values_again, model))
         except ChildDied as death:
@@ -266,7 +241,7 @@ class Session:
         finally:
             self._busy = False
 
-    def _values_again(self, model: Model, header: Header | bytes, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
+    def _values_again(self, model: FoundModel, header: Header | bytes, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
         try:
             return self._values(model, header, blobs)
         except ChildDied as death:
@@ -275,7 +250,7 @@ class Session:
             self._forget_trainer()  # the trainer had exited after its idle time
             return self._values(model, header, blobs)
 
-    def _values(self, model: Model, header: Header | bytes, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
+    def _values(self, model: FoundModel, header: Header | bytes, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
         if self._child is None or model.version not in self._loaded:
             self._load(model)
         answer, (values,) = self._ask(header, blobs)
@@ -320,7 +295,52 @@ class Session:
             self._models.popitem(last=False)
         return model
 
-    def _load(self, model: Model) -> None:
+    def _use_registered(
+        self,
+        name: _Name,
+        work: Callable[[FoundModel, Values], _Result],
+        observed: Observed,
+        moment: rights.Moment | None,
+    ) -> _Result:
+        """Do the work with the version that a name stands for in the calling statement, and with its challenger."""
+        text, mst_key, _ = name
+        if mst_key is not None:
+            raise call.CallError(
+                f"{_FUNCTION}: mst_key is for tables; {text} names one model. Received: {mst_key}",
+                "22023",
+                hint="Pass NULL as mst_key.",
+            )
+        if moment is None:
+            moment = rights.check_roles(plpy)
+        found = self._versions.at(moment, text, _FUNCTION)
+        model = self._version(found)
+        result = work(model, partial(self._values_again, model))
+        other = found.of_challenger()
+        if other is not None:
+            self._recorder.observe(found, observed, moment, result, lambda: self._challenge(other, work))
+        return result
+
+    def _challenge(self, other: registered.Found, work: Callable[[FoundModel, Values], _Result]) -> _Result:
+        """Do the work with the challenger of an alias."""
+        model = self._version(other)
+        try:
+            return work(model, partial(self._values_again, model))
+        except ChildDied:
+            self._forget_trainer()
+            raise
+
+    def _version(self, found: registered.Found) -> RegisteredModel:
+        """Return the model of a version. A driver checks it once a session, because its content does not change."""
+        model = self._registered.get(found.version_id)
+        if model is None:
+            arguments = {"model_table": str(found.of_version), "mst_key": None}
+            model = RegisteredModel(call.ask_driver(_FUNCTION, arguments, ""), found)
+            self._registered[found.version_id] = model
+            while len(self._registered) > _MAX_MODELS:
+                self._registered.popitem(last=False)
+        return model
+
+    def _load(self, model: FoundModel) -> None:
         if self._child is None:
             self._child = start_trainer(Interrupts(), Spinner())
             try:
@@ -367,3 +387,9 @@ class Session:
 
 
 _UNDEFINED_STATES = ("42P01", "42703", "3F000")  # undefined table, column, schema
+
+
+def _rows_of(result: tuple[FoundModel, Header, Blob]) -> Rows:
+    """Return the rows of the trainer's answer for arrays."""
+    answer = Answer(*result)
+    return [answer.row(i) for i in range(answer.n_rows)]

@@ -1,5 +1,6 @@
-"""A model as a session of madlib_mop.predict uses it: found by a driver, its version read in the session; for
-predict.py.
+"""A model as a session of madlib_mop.predict uses it: found by a driver; for predict.py.
+
+A model of a table may change, so its version is read in the session. A version of a registered model does not change.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 
 import plpy
 
-from mop_backend import call, classes
+from mop_backend import call, classes, registered
 from mop_backend.frames import Header
 from mop_backend.rights import Moment
 
@@ -26,8 +27,62 @@ where c.oid::int8 = any ($1) and c.relkind = 'r' and m.amname = 'heap' and not c
 """
 
 
-class Model:
-    """A found model: its queries and its version.
+class FoundModel:
+    """A found model.
+
+    Parameters
+    ----------
+    found : dict
+        The answer of the driver's command predict.
+
+    Attributes
+    ----------
+    version : str or None
+        The version that was found; the trainer knows the model by it.
+    """
+
+    def __init__(self, found: Header):
+        self.found = found
+        self.version: str | None = None
+        self._text_functions: dict[tuple[str, tuple[int, ...]], classes.TextOf] = {}
+
+    def text_of(self, form: str, widths: Sequence[int]) -> classes.TextOf:
+        """Return the function from a row's values to its text in a form of `classes.FORMS`."""
+        key = (form, tuple(widths))
+        if key not in self._text_functions:
+            self._text_functions[key] = classes.FORMS[form](self.found["outputs"], widths)
+        return self._text_functions[key]
+
+    def weights(self) -> bytes:
+        """Read the weights."""
+        raise NotImplementedError
+
+
+class RegisteredModel(FoundModel):
+    """A version of a registered model.
+
+    Parameters
+    ----------
+    found : dict
+        The answer of the driver's command predict.
+    of : Found
+        The version.
+    """
+
+    def __init__(self, found: Header, of: registered.Found):
+        super().__init__(found)
+        self.version = f"version {of.version_id}"
+        self._of = of
+
+    def weights(self) -> bytes:
+        """Read the weights; `registered.look_up` has checked the caller's rights in this statement."""
+        weights = registered.read_content(self._of, with_weights=True).weights
+        assert weights is not None, "they were requested, and the column is not null"
+        return weights
+
+
+class Model(FoundModel):
+    """A model of a table: its queries and its version.
 
     Parameters
     ----------
@@ -35,17 +90,10 @@ class Model:
         The answer of the driver's command predict.
     caller_path : str
         The search_path on which the table's name is looked up.
-
-    Attributes
-    ----------
-    version : str or None
-        The version that was found.
     """
 
     def __init__(self, found: Header, caller_path: str):
-        self.found = found
-        self.version: str | None = None
-        self._text_functions: dict[tuple[str, tuple[int, ...]], classes.TextOf] = {}
+        super().__init__(found)
         self._caller_path = caller_path
         self._found_at: Moment | None = None
         self._is_plain: bool | None = None
@@ -76,13 +124,6 @@ class Model:
         if self._is_plain is None:
             self._is_plain = plpy.execute(plpy.prepare(_PLAIN, ["int8[]"]), [self.found["oids"]])[0]["plain"]
         return bool(self._is_plain)
-
-    def text_of(self, form: str, widths: Sequence[int]) -> classes.TextOf:
-        """Return the function from a row's values to its text in a form of `classes.FORMS`."""
-        key = (form, tuple(widths))
-        if key not in self._text_functions:
-            self._text_functions[key] = classes.FORMS[form](self.found["outputs"], widths)
-        return self._text_functions[key]
 
     def weights(self) -> bytes:
         """Read the weights."""

@@ -13,8 +13,9 @@ import plpy
 
 from mop_backend import predict, rights, row_images
 from mop_backend.call import CallError
+from mop_backend.challenger import Observed, Rows
 from mop_backend.frames import Header
-from mop_backend.predict_model import Model
+from mop_backend.predict_model import FoundModel
 from mop_backend.read_ahead import Ask, Contexts, Field, RowValues
 
 _FIELD = struct.Struct(">Ii")
@@ -130,7 +131,7 @@ def _answer(
     encoding: str,
     caller_path: str,
     version: str,
-) -> tuple[Model, RowValues] | None:
+) -> tuple[FoundModel, RowValues] | None:
     predict.note_error(None)
     try:
         session = predict.session(version)
@@ -139,7 +140,7 @@ def _answer(
         if names is None:
             names = _names_of(row_type, moment)
 
-        def values(model: Model, ask: Ask) -> tuple[Model, RowValues]:
+        def values(model: FoundModel, ask: Ask) -> tuple[FoundModel, RowValues]:
             if not model.found.get("preprocessor"):
                 raise CallError(
                     f"predict: {model_table} was not trained on a table of pack_columns, so it takes no rows",
@@ -153,7 +154,8 @@ def _answer(
                 return model, _alone(ask, pixels, request)
             if not (of_table and model.found["keeps_order"]):
                 return model, _alone(ask, row, _request(model, row, names, encoding))
-            key = (model_table, mst_key, caller_path, row_type, encoding, moment.role, moment.login)
+            place = (model_table, mst_key, caller_path)
+            key = (*place, row_type, encoding, moment.role, moment.login, model.version)
             context = _contexts.get(moment, key, names, model.version)
             found = context.find(row)
             if found is None:
@@ -162,13 +164,17 @@ def _answer(
                 found = context.find(row) or context.timed(lambda: _alone(ask, row, request))
             return model, found
 
-        return session.use((model_table, mst_key, caller_path), values, moment)
+        return session.use((model_table, mst_key, caller_path), values, Observed([row], _outputs_of), moment)
     except Exception as error:
         predict.note_error(error)
         return None
 
 
-def _request(model: Model, row: bytes, names: Sequence[str], encoding: str) -> Header:
+def _outputs_of(result: tuple[FoundModel, RowValues]) -> Rows:
+    return [result[1].floats]
+
+
+def _request(model: FoundModel, row: bytes, names: Sequence[str], encoding: str) -> Header:
     return {"op": "predict_row", "key": model.version, "fields": _fields(row, names), "encoding": encoding}
 
 

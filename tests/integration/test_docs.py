@@ -53,6 +53,12 @@ PRINTED = {
     "docs/model_averaging.md": ("kinds of flowers", "{2,4,6}", "| finished |"),
     "docs/predict.md": ("{accuracy}", "share_right", "p_left", "different \n-----------\n         0\n", "{0."),
     "docs/gpus.md": ("hostname",),
+    "docs/registry.md": (
+        " deployed \n----------\n t\n",
+        " version_now \n-------------\n           1\n",
+        " version_after_rollback \n------------------------\n                      2\n",
+        "       1 |                  2 | t        | t\n",
+    ),
     "docs/keras2.md": ("| trained",),
     "docs/fused_training.md": (
         "fused training: 5 of 6 configurations train in 2 groups, 1 separately: optimizer Nadam (mst_key 6)",

@@ -66,6 +66,10 @@ def test_predictions_on_a_standby(db, keras):
     db.connect("analyst").close()
     primary.rows("SELECT madlib_mop.grant_use('analyst');"
                  " GRANT SELECT ON models, models_info, models_summary TO analyst")  # fmt: skip
+    primary.rows("SELECT madlib_mop.register('kept', 'models'); SELECT madlib_mop.register('kept', 'models');"
+                 " SELECT madlib_mop.set_alias('kept', 'champion', 1);"
+                 " SELECT madlib_mop.set_challenger('kept', 'champion', 2, 1);"
+                 " SELECT madlib_mop.grant_model('kept', 'analyst', 'predict')")  # fmt: skip
     standby = Standby(db.cluster)
     call = "SELECT madlib_mop.predict('models', 1, ARRAY[0.5, -1, 2])"
     try:
@@ -73,6 +77,9 @@ def test_predictions_on_a_standby(db, keras):
         reader = User(standby.connect(db.name, "analyst"))
         assert reader.value("SELECT pg_is_in_recovery()")
         assert np.allclose(reader.value(call), nets[0].predict(x, verbose=0)[0], atol=1e-6)
+        registered = call.replace("'models', 1", "'kept@champion', NULL")
+        assert reader.value(registered) == reader.value(call)
+        assert reader.value("SELECT madlib_mop.predict_version('kept@champion')") == 1
         primary.rows("UPDATE models SET model_weights = %s", weights_of(nets[1]))
         place = primary.value("SELECT pg_current_wal_lsn()::text")
         for _ in range(600):

@@ -13,7 +13,7 @@ EVERYBODY = {"errors", ""}
 FLOORS = {
     "driver": (
         "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "outputs",
-        "experience", "planning", "steering", "search", "running", "jobs", "help", "commands",
+        "experience", "planning", "steering", "search", "running", "jobs", "help", "commands", "registry",
     ),
     "engines": ("sessions", "base", "hosts"),
     "models": ("parameters",),

@@ -55,6 +55,8 @@ COMMANDS = {
     "madlib_keras_predict_byom": "commands.predict:madlib_keras_predict_byom",
     "predict": "commands.scoring:predict",
     "make_ensemble": "commands.ensemble:make_ensemble",
+    "register": "registry.registering:register",
+    "deploy": "registry.deploying:deploy",
 }
 
 

@@ -10,7 +10,8 @@ from madlib_mop.driver.data.gpus import assign_gpus
 from madlib_mop.driver.data.packed import PackedTable, Shard, read_packed_table
 from madlib_mop.driver.evaluation.metric_sums import add
 from madlib_mop.driver.inference.fits import check_preprocessor, check_test_table
-from madlib_mop.driver.inference.model import TrainedModel, read_model, read_weights
+from madlib_mop.driver.inference.model import TrainedModel, read_weights
+from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -38,14 +39,19 @@ def madlib_keras_evaluate(call: Call) -> None:
     gpus = assign_gpus(a.get("use_gpus"), [0])
     output = session.output(a.get("output_table"), ("",), "output_table")
     packed = read_packed_table(session, a.get("test_table"), "test_table")
-    model = read_model(session, a.get("model_table"), a.get("mst_key"))
-    check_preprocessor(session, model, packed)
-    check_test_table(model, packed)
-    custom = functions_of_model(session, model.place.relation, model.object_table, model.compile_params)
-    model = replace(model, custom=custom)
+    model = find_model(session, call.function, a.get("model_table"), a.get("mst_key"))
+    model = prepare(session, model, packed)
     with LocalTrainer(session, gpus=list(gpus.values())) as trainer:
         evaluation = evaluate_shards(session, trainer, model, packed)
     _write(session, output, model, evaluation)
+
+
+def prepare(session: CallerSession, model: TrainedModel, packed: PackedTable) -> TrainedModel:
+    """Check that a packed table fits a model; return the model with its custom functions. Raises MopError."""
+    check_preprocessor(session, model, packed)
+    check_test_table(model, packed)
+    custom = functions_of_model(session, model.place.relation, model.object_table, model.compile_params)
+    return replace(model, custom=custom)
 
 
 def evaluate_shards(

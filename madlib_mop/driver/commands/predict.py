@@ -4,18 +4,19 @@ from collections.abc import Callable
 
 from madlib_mop.driver.data.gpus import assign_gpus
 from madlib_mop.driver.inference.byom import read_own_model
-from madlib_mop.driver.inference.model import TrainedModel, read_model
+from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.ordinary import OrdinaryRows
 from madlib_mop.driver.inference.prediction import Reader, predict_table
+from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.rows import RowReader, read_test_table
 from madlib_mop.driver.inference.wanted import read_pred_type
 from madlib_mop.driver.session.call import Call
 
 
 def madlib_keras_predict(call: Call) -> None:
-    """Predict a table with a model from an output table."""
+    """Predict a table with a model from an output table or from the registry."""
     a = call.arguments
-    _predict(call, lambda: read_model(call.session, a.get("model_table"), a.get("mst_key")))
+    _predict(call, lambda: find_model(call.session, call.function, a.get("model_table"), a.get("mst_key")))
 
 
 def madlib_keras_predict_byom(call: Call) -> None:

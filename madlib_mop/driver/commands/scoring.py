@@ -5,8 +5,9 @@ from mop_backend.frames import Header
 
 from madlib_mop.catalog.names import Relation, quote, split_name, statement
 from madlib_mop.driver.data.engine import engine_of_table, keeps_order
-from madlib_mop.driver.inference.model import TrainedModel, read_model
+from madlib_mop.driver.inference.model import Place, TrainedModel
 from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import FixedSettings
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -20,28 +21,17 @@ def predict(call: Call) -> Header:
     Returns
     -------
     dict
-        ``version_query``, to run before each prediction: one row with the column ``version``, which changes with the
-        model; no row if it was dropped. ``weights_query``, with the weights in column ``weights``. ``params``
-        and ``types`` for both. ``oid`` of the table, and ``name``, quoted, if it must be looked up again because it has
-        no schema; else None. ``oids``: of the tables that ``version_query`` reads. ``model``, ``normalizing_const``
-        and ``preprocessor``: for the trainer's request predict_load. ``images``: the columns with images, each with
-        the side in pixels that its images get. ``keeps_order``: see `keeps_order` of driver/data/engine.py. ``start``:
-        for the request start. ``outputs``: the name and the classes of each output (mop_backend/classes.py).
+        ``model``, ``normalizing_const`` and ``preprocessor``: for the trainer's request predict_load. ``images``: the
+        columns with images, each with the side in pixels that its images get. ``keeps_order``: see `keeps_order` of
+        driver/data/engine.py. ``start``: for the request start. ``outputs``: the name and the classes of each output
+        (mop_backend/classes.py). For a model of a table also what `_queries` returns.
     """
     session, name = call.session, call.arguments["model_table"]
-    model = read_model(session, name, call.arguments.get("mst_key"))
+    model = find_model(session, call.function, name, call.arguments.get("mst_key"))
     images = _images(model, model.preprocessor) if model.preprocessor is not None else {}
-    schema, base = split_name(name, "model_table")
-    relation = model.place.relation
-    summary = session.relation(relation.with_suffix("_summary").sql)
+    queries = _queries(session, name, model.place) if isinstance(model.place, Place) else {}
     return {
-        "version_query": _version_query(session, model, summary),
-        "weights_query": model.place.weights_query,
-        "params": model.place.params,
-        "types": model.place.types,
-        "oid": relation.oid,
-        "oids": [relation.oid, summary.oid],
-        "name": None if schema else quote(base),
+        **queries,
         "model": model.request(compiled=False),
         "normalizing_const": model.normalizing_const,
         "preprocessor": model.preprocessor,
@@ -49,6 +39,27 @@ def predict(call: Call) -> Header:
         "outputs": _outputs(model),
         "keeps_order": keeps_order(session),
         "start": read_settings(FixedSettings(session), session, 1, use_caching=False).session_trainer_start(),
+    }
+
+
+def _queries(session: CallerSession, name: str, place: Place) -> Header:
+    """Return the queries of a model of a table, which may change.
+
+    ``version_query``, to run before each prediction: one row with the column ``version``, which changes with the model;
+    no row if it was dropped. ``weights_query``, with the weights in column ``weights``. ``params`` and ``types`` for
+    both. ``oid`` of the table, and ``name``, quoted, if it must be looked up again because it has no schema; else None.
+    ``oids``: of the tables that ``version_query`` reads.
+    """
+    schema, base = split_name(name, "model_table")
+    summary = session.relation(place.relation.with_suffix("_summary").sql)
+    return {
+        "version_query": _version_query(session, place, summary),
+        "weights_query": place.weights_query,
+        "params": place.params,
+        "types": place.types,
+        "oid": place.relation.oid,
+        "oids": [place.relation.oid, summary.oid],
+        "name": None if schema else quote(base),
     }
 
 
@@ -78,21 +89,21 @@ def _output(output: Output, n_units: int | None) -> Header:
     return {"name": output.name, "labels": labels, "problem": problem}
 
 
-def _version_query(session: CallerSession, model: TrainedModel, summary: Relation) -> str:
+def _version_query(session: CallerSession, place: Place, summary: Relation) -> str:
     """Return the query of a model's version; it reads weights only if rows have no versions."""
     own = _version(
         session,
-        model.place.relation,
+        place.relation,
         "pg_catalog.encode(pg_catalog.sha256(m.model_weights), 'hex'), m.model_arch::pg_catalog.text",
     )
     beside = _version(session, summary, "m.normalizing_const::pg_catalog.text")
     query = statement(
         f"SELECT pg_catalog.concat_ws(' ', {own}, (SELECT pg_catalog.concat_ws(' ', {beside}) FROM {{s}} m)) AS version"
         " FROM {m} m",
-        m=model.place.relation,
+        m=place.relation,
         s=summary,
     )
-    return query + model.place.condition
+    return query + place.condition
 
 
 def _version(session: CallerSession, relation: Relation, content: str) -> str:

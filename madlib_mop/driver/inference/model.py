@@ -68,6 +68,25 @@ class Place:
 
 
 @dataclass(frozen=True)
+class RegisteredVersion:
+    """The location of a model in the registry.
+
+    Attributes
+    ----------
+    function : str
+        The SQL function that uses it, for messages.
+    model : str
+        Such as ``churn@3``.
+    relation : Relation
+        The output table that it was copied from, which may no longer exist.
+    """
+
+    function: str
+    model: str
+    relation: Relation
+
+
+@dataclass(frozen=True)
 class TrainedModel:
     """One model with everything that is needed to use it, except its weights.
 
@@ -75,7 +94,7 @@ class TrainedModel:
     ----------
     label : str
         For messages, e.g. ``mst_key 3 of public.models``.
-    place : Place
+    place : Place or RegisteredVersion
     arch : dict
         Checked (`check_architecture`).
     compile_params, fit_params, loss_type : str or None
@@ -92,7 +111,7 @@ class TrainedModel:
     """
 
     label: str
-    place: Place
+    place: Place | RegisteredVersion
     arch: Node
     compile_params: str | None
     fit_params: str | None
@@ -261,6 +280,10 @@ def _class_values(
 def read_weights(session: CallerSession, model: TrainedModel) -> bytes:
     """Read a model's weights: float32, flattened in ``get_weights()`` order."""
     place = model.place
+    if isinstance(place, RegisteredVersion):
+        stored = session.registered(place.function, place.model, with_weights=True).weights
+        assert stored is not None, "they were requested, and the column is not null"
+        return stored
     rows = session.execute(place.weights_query, place.params, place.types)
     if len(rows) != 1 or rows[0]["weights"] is None:
         raise NotReady(f"{model.label} was changed while it was being read", hint="Call again.")

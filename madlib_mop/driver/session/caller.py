@@ -32,6 +32,26 @@ class BytesColumn:
 
 
 @dataclass(frozen=True)
+class RegisteredContent:
+    """A version of a registered model, as the registry has it.
+
+    Attributes
+    ----------
+    name : str
+    version : int
+    document : str
+        JSON; see driver/inference/registered.py.
+    weights : bytes or None
+        Float32, if they were requested.
+    """
+
+    name: str
+    version: int
+    document: str
+    weights: bytes | None
+
+
+@dataclass(frozen=True)
 class Batch:
     """Some rows of a result, column by column: lists of values, or `BytesColumn` for ``bytea``."""
 
@@ -139,6 +159,29 @@ class CallerSession(RelationLookup):
             self._drain()
             self._ahead.clear()
             self._channel.send({"do": "close", "cursor": cursor})
+
+    def registered(self, function: str, model: str, with_weights: bool = False) -> RegisteredContent:
+        """Return the version that a name of a registered model stands for, if the caller may predict with it.
+
+        The backend reads it, because the caller may not be able to read the weights.
+
+        Parameters
+        ----------
+        function : str
+            For messages.
+        model : str
+            Such as ``churn@champion``.
+        with_weights : bool
+
+        Raises
+        ------
+        MopError
+            If there is no such version, or the caller has no right to it.
+        """
+        request = {"do": "registered", "function": function, "model": model, "with_weights": with_weights}
+        header, blobs = self._ask((request, []))
+        weights = bytes(blobs[0]) if blobs else None
+        return RegisteredContent(header["name"], header["version"], header["document"], weights)
 
     def notice(self, text: str) -> None:
         """Send the client a NOTICE."""

@@ -3,7 +3,7 @@
 import decimal
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg2
 import psycopg2.extras
@@ -15,7 +15,7 @@ from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.sessions.session_settings import TEXT_SETTINGS
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.relations import RelationLookup
-from madlib_mop.errors import NotReady, from_dict
+from madlib_mop.errors import NotReady, Unsupported, from_dict
 
 _numbers = itertools.count()
 
@@ -89,6 +89,10 @@ class DirectSession(RelationLookup):
                 "the caller's session was lost", detail=str(error).strip(), hint="See the server's log."
             ) from None
         return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
+
+    def registered(self, function: str, model: str, with_weights: bool = False) -> NoReturn:
+        """Raise Unsupported: the content of a version does not leave the server's own processes."""
+        raise Unsupported(f"{function}: registered models can be used in SQL only. Received: {model!r}")
 
     def notice(self, text: str) -> None:
         """Store a NOTICE, and report it."""

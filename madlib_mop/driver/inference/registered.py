@@ -1,0 +1,128 @@
+"""Models by any name: of an output table, or of the registry, such as churn@champion; and the registry's documents.
+
+The owner of a version could have written its document by hand, so it is checked as an output table is.
+"""
+
+import json
+from typing import Any
+
+from mop_backend.registered_names import is_registered
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, read_model
+from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.models.architecture import check_architecture
+
+
+def find_model(session: CallerSession, function: str, name: str | None, mst_key: int | None) -> TrainedModel:
+    """Read a model of an output table or of the registry.
+
+    Parameters
+    ----------
+    session : CallerSession
+    function : str
+        The SQL function, for messages.
+    name : str or None
+        As written by the caller.
+    mst_key : int or None
+
+    Raises
+    ------
+    MopError
+        If there is no such model, or the caller may not use it.
+    """
+    if name is None or not is_registered(name):
+        return read_model(session, name, mst_key)
+    if mst_key is not None:
+        raise InvalidParameter(
+            f"mst_key is for tables; {name} names one model. Received: {mst_key}", hint="Omit mst_key, or pass NULL."
+        )
+    return read_registered(session, function, name)
+
+
+def read_registered(session: CallerSession, function: str, name: str) -> TrainedModel:
+    """Read a version of a registered model, without its weights. Raises MopError, as `find_model`."""
+    found = session.registered(function, name)
+    label = f"{found.name}@{found.version}"
+    try:
+        return _model_of(json.loads(found.document), label, function)
+    except MopError as error:
+        error.message = f"{label}: {error.message}"
+        raise
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InvalidParameter(
+            f"the document of {label} cannot be read: {type(error).__name__}: {error}",
+            hint="Register the model again with madlib_mop.register.",
+        ) from None
+
+
+def document_of(model: TrainedModel) -> str:
+    """Return the registry's document of a model of a table: everything that a prediction needs except the weights."""
+    relation = model.place.relation
+    return json.dumps(
+        {
+            "table_schema": relation.schema,
+            "table_name": relation.name,
+            "arch": model.arch,
+            "compile_params": model.compile_params,
+            "fit_params": model.fit_params,
+            "metrics_type": model.metrics_type,
+            "loss_type": model.loss_type,
+            "n_inputs": model.n_inputs,
+            "outputs": [
+                {
+                    "name": output.name,
+                    "vartype": output.vartype,
+                    "values": output.values,
+                    "values_text": output.values_text,
+                    "loss": output.loss,
+                }
+                for output in model.outputs
+            ],
+            "normalizing_const": model.normalizing_const,
+            "object_table": model.object_table,
+            "preprocessor": model.preprocessor,
+        }
+    )
+
+
+def _model_of(document: Any, label: str, function: str) -> TrainedModel:
+    relation = Relation(_text(document["table_schema"]), _text(document["table_name"]))
+    metrics = document["metrics_type"]
+    return TrainedModel(
+        label,
+        RegisteredVersion(function, label, relation),
+        check_architecture(json.dumps(document["arch"])),
+        _text_or_none(document["compile_params"]),
+        _text_or_none(document["fit_params"]),
+        None if metrics is None else [_text(name) for name in metrics],
+        _text_or_none(document["loss_type"]),
+        int(document["n_inputs"]),
+        tuple(map(_output, document["outputs"])),
+        float(document["normalizing_const"]),
+        _text_or_none(document["object_table"]),
+        preprocessor=_text_or_none(document["preprocessor"]),
+    )
+
+
+def _output(fields: Any) -> Output:
+    values = fields["values"]
+    return Output(
+        _text(fields["name"]),
+        _text(fields["vartype"]),
+        None if values is None else tuple(_text_or_none(value) for value in values),
+        _text_or_none(fields["values_text"]),
+        _text_or_none(fields["loss"]),
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.100} is no text")
+    return value
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _text(value)

@@ -1,0 +1,1 @@
+"""The registry: versions of models, copied from output tables, and their deployment."""

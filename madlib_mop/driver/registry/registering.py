@@ -1,0 +1,128 @@
+"""The command register: a model of an output table becomes a version of a registered model.
+
+The weights are copied inside the server, by a statement of the caller's session; everything else passes through the
+driver. All of it is one change in the caller's transaction.
+"""
+
+import json
+
+from mop_backend.registered_names import is_registered
+
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.driver.inference.model import Place, TrainedModel, read_model
+from madlib_mop.driver.inference.registered import document_of
+from madlib_mop.driver.registry.lineage import best_key, lineage_of
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, NotReady, ReadOnly, Unsupported
+
+_N_KEYS_SHOWN = 20
+_CHANGE = "INSERT INTO madlib_mop.registry_change (change, name, details) VALUES ('register', $1, $2::pg_catalog.jsonb)"
+_NEWEST = (
+    "SELECT version_id::pg_catalog.text AS version_id, version FROM madlib_mop.model_version WHERE name = $1"
+    " ORDER BY version DESC LIMIT 1"
+)
+
+
+def register(call: Call) -> int:
+    """Copy a model into the registry; return the number of its version."""
+    a, session = call.arguments, call.session
+    check_registry(session)
+    if is_registered(a.get("model_table")):
+        raise InvalidParameter(
+            f"model_table must be an output table, not a registered model. Received: {a['model_table']!r}",
+            hint="To give a version another alias, use madlib_mop.set_alias.",
+        )
+    relation = session.relation(a.get("model_table"), "model_table")
+    model = read_model(session, a["model_table"], _choose(session, relation, a.get("mst_key")))
+    _check(model)
+    place = model.place
+    assert isinstance(place, Place), "it was read from a table"
+    (weights,) = session.execute(
+        statement(
+            "SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest,"
+            " pg_catalog.octet_length(model_weights) AS n_bytes FROM {t}",
+            t=relation,
+        )
+        + place.condition,
+        place.params,
+        place.types,
+    )
+    details = {
+        "note": a.get("note"),
+        "model_table": str(relation),
+        "mst_key": place.key,
+        "digest": weights["digest"],
+        "n_bytes": weights["n_bytes"],
+        "model_arch": model.arch,
+        **lineage_of(session, relation, place.key, weights["digest"]),
+    }
+    session.execute(_CHANGE, [a["name"], json.dumps(details)])
+    (added,) = session.execute(_NEWEST, [a["name"]])
+    _copy(session, place, added["version_id"], document_of(model), weights["digest"])
+    version: int = added["version"]
+    return version
+
+
+def check_registry(session: CallerSession) -> None:
+    """Raise Unsupported on a server without a registry, and ReadOnly if the caller's transaction may not write."""
+    (row,) = session.execute("SELECT pg_catalog.to_regclass('madlib_mop.registered_model') IS NOT NULL AS there")
+    if not row["there"]:
+        raise Unsupported(
+            "there is no registry of models on Greenplum and Cloudberry, because it needs row-level security",
+            hint="Predict with the output table itself.",
+        )
+    if session.caller_setting("transaction_read_only") == "on":
+        raise ReadOnly(
+            "the registry cannot be changed in a read-only transaction",
+            hint="Start a read-write transaction with BEGIN READ WRITE.",
+        )
+
+
+def _choose(session: CallerSession, relation: Relation, mst_key: int | None) -> int | None:
+    """Return the given key; without one, that of the only model, or of the best of the leaderboard."""
+    if mst_key is not None or "mst_key" not in {column.name for column in session.columns(relation)}:
+        return mst_key
+    rows = session.execute(statement("SELECT mst_key FROM {t} ORDER BY mst_key", t=relation))
+    keys = [row["mst_key"] for row in rows]
+    if len(keys) == 1:
+        only: int = keys[0]
+        return only
+    key = best_key(session, relation, keys)
+    if key is None:
+        shown = ", ".join(map(str, keys[:_N_KEYS_SHOWN])) + (", ..." if keys[_N_KEYS_SHOWN:] else "")
+        raise InvalidParameter(
+            f"mst_key is missing: {relation} has {len(keys)} models, and you may see no run that wrote it."
+            " Received: NULL",
+            hint=f"Use one of: {shown}." if keys else "The table is empty.",
+        )
+    return key
+
+
+def _check(model: TrainedModel) -> None:
+    """Raise MopError if predictions with the model would fail."""
+    if model.preprocessor is None:
+        return
+    from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # brings NumPy along
+    from madlib_mop.driver.inference.fits import check_fit
+
+    check_fit(model, Preprocessor.from_json(model.preprocessor))
+
+
+def _copy(session: CallerSession, place: Place, version_id: str, document: str, digest: str) -> None:
+    """Copy document and weights into the version, if the weights still have this SHA-256."""
+    n = len(place.params)
+    query = statement(
+        "INSERT INTO madlib_mop.version_content (version_id, document, weights)"
+        f" SELECT ${n + 1}::pg_catalog.uuid, ${n + 2}, model_weights FROM {{t}}",
+        t=place.relation,
+    )
+    same = f"pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') = ${n + 3}"
+    condition = f"{place.condition} AND {same}" if place.condition else f" WHERE {same}"
+    rows = session.execute(
+        f"{query}{condition} RETURNING version_id::pg_catalog.text AS version_id",
+        [*place.params, version_id, document, digest],
+        [*place.types, "text", "text", "text"],
+    )
+    if len(rows) != 1:
+        raise NotReady(f"{place.relation} was changed while it was being read", hint="Call again.")

@@ -1,0 +1,88 @@
+"""The defences, in the format of ``defences.py``, of the registry of models."""
+
+from tests.helpers.security.defence import Defence
+
+_RIGHTS = "tests/security/test_registry.py::"
+_REGISTRY = "tests/integration/test_registry.py::"
+_CHALLENGER = "tests/integration/test_challenger.py::"
+
+DEFENCES_OF_REGISTRY = (
+    Defence(
+        "only a role with the right changes a registered model",
+        "sql/29-registry-changes.sql",
+        "    PERFORM madlib_mop_internal.check_model_right(NEW.change, NEW.name, who, wanted);\n",
+        "",
+        (_RIGHTS + "test_a_stranger_sees_nothing_and_takes_no_name",),
+    ),
+    Defence(
+        "a right to predict or to see is no right to deploy",
+        "sql/29-registry-changes.sql",
+        "madlib_mop_calls._acts_for(who, owner) OR held && wanted THEN",
+        "madlib_mop_calls._acts_for(who, owner) OR held <> '{}' THEN",
+        (_RIGHTS + "test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights",),
+    ),
+    Defence(
+        "a change is made for the role that inserted it",
+        "sql/90-grants.sql",
+        "GRANT INSERT (change, name, alias, version, steps, reason, details) ON madlib_mop.registry_change",
+        "GRANT INSERT (change, name, alias, version, steps, reason, details, changed_by) ON madlib_mop.registry_change",
+        (_RIGHTS + "test_no_statement_reaches_the_tables_around_the_functions",),
+    ),
+    Defence(
+        "the weights are the owner's only",
+        "sql/28-registry.sql",
+        "ALTER TABLE madlib_mop.version_content ENABLE ROW LEVEL SECURITY;\n",
+        "",
+        (_RIGHTS + "test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights",),
+    ),
+    Defence(
+        "a role without rights sees no name",
+        "sql/28-registry.sql",
+        "ALTER TABLE madlib_mop.registered_model ENABLE ROW LEVEL SECURITY;\n",
+        "",
+        (_RIGHTS + "test_a_stranger_sees_nothing_and_takes_no_name",),
+    ),
+    Defence(
+        "a role that may only predict sees no history",
+        "sql/28-registry.sql",
+        "r.name = alias_change.name\n                   AND madlib_mop_calls._model_right(r.owner, r.name,"
+        " '{see, deploy}')));",
+        "r.name = alias_change.name));",
+        (_RIGHTS + "test_a_role_with_another_right_sees_no_history",),
+    ),
+    Defence(
+        "a role that may only see does not predict",
+        "plpython/mop_backend/registered.py",
+        '    if not row["may_predict"]:\n',
+        "    if False:\n",
+        (_RIGHTS + "test_a_role_that_may_see_sees_and_does_not_predict",),
+    ),
+    Defence(
+        "only the role that owns a version adds its content",
+        "sql/28-registry.sql",
+        "CREATE POLICY add ON madlib_mop.version_content FOR INSERT\n    WITH CHECK (EXISTS (",
+        "CREATE POLICY add ON madlib_mop.version_content FOR INSERT\n    WITH CHECK (true OR EXISTS (",
+        (_RIGHTS + "test_no_statement_reaches_the_tables_around_the_functions",),
+    ),
+    Defence(
+        "a document that its owner wrote by hand is checked",
+        "madlib_mop/driver/inference/registered.py",
+        'check_architecture(json.dumps(document["arch"])),',
+        'document["arch"],',
+        ("tests/unit/driver/test_registered.py::test_a_document_that_is_none_is_one_clear_error",),
+    ),
+    Defence(
+        "a version with an alias stays",
+        "sql/28-registry.sql",
+        "    version_id  uuid NOT NULL REFERENCES madlib_mop.model_version,\n    version     integer NOT NULL,",
+        "    version_id  uuid NOT NULL,\n    version     integer NOT NULL,",
+        (_REGISTRY + "test_what_is_aliased_cannot_be_dropped_and_numbers_are_not_used_again",),
+    ),
+    Defence(
+        "a challenger writes nothing where that could make the caller's transaction fail",
+        "plpython/mop_backend/challenger.py",
+        "            self._may_write = plpy.execute(_plan(_MAY_WRITE))[0][\"yes\"]\n",
+        "            self._may_write = True\n",
+        (_CHALLENGER + "test_where_a_write_could_harm_nothing_is_recorded",),
+    ),
+)
