@@ -8,10 +8,14 @@ def main() -> None:
     from madlib_mop.cli import install, pages, report, runs, simulate, work  # noqa: F401 -- they register their commands
     from madlib_mop.cli.app import app
     from madlib_mop.cli.watching import command  # noqa: F401
+    from madlib_mop.cli.extras import missing_package
     from madlib_mop.errors import MopError
 
     try:
-        app()
+        try:
+            app()
+        except ModuleNotFoundError as error:
+            raise missing_package(error) from None
     except MopError as error:
         print(f"madlib-mop: {error.message}", file=sys.stderr)
         if error.hint:
