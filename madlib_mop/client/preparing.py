@@ -1,8 +1,9 @@
 """What comes before training: frames to tables, tables to packed tables, and configurations; a base of `Database`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
@@ -100,6 +101,63 @@ class Preparing(Calls):
                 drop_tables(self.sessions, [read_name(source, "table")])
             raise
         return self._packed(output, source, owns_source=frame is not None)
+
+    def pack_arrays(
+        self,
+        data: object,
+        target: str,
+        inputs: str | Sequence[str],
+        *,
+        validation: object = None,
+        table: str | None = None,
+        packed: str | None = None,
+        seed: int = 1,
+        **arguments: Any,
+    ) -> Packed:
+        """Pack rows whose inputs are arrays of any dimensions, such as images, with ``training_preprocessor_dl``.
+
+        Parameters
+        ----------
+        data : mapping of str to numpy.ndarray, DataFrame, pyarrow.Table or str
+            Arrays by name, all with n_rows as their first dimension, a data frame with columns of arrays, or the name
+            of a table.
+        target : str
+            The column to predict: a class, or an array.
+        inputs : str or sequence of str
+            The columns of the inputs.
+        validation : as data, optional
+            Rows for validation, packed in the same way.
+        table, packed : str, optional
+            Names of the new table and of the packed table. Default: new names.
+        seed : int
+            Of the order of the rows.
+        **arguments
+            Further arguments of ``training_preprocessor_dl``, such as ``normalizing_const``.
+        """
+        names = [inputs] if isinstance(inputs, str) else list(inputs)
+        check_names([target, *names], "target and inputs")
+        columns = {
+            "dependent_varname": Identifier(target).sql,
+            "independent_varname": ", ".join(Identifier(name).sql for name in names),
+        }
+        given = {**columns, "seed": seed, **arguments}
+        call_of("training_preprocessor_dl", {"source_table": "x", "output_table": "x", **given})
+        parts = [_part(data, "data", [target, *names])]
+        if validation is not None:
+            parts.append(_part(validation, "validation", [target, *names]))
+        sources = [part if isinstance(part, str) else self._copied(part, table if i == 0 else None)
+                   for i, part in enumerate(parts)]  # fmt: skip
+        output = read_name(packed if packed is not None else new_name(_stem(sources[0])), "packed")
+        self.call("training_preprocessor_dl", source_table=sources[0], output_table=output.sql, **given)
+        if validation is not None:
+            kept = _with_end(output, "_validation").sql
+            self.call(
+                "validation_preprocessor_dl", source_table=sources[1], output_table=kept,
+                training_preprocessor_table=output.sql, **columns,
+            )  # fmt: skip
+            if not isinstance(parts[1], str):
+                drop_tables(self.sessions, [read_name(sources[1], "table")])
+        return self._packed(output.sql, sources[0], owns_source=not isinstance(parts[0], str))
 
     def packed(self, table: str) -> Packed:
         """Return the handle of an existing packed table; its validation table is ``<table>_validation``, if there is
@@ -200,6 +258,22 @@ def _summary(connection: Connection, packed: Relation) -> Any:
     query = statement("SELECT dependent_varname FROM {t}", t=packed.with_suffix("_summary"))
     ((names,),) = rows_of(connection, query)
     return names
+
+
+def _part(data: object, what: str, names: Sequence[str]) -> Frame | str:
+    """Return rows of arrays as a frame, or the name of their table."""
+    if isinstance(data, str):
+        return data
+    if not isinstance(data, Mapping):
+        return read_frame(data, what, only=names)
+    import pandas as pd
+
+    arrays = {name: np.asarray(array) for name, array in data.items()}
+    lengths = {array.shape[0] if array.ndim else None for array in arrays.values()}
+    if len(lengths) != 1 or None in lengths:
+        raise bad_input(f"{what} must be arrays with the same number of rows. Received: {sorted(map(str, lengths))}")
+    columns = {name: list(array) if array.ndim > 1 else array for name, array in arrays.items()}
+    return read_frame(pd.DataFrame(columns), what, only=names)
 
 
 def _check_targets(targets: Sequence[str], names: Sequence[str]) -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,14 +55,17 @@ def train(calls: Calls, call: Statement, run_id: int | None, wait: bool, progres
             raise noted(NotReady("the call has ended, and this role may see no run of it"))
         run = Run(calls, found, training)
         if wait:
-            for now in run._states(None):
-                reporter(now)
+            with closing(run._states(None)) as states:
+                for now in states:
+                    reporter(now)
             training.result()
         return run
-    except KeyboardInterrupt as interrupt:
-        training.cancel()
-        if training_run := training.known_run_id:
-            interrupt.add_note(f"The run is interrupted, its committed visits are kept: db.run({training_run}).resume()")
+    except BaseException as error:  # an interrupt, or an error of a function that shows progress
+        if not training.done.is_set():
+            training.cancel()
+            known = training.known_run_id
+            if known is not None:
+                error.add_note(f"The run was interrupted, and its committed visits are kept: db.run({known}).resume()")
         raise
 
 
@@ -136,10 +139,9 @@ class Run:
         """
         reporter = reporter_of(progress)
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        now = None
-        for now in self._states(until):
-            reporter(now)
-        assert now is not None, "there is one state at least"
+        with closing(self._states(until)) as states:
+            for now in states:
+                reporter(now)
         if not self._is_over(now.status):
             raise TimeoutError(f"run {self.run_id} has not ended within {timeout_s} s")
         if self._training is not None:
@@ -160,31 +162,18 @@ class Run:
     async def wait_async(self, timeout_s: float | None = None) -> "Run":
         """Wait as `wait` does, in a thread, without blocking the event loop."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        async with aclosing(self.follow_async()) as states:
-            async for status in states:
-                if not self._is_over(status) and until is not None and time.monotonic() >= until:
-                    raise TimeoutError(f"run {self.run_id} has not ended within {timeout_s} s")
+        async with aclosing(self._states_async(until)) as states:
+            async for now in states:
+                is_over = self._is_over(now.status)
+        if not is_over:
+            raise TimeoutError(f"run {self.run_id} has not ended within {timeout_s} s")
         return await asyncio.to_thread(self.wait)
 
     async def follow_async(self) -> AsyncGenerator[RunStatus, None]:
         """Yield the progress after each change, as `follow` does, in a thread. A cancelled task ends the thread."""
-        watch = await asyncio.to_thread(self._watch)
-        step: asyncio.Future[Any] | None = None
-        try:
-            while True:
-                is_done = self._call_has_ended()
-                step = asyncio.ensure_future(asyncio.to_thread(watch.read))
-                now: RunNow = await asyncio.shield(step)
+        async with aclosing(self._states_async(None)) as states:
+            async for now in states:
                 yield now.status
-                if self._is_over(now.status, is_done):
-                    return
-                step = asyncio.ensure_future(asyncio.to_thread(watch.wait))
-                await asyncio.shield(step)
-        finally:
-            watch.listener.wake()
-            if step is not None:
-                await asyncio.wait([step])  # the thread is out of the session before this closes
-            self._unwatch(watch)
 
     # ---- steering
 
@@ -297,7 +286,7 @@ class Run:
     def _command(self, name: str, **arguments: Any) -> Any:
         return self._calls.call(name, run_id=self.run_id, **arguments)
 
-    def _states(self, until: float | None) -> Iterator[RunNow]:
+    def _states(self, until: float | None) -> Generator[RunNow, None, None]:
         """Yield states until the run has ended or it is ``until``; at least one."""
         watch = self._watch()
         try:
@@ -309,6 +298,26 @@ class Run:
                     return
                 watch.wait(until)
         finally:
+            self._unwatch(watch)
+
+    async def _states_async(self, until: float | None) -> AsyncGenerator[RunNow, None]:
+        """Yield what `_states` yields; the session is used in threads."""
+        watch = await asyncio.to_thread(self._watch)
+        step: asyncio.Future[Any] | None = None
+        try:
+            while True:
+                is_done = self._call_has_ended()
+                step = asyncio.ensure_future(asyncio.to_thread(watch.read))
+                now: RunNow = await asyncio.shield(step)
+                yield now
+                if self._is_over(now.status, is_done) or (until is not None and time.monotonic() >= until):
+                    return
+                step = asyncio.ensure_future(asyncio.to_thread(watch.wait, until))
+                await asyncio.shield(step)
+        finally:
+            watch.listener.wake()
+            if step is not None:
+                await asyncio.wait([step])  # the thread is out of the session before this closes
             self._unwatch(watch)
 
     def _watch(self) -> RunWatch:

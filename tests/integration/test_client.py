@@ -373,3 +373,32 @@ def test_a_regression_predicts_numbers_in_the_units_of_the_frame(client, frame):
         model.predict_proba(frame)
     packed.drop()
     assert client.query("SELECT to_regclass(%s) IS NULL AS gone", [packed.table])["gone"][0]
+
+
+def test_arrays_of_numpy_are_packed_and_predicted(client):
+    draw = np.random.default_rng(2)
+    pictures = draw.random((120, 2, 3, 1)).astype(np.float32)
+    kinds = np.where(pictures.mean(axis=(1, 2, 3)) > 0.5, "bright", "dark")
+    packed = client.pack_arrays(
+        {"x": pictures[:100], "kind": kinds[:100]}, "kind", "x", validation={"x": pictures[100:], "kind": kinds[100:]},
+        table="pictures",
+    )  # fmt: skip
+    assert packed.source == '"public"."pictures"' and packed.validation is not None
+    layers = [
+        {"class_name": "InputLayer", "config": {"batch_shape": [None, 2, 3, 1]}},
+        {"class_name": "Flatten", "config": {}},
+        {"class_name": "Dense", "config": {"units": 2, "activation": "softmax"}},
+    ]
+    own = client.configurations({"class_name": "Sequential", "config": {"layers": layers}}, SOFTMAX_16)
+    model = client.fit(packed, own, epochs=1, seed=1, progress=False).best()
+    predicted = model.predict(pictures)
+    probabilities = model.predict_proba(pictures)
+    assert set(predicted) <= {"bright", "dark"} and len(predicted) == 120
+    assert (probabilities.idxmax(axis=1) == predicted).all()
+    network = model.to_keras()
+    np.testing.assert_allclose(network.predict(pictures, verbose=0), probabilities.to_numpy(), atol=1e-6)
+    by_key = model.predict("pictures", key="kind")
+    assert (by_key.to_numpy() == predicted[:100].to_numpy()).all()
+    for rows in (pictures[0, 0, 0], [["a"]], np.full((2, 2, 3, 1), np.nan)):
+        with pytest.raises(InvalidParameter):
+            model.predict(rows)
