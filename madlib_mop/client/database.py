@@ -1,6 +1,7 @@
 """The handle of a database: what people call first. `connect` makes it."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine
@@ -21,6 +22,8 @@ from madlib_mop.errors import NotReady
 if TYPE_CHECKING:
     import pandas
 
+#: The variable with the default DSN, as for the command line.
+ENVIRONMENT = "MADLIB_MOP_DSN"
 _FIT = "madlib_keras_fit_multiple_model"
 _IDENTITY = """
 SELECT pg_catalog.current_database(), current_user,
@@ -28,15 +31,16 @@ SELECT pg_catalog.current_database(), current_user,
 """
 
 
-def connect(dsn: str | Engine = "", *, settings: Mapping[str, object] | None = None) -> "Database":
+def connect(dsn: str | Engine | None = None, *, settings: Mapping[str, object] | None = None) -> "Database":
     """Return the handle of a database that has the extension.
 
     Parameters
     ----------
-    dsn : str or sqlalchemy.Engine
+    dsn : str or sqlalchemy.Engine, optional
         A URI or keywords of libpq, such as ``postgresql://analyst@db.example.org/mydb``. PGHOST and the other variables
         of libpq, and ``~/.pgpass``, supply what is missing. Or a URL of SQLAlchemy, such as
-        ``postgresql+psycopg2://...``, or an engine, which stays open when the handle is closed.
+        ``postgresql+psycopg2://...``, or an engine, which stays open when the handle is closed. Default: the value of
+        the variable MADLIB_MOP_DSN.
     settings : mapping, optional
         Settings of schema ``madlib_mop`` for all calls, such as ``{"segments": 2}``.
 
@@ -52,6 +56,8 @@ def connect(dsn: str | Engine = "", *, settings: Mapping[str, object] | None = N
     >>> with connect("dbname=mydb") as db:  # doctest: +SKIP
     ...     db.runs()
     """
+    if dsn is None:
+        dsn = os.environ.get(ENVIRONMENT, "")
     if not isinstance(dsn, str | Engine):
         raise bad_input(
             f"dsn must be a text or an engine of SQLAlchemy. Received: {type(dsn).__name__}",

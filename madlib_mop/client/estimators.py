@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Identifier, split_name, statement
-from madlib_mop.client.database import Database, connect
+from madlib_mop.client.database import ENVIRONMENT, Database, connect
 from madlib_mop.client.models import Model
 from madlib_mop.client.tables import drop_tables, new_name, read_name
 from madlib_mop.errors import InvalidParameter
@@ -23,7 +23,6 @@ _MAX_COLUMNS = 1_000
 #: With fewer rows, none are kept for validation.
 _MIN_VALIDATED = 50
 _MAX_SEED = 2**31 - 1
-_ENVIRONMENT = "MADLIB_MOP_DSN"
 _shared: dict[tuple[int, str], Database] = {}  # by process and DSN: their sessions have trainers for predictions
 
 
@@ -74,9 +73,9 @@ class _Hopper(BaseEstimator):
                     " madlib_mop.client.connect(...)"
                 )
             return self.database
-        key = (os.getpid(), os.environ.get(_ENVIRONMENT, ""))
+        key = (os.getpid(), os.environ.get(ENVIRONMENT, ""))
         if key not in _shared:
-            _shared[key] = connect(key[1])
+            _shared[key] = connect()
         return _shared[key]
 
     def _fit(self, frame: "nw.DataFrame[Any]", y: npt.NDArray[Any]) -> None:

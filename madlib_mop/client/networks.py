@@ -73,13 +73,16 @@ def texts_of(params: Params | Sequence[Params], what: str) -> list[str]:
     MopError
         If a parameter is unknown, or has a value that Keras does not take.
     """
-    given = [params] if isinstance(params, str | Mapping) else list(params)
+    given = [params] if isinstance(params, str | Mapping) or not isinstance(params, Sequence) else list(params)
     if not given:
         raise bad_input(f"there are no {what} parameters", "Pass a dict, or a list of dicts.")
     texts = [parameters_text(one, what) for one in given]
     for text in texts:
         try:
-            parse_compile_params(text, possible_names(text)) if what == "compile" else parse_fit_params(text)
+            if what == "compile":
+                parse_compile_params(text, possible_names(text))
+            else:
+                parse_fit_params(text)
         except MopError as error:
             raise noted(error) from None
     return texts

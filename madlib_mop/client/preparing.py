@@ -86,13 +86,14 @@ class Preparing(Calls):
         given = {"validation": validation, "seed": seed, **arguments}
         dependent = ", ".join(Identifier(name).sql for name in targets)
         call_of("pack_columns", {"source_table": "x", "output_table": "x", "dependent": dependent, **given})
-        is_name = isinstance(data, str)
-        if is_name and table is not None:
-            raise bad_input("table names the new table of a data frame; data is the name of a table already")
-        frame = None if is_name else read_frame(data)
-        if frame is not None:
+        if isinstance(data, str):
+            if table is not None:
+                raise bad_input("table names the new table of a data frame; data is the name of a table already")
+            frame, source = None, data
+        else:
+            frame = read_frame(data)
             _check_targets(targets, [column.name for column in frame.columns])
-        source = str(data) if is_name else self._copied(frame, table)
+            source = self._copied(frame, table)
         output = read_name(packed if packed is not None else new_name(_stem(source)), "packed").sql
         try:
             self.call("pack_columns", source_table=source, output_table=output, dependent=dependent, **given)
@@ -191,7 +192,7 @@ class Preparing(Calls):
     def configurations(
         self,
         models: object,
-        compile: Params | Sequence[Params],  # noqa: A002 -- Keras' word
+        compile: Params | Sequence[Params],
         fit: Params | Sequence[Params] = "",
         *,
         table: str | None = None,
@@ -230,7 +231,7 @@ class Preparing(Calls):
             execute(connection, call.text, call.values)
         return self._configurations(name.sql, networks.sql)
 
-    def _copied(self, frame: Frame | None, table: str | None) -> str:
+    def _copied(self, frame: Frame, table: str | None) -> str:
         name = read_name(table if table is not None else new_name("frame"), "table")
         with self.sessions.begin() as connection:
             create_table(self.sessions, connection, name.sql, frame)

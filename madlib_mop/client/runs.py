@@ -185,9 +185,7 @@ class Run:
         """Let a stopped model continue."""
         self._command("resume_model", mst_key=mst_key)
 
-    def clone(
-        self, mst_key: int, compile: Params | None = None, fit: Params | None = None, **arguments: Any  # noqa: A002
-    ) -> int:
+    def clone(self, mst_key: int, compile: Params | None = None, fit: Params | None = None, **arguments: Any) -> int:
         """Add a copy of a model with other parameters; return its ``mst_key``.
 
         Parameters

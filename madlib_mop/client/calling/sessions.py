@@ -143,12 +143,12 @@ class Sessions:
 
     def copy(self, connection: Connection, statement: str, chunks: Iterable[str]) -> None:
         """Run a ``COPY ... FROM STDIN`` with chunks of its text format; none of them is empty."""
-        with connection.connection.cursor() as cursor:
-            raw: Any = cursor
+        raw: Any = connection.connection.cursor()
+        with raw as cursor:
             if self._is_psycopg2:
-                raw.copy_expert(statement, _Chunks(chunks))
+                cursor.copy_expert(statement, _Chunks(chunks))
             else:
-                with raw.copy(statement) as copy:
+                with cursor.copy(statement) as copy:
                     for chunk in chunks:
                         copy.write(chunk)
 
