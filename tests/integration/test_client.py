@@ -14,6 +14,7 @@ from sqlalchemy import create_engine
 from madlib_mop.client import connect
 from madlib_mop.errors import DuplicateTable, InvalidParameter, MopError, NotReady, UndefinedTable, Unsupported
 from tests.helpers.faults import wait_for
+from tests.helpers.jobs import JobWorker
 
 SOFTMAX_16 = {"optimizer": "Adam(learning_rate=0.01)", "loss": "categorical_crossentropy", "metrics": ["accuracy"]}
 
@@ -269,6 +270,23 @@ def test_an_interrupt_stops_the_run_which_can_be_resumed(client, packed, configs
     wait_for(lambda: run.progress.state == "interrupted", 30, "the end of the run")
     assert run.progress.visits_done >= 1
     run.drop()
+
+
+def test_a_job_trains_without_the_client(client, packed, configs, db):
+    job = client.submit(packed, configs, epochs=1, seed=1, models="by_job", job={"name": "nightly", "priority": 3})
+    assert job.state == "waiting" and job.frame()["name"].tolist() == ["nightly"]
+    with pytest.raises(TimeoutError, match="it waits for a worker"):
+        job.run(timeout_s=0.1)
+    with JobWorker(db):
+        run = job.run(timeout_s=60)
+        assert job.wait(timeout_s=120).run_id == run.run_id and job.state == "finished"
+    assert run.wait().best().table == '"public"."by_job"'
+    again = client.submit(packed, configs, epochs=1)
+    assert again.cancel() and not again.cancel()
+    with pytest.raises(NotReady, match="is cancelled"):
+        again.wait()
+    with pytest.raises(InvalidParameter, match="num_iterations"):
+        client.submit(packed, configs, epochs=0)
 
 
 def test_errors_of_a_call_are_raised_where_it_was_made(client, packed, configs, run):
