@@ -6,7 +6,7 @@
 >>> run = db.fit(packed, db.networks(packed), epochs=10)  # doctest: +SKIP
 >>> run.best().predict(frame)  # doctest: +SKIP
 
-Errors are those of `madlib_mop.errors`. The estimators in scikit-learn's conventions are imported when they are asked for.
+Errors are those of `madlib_mop.errors`. The estimators in scikit-learn's conventions are imported when they are used.
 """
 
 from typing import TYPE_CHECKING, Any

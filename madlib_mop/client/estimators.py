@@ -205,7 +205,7 @@ class HopperClassifier(ClassifierMixin, _Hopper):
         return self
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the probability of each class, in the order of ``classes_``: float32 of shape (n_samples, n_classes)."""
+        """Return the probability of each class, in the order of ``classes_``: float32, (n_samples, n_classes)."""
         features = self._features(X)
         model = self.model()
         found = nw.from_native(model.predict_proba(features), eager_only=True).to_numpy()

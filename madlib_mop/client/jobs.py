@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL
 from madlib_mop.catalog.rows.states import JobState
-from madlib_mop.client.calls import Calls
 from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.client.calls import Calls
 from madlib_mop.client.runs import Run
 from madlib_mop.errors import NotReady
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.client.calls import Calls
 from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.client.calls import Calls
 from madlib_mop.client.predicting import Predictor
 from madlib_mop.client.targets import Facts, Target, read_facts, value_of_json
 from madlib_mop.errors import NotReady, Unsupported
@@ -85,8 +85,8 @@ class Model:
         Returns
         -------
         DataFrame
-            A column of float32 for each class, in the order of ``model.targets[0].classes``. In pandas, the names are the
-            classes; in other libraries, their texts.
+            A column of float32 for each class, in the order of ``model.targets[0].classes``. In pandas, the names are
+            the classes; in other libraries, their texts.
 
         Raises
         ------

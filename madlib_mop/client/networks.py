@@ -23,7 +23,7 @@ from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_
 Params = str | Mapping[str, Any]
 
 
-def architectures_of(models: object) -> list[str]:
+def architectures_of(models: Any) -> list[str]:
     """Return the JSON of models, checked as the server checks it.
 
     Parameters

@@ -7,10 +7,10 @@ import numpy as np
 from sqlalchemy import Connection
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.client.calls import Calls
 from madlib_mop.client.calling.errors import bad_input
 from madlib_mop.client.calling.sessions import execute, rows_of
 from madlib_mop.client.calling.statements import call_of
+from madlib_mop.client.calls import Calls
 from madlib_mop.client.frames.columns import Frame, check_names, read_frame, sample_name
 from madlib_mop.client.networks import Params, architectures_of, load_models, texts_of
 from madlib_mop.client.tables import (

@@ -12,9 +12,9 @@ from madlib_mop.catalog.live.facts import RunNow, RunStatus
 from madlib_mop.catalog.live.reading import read_status
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.states import RunState
-from madlib_mop.client.calls import Calls
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.statements import Statement, call_of
+from madlib_mop.client.calls import Calls
 from madlib_mop.client.models import Model
 from madlib_mop.client.networks import Params, texts_of
 from madlib_mop.client.progress import Progress, html_of, reporter_of
@@ -115,8 +115,8 @@ class Run:
         return self._calls.query(_METRICS, [self.run_id])
 
     def visits(self) -> "pandas.DataFrame":
-        """Return the committed visits, with the columns of view ``timeline``: ``start_s`` and ``end_s`` are seconds since
-        the start of the run."""
+        """Return the committed visits, with the columns of view ``timeline``: ``start_s`` and ``end_s`` are seconds
+        since the start of the run."""
         return self._calls.query(_VISITS, [self.run_id]).drop(columns="run_id").set_index("visit_id")
 
     # ---- waiting

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Identifier, Relation, SqlType, split_name, statement
-from madlib_mop.client.calls import Calls
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.client.frames.columns import Frame
 from madlib_mop.client.calling.sessions import Sessions, execute, rows_of
+from madlib_mop.client.calls import Calls
+from madlib_mop.client.frames.columns import Frame
 from madlib_mop.errors import MopError, UndefinedTable
 
 if TYPE_CHECKING:

@@ -146,7 +146,7 @@ def test_rows_of_a_table_are_predicted_where_they_are(model, frame, client):
 
 
 def test_predictions_are_those_of_the_sql_function_bit_for_bit(model, client, frame):
-    by_sql = client.query(f"SELECT madlib_mop.predict(%s, %s, c) AS p FROM customers AS c", [model.table, model.mst_key])
+    by_sql = client.query("SELECT madlib_mop.predict(%s, %s, c) AS p FROM customers AS c", [model.table, model.mst_key])
     ours = model.predict_proba(frame).to_numpy()
     assert np.asarray(by_sql["p"].tolist(), np.float32).tobytes() == ours.tobytes()
 
@@ -358,7 +358,8 @@ def test_an_engine_of_psycopg_3_serves_too(db, packed, frame, model):
 def test_settings_are_those_of_each_call(db):
     with connect(db.dsn, settings={"segments": 3, "materialise_features": False}) as client:
         found = client.query(
-            "SELECT current_setting('madlib_mop.segments') AS n, current_setting('madlib_mop.materialise_features') AS f"
+            "SELECT current_setting('madlib_mop.segments') AS n,"
+            " current_setting('madlib_mop.materialise_features') AS f"
         )
         assert found.iloc[0].tolist() == ["3", "off"]
 
@@ -372,7 +373,7 @@ def test_results_have_the_types_of_pandas(client):
     assert types | {"z": ""} == {
         "i": "int32", "n": "Int32", "d": "float64", "x": "float64", "b": "bool", "c": "boolean", "z": "", "t": "object",
     }  # fmt: skip
-    assert found["z"][0] == pd.Timestamp(dt.datetime(2020, 1, 2, 1, 4, 5, tzinfo=dt.timezone.utc))
+    assert found["z"][0] == pd.Timestamp(dt.datetime(2020, 1, 2, 1, 4, 5, tzinfo=dt.UTC))
 
 
 def test_a_database_without_the_extension_is_named(cluster):

@@ -27,7 +27,7 @@ def of_server(error: Any) -> MopError:
     It has the server's sentence, hint and detail. The text of the statement and its values are not in it.
     """
     sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    diag = getattr(error, "diag", None)
+    diag: Any = getattr(error, "diag", None)
     message = getattr(diag, "message_primary", None)
     if sqlstate is None or message is None:
         return noted(NotReady(_CONNECTION_LOST, hint="Call again. A run that trained is interrupted: run.resume()."))
@@ -38,5 +38,5 @@ def of_server(error: Any) -> MopError:
 def of_login(error: Exception) -> MopError:
     """Return the error of a login that failed; libpq's text names the server and the role, never the password."""
     lines = str(error).strip().splitlines()
-    hint = "Pass the server and the role: connect('postgresql://analyst@db.example.org/mydb'), or set PGHOST and PGUSER."
+    hint = "Pass server and role, for example connect('postgresql://analyst@db.example.org/mydb'), or set PGHOST."
     return noted(NotReady(f"cannot log in: {lines[0] if lines else 'no reason was given'}", hint=hint))

@@ -211,12 +211,12 @@ class Listener:
 
     def __init__(self, connection: Connection, channel: str, is_psycopg2: bool):
         self._connection = connection
-        self._raw: Any = connection.connection.driver_connection
-        self._is_psycopg2 = is_psycopg2
+        raw: Any = connection.connection.driver_connection
+        self._raw, self._is_psycopg2 = raw, is_psycopg2
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
-        self._raw.autocommit = True
-        with self._raw.cursor() as cursor, suppress(Exception):  # a standby cannot: there the pauses decide
+        raw.autocommit = True
+        with raw.cursor() as cursor, suppress(Exception):  # a standby cannot: there the pauses decide
             cursor.execute(f"LISTEN {channel}")
 
     def wait(self, payload: str | None, timeout_s: float) -> None:

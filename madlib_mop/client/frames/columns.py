@@ -110,7 +110,7 @@ class Frame:
             yield "".join(f"{line}\n" for line in map("\t".join, zip(*columns, strict=True)))
 
 
-def read_frame(data: object, what: str = "data", only: Sequence[str] | None = None) -> Frame:
+def read_frame(data: Any, what: str = "data", only: Sequence[str] | None = None) -> Frame:
     """Return a frame's columns with their SQL types.
 
     Parameters
@@ -126,8 +126,8 @@ def read_frame(data: object, what: str = "data", only: Sequence[str] | None = No
     Raises
     ------
     InvalidParameter
-        If it is no such frame, has no rows or no columns, has a name that is no text, is twice there or is longer than 63
-        bytes, or has a column whose values no type of PostgreSQL has.
+        If it is no such frame, has no rows or no columns, has a name that is no text, is twice there or is longer than
+        63 bytes, or has a column whose values no type of PostgreSQL has.
     """
     try:
         frame = nw.from_native(data, eager_only=True)
@@ -135,7 +135,7 @@ def read_frame(data: object, what: str = "data", only: Sequence[str] | None = No
         lazy = "Call collect() first." if hasattr(data, "collect") else None
         raise bad_input(f"{what} must be {_TABLE_TYPES}. Received: {type(data).__name__}", lazy) from None
     except Exception as error:  # noqa: BLE001 -- names that are twice there: each library has its own class
-        raise bad_input(f"{what} cannot be read: {str(error).splitlines()[0]}") from None
+        raise bad_input(f"{what} cannot be read: {' '.join(str(error).split())}") from None
     names = list(frame.columns)
     if only is not None:
         for name in only:

@@ -83,7 +83,7 @@ def write_array(value: Any) -> str:
 def _element(item: Any) -> str:
     if item is None:
         return "NULL"
-    if isinstance(item, list | tuple) or hasattr(item, "tolist") and getattr(item, "ndim", 0):
+    if isinstance(item, list | tuple) or getattr(item, "ndim", None):
         return write_array(item)
     if isinstance(item, bool) or not isinstance(item, numbers.Real | Decimal):
         raise ValueError(f"is an array with a value that is no number: {item!r:.50}")
@@ -114,7 +114,7 @@ _KINDS: dict[str, tuple[str, Writer]] = {
 
 def kind_of(value: Any) -> str | None:
     """Return the kind of a value that is not missing; None for one that no column can have."""
-    if isinstance(value, bool) or type(value).__name__ == "bool_":
+    if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", None) == "b" and value.ndim == 0:
         return "boolean"
     if isinstance(value, numbers.Integral):
         return "whole number"

@@ -5,7 +5,7 @@ import pickle
 import sys
 import types
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import create_engine
@@ -23,7 +23,7 @@ STATUS = RunStatus(
     run_id=7, kind="fit_multiple_model", state="running", detail=None, owner="<b>ann</b>", source_table="t",
     validation_table=None, output_table="m", schedule="auto", paused_by=None, waits=False, may_steer=True, seed=1,
     num_iterations=2, n_segments=2, n_models=1, n_waiting=0, n_training=1, n_trained=0, n_stopped=0, n_failed=0,
-    visits_done=1, visits_total=4, created_at=datetime.now(timezone.utc), ended_at=None, elapsed_s=3.0,
+    visits_done=1, visits_total=4, created_at=datetime.now(UTC), ended_at=None, elapsed_s=3.0,
     time_left_s=None,
 )  # fmt: skip
 

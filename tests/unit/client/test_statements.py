@@ -58,7 +58,7 @@ def test_hints_are_notes_so_that_tracebacks_show_them():
 
 
 def test_times_and_documents_are_converted():
-    at = dt.datetime(2030, 1, 2, tzinfo=dt.timezone.utc)
+    at = dt.datetime(2030, 1, 2, tzinfo=dt.UTC)
     call = call_of(
         "submit", {"statement": "resume", "arguments": {"run_id": 1}, "at": at, "time_limit": dt.timedelta(minutes=2)}
     )

@@ -26,7 +26,7 @@ from madlib_mop.client.frames import values as v
         ([Decimal("1.5"), 2], "numeric"),
         ([dt.date(2020, 1, 2)], "date"),
         ([dt.datetime(2020, 1, 2)], "timestamp"),
-        ([dt.datetime(2020, 1, 2, tzinfo=dt.timezone.utc)], "timestamptz"),
+        ([dt.datetime(2020, 1, 2, tzinfo=dt.UTC)], "timestamptz"),
         ([dt.time(3)], "time"),
         ([dt.timedelta(days=1)], "interval"),
         ([b"x"], "bytea"),
