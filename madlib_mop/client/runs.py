@@ -58,7 +58,7 @@ def train(calls: Calls, call: Statement, run_id: int | None, wait: bool, progres
             with closing(run._states(None)) as states:
                 for now in states:
                     reporter(now)
-            training.result()
+            run._end_call()
         return run
     except BaseException as error:  # an interrupt, or an error of a function that shows progress
         if not training.done.is_set():
@@ -145,7 +145,7 @@ class Run:
         if not self._is_over(now.status):
             raise TimeoutError(f"run {self.run_id} has not ended within {timeout_s} s")
         if self._training is not None:
-            self._training.result()
+            self._end_call()
         elif now.status.state != RunState.FINISHED:
             raise noted(
                 NotReady(
@@ -328,6 +328,12 @@ class Run:
         if self._training is not None:
             self._training.detach(watch.listener)
         watch.close()
+
+    def _end_call(self) -> None:
+        """Raise the error of the call that trains here; after its success, the record alone says how the run is."""
+        if self._training is not None:
+            self._training.result()
+            self._training = None
 
     def _call_has_ended(self) -> bool | None:
         return None if self._training is None else self._training.done.is_set()

@@ -238,7 +238,7 @@ def test_an_async_program_follows_and_waits(client, packed, configs):
 
 
 def test_a_cancelled_task_stops_waiting_at_once_and_leaves_no_session(client, packed, configs, db):
-    own = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN madlib_mop_runs%' AND datname = %s"
+    own = "SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN madlib_mop_runs' AND datname = %s"
 
     async def cancel():
         run = client.fit(packed, configs, epochs=500, seed=1, wait=False)

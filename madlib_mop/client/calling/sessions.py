@@ -146,7 +146,13 @@ class Sessions:
         raw: Any = connection.connection.cursor()
         with raw as cursor:
             if self._is_psycopg2:
-                cursor.copy_expert(statement, _Chunks(chunks))
+                file = _Chunks(chunks)
+                try:
+                    cursor.copy_expert(statement, file)
+                except self._raw_error:
+                    if file.error is None:
+                        raise
+                    raise file.error from None
             else:
                 with cursor.copy(statement) as copy:
                     for chunk in chunks:
@@ -154,9 +160,7 @@ class Sessions:
 
     def listen(self, channel: str) -> "Listener":
         """Return a listener to a channel, in a session of its own."""
-        connection = self._connect()
-        connection.detach()
-        return Listener(connection, channel, self._is_psycopg2)
+        return Listener(self._connect(), channel, self._is_psycopg2)
 
     @property
     def _raw_error(self) -> type[Exception]:
@@ -188,14 +192,19 @@ def execute(connection: Connection, statement: str, values: Sequence[object] = (
 
 
 class _Chunks:
-    """The file that psycopg2's COPY reads."""
+    """The file that psycopg2's COPY reads. It keeps an error of the chunks, which psycopg2 turns into its own."""
 
     def __init__(self, chunks: Iterable[str]):
         self._chunks = iter(chunks)
+        self.error: Exception | None = None
 
     def read(self, size: int = -1) -> str:
         """Return the next chunk, of any size; '' at the end."""
-        return next(self._chunks, "")
+        try:
+            return next(self._chunks, "")
+        except Exception as error:
+            self.error = error
+            raise
 
 
 class Listener:
@@ -204,7 +213,7 @@ class Listener:
     Parameters
     ----------
     connection : sqlalchemy.Connection
-        Detached from its pool.
+        It is taken out of its pool.
     channel : str
     is_psycopg2 : bool
     """
@@ -212,6 +221,7 @@ class Listener:
     def __init__(self, connection: Connection, channel: str, is_psycopg2: bool):
         self._connection = connection
         raw: Any = connection.connection.driver_connection
+        connection.detach()
         self._raw, self._is_psycopg2 = raw, is_psycopg2
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
