@@ -93,7 +93,7 @@ class _Hopper(BaseEstimator):
             if y.dtype.kind == "f" and len(np.unique(y)) <= 2:
                 columns = _as_numbers(database, source, target)
                 more = {"columns": columns}
-            share = self.validation if len(y) >= _MIN_VALIDATED else None
+            share = self._share(len(y), y.dtype.kind == "f")
             packed = database.pack(source, target, validation=share, seed=seed, **more)
             configs = database.networks(packed, self.n_configs, epochs=self.epochs, seed=seed)
             run = database.fit(
@@ -110,6 +110,12 @@ class _Hopper(BaseEstimator):
         best = run.best()
         self.run_id_ = run.run_id
         self.model_table_, self.mst_key_ = best.table, best.mst_key
+
+    def _share(self, n_rows: int, is_regression: bool) -> float | str | None:
+        """Return the rows for validation, as ``pack_columns`` takes them: numbers have no classes to stratify by."""
+        if n_rows < _MIN_VALIDATED:
+            return None
+        return f"{self.validation} not stratified" if is_regression else self.validation
 
     def _read(self, X: Any, y: Any, y_numeric: bool) -> "tuple[nw.DataFrame[Any], npt.NDArray[Any]]":
         """Return checked features and targets of `fit`, with sklearn's errors and warnings."""
