@@ -423,3 +423,24 @@ def test_arrays_of_numpy_are_packed_and_predicted(client):
     for rows in (pictures[0, 0, 0], [["a"]], np.full((2, 2, 3, 1), np.nan)):
         with pytest.raises(InvalidParameter):
             model.predict(rows)
+
+
+@pytest.mark.slow
+def test_psycopg_3_packs_trains_and_is_interrupted(db, frame):
+    def interrupt(status):
+        if status.visits_done >= 1:
+            raise KeyboardInterrupt
+
+    engine = create_engine(db.dsn.replace("postgresql://", "postgresql+psycopg://"))
+    with connect(engine, settings={"segments": 1}) as client:
+        with pytest.raises(InvalidParameter, match="row 3"):
+            client.upload(frame.assign(x=[1.0] * 3 + [np.inf] * (len(frame) - 3)))
+        packed = client.pack(frame, "left")
+        configs = client.networks(packed, n_configs=1, epochs=1)
+        run = client.fit(packed, configs, epochs=1, seed=1, progress=False)
+        assert (run.best().predict(frame).index == frame.index).all() and len(run.visits()) == 1
+        assert len(run.best().to_keras().get_weights()) > 2
+        with pytest.raises(KeyboardInterrupt) as raised:
+            client.fit(packed, configs, epochs=500, seed=1, progress=interrupt)
+        assert "resume()" in raised.value.__notes__[0]
+    engine.dispose()

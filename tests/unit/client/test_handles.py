@@ -6,17 +6,19 @@ import sys
 import types
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 
 import pytest
 from sqlalchemy import create_engine
 
 import madlib_mop.client
 from madlib_mop.catalog.live.facts import ModelLine, RunNow, RunStatus
+from madlib_mop.client.calling import sessions
 from madlib_mop.client.calling.sessions import Sessions, check_settings, make_engine
 from madlib_mop.client.database import Database, connect
 from madlib_mop.client.progress import html_of, reporter_of
 from madlib_mop.client.targets import Target, class_of, value_of_json
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, NotReady, Unsupported
 
 SECRET = "hunter2secret"
 STATUS = RunStatus(
@@ -47,7 +49,7 @@ def test_no_repr_and_no_error_has_the_password(dsn):
     engine = make_engine(dsn)
     database = Database(Sessions(engine, {}))
     assert SECRET not in repr(engine) + repr(engine.url) + repr(database) + repr(vars(database))
-    with pytest.raises(madlib_mop.errors.NotReady) as raised:
+    with pytest.raises(NotReady) as raised:
         connect(dsn)
     assert SECRET not in str(raised.value) + repr(raised.value) + "".join(raised.value.__notes__)
     assert raised.value.__cause__ is None and raised.value.__suppress_context__
@@ -58,6 +60,20 @@ def test_a_dsn_that_cannot_be_read_is_not_repeated(dsn):
     with pytest.raises(InvalidParameter, match="DSN cannot be read") as raised:
         connect(dsn)
     assert SECRET not in str(raised.value)
+
+
+def test_without_psycopg2_psycopg_3_is_used(monkeypatch):
+    monkeypatch.setattr(sessions, "find_spec", lambda name: None if name == "psycopg2" else find_spec(name))
+    engine = make_engine(f"host=localhost port=1 password={SECRET}")
+    assert engine.dialect.driver == "psycopg"
+    with pytest.raises(NotReady, match="cannot log in") as raised:
+        connect(f"host=localhost port=1 password={SECRET}")
+    assert SECRET not in str(raised.value) + repr(engine)
+    with pytest.raises(InvalidParameter, match="DSN cannot be read"):
+        connect(f"password {SECRET}")
+    monkeypatch.setattr(sessions, "find_spec", lambda name: None)
+    with pytest.raises(Unsupported, match="no driver"):
+        make_engine("")
 
 
 @pytest.mark.parametrize("engine", ["sqlite://", 5])
