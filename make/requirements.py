@@ -1,6 +1,7 @@
 """Print the requirements of one group of pyproject.toml, one a line; called by library.sh.
 
-``requirements.py PYPROJECT GROUP``: GROUP is ``library`` (what it needs to be built and to run) or an extra's name.
+``requirements.py PYPROJECT GROUP``: GROUP is ``library`` (what it needs to be built and to run at a server) or an
+extra's name.
 """
 
 import sys
@@ -14,6 +15,7 @@ def main(pyproject: str, group: str) -> int:
     project = settings["project"]
     if group == "library":
         lines = settings["build-system"]["requires"] + project["dependencies"]
+        lines += project["optional-dependencies"]["server"]
     else:
         lines = project["optional-dependencies"][group]
     print("\n".join(lines))

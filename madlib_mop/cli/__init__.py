@@ -7,11 +7,15 @@ def main() -> None:
     """Run the command line; an expected error prints one sentence and a hint, with exit status 1."""
     from madlib_mop.cli import install, pages, report, runs, simulate, trackers, work  # noqa: F401 -- register commands
     from madlib_mop.cli.app import app
+    from madlib_mop.cli.extras import missing_package
     from madlib_mop.cli.watching import command  # noqa: F401
     from madlib_mop.errors import MopError
 
     try:
-        app()
+        try:
+            app()
+        except ModuleNotFoundError as error:
+            raise missing_package(error) from None
     except MopError as error:
         print(f"madlib-mop: {error.message}", file=sys.stderr)
         if error.hint:

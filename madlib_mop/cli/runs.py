@@ -66,6 +66,9 @@ def _call(
     function: str, arguments: dict[str, Any], settings: list[str] | None, dsn: str, catalog_dsn: str | None
 ) -> None:
     """Run one call of the driver in this process; NOTICEs go to stderr, the run's number to stdout."""
+    from madlib_mop.cli.extras import need_tensorflow
+
+    need_tensorflow()
     from madlib_mop.cli.sessions import driving
     from madlib_mop.driver.commands import find_command
     from madlib_mop.driver.session.call import Call

@@ -13,6 +13,7 @@ from mop_backend.forking import Kind, serve_forks
 from madlib_mop.driver import __main__ as driver
 from madlib_mop.driver.commands import COMMANDS
 from madlib_mop.driver.session.stopping import obey_sigterm
+from madlib_mop.trainer.process.loading import without
 
 #: What only some calls import, in the middle of their work.
 _LATER = ("driver.search.controller", "driver.search.progress", "driver.help.choices", "trainer.data.state")
@@ -25,8 +26,9 @@ def main() -> None:
 
 
 def _load() -> None:
-    for module in {f"driver.{command.partition(':')[0]}" for command in COMMANDS.values()} | {*_LATER}:
-        importlib.import_module(f"madlib_mop.{module}")
+    with without(["pandas"]):  # Optuna takes it along
+        for module in {f"driver.{command.partition(':')[0]}" for command in COMMANDS.values()} | {*_LATER}:
+            importlib.import_module(f"madlib_mop.{module}")
 
 
 def _run() -> int:

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EVERYBODY = {"errors", ""}
 #: Subfolders of a folder, from the bottom: each imports from those before it, and the folder's own files from all.
 FLOORS = {
+    "client": ("calling", "frames"),
     "driver": (
         "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "outputs",
         "experience", "planning", "steering", "search", "running", "jobs", "help", "commands", "registry",
@@ -36,6 +37,7 @@ MAY_IMPORT = {
     "reports": {"calls", "catalog", "columns", "models", "search"},
     "dash": {"calls", "catalog", "reports"},
     "trackers": {"catalog", "reports", "trainer"},
+    "client": {"calls", "catalog", "models"},
     "driver": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
         "reports",

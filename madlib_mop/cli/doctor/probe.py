@@ -24,7 +24,7 @@ def modules() -> dict[str, dict[str, str]]:
     """Import the library's dependencies, as trainers do; return the version of each, or the error."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     found = {}
-    with loading.without_unused():
+    with loading.without(loading.UNUSED):
         for name in ("tensorflow", "keras", "numpy", "safetensors", "mop_backend"):
             try:
                 found[name] = {"version": importlib.import_module(name).__version__}

@@ -1,13 +1,14 @@
-"""Loads Keras and TensorFlow: in trainers, in the process that trainers are forked from, and for the doctor."""
+"""Loads Keras and TensorFlow: in trainers, in the process that trainers are forked from, and for the doctor; and hides
+packages that large libraries load without need."""
 
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 #: Packages that Keras and TensorFlow take along if they are installed, for wrappers and plots that are not used here:
 #: a third of the time of the import, memory in each trainer, and a process of its own (scikit-learn's joblib).
-UNUSED = ("matplotlib", "scipy", "sklearn")
+UNUSED = ("matplotlib", "pandas", "scipy", "sklearn")
 
 
 def load_dill() -> None:
@@ -20,9 +21,9 @@ def load_dill() -> None:
 
 
 @contextlib.contextmanager
-def without_unused() -> Iterator[None]:
-    """Import Keras and TensorFlow without the packages in ``UNUSED``; they can be imported afterwards."""
-    hidden = [name for name in UNUSED if name not in sys.modules]
+def without(packages: Iterable[str]) -> Iterator[None]:
+    """Import modules without packages that they take along if these are installed; they can be imported afterwards."""
+    hidden = [name for name in packages if name not in sys.modules]
     for name in hidden:
         # None marks a module that does not exist: see the manual of sys.modules
         sys.modules[name] = None  # type: ignore[assignment] # typeshed knows modules only
@@ -35,6 +36,6 @@ def without_unused() -> Iterator[None]:
 
 def load_keras() -> None:
     """Load Keras and TensorFlow."""
-    with without_unused():
+    with without(UNUSED):
         importlib.import_module("keras")
         importlib.import_module("tensorflow")

@@ -1,0 +1,38 @@
+"""The Python client: train, watch and use models in a database from data frames. It needs no TensorFlow.
+
+>>> from madlib_mop.client import connect
+>>> db = connect("dbname=mydb")  # doctest: +SKIP
+>>> packed = db.pack(frame, target="churned")  # doctest: +SKIP
+>>> run = db.fit(packed, db.networks(packed), epochs=10)  # doctest: +SKIP
+>>> run.best().predict(frame)  # doctest: +SKIP
+
+Errors are those of `madlib_mop.errors`. The estimators in scikit-learn's conventions are imported when they are used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from madlib_mop.client.database import Database, connect
+from madlib_mop.client.jobs import Job
+from madlib_mop.client.models import Model
+from madlib_mop.client.runs import Run
+from madlib_mop.client.tables import Configurations, Packed
+
+if TYPE_CHECKING:
+    from madlib_mop.client.estimators import HopperClassifier, HopperRegressor
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("HopperClassifier", "HopperRegressor"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from madlib_mop.client import estimators
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != "sklearn":
+            raise
+        raise ImportError(f"{name} needs scikit-learn: pip install 'madlib_mop[sklearn]'") from None
+    return getattr(estimators, name)
+
+
+__all__ = [
+    "Configurations", "Database", "HopperClassifier", "HopperRegressor", "Job", "Model", "Packed", "Run", "connect",
+]  # fmt: skip

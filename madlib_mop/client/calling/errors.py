@@ -1,0 +1,42 @@
+"""Errors of the client: those of `madlib_mop.errors`, whose hint is also a note, so that tracebacks show it."""
+
+from typing import Any, TypeVar
+
+from madlib_mop.errors import InvalidParameter, MopError, NotReady, from_dict
+
+_Error = TypeVar("_Error", bound=MopError)
+_CONNECTION_LOST = "the connection to the server was lost"
+
+
+def noted(error: _Error) -> _Error:
+    """Return an error whose hint is also a note (PEP 678)."""
+    note = f"Hint: {error.hint}"
+    if error.hint and note not in getattr(error, "__notes__", []):
+        error.add_note(note)
+    return error
+
+
+def bad_input(message: str, hint: str | None = None) -> InvalidParameter:
+    """Return the error for input that cannot be used: what is wrong, which value was received; what to do."""
+    return noted(InvalidParameter(message, hint=hint))
+
+
+def of_server(error: Any) -> MopError:
+    """Return an error of psycopg2 or psycopg as one of ours.
+
+    It has the server's sentence, hint and detail. The text of the statement and its values are not in it.
+    """
+    sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    diag: Any = getattr(error, "diag", None)
+    message = getattr(diag, "message_primary", None)
+    if sqlstate is None or message is None:
+        return noted(NotReady(_CONNECTION_LOST, hint="Call again. A run that trained is interrupted: run.resume()."))
+    fields = {"sqlstate": sqlstate, "message": message, "hint": diag.message_hint, "detail": diag.message_detail}
+    return noted(from_dict(fields))
+
+
+def of_login(error: Exception) -> MopError:
+    """Return the error of a login that failed; libpq's text names the server and the role, never the password."""
+    lines = str(error).strip().splitlines()
+    hint = "Pass server and role, for example connect('postgresql://analyst@db.example.org/mydb'), or set PGHOST."
+    return noted(NotReady(f"cannot log in: {lines[0] if lines else 'no reason was given'}", hint=hint))

@@ -1,0 +1,275 @@
+"""Sessions of the client: transactions of an SQLAlchemy engine, COPY, LISTEN and cancel, with psycopg2 or psycopg 3."""
+
+import re
+import select
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult, Engine, create_engine
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+
+from madlib_mop.client.calling.errors import bad_input, noted, of_login, of_server
+from madlib_mop.errors import MopError, NotReady, Unsupported
+
+_DRIVERS = ("psycopg2", "psycopg")
+_SETTING = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_CONNECT_TIMEOUT_S = 10
+
+
+def make_engine(dsn: str) -> Engine:
+    """Return an engine for a DSN of libpq, with psycopg2, or with psycopg 3 if that is not installed.
+
+    The DSN is not in the engine's URL, so no repr and no log shows its password.
+
+    Raises
+    ------
+    InvalidParameter
+        If libpq cannot read the DSN.
+    Unsupported
+        If neither driver is installed.
+    """
+    if dsn.startswith("postgresql+"):
+        return _engine_of_url(dsn)
+    name = next((driver for driver in _DRIVERS if find_spec(driver)), None)
+    if name is None:
+        raise noted(Unsupported("no driver of PostgreSQL is installed", hint="pip install psycopg2-binary"))
+    creator = _psycopg2_login(dsn) if name == "psycopg2" else _psycopg_login(dsn)
+    # One session is kept between calls: it may have a trainer for predictions (600 MB).
+    return create_engine(
+        f"postgresql+{name}://", creator=creator, pool_size=1, max_overflow=-1, pool_pre_ping=True, hide_parameters=True
+    )
+
+
+def _engine_of_url(url: str) -> Engine:
+    try:
+        return create_engine(url, pool_size=1, max_overflow=-1, pool_pre_ping=True, hide_parameters=True)
+    except (SQLAlchemyError, ImportError, ValueError):
+        raise _unreadable() from None
+
+
+def _psycopg2_login(dsn: str) -> Any:
+    import psycopg2
+    from psycopg2.extensions import parse_dsn
+
+    try:
+        keywords = parse_dsn(dsn)
+    except psycopg2.Error:
+        raise _unreadable() from None
+    return lambda: psycopg2.connect(**_with_defaults(keywords))
+
+
+def _psycopg_login(dsn: str) -> Any:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        keywords = conninfo_to_dict(dsn)
+    except psycopg.Error:
+        raise _unreadable() from None
+    return lambda: psycopg.connect(**_with_defaults(keywords))
+
+
+def _with_defaults(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    return {"connect_timeout": _CONNECT_TIMEOUT_S, "application_name": "madlib_mop client", **keywords}
+
+
+def _unreadable() -> MopError:
+    # without the DSN, which may have a password
+    return bad_input(
+        "the DSN cannot be read",
+        "Pass a URI such as 'postgresql://analyst@localhost/mydb', or keywords such as 'host=localhost dbname=mydb'.",
+    )
+
+
+def check_settings(settings: Mapping[str, object] | None) -> dict[str, str]:
+    """Return settings of schema madlib_mop as texts. Raises InvalidParameter for a name that cannot be one."""
+    for name in settings or {}:
+        if not isinstance(name, str) or not _SETTING.fullmatch(name):
+            raise bad_input(f"there is no setting {name!r}", "Pass names such as segments or trainer_memory_mb.")
+    words = {True: "on", False: "off"}
+    return {name: words[value] if isinstance(value, bool) else str(value) for name, value in (settings or {}).items()}
+
+
+class Sessions:
+    """Transactions with the settings of a database handle; safe to use from several threads.
+
+    Parameters
+    ----------
+    engine : sqlalchemy.Engine
+        Of PostgreSQL, with psycopg2 or psycopg 3.
+    settings : mapping of str to str
+        Of schema madlib_mop, for each transaction.
+    """
+
+    def __init__(self, engine: Engine, settings: Mapping[str, str]):
+        if engine.dialect.name != "postgresql" or engine.dialect.driver not in _DRIVERS:
+            raise bad_input(
+                f"the engine must be of PostgreSQL, with psycopg2 or psycopg. Received:"
+                f" {engine.dialect.name}+{engine.dialect.driver}",
+                "create_engine('postgresql+psycopg2://...')",
+            )
+        self.engine = engine
+        self._is_psycopg2 = engine.dialect.driver == "psycopg2"
+        named = {"jit": "off"} | {f"madlib_mop.{name}": value for name, value in settings.items()}
+        self._values = [part for pair in named.items() for part in pair]
+        self._set = "SELECT " + ", ".join(["pg_catalog.set_config(%s, %s, true)"] * len(named))
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """Open a session and a transaction, which commits at the end, and rolls back after an error.
+
+        Raises
+        ------
+        MopError
+            For each error of the server, without the text of the statement and its values.
+        """
+        connection = self._connect()
+        try:
+            with connection, connection.begin():
+                connection.exec_driver_sql(self._set, tuple(self._values))
+                yield connection
+        except DBAPIError as error:
+            raise of_server(error.orig) from None
+        except self._raw_error as error:
+            raise of_server(error) from None
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement with parameters ``%s`` in a transaction of its own, and return its rows."""
+        with self.begin() as connection:
+            return rows_of(connection, statement, values)
+
+    def copy(self, connection: Connection, statement: str, chunks: Iterable[str]) -> None:
+        """Run a ``COPY ... FROM STDIN`` with chunks of its text format; none of them is empty."""
+        raw: Any = connection.connection.cursor()
+        with raw as cursor:
+            if self._is_psycopg2:
+                file = _Chunks(chunks)
+                try:
+                    cursor.copy_expert(statement, file)
+                except self._raw_error:
+                    if file.error is None:
+                        raise
+                    raise file.error from None
+            else:
+                with cursor.copy(statement) as copy:
+                    for chunk in chunks:
+                        copy.write(chunk)
+
+    def listen(self, channel: str) -> "Listener":
+        """Return a listener to a channel, in a session of its own."""
+        return Listener(self._connect(), channel, self._is_psycopg2)
+
+    @property
+    def _raw_error(self) -> type[Exception]:
+        error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
+        return error
+
+    def _connect(self) -> Connection:
+        try:
+            return self.engine.connect()
+        except DBAPIError as error:
+            raise of_login(error.orig or error) from None
+        except self._raw_error as error:
+            raise of_login(error) from None
+        except ArgumentError:
+            raise _unreadable() from None
+
+
+def rows_of(connection: Connection, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    """Run one statement with parameters ``%s`` in an open transaction, and return its rows ([] if it has none)."""
+    result = execute(connection, statement, values)
+    return [tuple(row) for row in result] if result.returns_rows else []
+
+
+def execute(connection: Connection, statement: str, values: Sequence[object] = ()) -> CursorResult[Any]:
+    """Run one statement in an open transaction; with values, a percent sign is written ``%%``."""
+    if values:
+        return connection.exec_driver_sql(statement, tuple(values))
+    return connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+
+class _Chunks:
+    """The file that psycopg2's COPY reads. It keeps an error of the chunks, which psycopg2 turns into its own."""
+
+    def __init__(self, chunks: Iterable[str]):
+        self._chunks = iter(chunks)
+        self.error: Exception | None = None
+
+    def read(self, size: int = -1) -> str:
+        """Return the next chunk, of any size; '' at the end."""
+        try:
+            return next(self._chunks, "")
+        except Exception as error:
+            self.error = error
+            raise
+
+
+class Listener:
+    """A session that listens to a channel. One thread waits; any thread may wake or close it.
+
+    Parameters
+    ----------
+    connection : sqlalchemy.Connection
+        It is taken out of its pool.
+    channel : str
+    is_psycopg2 : bool
+    """
+
+    def __init__(self, connection: Connection, channel: str, is_psycopg2: bool):
+        self._connection = connection
+        raw: Any = connection.connection.driver_connection
+        connection.detach()
+        self._raw, self._is_psycopg2 = raw, is_psycopg2
+        self._woken, self._wake = socket.socketpair()
+        self._wake.setblocking(False)
+        raw.autocommit = True
+        with raw.cursor() as cursor, suppress(Exception):  # a standby cannot: there the pauses decide
+            cursor.execute(f"LISTEN {channel}")
+
+    def wait(self, payload: str | None, timeout_s: float) -> None:
+        """Wait for a notification with this payload (None: with any), for `wake`, or until the timeout.
+
+        Raises
+        ------
+        NotReady
+            If the connection is lost.
+        """
+        ready, _, _ = select.select([self._raw, self._woken], [], [], max(0.0, timeout_s))
+        if self._woken in ready:
+            self._woken.recv(4096)
+        if self._raw in ready and not self._heard(payload) and self._woken not in ready:
+            select.select([self._woken], [], [], min(0.2, max(0.0, timeout_s)))  # another run's: no busy loop
+
+    def sleep(self, timeout_s: float) -> bool:
+        """Wait for `wake` only; return whether it was called."""
+        ready, _, _ = select.select([self._woken], [], [], max(0.0, timeout_s))
+        if ready:
+            self._woken.recv(4096)
+        return bool(ready)
+
+    def wake(self) -> None:
+        """End the present `wait`, or the next one, at once."""
+        with suppress(OSError):  # it is closed, or was woken many times
+            self._wake.send(b"w")
+
+    def close(self) -> None:
+        """End the session."""
+        with suppress(Exception):
+            self._connection.close()
+        self._woken.close()
+        self._wake.close()
+
+    def _heard(self, payload: str | None) -> bool:
+        try:
+            if self._is_psycopg2:
+                self._raw.poll()
+                heard = [notice.payload for notice in self._raw.notifies]
+                self._raw.notifies.clear()
+            else:
+                heard = [notice.payload for notice in self._raw.notifies(timeout=0)]
+        except Exception:  # noqa: BLE001 -- errors of either driver
+            raise noted(NotReady("the connection to the server was lost", hint="Call again.")) from None
+        return any(payload is None or one.split(" ")[0] == payload for one in heard)

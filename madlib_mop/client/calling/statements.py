@@ -1,0 +1,97 @@
+"""Statements that call SQL functions, from the one specification of their arguments (`madlib_mop.calls`)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from madlib_mop.calls import USER_FUNCTIONS, Argument, Function, read_arguments
+from madlib_mop.catalog.names import quote
+from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.errors import MopError
+
+_BY_NAME = {function.name: function for function in USER_FUNCTIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement with parameters ``%s``, and their values."""
+
+    text: str
+    values: tuple[object, ...]
+
+
+def function_of(name: str) -> Function:
+    """Return the specification of a function of the manual's page Arguments. Raises InvalidParameter."""
+    if name not in _BY_NAME:
+        raise bad_input(f"the library has no function {name!r}", f"It has {', '.join(sorted(_BY_NAME))}.")
+    return _BY_NAME[name]
+
+
+def call_of(name: str, given: Mapping[str, object]) -> Statement:
+    """Return the call of an SQL function with arguments by name.
+
+    Parameters
+    ----------
+    name : str
+        Without its schema, such as ``pack_columns``.
+    given : mapping of str to object
+        Arguments that are left out get the function's defaults. Numbers of NumPy, datetimes, timedeltas, and for
+        arguments of type json also dicts and lists, are converted.
+
+    Raises
+    ------
+    InvalidParameter
+        If an argument is unknown, missing, of another type, or fails its check.
+    """
+    function = function_of(name)
+    known = {argument.name: argument for argument in function.arguments}
+    for unknown in given:
+        if unknown not in known:
+            raise bad_input(f"{name} has no argument {unknown!r}", f"Its arguments are {', '.join(known)}.")
+    values = {key: _plain(known[key], value) for key, value in given.items()}
+    for argument in known.values():
+        if not function.forms and argument.is_required and argument.name not in values:
+            raise bad_input(f"{name} needs {argument.name}: {argument.help}")
+    try:
+        checked = read_arguments(function, values)
+    except MopError as error:
+        raise noted(error) from None
+    slots = ", ".join(f"{quote(key)} => CAST(%s AS {_type(known[key], checked[key])})" for key in values)
+    return Statement(f"SELECT * FROM {function.schema}.{function.name}({slots})", tuple(checked[key] for key in values))
+
+
+def arguments_of(name: str, given: Mapping[str, object]) -> dict[str, Any]:
+    """Return arguments in JSON form, for a job. Raises InvalidParameter as `call_of` does."""
+    call_of(name, given)
+    known = {argument.name: argument for argument in function_of(name).arguments}
+    return {key: _plain(known[key], value) for key, value in given.items()}
+
+
+def _plain(argument: Argument, value: object) -> Any:
+    """Return a value in the form that the specification checks: that of JSON."""
+    if argument.type == "json" and not isinstance(value, str | None):
+        return json.dumps(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()} seconds"
+    if isinstance(value, tuple | list):
+        return [_scalar(item) for item in value]
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    """Return a scalar of NumPy as Python's."""
+    return value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0 else value
+
+
+def _type(argument: Argument, value: object) -> str:
+    """Return the SQL type of a value, where an argument has several."""
+    if not argument.other_types:
+        return argument.type
+    kind = "text" if isinstance(value, str) else "integer" if isinstance(value, int) else "double precision"
+    alike = {"varchar": "text", "text": "varchar"}
+    types = (argument.type, *argument.other_types)
+    return next((t for t in types if t == kind or alike.get(t) == kind), argument.type)

@@ -1,0 +1,245 @@
+"""The handle of a database: what people call first. `connect` makes it."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Engine
+
+from madlib_mop.catalog.live.facts import RunLine
+from madlib_mop.catalog.live.reading import read_runs
+from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.client.calling.sessions import Sessions, check_settings, make_engine
+from madlib_mop.client.calling.statements import arguments_of, call_of
+from madlib_mop.client.jobs import Job
+from madlib_mop.client.models import Model
+from madlib_mop.client.preparing import Preparing, table_of
+from madlib_mop.client.progress import Progress
+from madlib_mop.client.runs import Run, train
+from madlib_mop.client.tables import Configurations, Packed, find_table, new_name, read_name
+from madlib_mop.errors import NotReady
+
+if TYPE_CHECKING:
+    import pandas
+
+#: The variable with the default DSN, as for the command line.
+ENVIRONMENT = "MADLIB_MOP_DSN"
+_FIT = "madlib_keras_fit_multiple_model"
+_IDENTITY = """
+SELECT pg_catalog.current_database(), current_user,
+       (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'madlib_mop')
+"""
+
+
+def connect(dsn: str | Engine | None = None, *, settings: Mapping[str, object] | None = None) -> "Database":
+    """Return the handle of a database that has the extension.
+
+    Parameters
+    ----------
+    dsn : str or sqlalchemy.Engine, optional
+        A URI or keywords of libpq, such as ``postgresql://analyst@db.example.org/mydb``. PGHOST and the other variables
+        of libpq, and ``~/.pgpass``, supply what is missing. Or a URL of SQLAlchemy, such as
+        ``postgresql+psycopg2://...``, or an engine, which stays open when the handle is closed. Default: the value of
+        the variable MADLIB_MOP_DSN.
+    settings : mapping, optional
+        Settings of schema ``madlib_mop`` for all calls, such as ``{"segments": 2}``.
+
+    Raises
+    ------
+    NotReady
+        If the login fails, or the database does not have the extension.
+    InvalidParameter
+        If the DSN or a setting cannot be read.
+
+    Examples
+    --------
+    >>> with connect("dbname=mydb") as db:  # doctest: +SKIP
+    ...     db.runs()
+    """
+    if dsn is None:
+        dsn = os.environ.get(ENVIRONMENT, "")
+    if not isinstance(dsn, str | Engine):
+        raise bad_input(
+            f"dsn must be a text or an engine of SQLAlchemy. Received: {type(dsn).__name__}",
+            "An async engine cannot be used. run.wait_async() and run.follow_async() are for async programs.",
+        )
+    checked = check_settings(settings)
+    is_own = isinstance(dsn, str)
+    engine = make_engine(dsn) if isinstance(dsn, str) else dsn
+    database = Database(Sessions(engine, checked), is_own)
+    try:
+        database.check()
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+class Database(Preparing):
+    """A database with the extension; `connect` returns it. Threads may share it.
+
+    Each call is a transaction of its own, so training sees what packing has written. A handle opens sessions when it
+    needs them.
+
+    Parameters
+    ----------
+    sessions : Sessions
+    is_own : bool
+        Whether `close` ends all sessions of the engine.
+    """
+
+    def __init__(self, sessions: Sessions, is_own: bool = False):
+        super().__init__(sessions)
+        self._is_own = is_own
+        self._label = "not connected"
+
+    def __repr__(self) -> str:
+        return f"Database({self._label})"
+
+    def __enter__(self) -> "Database":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __deepcopy__(self, memo: object) -> "Database":
+        return self  # sklearn.base.clone copies the parameters of an estimator: a handle is shared
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Database has sessions and cannot be pickled: call connect() in each process")
+
+    def check(self) -> None:
+        """Log in, and raise NotReady if the database does not have the extension."""
+        ((name, role, version),) = self.sessions.rows(_IDENTITY)
+        if version is None:
+            hint = "A superuser runs there: CREATE EXTENSION madlib_mop CASCADE."
+            raise noted(NotReady(f"database {name!r} does not have the extension madlib_mop", hint=hint))
+        self._label = f"{name!r} as {role!r}, madlib_mop {version}"
+
+    def close(self) -> None:
+        """Close the sessions. An engine that was passed to `connect` stays open."""
+        if self._is_own:
+            self.sessions.engine.dispose()
+
+    def fit(
+        self,
+        packed: Packed | str,
+        configs: Configurations | str,
+        epochs: int = 10,
+        *,
+        models: str | None = None,
+        wait: bool = True,
+        progress: Progress = True,
+        **arguments: Any,
+    ) -> Run:
+        """Train all configurations, with ``madlib_keras_fit_multiple_model``.
+
+        Parameters
+        ----------
+        packed : Packed or str
+        configs : Configurations or str
+            Of `networks` or `configurations`, or the name of a model selection table.
+        epochs : int
+            Number of iterations; in each, every model trains on all rows.
+        models : str, optional
+            Name of the output table. Default: a new name.
+        wait : bool
+            True: return when training has ended. An interrupt (Ctrl-C) stops the run, and ``run.resume()`` continues
+            it. False: return at once; training goes on in a thread of this process. If the process ends, the run is
+            interrupted. A job (`submit`) does not need the process.
+        progress : bool or callable
+            Whether progress is shown: in a notebook as a bar, elsewhere as lines on stderr. Or a function that gets
+            a `RunStatus` (madlib_mop.catalog.live.facts) after each change, in the calling thread.
+        **arguments
+            Further arguments of the SQL function, such as ``seed``, ``schedule`` and ``early_stopping``. The
+            validation table is that of ``packed``, and metrics are computed after each epoch, unless given.
+
+        Raises
+        ------
+        MopError
+            If the call fails; the run is kept, if it had begun.
+        """
+        call = call_of(_FIT, self._fit_arguments(packed, configs, epochs, models, arguments))
+        return train(self, call, None, wait, progress)
+
+    def submit(
+        self,
+        packed: Packed | str,
+        configs: Configurations | str,
+        epochs: int = 10,
+        *,
+        models: str | None = None,
+        job: Mapping[str, Any] | None = None,
+        **arguments: Any,
+    ) -> Job:
+        """Submit the training as a job, which a job worker (``madlib-mop work``) runs without this process.
+
+        Parameters
+        ----------
+        packed, configs, epochs, models, **arguments
+            As for `fit`.
+        job : mapping, optional
+            Further arguments of ``submit``, such as ``{"priority": 10, "time_limit": "2 hours"}``.
+        """
+        given = arguments_of(_FIT, self._fit_arguments(packed, configs, epochs, models, arguments))
+        extra = dict(job or {})
+        if taken := extra.keys() & {"statement", "arguments"}:
+            raise bad_input(f"job has {min(taken)!r}, which submit() itself passes")
+        return Job(self, int(self.call("submit", statement=_FIT, arguments=given, **extra)))
+
+    def job(self, job_id: int) -> Job:
+        """Return the handle of a job."""
+        return Job(self, job_id)
+
+    def run(self, run_id: int) -> Run:
+        """Return the handle of a run.
+
+        Raises
+        ------
+        InvalidParameter
+            If there is no such run, or the role may not see it.
+        """
+        run = Run(self, run_id)
+        run.progress  # noqa: B018 -- raises
+        return run
+
+    def runs(self, limit: int = 100) -> "pandas.DataFrame":
+        """Return the newest runs that the role may see: one row for each, indexed by ``run_id``."""
+        import pandas as pd
+
+        names = list(RunLine.__slots__)
+        lines = read_runs(self.sessions.rows, limit)
+        rows = [tuple(getattr(line, name) for name in names) for line in lines]
+        return pd.DataFrame(rows, columns=names).set_index("run_id")
+
+    def model(self, table: str, mst_key: int | None = None) -> Model:
+        """Return the handle of a trained model of an output table.
+
+        Parameters
+        ----------
+        table : str
+            Output table of a function that trains, or of ``make_ensemble``.
+        mst_key : int, optional
+            The model; None for a table of ``madlib_keras_fit``, which has one.
+        """
+        with self.sessions.begin() as connection:
+            return Model(self, find_table(connection, table, "table"), mst_key)
+
+    def _fit_arguments(
+        self,
+        packed: Packed | str,
+        configs: Configurations | str,
+        epochs: int,
+        models: str | None,
+        arguments: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        given: dict[str, Any] = {
+            "source_table": table_of(packed, "packed"),
+            "model_output_table": read_name(models if models is not None else new_name("models"), "models").sql,
+            "model_selection_table": table_of(configs, "configs"),
+            "num_iterations": epochs,
+            "metrics_compute_frequency": 1,
+        }
+        if isinstance(packed, Packed) and packed.validation is not None:
+            given["validation_table"] = packed.validation
+        return {**given, **arguments}

@@ -1,0 +1,320 @@
+"""Estimators in scikit-learn's conventions that train and predict in a database; needs scikit-learn."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, Self
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
+
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Identifier, split_name, statement
+from madlib_mop.client.database import ENVIRONMENT, Database, connect
+from madlib_mop.client.models import Model
+from madlib_mop.client.tables import drop_tables, new_name, read_name
+from madlib_mop.errors import InvalidParameter
+
+#: Arrays with more features become one column of arrays; a table has at most 1,600 columns.
+_MAX_COLUMNS = 1_000
+#: With fewer rows, none are kept for validation.
+_MIN_VALIDATED = 50
+_MAX_SEED = 2**31 - 1
+_shared: dict[tuple[int, str], Database] = {}  # by process and DSN: their sessions have trainers for predictions
+
+
+class _Hopper(BaseEstimator):
+    """What both estimators do."""
+
+    def __init__(
+        self,
+        n_configs: int = 4,
+        epochs: int = 10,
+        *,
+        validation: float = 0.2,
+        random_state: Any = None,
+        database: Database | None = None,
+    ):
+        self.n_configs = n_configs
+        self.epochs = epochs
+        self.validation = validation
+        self.random_state = random_state
+        self.database = database
+
+    def model(self) -> Model:
+        """Return the handle of the trained model. Raises NotFittedError before `fit`."""
+        check_is_fitted(self)
+        return self._connected().model(self.model_table_, self.mst_key_)
+
+    def drop(self) -> None:
+        """Drop the tables of the trained model, and delete its run from the record."""
+        check_is_fitted(self)
+        database = self._connected()
+        database.call("drop_models", model_table=self.model_table_)
+        database.call("drop_run", run_id=self.run_id_)
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()  # a pickle has no sessions: it uses those of its process's variables
+        return {**state, "database": None} if "database" in state else state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _connected(self) -> Database:
+        if self.database is not None:
+            if not isinstance(self.database, Database):
+                raise TypeError(
+                    f"database must be a Database or None. Received: {type(self.database).__name__}. Pass"
+                    " madlib_mop.client.connect(...)"
+                )
+            return self.database
+        key = (os.getpid(), os.environ.get(ENVIRONMENT, ""))
+        if key not in _shared:
+            _shared[key] = connect()
+        return _shared[key]
+
+    def _fit(self, frame: "nw.DataFrame[Any]", y: npt.NDArray[Any]) -> None:
+        """Train on rows whose target is ``y``: texts of classes, or numbers."""
+        target = "target"
+        while target in frame.columns:
+            target += "_"
+        column = nw.new_series(target, y.tolist(), backend=frame.implementation)
+        seed = int(check_random_state(self.random_state).randint(_MAX_SEED))
+        database = self._connected()
+        source = database.upload(nw.to_native(frame.with_columns(column)))
+        packed = configs = columns = None
+        try:
+            more = {}
+            if y.dtype.kind == "f" and len(np.unique(y)) <= 2:
+                columns = _as_numbers(database, source, target)
+                more = {"columns": columns}
+            share = self._share(len(y), y.dtype.kind == "f")
+            packed = database.pack(source, target, validation=share, seed=seed, **more)
+            configs = database.networks(packed, self.n_configs, epochs=self.epochs, seed=seed)
+            run = database.fit(
+                packed, configs, self.epochs, models=new_name("hopper"), progress=False, seed=seed, schedule="rotation"
+            )
+        except InvalidParameter as error:
+            raise ValueError(error.message) from error
+        finally:
+            for handle in (packed, configs):
+                if handle is not None:
+                    handle.drop()
+            tables = [read_name(name, "table") for name in (source, columns) if name is not None]
+            drop_tables(database.sessions, tables)
+        best = run.best()
+        self.run_id_ = run.run_id
+        self.model_table_, self.mst_key_ = best.table, best.mst_key
+
+    def _share(self, n_rows: int, is_regression: bool) -> float | str | None:
+        """Return the rows for validation, as ``pack_columns`` takes them: numbers have no classes to stratify by."""
+        if n_rows < _MIN_VALIDATED:
+            return None
+        return f"{self.validation} not stratified" if is_regression else self.validation
+
+    def _read(self, X: Any, y: Any, y_numeric: bool) -> "tuple[nw.DataFrame[Any], npt.NDArray[Any]]":
+        """Return checked features and targets of `fit`, with sklearn's errors and warnings."""
+        frame = _as_frame(X)
+        if frame is None:
+            X, y = validate_data(
+                self, X, y, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=2, y_numeric=y_numeric
+            )
+            frame = _frame_of(X)
+            self._columns = frame.columns
+            return frame, np.asarray(y)
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        validate_data(self, X, skip_check_array=True)
+        if len(frame) < 2:
+            raise ValueError(f"Found a frame with n_samples={len(frame)}, while a minimum of 2 is required.")
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        self._columns = _column_names(frame.columns)
+        return frame.rename(dict(zip(frame.columns, self._columns, strict=True))), y
+
+    def _features(self, X: Any) -> Any:
+        """Return checked features of a prediction, as a data frame."""
+        check_is_fitted(self)
+        frame = _as_frame(X)
+        if frame is None:
+            checked = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite="allow-nan")
+            return nw.to_native(_frame_of(checked))
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return nw.to_native(frame.rename(dict(zip(frame.columns, self._columns, strict=True))))
+
+
+class HopperClassifier(ClassifierMixin, _Hopper):
+    """Classify rows with the best of several networks that are trained in a database.
+
+    `fit` copies the rows into the database, packs and trains, and removes the rows. The features may be numbers in an
+    array, or columns of any kind in a data frame: numbers, categories, texts, booleans and dates. Missing values are
+    accepted. Columns that ``pack_columns`` ignores, such as keys and constants, are ignored.
+
+    Parameters
+    ----------
+    n_configs : int
+        Number of proposed configurations; the best one on the validation rows is kept.
+    epochs : int
+        Number of epochs of each.
+    validation : float
+        Share of the rows that only choose the configuration. With fewer than 50 rows, all rows do both.
+    random_state : int, RandomState or None
+        Seed of the configurations, the split, the start weights and the order of the rows. With an int, repeated calls
+        give the same bits.
+    database : Database or None
+        None: the database of the variable MADLIB_MOP_DSN, or of PGHOST and the other variables of libpq. It is no DSN,
+        which `get_params` would show with its password. A pickle of the estimator does not have it.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray
+        If X was a data frame whose columns have names.
+    model_table_ : str
+        The table of the trained models, of which ``mst_key_`` is the best; ``drop()`` drops it.
+    mst_key_ : int
+    run_id_ : int
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), or a data frame
+            At least 2 rows.
+        y : array of shape (n_samples,)
+            At least two classes.
+
+        Raises
+        ------
+        ValueError
+            If X or y cannot be used.
+        MopError
+            If the database cannot be used, or no configuration can be trained.
+        """
+        frame, y = self._read(X, y, y_numeric=False)
+        if y.dtype.kind == "f":
+            assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"y must have two classes at least. Received: 1 class, {classes[0]!r}")
+        self._fit(frame, codes.astype(str))
+        self.classes_ = classes
+        return self
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return the probability of each class, in the order of ``classes_``: float32, (n_samples, n_classes)."""
+        features = self._features(X)
+        model = self.model()
+        found = nw.from_native(model.predict_proba(features), eager_only=True).to_numpy()
+        order = [int(text or 0) for text in model.targets[0].texts or ()]
+        probabilities = np.zeros((len(found), len(self.classes_)), np.float32)
+        probabilities[:, order] = found
+        return probabilities
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the class with the highest probability, of shape (n_samples,)."""
+        best = self.predict_proba(X).argmax(axis=1)
+        found: npt.NDArray[Any] = self.classes_[best]
+        return found
+
+
+class HopperRegressor(RegressorMixin, _Hopper):
+    """Predict numbers with the best of several networks that are trained in a database.
+
+    Features are those of `HopperClassifier`. The target is standardised for training; predictions are in its own units.
+
+    Parameters
+    ----------
+    n_configs : int
+        Number of proposed configurations; the best one on the validation rows is kept.
+    epochs : int
+        Number of epochs of each.
+    validation : float
+        Share of the rows that only choose the configuration. With fewer than 50 rows, all rows do both.
+    random_state : int, RandomState or None
+        Seed of the configurations, the split, the start weights and the order of the rows. With an int, repeated calls
+        give the same bits.
+    database : Database or None
+        None: the database of the variable MADLIB_MOP_DSN, or of PGHOST and the other variables of libpq. It is no DSN,
+        which `get_params` would show with its password. A pickle of the estimator does not have it.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+    feature_names_in_ : ndarray
+        If X was a data frame whose columns have names.
+    model_table_ : str
+        The table of the trained models, of which ``mst_key_`` is the best; ``drop()`` drops it.
+    mst_key_ : int
+    run_id_ : int
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train; X as for `HopperClassifier.fit`, y an array of finite numbers, of shape (n_samples,).
+
+        Raises
+        ------
+        ValueError
+            If X or y cannot be used.
+        MopError
+            If the database cannot be used, or no configuration can be trained.
+        """
+        frame, y = self._read(X, y, y_numeric=True)
+        assert_all_finite(y, input_name="y")
+        self._fit(frame, y.astype(np.float64))
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the predicted numbers: float64 of shape (n_samples,)."""
+        found = self.model().predict(self._features(X))
+        values: npt.NDArray[np.float64] = np.asarray(found, np.float64)
+        return values
+
+
+def _as_frame(X: Any) -> "nw.DataFrame[Any] | None":
+    """Return a data frame whose columns have names; None for anything else, such as an array."""
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame) or not all(isinstance(name, str) for name in frame.columns):
+        return None
+    return frame
+
+
+def _frame_of(X: npt.NDArray[Any]) -> "nw.DataFrame[Any]":
+    """Return an array of features as a frame: a column for each feature, or one of arrays for very many."""
+    import pandas as pd
+
+    n_features = X.shape[1]
+    if n_features > _MAX_COLUMNS:
+        assert_all_finite(X, input_name="X")
+        return nw.from_native(pd.DataFrame({"x": list(X.astype(np.float32))}), eager_only=True)
+    return nw.from_native(pd.DataFrame(X, columns=[f"x{i}" for i in range(n_features)]), eager_only=True)
+
+
+def _column_names(names: Sequence[str]) -> list[str]:
+    """Return the names of a frame's columns if a table can have them, else numbered ones."""
+    can = all(0 < len(name.encode()) <= MAX_NAME_BYTES and "\0" not in name for name in names)
+    return list(names) if can else [f"x{i}" for i in range(len(names))]
+
+
+def _as_numbers(database: Database, source: str, target: str) -> str:
+    """Return a proposal in which the target is a number: whole numbers with two values would be classes."""
+    columns = new_name("columns")
+    arguments = {"source_table": source, "output_table": columns, "dependent": Identifier(target).sql}
+    database.call("propose_columns", **arguments)
+    _, name = split_name(columns)
+    change = statement(
+        "UPDATE {t} SET kind = 'number', encode = 'identity', scale = 'standard' WHERE role = 'target'",
+        t=Identifier(name),
+    )
+    with database.sessions.begin() as connection:
+        connection.exec_driver_sql(change)
+    return columns

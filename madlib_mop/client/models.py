@@ -1,0 +1,167 @@
+"""The handle of a trained model: predictions in the database, and the model as one of Keras."""
+
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.client.calls import Calls
+from madlib_mop.client.predicting import Predictor
+from madlib_mop.client.targets import Facts, Target, read_facts, value_of_json
+from madlib_mop.errors import NotReady, Unsupported
+
+
+class Model:
+    """One trained model of an output table.
+
+    Attributes
+    ----------
+    table : str
+        The quoted name of the output table, with its schema.
+    mst_key : int or None
+        None for a table of ``madlib_keras_fit``.
+    """
+
+    def __init__(self, calls: Calls, table: Relation, mst_key: int | None):
+        self._calls = calls
+        self._relation = table
+        self.table = table.sql
+        self.mst_key = mst_key
+
+    def __repr__(self) -> str:
+        return f"Model({self.table!r}, mst_key={self.mst_key})"
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The outputs, with their classes."""
+        return self._facts.targets
+
+    def predict(self, data: Any, key: str | None = None) -> Any:
+        """Predict rows in the database: the class of each, or the number in the units of the table.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table, numpy.ndarray or str
+            Rows with the input columns of training, in any order; further columns are ignored. For a model that was
+            trained on arrays (``training_preprocessor_dl``): an array of shape (n_rows, *shape of a row). A text is the
+            name of a table or view with these columns, which is not copied.
+        key : str, optional
+            For a table: the column that identifies a row, the index of the result.
+
+        Returns
+        -------
+        Series or DataFrame
+            In the order of the rows, with the index of a pandas frame; of the library of the frame, and of pandas for
+            arrays and tables. A model with several outputs returns a frame with a column for each.
+
+        Raises
+        ------
+        MopError
+            If a column is missing or has another kind of type, or a value is NaN or infinite.
+        """
+        targets = self._facts.targets
+        if len(targets) > 1:
+            rows = self._predictor.answers("predict_json", data, key)
+            columns = {t.name: [value_of_json(t, row) for row in rows.values] for t in targets}
+            return rows.frame(columns)
+        (target,) = targets
+        if target.classes is None:
+            rows = self._predictor.answers("predict_number", data, key)
+            return rows.series(target.name, [None if value is None else float(value) for value in rows.values])
+        rows = self._predictor.answers("predict_class", data, key)
+        return rows.series(target.name, [target.value_of(text) for text in rows.values])
+
+    def predict_proba(self, data: Any, key: str | None = None) -> Any:
+        """Predict the probability of each class.
+
+        Parameters
+        ----------
+        data, key
+            As for `predict`.
+
+        Returns
+        -------
+        DataFrame
+            A column of float32 for each class, in the order of ``model.targets[0].classes``. In pandas, the names are
+            the classes; in other libraries, their texts.
+
+        Raises
+        ------
+        Unsupported
+            If the model predicts numbers, or has several outputs.
+        """
+        targets = self._facts.targets
+        classes, texts = targets[0].classes, targets[0].texts
+        if len(targets) != 1 or classes is None or texts is None:
+            raise noted(
+                Unsupported(
+                    f"predict_proba is for a model with one output of classes; this one predicts"
+                    f" {', '.join(t.name for t in targets)}",
+                    hint="model.predict returns the numbers, and for several outputs a column for each.",
+                )
+            )
+        rows = self._predictor.answers("predict", data, key)
+        values = np.asarray(rows.values, np.float32).reshape(len(rows.values), -1)
+        if values.shape[1] == 1 and len(classes) == 2:
+            values = np.hstack([1 - values, values])
+        is_pandas = rows.native is None or type(rows.native).__module__.split(".")[0] == "pandas"
+        names = classes if is_pandas else [str(text) for text in texts]
+        return rows.frame({name: values[:, i] for i, name in enumerate(names)})
+
+    def to_keras(self) -> Any:
+        """Build the model in this process, with Keras: same architecture, same bits of all weights; not compiled.
+
+        It takes the encoded rows that networks get, not rows of ordinary columns: ``madlib_mop.transform`` writes them.
+
+        Returns
+        -------
+        keras.Model
+
+        Raises
+        ------
+        Unsupported
+            If Keras is not installed, the weights are too large for a field of a table (1 GB), or the architecture has
+            a layer that the library does not accept. It is built with ``safe_mode``: no code of an architecture is run.
+        """
+        if find_spec("keras") is None:
+            raise noted(Unsupported("Keras is not installed", hint="pip install 'madlib_mop[keras]'"))
+        arch, weights = self._stored()
+        from madlib_mop.models.build import build_architecture  # imports Keras and its backend
+
+        model = build_architecture(arch)
+        flat, arrays, at = np.frombuffer(weights, np.float32), [], 0
+        for old in model.get_weights():
+            arrays.append(flat[at : at + old.size].reshape(old.shape).astype(old.dtype))
+            at += old.size
+        if at != flat.size:
+            raise noted(
+                NotReady(f"the weights of {self} have {flat.size} numbers, and its architecture needs {at}")
+            )
+        model.set_weights(arrays)
+        return model
+
+    def _stored(self) -> tuple[str, bytes]:
+        query = statement("SELECT model_arch::pg_catalog.text, model_weights FROM {t}", t=self._relation)
+        rows = self._of_key(query)
+        if not rows:
+            raise bad_input(f"{self.table} has no model with mst_key {self.mst_key}")
+        ((arch, weights),) = rows
+        if weights is None:
+            raise noted(Unsupported(f"{self} has no weights in the table: they do not fit into a field of 1 GB"))
+        return arch, bytes(weights)
+
+    def _of_key(self, query: str) -> list[tuple[Any, ...]]:
+        if self.mst_key is None:
+            return self._calls.sessions.rows(query)
+        return self._calls.sessions.rows(query.replace("%", "%%") + " WHERE mst_key = %s", [self.mst_key])
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return read_facts(self._calls.sessions, self._relation)
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        return Predictor(self._calls.sessions, self.table, self.mst_key, self._facts)

@@ -1,0 +1,184 @@
+"""Predicts rows in the database: of data frames, of tables, and arrays; called by `models`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.catalog.names import Identifier, statement
+from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.client.calling.sessions import Sessions, rows_of
+from madlib_mop.client.frames.columns import Frame, FrameColumn, read_frame
+from madlib_mop.client.frames.results import like, series_like
+from madlib_mop.client.frames.values import write_array, write_integer
+from madlib_mop.client.tables import create_table, find_table, new_name
+from madlib_mop.client.targets import Facts
+from madlib_mop.errors import Unsupported
+
+if TYPE_CHECKING:
+    import pandas
+
+_ROW = "__row__"
+#: Numbers of one call of predict_rows.
+_CALL_NUMBERS = 1_000_000
+#: For models of arrays: the function that takes the place of one for rows.
+_FORMS_OF_ARRAYS = {"predict_number": "predict", "predict_json": "predict_named"}
+_FORMS_OF_ARRAYS |= {name: name for name in ("predict", "predict_class")}
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Predictions of some rows, and what they belong to: a frame, the keys of a table, or neither."""
+
+    native: Any
+    keys: list[Any] | None
+    values: list[Any]
+    key_name: str | None = None
+
+    def series(self, name: str, values: Sequence[Any]) -> Any:
+        """Return values as a series."""
+        if self.native is not None:
+            return series_like(self.native, name, values)
+        import pandas as pd
+
+        return pd.Series(list(values), index=self._index(), name=name)
+
+    def frame(self, columns: dict[Any, Any]) -> Any:
+        """Return columns as a frame."""
+        if self.native is not None:
+            return like(self.native, columns)
+        import pandas as pd
+
+        return pd.DataFrame(columns, index=self._index())
+
+    def _index(self) -> "pandas.Index":
+        import pandas as pd
+
+        return pd.RangeIndex(len(self.values)) if self.keys is None else pd.Index(self.keys, name=self.key_name)
+
+
+class Predictor:
+    """Predicts with one model.
+
+    Parameters
+    ----------
+    sessions : Sessions
+    table : str
+        The quoted name of the table of models.
+    mst_key : int or None
+    facts : Facts
+    """
+
+    def __init__(self, sessions: Sessions, table: str, mst_key: int | None, facts: Facts):
+        self._sessions, self._table, self._mst_key, self._facts = sessions, table, mst_key, facts
+
+    def answers(self, function: str, data: Any, key: str | None) -> "Answers":
+        """Return what a function predicts for each row."""
+        types = self._facts.types
+        if isinstance(data, str):
+            return self._of_table(function, data, key, types is None)
+        if key is not None:
+            raise bad_input("key is for the name of a table: rows of a frame have the frame's order")
+        if types is None:
+            return self._of_arrays(function, data)
+        frame = read_frame(data, only=list(types))
+        return Answers(frame.native, None, self._of_frame(function, frame, types))
+
+    def _of_frame(self, function: str, frame: Frame, types: dict[str, str]) -> list[Any]:
+        sent = Frame((_row_numbers(frame), *(_as_trained(c, types) for c in frame.columns)),
+                     frame.n_rows, frame.native)  # fmt: skip
+        sessions = self._sessions
+        with sessions.begin() as connection:
+            rows = create_table(sessions, connection, Identifier(new_name("predicted")).sql, sent, temporary=True)
+            call = f"SELECT t.{_ROW}, madlib_mop.{function}(%s, %s, t) FROM {rows} AS t"
+            found = rows_of(connection, call, [self._table, self._mst_key])
+        return [value for _, value in sorted(found, key=lambda row: int(row[0]))]
+
+    def _of_table(self, function: str, table: str, key: str | None, takes_arrays: bool) -> "Answers":
+        if key is None:
+            raise bad_input("key is missing: the column of the table that identifies a row", "predict('t', key='id')")
+        row = "t"
+        if takes_arrays:
+            row = statement("t.{c}", c=Identifier(self._one_input()))
+            function = _FORMS_OF_ARRAYS[function]
+        with self._sessions.begin() as connection:
+            source = find_table(connection, table, "data")
+            names = statement("SELECT t.{k}", k=Identifier(key)).replace("%", "%%")
+            query = f"{names}, madlib_mop.{function}(%s, %s, {row.replace('%', '%%')}) FROM "
+            found = rows_of(connection, query + source.sql.replace("%", "%%") + " AS t", [self._table, self._mst_key])
+        return Answers(None, [row[0] for row in found], [_first(function, row[1]) for row in found], key)
+
+    def _of_arrays(self, function: str, data: Any) -> "Answers":
+        """Predict rows of one input of arrays, many in one call."""
+        name, native = self._one_input(), None
+        if isinstance(data, np.ndarray | list | tuple):
+            rows: npt.NDArray[np.float32] = _numbers(data)
+        else:
+            native = read_frame(data).native
+            import narwhals as nw
+
+            frame = nw.from_native(native, eager_only=True)
+            if name not in frame.columns:
+                raise bad_input(f"the frame has no column {name!r}, which the model needs", "It is a column of arrays.")
+            rows = _numbers(frame[name].to_list())
+        if function == "predict_json":
+            raise noted(Unsupported("a model of arrays with several outputs predicts tables only",
+                                    hint="db.call('madlib_keras_predict', ...) writes a table."))  # fmt: skip
+        form = {"predict_class": "predict_class_rows"}.get(function, "predict_rows")
+        step = max(1, min(10_000, _CALL_NUMBERS // max(1, rows[0].size)))
+        call = f"SELECT n, p FROM madlib_mop.{form}(%s, %s, CAST(%s AS real[])) WITH ORDINALITY AS r(p, n)"
+        values: list[Any] = []
+        with self._sessions.begin() as connection:
+            for start in range(0, len(rows), step):
+                text = write_array(rows[start : start + step])
+                found = rows_of(connection, call, [self._table, self._mst_key, text])
+                values += [_first(function, value) for _, value in sorted(found, key=lambda row: int(row[0]))]
+        return Answers(native, None, values)
+
+    def _one_input(self) -> str:
+        inputs = self._facts.inputs
+        if len(inputs) != 1:
+            raise noted(
+                Unsupported(
+                    f"the model has {len(inputs)} inputs of arrays: {', '.join(inputs)}",
+                    hint="db.call('madlib_keras_predict', ...) predicts tables with several columns of arrays.",
+                )
+            )
+        return inputs[0]
+
+
+def _as_trained(column: FrameColumn, types: dict[str, str]) -> FrameColumn:
+    """Return a column without values with the type of training: its values do not say which it is."""
+    if not column.is_empty:
+        return column
+    return FrameColumn(column.name, types[column.name], column.series, column.write, True)
+
+
+def _row_numbers(frame: Frame) -> FrameColumn:
+    return _RowNumbers(_ROW, "bigint", frame.columns[0].series, write_integer, False)
+
+
+class _RowNumbers(FrameColumn):
+    """The numbers of the rows, from 0."""
+
+    def texts(self, start: int, stop: int) -> list[str]:
+        return [str(row) for row in range(start, stop)]
+
+
+def _numbers(data: Any) -> npt.NDArray[np.float32]:
+    try:
+        rows = np.asarray(data, np.float32)
+    except (ValueError, TypeError):
+        raise bad_input("the rows must be arrays of numbers, all of one shape") from None
+    if rows.ndim < 2 or not rows.size:
+        raise bad_input(f"the rows must be an array of shape (n_rows, ...). Received: shape {rows.shape}")
+    if not np.isfinite(rows).all():
+        raise bad_input("the rows have values that are NaN or infinite")
+    return rows
+
+
+def _first(function: str, value: Any) -> Any:
+    """Return the number of a regression, which the functions of arrays return as an array."""
+    return value[0] if function == "predict_number" and isinstance(value, list) else value

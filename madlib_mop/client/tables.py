@@ -1,0 +1,180 @@
+"""Tables that the client makes, finds and drops; the handles of packed tables and of configurations."""
+
+import secrets
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
+
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Identifier, Relation, SqlType, split_name, statement
+from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.client.calling.sessions import Sessions, execute, rows_of
+from madlib_mop.client.calls import Calls
+from madlib_mop.client.frames.columns import Frame
+from madlib_mop.errors import MopError, UndefinedTable
+
+if TYPE_CHECKING:
+    import pandas
+
+_FIND = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = pg_catalog.to_regclass(%s)
+"""
+_SUFFIXES = ("", "_summary")
+
+
+def new_name(stem: str) -> str:
+    """Return a name that no table has."""
+    end = f"_{secrets.token_hex(4)}"
+    return stem.encode()[: MAX_NAME_BYTES - 20 - len(end)].decode(errors="ignore") + end
+
+
+def read_name(name: object, what: str) -> Relation | Identifier:
+    """Return a table's name as it is quoted: with its schema if it has one. Raises MopError if it cannot be read."""
+    if not isinstance(name, str):
+        raise bad_input(f"{what} must be the name of a table. Received: {type(name).__name__}")
+    try:
+        schema, own = split_name(name, what)
+    except MopError as error:
+        raise noted(error) from None
+    return Identifier(own) if schema is None else Relation(schema, own)
+
+
+def find_table(connection: Connection, name: object, what: str) -> Relation:
+    """Return a table with its schema, by the search_path of the session.
+
+    Raises
+    ------
+    UndefinedTable
+        If there is none.
+    """
+    rows = rows_of(connection, _FIND, [read_name(name, what).sql])
+    if not rows:
+        raise noted(UndefinedTable(f"{what}: there is no table {name}", hint="Write schema.name, or check the name."))
+    ((schema, own),) = rows
+    return Relation(schema, own)
+
+
+def create_table(sessions: Sessions, connection: Connection, name: str, frame: Frame, temporary: bool = False) -> str:
+    """Create a table with the rows of a frame; return its quoted name.
+
+    Parameters
+    ----------
+    sessions : Sessions
+    connection : sqlalchemy.Connection
+        Of these sessions, in the transaction that commits the table.
+    name : str
+    frame : Frame
+    temporary : bool
+        Whether it is a temporary table, which the end of the transaction drops.
+    """
+    relation = read_name(name, "table")
+    columns = ", ".join(
+        statement("{name} {type}", name=Identifier(column.name), type=SqlType(column.sql_type))
+        for column in frame.columns
+    )
+    made = "CREATE TEMPORARY TABLE" if temporary else "CREATE TABLE"
+    end = " ON COMMIT DROP" if temporary else ""
+    execute(connection, f"{made} {relation.sql} ({columns}){end}", [])
+    names = [Identifier(column.name) for column in frame.columns]
+    target = Relation("pg_temp", relation.name) if temporary else relation
+    sessions.copy(connection, statement("COPY {t} ({c}) FROM STDIN", t=target, c=names), frame.pieces())
+    return target.sql
+
+
+def drop_tables(sessions: Sessions, relations: Iterable[Relation | Identifier]) -> None:
+    """Drop tables, as far as they exist."""
+    with sessions.begin() as connection:
+        for relation in relations:
+            execute(connection, statement("DROP TABLE IF EXISTS {t}", t=relation))
+
+
+class Packed:
+    """A packed table, made by ``pack_columns`` or by ``training_preprocessor_dl``.
+
+    Attributes
+    ----------
+    table : str
+        Its quoted name, with its schema.
+    validation : str or None
+        The packed table of the validation rows.
+    source : str or None
+        The table whose rows were packed.
+    targets : tuple of str
+        The columns to predict.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        table: Relation,
+        validation: Relation | None,
+        source: Relation | None,
+        targets: tuple[str, ...],
+        owns_source: bool = False,
+    ):
+        self._calls = calls
+        self._relations = [table] if validation is None else [table, validation]
+        self._owned = [source] if owns_source and source is not None else []
+        self.table = table.sql
+        self.validation = None if validation is None else validation.sql
+        self.source = None if source is None else source.sql
+        self.targets = targets
+
+    def __repr__(self) -> str:
+        kept = f", validation={self.validation!r}" if self.validation else ""
+        return f"Packed({self.table!r}{kept}, targets={list(self.targets)})"
+
+    def describe(self) -> "pandas.DataFrame":
+        """Return how each column is encoded: a row for each column, as ``describe_preprocessor`` returns it."""
+        frame: pandas.DataFrame = self._calls.call("describe_preprocessor", packed_table=self.table)
+        return frame
+
+    def drop(self) -> None:
+        """Drop the packed tables, and the table that was made of a data frame. Trained models stay."""
+        packed = [relation.with_suffix(end) for relation in self._relations for end in _SUFFIXES]
+        drop_tables(self._calls.sessions, [*packed, *self._owned])
+
+
+class Configurations:
+    """A model selection table: a row for each configuration.
+
+    Attributes
+    ----------
+    table : str
+        Its quoted name, with its schema.
+    architectures : str or None
+        The table of its architectures.
+    """
+
+    def __init__(self, calls: Calls, table: Relation, architectures: Relation | None):
+        self._calls = calls
+        self._table, self._architectures = table, architectures
+        self.table = table.sql
+        self.architectures = None if architectures is None else architectures.sql
+
+    def __repr__(self) -> str:
+        return f"Configurations({self.table!r})"
+
+    def __len__(self) -> int:
+        query = statement("SELECT pg_catalog.count(*) FROM {t}", t=self._table)
+        ((n,),) = self._calls.sessions.rows(query)
+        return int(n)
+
+    def frame(self) -> "pandas.DataFrame":
+        """Return the rows: ``mst_key``, ``model_id``, ``compile_params``, ``fit_params``."""
+        columns = [Identifier(name) for name in ("mst_key", "model_id", "compile_params", "fit_params")]
+        query = statement("SELECT {c} FROM {t} ORDER BY {k}", c=columns, t=self._table, k=columns[0])
+        return self._calls.query(query)
+
+    def drop(self) -> None:
+        """Drop the model selection table, and the table of architectures. Trained models stay."""
+        tables = [self._table.with_suffix(end) for end in _SUFFIXES]
+        drop_tables(self._calls.sessions, [*tables, *([self._architectures] if self._architectures else [])])
+
+
+def names_of(value: Any) -> tuple[str, ...]:
+    """Return names that a summary has as an array or, as MADlib writes a single one, as a text."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(value)

@@ -1,0 +1,124 @@
+"""What a trained model predicts and needs, read from its summary; called by `models`."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.client.calling.sessions import Sessions, execute, rows_of
+from madlib_mop.client.tables import find_table, names_of
+
+_INTEGERS = ("smallint", "integer", "bigint")
+_FLOATS = ("real", "double precision", "numeric")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One output of a model.
+
+    Attributes
+    ----------
+    name : str
+        The column that it predicts.
+    sql_type : str
+    classes : tuple or None
+        In the order of the outputs, as Python's values of the column's type; None: it predicts a number.
+    texts : tuple of str or None
+        The classes as PostgreSQL writes them.
+    """
+
+    name: str
+    sql_type: str
+    classes: tuple[Any, ...] | None
+    texts: tuple[str | None, ...] | None
+
+    def value_of(self, text: str | None) -> Any:
+        """Return a class that the server wrote as a text."""
+        return class_of(text, self.sql_type)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a model's summary says of it.
+
+    Attributes
+    ----------
+    targets : tuple of Target
+        Its outputs.
+    inputs : tuple of str
+        The packed inputs.
+    types : dict of str to str, or None
+        The SQL types of the input columns of an ordinary table, by name. None: the model takes arrays.
+    """
+
+    targets: tuple[Target, ...]
+    inputs: tuple[str, ...]
+    types: dict[str, str] | None
+
+
+def read_facts(sessions: Sessions, models: Relation) -> Facts:
+    """Return what the summary of a table of models says.
+
+    Raises
+    ------
+    UndefinedTable
+        If there is no summary.
+    """
+    summary = models.with_suffix("_summary")
+    with sessions.begin() as connection:
+        find_table(connection, summary.sql, "table")
+        result = execute(connection, statement("SELECT * FROM {t}", t=summary))
+        row = dict(zip(result.keys(), result.one(), strict=True))
+        names, types = names_of(row["dependent_varname"]), names_of(row["dependent_vartype"])
+        columns = [statement("{c}::pg_catalog.text[]", c=Identifier(f"{name}_class_values")) for name in names]
+        query = f"SELECT {', '.join(columns)} FROM {summary.sql}"
+        (classes,) = rows_of(connection, query)
+    document = row.get("preprocessor")
+    return Facts(
+        tuple(map(_target, names, types, classes)),
+        names_of(row["independent_varname"]),
+        None if document is None else _types_of(document),
+    )
+
+
+def class_of(text: str | None, sql_type: str) -> Any:
+    """Return a class as Python's value of its column's type.
+
+    Examples
+    --------
+    >>> class_of("3", "smallint"), class_of("t", "boolean"), class_of("gold", "text")
+    (3, True, 'gold')
+    """
+    if text is None:
+        return None
+    if sql_type in _INTEGERS:
+        return int(text)
+    if sql_type in _FLOATS:
+        number = float(text)
+        return int(number) if number.is_integer() and sql_type == "numeric" else number
+    if sql_type == "boolean":
+        return text in ("t", "true")
+    return text
+
+
+def _target(name: str, sql_type: str, texts: Sequence[str | None] | None) -> Target:
+    if texts is None or list(texts) == [None]:
+        return Target(name, sql_type, None, None)
+    return Target(name, sql_type, tuple(class_of(text, sql_type) for text in texts), tuple(texts))
+
+
+def _types_of(document: str) -> dict[str, str]:
+    """Return the types of the input columns of a preprocessor's document."""
+    specs = [column["spec"] for column in json.loads(document)["columns"]]
+    return {spec["name"]: spec["sql_type"] for spec in specs if spec["role"] == "input"}
+
+
+def value_of_json(target: Target, row: Any) -> Any:
+    """Return the class with the highest probability, or the number, of one output of several."""
+    found = (json.loads(row) if isinstance(row, str) else row)[target.name]
+    if target.classes is None or target.texts is None:
+        return found
+    best: Callable[[str], float] = found.__getitem__
+    keys = ["NULL" if text is None else text for text in target.texts]
+    return target.classes[keys.index(max(keys, key=best))]

@@ -1,0 +1,73 @@
+"""`pip install` without an extra: the client and the command line, and no TensorFlow (slow: makes an environment)."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.pages import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def installed():
+    """The programs of an environment with the library and its base dependencies."""
+    scratch = Path(tempfile.mkdtemp(prefix="mop_client_", dir="/tmp"))
+    try:
+        clone = scratch / "clone"
+        files = subprocess.run(
+            ["git", "ls-files", "-z", "pyproject.toml", "madlib_mop", "plpython"], cwd=ROOT, stdout=subprocess.PIPE,
+            text=True, check=True,
+        ).stdout.split("\0")  # fmt: skip
+        for file in filter(None, files):
+            (clone / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, clone / file)
+        subprocess.run([sys._base_executable, "-m", "venv", scratch / "venv"], check=True)
+        pip = [scratch / "venv" / "bin" / "python", "-I", "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        subprocess.run([*pip, "install", clone], check=True)
+        yield scratch / "venv" / "bin"
+    finally:
+        shutil.rmtree(scratch)
+
+
+def run(installed, *words, **environment):
+    return subprocess.run([installed / words[0], *words[1:]], capture_output=True, text=True,
+                          env={**os.environ, **environment})  # fmt: skip
+
+
+def test_there_is_no_tensorflow(installed):
+    listed = run(installed, "pip", "list", "--format", "freeze").stdout.lower()
+    assert "madlib-mop" in listed.replace("_", "-") and "pandas" in listed
+    assert not [name for name in ("tensorflow", "keras", "optuna", "altair", "starlette", "scikit") if name in listed]
+
+
+def test_the_command_line_runs(installed):
+    done = run(installed, "madlib-mop", "--help")
+    assert done.returncode == 0 and "fit" in done.stdout
+    done = run(installed, "madlib-mop", "fit", "a", "b", "c", "1")
+    assert done.returncode == 1 and "tensorflow is not installed here" in done.stderr
+
+
+def test_the_client_works_on_a_server(installed, db):
+    code = """
+import os, pandas as pd
+from madlib_mop.client import connect
+with connect(os.environ["MADLIB_MOP_DSN"], settings={"segments": 1}) as db:
+    frame = pd.DataFrame({"x": [i % 7 for i in range(100)], "y": ["ab"[i % 7 > 3] for i in range(100)]})
+    packed = db.pack(frame, "y", validation=None)
+    run = db.fit(packed, db.networks(packed, 1, epochs=1), epochs=1, progress=False)
+    print(len(run.best().predict(frame)), run.leaderboard()["state"].tolist())
+"""
+    done = run(installed, "python", "-c", code, MADLIB_MOP_DSN=db.dsn)
+    assert done.stdout == "100 ['trained']\n", done.stderr
+
+
+def test_estimators_and_keras_models_say_what_they_need(installed):
+    done = run(installed, "python", "-c", "from madlib_mop.client import HopperClassifier")
+    assert "HopperClassifier needs scikit-learn: pip install 'madlib_mop[sklearn]'" in done.stderr
+    assert done.returncode == 1
