@@ -22,6 +22,7 @@ def test_a_password_in_an_argument_is_refused_and_not_repeated(address):
 )
 def test_other_addresses_are_accepted(address):
     refuse_password(address, "--storage", "")
+    assert shown(address) == address.replace("ann@", "")
 
 
 def test_no_message_has_users_and_passwords_of_addresses():
@@ -49,3 +50,4 @@ def test_a_database_that_cannot_be_reached_is_one_error(address):
 
 def test_a_database_that_is_there_is_reached(tmp_path):
     reach_database(f"sqlite:///{tmp_path}/a.db", "--storage")
+    assert (tmp_path / "a.db").exists()
