@@ -1,7 +1,6 @@
 """The Python client: from a frame to a leaderboard, predictions and a Keras model; steering, waiting, interrupts."""
 
 import asyncio
-import datetime as dt
 import threading
 from contextlib import closing
 
@@ -12,28 +11,10 @@ import pytest
 from sqlalchemy import create_engine
 
 from madlib_mop.client import connect
-from madlib_mop.errors import DuplicateTable, InvalidParameter, MopError, NotReady, UndefinedTable, Unsupported
+from madlib_mop.errors import DuplicateTable, InvalidParameter, MopError, NotReady, UndefinedTable
+from tests.helpers.customers import SOFTMAX_16, customers
 from tests.helpers.faults import wait_for
 from tests.helpers.jobs import JobWorker
-
-SOFTMAX_16 = {"optimizer": "Adam(learning_rate=0.01)", "loss": "categorical_crossentropy", "metrics": ["accuracy"]}
-
-
-def customers(n_rows: int = 300) -> pd.DataFrame:
-    """Return rows with most kinds of columns, and an index of their own."""
-    draw = np.random.default_rng(1)
-    frame = pd.DataFrame(
-        {
-            "Age in years": np.where(draw.random(n_rows) < 0.1, np.nan, draw.integers(18, 80, n_rows)),
-            "city": pd.Categorical(draw.choice(["Bonn", "Kiel", "Ulm"], n_rows)),
-            "joined": pd.Timestamp("2020-01-01", tz="UTC") + pd.to_timedelta(draw.integers(0, 900, n_rows), "D"),
-            "vip": pd.array(np.where(draw.random(n_rows) < 0.2, None, draw.random(n_rows) < 0.5), "boolean"),
-            "scores": list(draw.random((n_rows, 3)).round(3)),
-        },
-        index=pd.Index([f"c{i}" for i in range(n_rows)], name="customer"),
-    )
-    frame["left"] = (frame["Age in years"].fillna(50) + 20 * (frame["city"] == "Ulm") > 60).astype("int64")
-    return frame
 
 
 @pytest.fixture(scope="module")
@@ -352,95 +333,4 @@ def test_an_engine_of_psycopg_3_serves_too(db, packed, frame, model):
             listener.wait("7", 10)
     with engine.connect() as connection:  # closing the handle does not close the engine
         assert connection.exec_driver_sql("SELECT 1").scalar() == 1
-    engine.dispose()
-
-
-def test_settings_are_those_of_each_call(db):
-    with connect(db.dsn, settings={"segments": 3, "materialise_features": False}) as client:
-        found = client.query(
-            "SELECT current_setting('madlib_mop.segments') AS n,"
-            " current_setting('madlib_mop.materialise_features') AS f"
-        )
-        assert found.iloc[0].tolist() == ["3", "off"]
-
-
-def test_results_have_the_types_of_pandas(client):
-    found = client.query(
-        "SELECT i, nullif(i, 1) AS n, i / 2.0 AS d, nullif(i::float8, 1) AS x, i > 1 AS b, nullif(i > 1, true) AS c,"
-        " '2020-01-02 03:04:05+02'::timestamptz AS z, 'a' AS t FROM generate_series(1, 2) AS i"
-    )
-    types = {name: str(dtype) for name, dtype in found.dtypes.items()}
-    assert types | {"z": ""} == {
-        "i": "int32", "n": "Int32", "d": "float64", "x": "float64", "b": "bool", "c": "boolean", "z": "", "t": "object",
-    }  # fmt: skip
-    assert found["z"][0] == pd.Timestamp(dt.datetime(2020, 1, 2, 1, 4, 5, tzinfo=dt.UTC))
-
-
-def test_a_database_without_the_extension_is_named(cluster):
-    with pytest.raises(NotReady, match="database 'postgres' does not have the extension"):
-        connect(cluster.dsn)
-
-
-def test_a_regression_predicts_numbers_in_the_units_of_the_frame(client, frame):
-    draw = np.random.default_rng(3)
-    rows = frame.dropna(subset=["Age in years"]).drop(columns="scores")
-    rows = rows.assign(**{"Age in years": rows["Age in years"] + draw.random(len(rows))})
-    packed = client.pack(rows, "Age in years", exclude=["left"])
-    run = client.fit(packed, client.networks(packed, n_configs=1, epochs=1), epochs=1, seed=1, progress=False)
-    model = run.best()
-    predicted = model.predict(frame)
-    assert predicted.dtype == "float64" and predicted.between(0, 120).all() and predicted.index.equals(frame.index)
-    with pytest.raises(Unsupported, match="predict_proba is for a model with one output of classes"):
-        model.predict_proba(frame)
-    packed.drop()
-    assert client.query("SELECT to_regclass(%s) IS NULL AS gone", [packed.table])["gone"][0]
-
-
-def test_arrays_of_numpy_are_packed_and_predicted(client):
-    draw = np.random.default_rng(2)
-    pictures = draw.random((120, 2, 3, 1)).astype(np.float32)
-    kinds = np.where(pictures.mean(axis=(1, 2, 3)) > 0.5, "bright", "dark")
-    packed = client.pack_arrays(
-        {"x": pictures[:100], "kind": kinds[:100]}, "kind", "x", validation={"x": pictures[100:], "kind": kinds[100:]},
-        table="pictures",
-    )  # fmt: skip
-    assert packed.source == '"public"."pictures"' and packed.validation is not None
-    layers = [
-        {"class_name": "InputLayer", "config": {"batch_shape": [None, 2, 3, 1]}},
-        {"class_name": "Flatten", "config": {}},
-        {"class_name": "Dense", "config": {"units": 2, "activation": "softmax"}},
-    ]
-    own = client.configurations({"class_name": "Sequential", "config": {"layers": layers}}, SOFTMAX_16)
-    model = client.fit(packed, own, epochs=1, seed=1, progress=False).best()
-    predicted = model.predict(pictures)
-    probabilities = model.predict_proba(pictures)
-    assert set(predicted) <= {"bright", "dark"} and len(predicted) == 120
-    assert (probabilities.idxmax(axis=1) == predicted).all()
-    network = model.to_keras()
-    np.testing.assert_allclose(network.predict(pictures, verbose=0), probabilities.to_numpy(), atol=1e-6)
-    by_key = model.predict("pictures", key="kind")
-    assert (by_key.to_numpy() == predicted[:100].to_numpy()).all()
-    for rows in (pictures[0, 0, 0], [["a"]], np.full((2, 2, 3, 1), np.nan)):
-        with pytest.raises(InvalidParameter):
-            model.predict(rows)
-
-
-@pytest.mark.slow
-def test_psycopg_3_packs_trains_and_is_interrupted(db, frame):
-    def interrupt(status):
-        if status.visits_done >= 1:
-            raise KeyboardInterrupt
-
-    engine = create_engine(db.dsn.replace("postgresql://", "postgresql+psycopg://"))
-    with connect(engine, settings={"segments": 1}) as client:
-        with pytest.raises(InvalidParameter, match="row 3"):
-            client.upload(frame.assign(x=[1.0] * 3 + [np.inf] * (len(frame) - 3)))
-        packed = client.pack(frame, "left")
-        configs = client.networks(packed, n_configs=1, epochs=1)
-        run = client.fit(packed, configs, epochs=1, seed=1, progress=False)
-        assert (run.best().predict(frame).index == frame.index).all() and len(run.visits()) == 1
-        assert len(run.best().to_keras().get_weights()) > 2
-        with pytest.raises(KeyboardInterrupt) as raised:
-            client.fit(packed, configs, epochs=500, seed=1, progress=interrupt)
-        assert "resume()" in raised.value.__notes__[0]
     engine.dispose()
