@@ -200,6 +200,20 @@ def test_an_interrupt_within_a_finalizer_is_not_lost():
         assert terminal.ends() == 0
 
 
+def test_operators_of_other_roles_do_not_serve_its_queries(lab):
+    run_id = str(invent_run(lab, state="running"))
+    lab.rows(
+        "CREATE FUNCTION public.trap(double precision, bigint) RETURNS double precision LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE 'trapped'; END $$;"
+        " CREATE OPERATOR public.* (LEFTARG = double precision, RIGHTARG = bigint, FUNCTION = public.trap)"
+    )
+    try:
+        done = run(lab, "watch", run_id, "--once")
+        assert (done.returncode, done.stderr) == (0, "")
+    finally:
+        lab.rows("DROP FUNCTION public.trap CASCADE")
+
+
 def test_who_does_not_own_the_run_cannot_steer_it(lab):
     lab.rows("SELECT madlib_mop.grant_read('bob', 'ann')")
     run_id = str(invent_run(lab, owner="ann", state="running"))

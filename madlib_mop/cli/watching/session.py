@@ -41,6 +41,7 @@ class WatchSession:
         self._told = True
         self._read_at = 0.0
         self._pause_s = 0.0
+        self._fetch("SET search_path = pg_catalog, pg_temp", [])  # or operators of other roles would serve the queries
         self._fetch("SET jit = off", [])
         try:
             self._fetch(f"LISTEN {RUNS_CHANNEL}", [])
