@@ -1,4 +1,4 @@
-"""The defences, in the format of ``defences.py``, of views for monitoring, the page of metrics and lines in the log."""
+"""The defences, in the format of ``defences.py``, of monitoring: views, `watch`, the page of metrics, the log."""
 
 from tests.helpers.security.defence import Defence
 
@@ -38,5 +38,12 @@ DEFENCES_OF_MONITORING = (
         'return json.dumps(name).replace("\\x7f", "\\\\u007f")',
         "return f'\"{name}\"'",
         (_LOG,),
+    ),
+    Defence(
+        "operators of other roles do not serve the queries of watch",
+        "madlib_mop/cli/watching/session.py",
+        '        self._fetch("SET search_path = pg_catalog, pg_temp", [])  # or operators',
+        "        # or operators",
+        ("tests/integration/test_watch.py::test_operators_of_other_roles_do_not_serve_its_queries",),
     ),
 )
