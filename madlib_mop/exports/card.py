@@ -1,0 +1,276 @@
+"""The card of a model as Markdown: what it is, what it was trained on, how good it is, and what people must fill in.
+
+The sections are those of Mitchell et al., Model Cards for Model Reporting, 2019 (https://arxiv.org/abs/1810.03993), as
+far as the record knows them. The driver collects the facts.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature
+
+_TO_FILL_IN = "*To be filled in.*"
+_MAX_CLASSES, _MAX_TEXT = 20, 500
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&])")
+_KINDS = {
+    "fit_multiple_model": "model hopping (`madlib_keras_fit_multiple_model`)",
+    "fit": "model averaging (`madlib_keras_fit`)",
+    "automl": "a search (`madlib_keras_automl`)",
+    "replay": "a replay",
+}
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One visit that trained the model: the number of its rows, and the SHA-256 of these rows."""
+
+    epoch: int
+    segment_id: int
+    n_rows: int
+    rows_digest: str | None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The run that trained a model, as far as the caller may see it.
+
+    Attributes
+    ----------
+    run_id : int
+    epoch : int or None
+        The epoch of the weights.
+    kind, source_table, validation_table : str or None
+    seed, parent_run_id, cloned_from : int or None
+    versions : mapping of str to str
+        Of the software that trained.
+    metrics : mapping of str to float
+        The newest ones, by data set and name, such as ``validation_accuracy``.
+    visits : tuple of Visit
+    """
+
+    run_id: int
+    epoch: int | None
+    kind: str | None
+    source_table: str | None
+    validation_table: str | None
+    seed: int | None
+    parent_run_id: int | None
+    cloned_from: int | None
+    versions: Mapping[str, str]
+    metrics: Mapping[str, float | None]
+    visits: tuple[Visit, ...]
+
+
+@dataclass(frozen=True)
+class Registration:
+    """The version of a registered model."""
+
+    name: str
+    version: int
+    registered_by: str
+    registered_at: str
+    note: str | None
+
+
+@dataclass(frozen=True)
+class InputColumn:
+    """One input column of an ordinary table: what the encoder does with it, without values of its rows."""
+
+    name: str
+    sql_type: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """Everything that a card says.
+
+    Attributes
+    ----------
+    signature : Signature
+    layers : tuple of (str, str)
+        Name and class of each layer.
+    n_weights : int or None
+        How many numbers the weights are.
+    compile_params, fit_params : str or None
+    columns : tuple of InputColumn
+        () for a model of arrays.
+    origin : Origin or None
+    registration : Registration or None
+    """
+
+    signature: Signature
+    layers: tuple[tuple[str, str], ...]
+    n_weights: int | None
+    compile_params: str | None
+    fit_params: str | None
+    columns: tuple[InputColumn, ...]
+    origin: Origin | None
+    registration: Registration | None
+
+
+def card(facts: CardFacts) -> str:
+    """Return the card as Markdown."""
+    sections = (_head, _intended_use, _data, _metrics, _inputs_and_outputs, _architecture, _lineage, _limits)
+    return "\n".join(line for section in sections for line in section(facts))
+
+
+def _head(facts: CardFacts) -> Iterator[str]:
+    yield f"# Model {plain(facts.signature.model)}"
+    yield ""
+    registration = facts.registration
+    if registration is not None:
+        yield (
+            f"Version {registration.version} of the registered model {plain(registration.name)}. Registered by"
+            f" {plain(registration.registered_by)} at {plain(registration.registered_at)}."
+        )
+        yield ""
+        if registration.note:
+            yield f"> {plain(registration.note)}"
+            yield ""
+
+
+def _intended_use(facts: CardFacts) -> Iterator[str]:
+    yield from (
+        "## Intended use", "", f"- Purpose and users: {_TO_FILL_IN}", f"- Uses that are out of scope: {_TO_FILL_IN}",
+        f"- Owner and contact: {_TO_FILL_IN}", "",
+    )  # fmt: skip
+
+
+def _data(facts: CardFacts) -> Iterator[str]:
+    yield from ("## Data", "")
+    origin = facts.origin
+    if origin is None:
+        yield "The record of the run that trained these weights is not there, or you may not see it."
+        yield ""
+    else:
+        last = max((visit.epoch for visit in origin.visits), default=0)
+        n_rows = sum(visit.n_rows for visit in origin.visits if visit.epoch == last)
+        yield from _table(
+            ("", ""),
+            [
+                ("training table (packed)", origin.source_table),
+                ("training rows", f"{n_rows:,}" if n_rows else None),
+                ("validation table (packed)", origin.validation_table),
+            ],
+        )
+    yield f"Where the data come from, and how they were collected and labelled: {_TO_FILL_IN}"
+    yield ""
+
+
+def _metrics(facts: CardFacts) -> Iterator[str]:
+    yield from ("## Metrics", "")
+    metrics = facts.origin.metrics if facts.origin is not None else {}
+    if not metrics:
+        yield "No metrics are recorded."
+        yield ""
+        return
+    rows = [(*_data_set_of(name), "NaN" if value is None else f"{value:.6g}") for name, value in sorted(metrics.items())]
+    yield from _table(("data", "metric", "value"), rows)
+
+
+def _inputs_and_outputs(facts: CardFacts) -> Iterator[str]:
+    signature = facts.signature
+    yield from ("## Inputs and outputs", "")
+    if facts.columns:
+        yield "Rows have these columns. The preprocessor turns them into the inputs of the network."
+        yield ""
+        yield from _table(("column", "type", "kind"), [(c.name, c.sql_type, c.kind) for c in facts.columns])
+    yield from _table(("input of the network", "type", "shape", "of", "divided by"), map(_input_row, signature.inputs))
+    yield from _table(("output", "predicts", "type", "classes"), map(_output_row, signature.outputs))
+
+
+def _architecture(facts: CardFacts) -> Iterator[str]:
+    yield from ("## Architecture and training", "")
+    n_weights = f"{facts.n_weights:,}" if facts.n_weights is not None else None
+    yield from _table(
+        ("", ""),
+        [
+            ("layers", ", ".join(f"{name} ({kind})" for name, kind in facts.layers)),
+            ("weights", n_weights),
+            ("compile parameters", facts.compile_params),
+            ("fit parameters", facts.fit_params),
+        ],
+    )
+
+
+def _lineage(facts: CardFacts) -> Iterator[str]:
+    origin, signature = facts.origin, facts.signature
+    yield from ("## Lineage", "")
+    rows: list[tuple[str, object]] = [("SHA-256 of the weights", signature.weights_digest)]
+    if signature.preprocessor_digest is not None:
+        rows.append(("SHA-256 of the preprocessor", signature.preprocessor_digest))
+    rows.append(("exported by", f"madlib_mop {signature.library}"))
+    if origin is None:
+        yield from _table(("", ""), rows)
+        return
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(origin.versions.items()))
+    yield from _table(
+        ("", ""),
+        [
+            *rows,
+            ("run", origin.run_id),
+            ("kind of the run", _Markdown(_KINDS.get(origin.kind or "", plain(origin.kind or "")))),
+            ("epoch of the weights", origin.epoch),
+            ("seed", origin.seed),
+            ("continues run", origin.parent_run_id),
+            ("clone of model", origin.cloned_from),
+            ("trained with", versions or None),
+        ],
+    )
+    if origin.visits:
+        yield "Rows of each segment, by the last visits:"
+        yield ""
+        newest = {visit.segment_id: visit for visit in origin.visits}
+        shown = [(v.segment_id, f"{v.n_rows:,}", v.rows_digest) for _, v in sorted(newest.items())]
+        yield from _table(("segment", "rows", "SHA-256 of the rows"), shown)
+
+
+def _limits(facts: CardFacts) -> Iterator[str]:
+    yield from ("## Limits and risks", "", f"- Known limits, biases and risks: {_TO_FILL_IN}")
+    yield f"- Ethical considerations: {_TO_FILL_IN}"
+    yield ""
+
+
+class _Markdown(str):
+    """A text that is Markdown already."""
+
+    __slots__ = ()
+
+
+def plain(text: object) -> str:
+    """Return a text as Markdown that shows it as it is: on one line, without markup, of a limited length."""
+    words = " ".join(str(text).split())
+    words = words if len(words) <= _MAX_TEXT else f"{words[: _MAX_TEXT - 4]} ..."
+    return _SPECIAL.sub(r"\\\1", words)
+
+
+def _table(head: Sequence[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    """Yield a table, without the rows whose last value is None."""
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        if row[-1] is not None:
+            cells = [cell if isinstance(cell, _Markdown) else plain("" if cell is None else cell) for cell in row]
+            yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def _data_set_of(name: str) -> tuple[str, str]:
+    """Return the data set and the name of a metric such as ``validation_accuracy``."""
+    data_set, _, metric = name.partition("_")
+    return data_set, metric
+
+
+def _input_row(one: ModelInput) -> tuple[object, ...]:
+    shape = " x ".join("any" if size is None else str(size) for size in one.shape[1:]) or "1"
+    return one.name, one.dtype, shape, one.source or one.layer, f"{one.divide_by:g}"
+
+
+def _output_row(one: ModelOutput) -> tuple[object, ...]:
+    if one.classes is None:
+        return one.name, one.target, one.sql_type, "none: numbers"
+    shown = ", ".join("NULL" if value is None else value for value in one.classes[:_MAX_CLASSES])
+    more = f", ... ({len(one.classes):,} in all)" if len(one.classes) > _MAX_CLASSES else ""
+    return one.name, one.target, one.sql_type, shown + more

@@ -1,0 +1,115 @@
+"""Writes an exported model into a directory: the model's file, and beside it signature, preprocessor and card.
+
+Called by the command line and by the Python client.
+"""
+
+import io
+import os
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from madlib_mop.errors import InvalidParameter, UnreadableText
+from madlib_mop.exports.formats import FOLDER, Format, read_additions
+
+
+def write_directory(directory: Path, form: Format, data: bytes) -> list[Path]:
+    """Write an export; files of an earlier export of the same format are replaced, other files stay.
+
+    Parameters
+    ----------
+    directory : Path
+        Created if there is none; its parent must exist.
+    form : Format
+    data : bytes
+        What ``madlib_mop.export_model`` returned.
+
+    Returns
+    -------
+    list of Path
+        The files, and the directory of a SavedModel.
+
+    Raises
+    ------
+    InvalidParameter
+        If something else has one of the names, or a file cannot be written.
+    UnreadableText
+        If the data are no export.
+    """
+    check_directory(directory)
+    name = "model.zip" if form is Format.SAVED_MODEL else form.file_name
+    additions = read_additions(name, data)
+    target = directory / form.file_name
+    try:
+        directory.mkdir(exist_ok=True)
+        _check_kinds(directory, form, additions)
+        if form is Format.SAVED_MODEL:
+            _write_saved_model(target, data)
+        else:
+            _write(target, data)
+        for addition, text in additions.items():
+            _write(directory / addition, text.encode())
+    except OSError as error:
+        raise InvalidParameter(
+            f"{error.filename or directory} cannot be written: {error.strerror}", hint="Name another directory."
+        ) from None
+    return [target, *(directory / addition for addition in additions)]
+
+
+def check_directory(directory: Path) -> None:
+    """Raise InvalidParameter unless a directory is there, or can be created."""
+    if directory.exists() and not directory.is_dir():
+        raise InvalidParameter(f"{directory} is no directory", hint="Name another directory.")
+    if not directory.absolute().parent.is_dir():
+        raise InvalidParameter(
+            f"the directory above {directory} does not exist", hint="Create it, or name another directory."
+        )
+
+
+def _check_kinds(directory: Path, form: Format, additions: dict[str, str]) -> None:
+    """Raise InvalidParameter if a name is taken by what an export does not replace: a link, or another kind of file."""
+    for name in (form.file_name, *additions):
+        path, wants_directory = directory / name, form is Format.SAVED_MODEL and name == form.file_name
+        if path.is_symlink() or path.exists() and path.is_dir() != wants_directory:
+            raise InvalidParameter(f"{path} exists, and is no {'directory' if wants_directory else 'file'}",
+                                   hint="Remove it, or name another directory.")  # fmt: skip
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file beside its place and move it there, so that it is replaced as a whole."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(beside, "xb") as file:
+            file.write(data)
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _write_saved_model(path: Path, data: bytes) -> None:
+    """Unpack the archive beside the directory, and put it in the directory's place."""
+    with tempfile.TemporaryDirectory(prefix=".saved_model.", dir=path.parent) as work:
+        new, old = Path(work) / "new", Path(work) / "old"
+        new.mkdir()
+        with zipfile.ZipFile(io.BytesIO(data)) as file:
+            for info in file.infolist():
+                if info.filename.startswith(FOLDER):
+                    continue
+                parts = PurePosixPath(info.filename).parts
+                if not parts or ".." in parts or info.filename.startswith("/") or "\\" in info.filename:
+                    raise UnreadableText(
+                        f"the SavedModel has a file outside of its directory: {info.filename!r:.100}",
+                        hint="Do not use it.",
+                    )
+                place = new.joinpath(*parts)
+                if info.is_dir():
+                    place.mkdir(parents=True, exist_ok=True)
+                    continue
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with file.open(info) as source, open(place, "xb") as target:
+                    shutil.copyfileobj(source, target)
+        if path.exists():
+            path.rename(old)
+        new.rename(path)

@@ -1,0 +1,46 @@
+"""The card of a model: it says what the record knows, leaves the rest to people, and shows names as they are."""
+
+import dataclasses
+
+from madlib_mop.exports.card import CardFacts, InputColumn, Origin, Registration, Visit, card, plain
+from tests.unit.exports.test_signature import SIGNATURE
+
+ORIGIN = Origin(
+    7, 2, "fit_multiple_model", "public.train_packed", "public.valid_packed", 1, None, 3, {"keras": "3.15.1"},
+    {"validation_accuracy": 0.875, "training_loss": None},
+    (Visit(1, 0, 60, "aa"), Visit(1, 1, 40, "bb"), Visit(2, 0, 60, "aa"), Visit(2, 1, 40, "bb")),
+)  # fmt: skip
+FACTS = CardFacts(
+    SIGNATURE, (("dense", "Dense"),), 1234, "loss='mse'", "batch_size=8",
+    (InputColumn("age", "integer", "number"),), ORIGIN, Registration("churn", 3, "ann", "2026-01-02", "the best"),
+)  # fmt: skip
+
+
+def test_it_says_what_the_record_knows():
+    text = card(FACTS)
+    for part in (
+        "# Model churn@3", "Version 3 of the registered model churn", "> the best", "| training rows | 100 |",
+        "| training table (packed) | public.train\\_packed |", "| validation | accuracy | 0.875 |",
+        "| training | loss | NaN |", "| age | integer | number |", "| churned | churned | text | NULL, yes, nö |",
+        "| y | y | real | none: numbers |", "| weights | 1,234 |", "| run | 7 |", "| clone of model | 3 |",
+        "model hopping", "| 1 | 40 | bb |", "| numbers | float32 | 4 | numbers | 255 |",
+    ):  # fmt: skip
+        assert part in text, part
+    assert "continues run" not in text
+
+
+def test_it_leaves_to_people_what_only_they_know():
+    assert card(FACTS).count("*To be filled in.*") == 6
+
+
+def test_without_a_run_it_says_so():
+    text = card(dataclasses.replace(FACTS, origin=None, registration=None))
+    assert "is not there, or you may not see it" in text and "No metrics are recorded." in text
+    assert SIGNATURE.weights_digest in text
+
+
+def test_names_do_not_become_markup():
+    assert plain("a|b\n<script> *x* [y](z)") == "a\\|b \\<script\\> \\*x\\* \\[y\\](z)"
+    assert len(plain("x" * 9999)) == 500
+    rows = card(dataclasses.replace(FACTS, columns=(InputColumn("a|b", "text\n| x", "<b>"),)))
+    assert "| a\\|b | text \\| x | \\<b\\> |" in rows
