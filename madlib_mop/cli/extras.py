@@ -9,6 +9,7 @@ SERVER = {
     "tensorflow-cpu": "tensorflow",
     "keras": "keras",
     "safetensors": "safetensors",
+    "tf2onnx": "tf2onnx",
     "pillow": "PIL",
     "optuna": "optuna",
     "cronsim": "cronsim",

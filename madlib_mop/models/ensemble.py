@@ -78,7 +78,7 @@ def ensemble_architecture(members: Sequence[Member]) -> EnsembleArchitecture:
     inputs = [names.new(name) for name in shape.input_names]
     layers: list[Node] = [
         _layer("InputLayer", name, {"batch_shape": [None, *row], "dtype": dtype})
-        for name, row, dtype in zip(inputs, rows, _input_dtypes(members[0].arch, shape), strict=True)
+        for name, row, dtype in zip(inputs, rows, input_dtypes(members[0].arch), strict=True)
     ]
     sources = [_tensor(name, [None, *row]) for name, row in zip(inputs, rows, strict=True)]
     averaged: list[list[Node]] = [[] for _ in outputs]
@@ -172,9 +172,10 @@ def _rows(member: Member, shape: ModelShape) -> list[Shape]:
     return rows
 
 
-def _input_dtypes(arch: Node, shape: ModelShape) -> list[str]:
+def input_dtypes(arch: Node) -> list[str]:
+    """Return the type of each input of a checked architecture, by NumPy's names."""
     layers = {layer["config"].get("name", layer.get("name")): layer for layer in arch["config"]["layers"]}
-    found = [layers.get(name, {"config": {}}) for name in shape.input_names]
+    found = [layers.get(name, {"config": {}}) for name in describe(arch).input_names]
     dtypes = [one["config"].get("dtype") if one.get("class_name") == "InputLayer" else None for one in found]
     return [dtype if isinstance(dtype, str) else "float32" for dtype in dtypes]
 

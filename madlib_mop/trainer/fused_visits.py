@@ -22,7 +22,7 @@ from madlib_mop.trainer.graphs.compiled import CompiledModel
 from madlib_mop.trainer.graphs.fused import FusedModel, Source
 from madlib_mop.trainer.graphs.loop import DataSpec, Traced
 from madlib_mop.trainer.graphs.metric_sums import means_as_answer
-from madlib_mop.trainer.graphs.predict import batch_rows
+from madlib_mop.models.running import batch_rows
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import INTERNAL, MODEL, Failure, blaming
 from madlib_mop.trainer.recipe import Recipe

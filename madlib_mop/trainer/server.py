@@ -79,7 +79,7 @@ class Session:
     OPS = frozenset(
         "start confine shard_begin shard_rows shard_end train train_fused evaluate evaluate_fused metric_results"
         " predict_load predict predict_values predict_row average_add average_end describe_state describe_model"
-        " drop_shard stats stop".split()
+        " export_model drop_shard stats stop".split()
     )
     #: Requests that do not need TensorFlow.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
@@ -336,6 +336,12 @@ class Session:
             answer = described.as_answer(described.describe_architecture(header["arch"]))
             seed = header.get("seed")
             return answer, [] if seed is None else [described.draw_weights(header["arch"], seed)]
+
+    def export_model(self, header: Request, blobs: list[Blob]) -> Reply:
+        """Convert a model to a file format; the answer's blob is the file."""
+        from madlib_mop.trainer import exporting
+
+        return {}, [exporting.convert(exporting.read_request(header, blobs))]
 
     def drop_shard(self, header: Request, blobs: list[Blob]) -> Reply:
         """Let go of a shard."""

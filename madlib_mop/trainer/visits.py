@@ -13,6 +13,7 @@ import tensorflow as tf
 from mop_backend.frames import Blob, Header
 
 from madlib_mop.errors import MopError
+from madlib_mop.models.running import batch_rows
 from madlib_mop.trainer.data.parts import GROUPS, StateError
 from madlib_mop.trainer.data.shards import Shard
 from madlib_mop.trainer.data.state import (
@@ -29,7 +30,7 @@ from madlib_mop.trainer.graphs.compiled import CompiledCache, CompiledModel
 from madlib_mop.trainer.graphs.features import BatchSizes, FeatureCache
 from madlib_mop.trainer.graphs.loop import DataSpec, Traced
 from madlib_mop.trainer.graphs.metric_sums import MetricSums
-from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values, batch_rows
+from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values
 from madlib_mop.trainer.graphs.variables import ModelVariables, Readable
 from madlib_mop.trainer.process.failures import INPUT, INTERNAL, MODEL, Failure, blaming, invalid_input, model_failed
 from madlib_mop.trainer.recipe import Recipe

@@ -1,13 +1,14 @@
 """Predictions of loaded models for batches of raw rows, or for single ones; called by ``visits.py``."""
 
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from madlib_mop.models.running import batch_rows, filled, filled_batch_rows, is_rowwise
 from madlib_mop.models.shapes import shapes_fit
 from madlib_mop.trainer.data.shards import aligned_empty
 from madlib_mop.trainer.graphs import loop
@@ -18,19 +19,6 @@ from madlib_mop.trainer.process.failures import invalid_input
 if TYPE_CHECKING:
     from madlib_mop.trainer.data.rows import RowEncoder
 
-#: Evaluation and prediction compute as many rows at once as make this many bytes of input, up to a maximum of rows.
-_BATCH_BYTES = 1 << 20
-_MAX_BATCH_ROWS = 1024
-#: Kernels of matrix products and of functions of single numbers compute some rows together, and the rest in another
-#: way, with other last bits. With these numbers of rows there is no such rest: up to 16 rows, and multiples of 48.
-_FEW_ROWS, _PANEL_ROWS = 16, 48
-#: Layers that compute each row of a batch by matrix products or element by element, at little cost.
-_ROWWISE = frozenset(
-    "Activation ActivityRegularization Add AlphaDropout Average BatchNormalization Concatenate Cos Dense Dot Dropout"
-    " ELU EinsumDense Embedding Flatten GaussianDropout GaussianNoise Identity InputLayer LayerNormalization LeakyReLU"
-    " Maximum Minimum Multiply Normalization PReLU Permute ReLU RepeatVector Rescaling Reshape Sin Softmax Subtract"
-    " UnitNormalization".split()
-)
 #: Cached shapes of single rows, whose function is known without a check; models with variable row shapes get many
 #: shapes.
 _MAX_SHAPES = 100
@@ -53,7 +41,7 @@ class Predictor:
         self._constant = tf.constant(normalizing_const, tf.float32)
         self._functions: dict[DataSpec, loop.Batch] = {}
         self._one_row: dict[Shapes, loop.Batch] = {}
-        self._fills = all(type(operation).__name__ in _ROWWISE for operation in _operations(model))
+        self._fills = is_rowwise(model)
 
     def predict(self, xs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         """Return each output for all rows.
@@ -70,9 +58,7 @@ class Predictor:
             One array an output, float32 ``(n_rows, ...)``.
         """
         function = self._function(DataSpec.of(xs))
-        n_rows, batch_size = len(xs[0]), batch_rows(xs)
-        if self._fills:
-            batch_size = max(1, batch_size // _PANEL_ROWS) * _PANEL_ROWS
+        n_rows, batch_size = len(xs[0]), filled_batch_rows(xs) if self._fills else batch_rows(xs)
         outputs: list[np.ndarray] = []
         for start in range(0, n_rows, batch_size):
             stop = min(start + batch_size, n_rows)
@@ -88,7 +74,7 @@ class Predictor:
     def _compute(self, function: loop.Batch, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return each output for the rows of one batch."""
         n_rows = len(xs[0])
-        n_computed = _filled(n_rows) if self._fills else n_rows
+        n_computed = filled(n_rows) if self._fills else n_rows
         tensors = loop.tensors_of(tuple(_aligned(x, n_computed) for x in xs))
         return [output[:n_rows] for output in function([*tensors, self._constant])]
 
@@ -226,32 +212,12 @@ def _text(shapes: Sequence[Sequence[object]]) -> str:
     return ", ".join(str(list(shape)) for shape in shapes)
 
 
-def batch_rows(xs: tuple[np.ndarray, ...], at_least: int = 1) -> int:
-    """Return how many rows to compute at once: a function of their size only, so that buffers change no result."""
-    row_bytes = sum(4 * x[:1].size for x in xs) or 1
-    return max(at_least, 1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // row_bytes))
-
-
-def _filled(n_rows: int) -> int:
-    """Return the number of rows that are computed for some rows of a dense network."""
-    return _FEW_ROWS if n_rows <= _FEW_ROWS else -(-n_rows // _PANEL_ROWS) * _PANEL_ROWS
-
-
 def _aligned(x: np.ndarray, n_rows: int) -> np.ndarray:
     """Return a copy that TensorFlow can take as it is, with the last row repeated up to a number of rows."""
     copy = aligned_empty((n_rows, *x.shape[1:]), x.dtype)
     copy[: len(x)] = x
     copy[len(x) :] = x[-1:]
     return copy
-
-
-def _operations(model: keras.Model) -> Iterator[object]:
-    """Yield the layers and operations of a model, and of models that are layers of it."""
-    for operation in getattr(model, "operations", model.layers):
-        if isinstance(operation, keras.Model):
-            yield from _operations(operation)
-        else:
-            yield operation
 
 
 def _row_encoder(preprocessor: str, model: keras.Model) -> "RowEncoder":

@@ -1,0 +1,103 @@
+"""Predictions of a Keras model whose bits do not depend on the number of rows; trainers and exported models use it.
+
+Importing this module imports TensorFlow.
+"""
+
+import json
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from madlib_mop.errors import UnreadableText
+from madlib_mop.models.architecture import check_architecture
+
+#: Evaluation and prediction compute as many rows at once as make this many bytes of input, up to a maximum of rows.
+_BATCH_BYTES = 1 << 20
+_MAX_BATCH_ROWS = 1024
+#: Kernels of matrix products and of functions of single numbers compute some rows together, and the rest in another
+#: way, with other last bits. With these numbers of rows there is no such rest: up to 16 rows, and multiples of 48.
+_FEW_ROWS, _PANEL_ROWS = 16, 48
+#: Layers that compute each row of a batch by matrix products or element by element, at little cost.
+_ROWWISE = frozenset(
+    "Activation ActivityRegularization Add AlphaDropout Average BatchNormalization Concatenate Cos Dense Dot Dropout"
+    " ELU EinsumDense Embedding Flatten GaussianDropout GaussianNoise Identity InputLayer LayerNormalization LeakyReLU"
+    " Maximum Minimum Multiply Normalization PReLU Permute ReLU RepeatVector Rescaling Reshape Sin Softmax Subtract"
+    " UnitNormalization".split()
+)
+
+
+def batch_rows(xs: Sequence[npt.NDArray[np.generic]], at_least: int = 1) -> int:
+    """Return how many rows to compute at once: a function of their size only, so that buffers change no result."""
+    row_bytes = sum(4 * x[:1].size for x in xs) or 1
+    return max(at_least, 1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // row_bytes))
+
+
+def is_rowwise(model: keras.Model) -> bool:
+    """Return whether a model is a dense network: its rows have the same bits alone and in every batch of `filled`."""
+    return all(type(operation).__name__ in _ROWWISE for operation in _operations(model))
+
+
+def filled(n_rows: int) -> int:
+    """Return the number of rows that are computed for some rows of a dense network."""
+    return _FEW_ROWS if n_rows <= _FEW_ROWS else -(-n_rows // _PANEL_ROWS) * _PANEL_ROWS
+
+
+def filled_batch_rows(xs: Sequence[npt.NDArray[np.generic]]) -> int:
+    """Return how many rows of a dense network to compute at once."""
+    return max(1, batch_rows(xs) // _PANEL_ROWS) * _PANEL_ROWS
+
+
+class KerasRunner:
+    """A model of an exported ``.keras`` file; it predicts as ``madlib_mop.predict`` does, with the same bits.
+
+    The same bits need the same version of TensorFlow, one thread, and the same kind of processor.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    UnreadableText, Unsupported
+        If the file is no Keras archive, or has a layer that the library does not accept: no code of a file is run.
+    """
+
+    def __init__(self, path: Path):
+        try:
+            with zipfile.ZipFile(path) as file:
+                config = json.loads(file.read("config.json"))
+        except (OSError, ValueError, KeyError, RecursionError, zipfile.BadZipFile):
+            raise UnreadableText(f"{path} is no file of a Keras model", hint="Export the model again.") from None
+        check_architecture(config)
+        self.model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        self._fills = is_rowwise(self.model)
+        self._call = tf.function(lambda xs: keras.tree.flatten(self.model(xs, training=False)), autograph=False)
+
+    def run(self, xs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.float32]]:
+        """Return each output, float32 (n_rows, ...), for inputs (n_rows, ...) in the order of the model."""
+        n_rows = len(xs[0])
+        step = filled_batch_rows(xs) if self._fills else batch_rows(xs)
+        parts = [self._batch([x[start : start + step] for x in xs]) for start in range(0, n_rows, step)]
+        return [np.concatenate(outputs) for outputs in zip(*parts, strict=True)]
+
+    def _batch(self, xs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.float32]]:
+        n_rows = len(xs[0])
+        if self._fills and (n_more := filled(n_rows) - n_rows):
+            xs = [np.concatenate([x, np.repeat(x[-1:], n_more, axis=0)]) for x in xs]
+        tensors = [tf.constant(x) for x in xs]
+        outputs = self._call(tensors[0] if len(tensors) == 1 else tensors)
+        return [np.asarray(output, np.float32)[:n_rows] for output in outputs]
+
+
+def _operations(model: keras.Model) -> Iterator[object]:
+    """Yield the layers and operations of a model, and of models that are layers of it."""
+    for operation in getattr(model, "operations", model.layers):
+        if isinstance(operation, keras.Model):
+            yield from _operations(operation)
+        else:
+            yield operation
