@@ -22,14 +22,14 @@ CREATE TABLE madlib_mop.model_grant (
     name       text NOT NULL REFERENCES madlib_mop.registered_model ON DELETE CASCADE,
     owner      regrole NOT NULL,
     role       regrole NOT NULL,
-    privilege  text NOT NULL CHECK (privilege IN ('predict', 'see', 'deploy')),
+    privilege  text NOT NULL CHECK (privilege IN ('predict', 'see', 'deploy', 'export')),
     PRIMARY KEY (name, role, privilege)
 );
 COMMENT ON TABLE madlib_mop.model_grant IS 'One right of a role on a registered model: written by grant_model and revoke_model';
 COMMENT ON COLUMN madlib_mop.model_grant.name IS 'The registered model';
 COMMENT ON COLUMN madlib_mop.model_grant.owner IS 'The owner of the registered model';
 COMMENT ON COLUMN madlib_mop.model_grant.role IS 'The role that has the right';
-COMMENT ON COLUMN madlib_mop.model_grant.privilege IS 'predict; see: descriptions, metrics, lineage and history; deploy: both, and changes of aliases';
+COMMENT ON COLUMN madlib_mop.model_grant.privilege IS 'predict; see: descriptions, metrics, lineage and history; deploy: both, and changes of aliases; export: files of the model and its card';
 
 CREATE TABLE madlib_mop.model_version (
     version_id     uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),

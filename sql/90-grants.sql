@@ -11,24 +11,24 @@ VALUES
         madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
     ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, clone_model, deploy, describe_preprocessor,
-        drop_alias, drop_challenger, drop_models, drop_registered, drop_run, drop_version, extend, grant_model, grant_read, make_ensemble,
+        drop_alias, drop_challenger, drop_models, drop_registered, drop_run, drop_version, export_model, extend, grant_model, grant_read, make_ensemble,
         pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
         revoke_model, revoke_read, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
     -- functions that only read a model, in any query
     ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_json, predict_named,
         predict_named_rows, predict_number, predict_rows, predict_version}'),
     -- functions that read runs, and those that the views of runs call
-    ('read', '{train, read}', 'madlib_mop', '{higher_is_better, report}'),
+    ('read', '{train, read}', 'madlib_mop', '{higher_is_better, model_card, report}'),
     -- functions for superusers
     ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
     -- functions that these, drivers, workers and other servers call, with the caller's rights or a secret of their own
     ('internal', '{}', 'madlib_mop_calls', '{_change_registry, _change_viewer, _classes, _grant, _model_tables, end_session}'),
-    ('internal', '{train, read}', 'madlib_mop_calls', '{_report, acts_as, job_queue, may_own, may_see, seen_owners}'),
-    ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_acts_for, _at_coordinator, _model_right, _raise}'),
+    ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, seen_owners}'),
+    ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_acts_for, _at_coordinator, _model_right, _raise, _read_version}'),
     ('internal', '{train, predict}', 'madlib_mop_calls', '{_predict, _predict_error, _predict_row, _predict_row_text, _predict_texts,
-        _read_version, _record_challenger, _version_of}'),
+        _record_challenger, _version_of}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
-        _average_step, _call, _dispatch_row, _is_superuser, _issue_command, _model_grant, _reals, _registry_name,
+        _average_step, _call, _dispatch_row, _export, _is_superuser, _issue_command, _model_grant, _reals, _registry_name,
         _registry_version, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, run_job, segment_get, segment_open, segment_put, segment_send, submitter}')
 $body$;
@@ -217,9 +217,9 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     taker oid := madlib_mop_calls._role(function, role_name);
 BEGIN
-    IF privilege IS NULL OR privilege NOT IN ('predict', 'see', 'deploy') THEN
+    IF privilege IS NULL OR privilege NOT IN ('predict', 'see', 'deploy', 'export') THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = format('%s: privilege must be predict, see or deploy. Received: %s', function, coalesce(quote_literal(privilege), 'NULL'));
+            MESSAGE = format('%s: privilege must be predict, see, deploy or export. Received: %s', function, coalesce(quote_literal(privilege), 'NULL'));
     END IF;
     INSERT INTO madlib_mop.registry_change (change, name, details)
     VALUES (function, madlib_mop_calls._registry_name(function, 'name', name),
@@ -253,7 +253,7 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.grant_model(text, name, text) IS
-    'Lets a role predict with a registered model, see it, or deploy it: predict, see and change its aliases';
+    'Lets a role predict with a registered model, see it, deploy it (predict, see and change its aliases), or export it';
 
 CREATE FUNCTION madlib_mop.revoke_model(name text, role_name name, privilege text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

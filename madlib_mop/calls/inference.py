@@ -110,6 +110,30 @@ MAKE_ENSEMBLE = Function(
     schema="madlib_mop",
 )  # fmt: skip
 
+_ANY_MODEL = replace(_MODEL_TABLE, type="text")
+EXPORT_MODEL = Function(
+    "export_model",
+    "Return a trained model as a file for other programs, with its preprocessor, its signature and its card in it.",
+    (
+        _ANY_MODEL,
+        _MST_KEY,
+        Argument(
+            "format", "text",
+            "'keras', 'saved_model' (a zip archive), 'onnx', 'safetensors' or 'tflite'", default="keras",
+            check=OneOf(
+                ("keras", "saved_model", "onnx", "safetensors", "tflite"), "keras", "'keras' holds every model."
+            ),
+        ),
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+MODEL_CARD = Function(
+    "model_card",
+    "Return the card of a trained model as Markdown: its data, metrics, inputs, outputs and lineage.",
+    (_ANY_MODEL, _MST_KEY),
+    schema="madlib_mop",
+)
+
 _NAME = Argument(
     "name", "text", "name of the registered model",
     check=RegistryName(NAME, "a letter, a digit or _", "For example churn."),
@@ -162,7 +186,7 @@ DEPLOY = Function(
     schema="madlib_mop",
 )  # fmt: skip
 
-FUNCTIONS = (EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, DEPLOY)
+FUNCTIONS = (EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, DEPLOY, EXPORT_MODEL, MODEL_CARD)
 
 #: For mop_backend/predict.py, which finds the model of madlib_mop.predict with it. No SQL function has this signature.
 PREDICT_ROWS = Function(

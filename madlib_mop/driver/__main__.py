@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from mop_backend.frames import Blob, Channel, Header, PeerGone
 from mop_backend.machine import memory_bytes
-from mop_backend.values import decode_arguments
+from mop_backend.values import decode_arguments, encode_value
 
 from madlib_mop.driver.session.stopping import Stopped, obey_sigterm
 from madlib_mop.errors import MopError
@@ -36,7 +36,8 @@ def serve() -> int:
     os.dup2(2, 1)
     try:
         header, blobs = channel.receive()
-        channel.send(_answer(header, blobs, channel))
+        out: list[Blob] = []
+        channel.send(encode_value(_answer(header, blobs, channel), out), out)
     except (PeerGone, Stopped):
         return 1
     return 0

@@ -40,6 +40,7 @@ _BEFORE_TRAINERS = {
     "madlib_keras_predict",
     "madlib_keras_predict_byom",
     "make_ensemble",
+    "export_model",
     "replay",
     "resume",
 }
@@ -101,6 +102,15 @@ def run(
         return json.dumps({"result": ask_driver(function, values, caller_path)})
     except Exception as error:
         return json.dumps({"error": error_fields(function, error)})
+
+
+def run_for_bytes(function: str, arguments: str, caller_path: str | None, version: str) -> tuple[str | None, Json]:
+    """Run a command whose result is a bytea, as `run` does; return the error as JSON, or None, and the result."""
+    try:
+        check_version(version)
+        return None, ask_driver(function, _read_arguments(arguments), caller_path)
+    except Exception as error:
+        return json.dumps(error_fields(function, error)), None
 
 
 def _read_arguments(text: str) -> dict[str, Any]:
@@ -214,7 +224,7 @@ class _Conversation:
             while True:
                 header, blobs = driver.receive()
                 if header["do"] == "result":
-                    return header["value"]
+                    return decode_arguments(header["value"], blobs)
                 if header["do"] == "error":
                     raise CallError(header["message"], header["sqlstate"], header.get("detail"), header.get("hint"))
                 self._serve(driver, header, blobs)

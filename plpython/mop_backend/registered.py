@@ -1,6 +1,6 @@
 """Registered models in the caller's session: which version an alias stands for, and what a version holds.
 
-Called by predict.py for each prediction, and by call.py for a driver. The look-up is a query with the caller's rights
+Called by predict.py for each prediction, and by call.py for a driver, which also exports models and writes cards. The look-up is a query with the caller's rights
 and in the snapshot of the calling statement. The content of a version is read with the rights of the extension's owner,
 by the function madlib_mop_calls._read_version, so a role that may predict need not be able to read the weights. That
 function takes the version from this module's memory and leaves the content there. Users' SQL cannot reach this memory:
@@ -9,6 +9,8 @@ only superusers create functions in PL/Python.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
 from typing import NamedTuple
 
 import plpy
@@ -18,32 +20,54 @@ from mop_backend.frames import Blob, Header
 from mop_backend.registered_names import ModelName, UnreadableName, read_name
 from mop_backend.rights import Moment
 
+
+
+class Right(Enum):
+    """What the caller wants to do with a version; the value is the word of an error."""
+
+    PREDICT = "predict with it"
+    SEE = "see its card"
+    EXPORT = "export it"
+
+
+#: The privileges of madlib_mop.grant_model that include each right; the owner has all.
+_PRIVILEGES: Mapping[Right, tuple[str, ...]] = {
+    Right.PREDICT: ("predict", "deploy"),
+    Right.SEE: ("see", "deploy", "export"),
+    Right.EXPORT: ("export",),
+}
 # One row if the caller may use the name; the columns of the version are NULL if there is none.
 # The rights are those of madlib_mop_calls._model_right, without its cost.
 _LOOK_UP = """
 select {found}.version_id::text as version_id, {found}.version,
        pg_has_role(r.owner::oid, {right}) or exists (
-           select from madlib_mop.model_grant g where g.name = r.name and g.privilege in ('predict', 'deploy')
-               and pg_has_role(g.role::oid, {right})) as may_predict,
+           select from madlib_mop.model_grant g where g.name = r.name and g.privilege in ({privileges})
+               and pg_has_role(g.role::oid, {right})) as may_use,
        {challenger}
 from madlib_mop.registered_model r {join}
 where r.name = $1
 """
 _RIGHT = "case when current_setting('server_version_num')::int4 >= 160000 then 'USAGE, SET' else 'MEMBER' end"
-_BY_ALIAS = _LOOK_UP.format(
-    found="a",
-    right=_RIGHT,
-    challenger="c.challenger_id, c.version_id::text as challenger, c.version as challenger_version, c.share,"
+_BY_ALIAS = {
+    "found": "a",
+    "right": _RIGHT,
+    "challenger": "c.challenger_id, c.version_id::text as challenger, c.version as challenger_version, c.share,"
     " c.max_rows",
-    join="left join madlib_mop.model_alias a on a.name = r.name and a.alias = $2"
+    "join": "left join madlib_mop.model_alias a on a.name = r.name and a.alias = $2"
     " left join madlib_mop.model_challenger c on c.name = a.name and c.alias = a.alias",
-)
-_BY_VERSION = _LOOK_UP.format(
-    found="v",
-    right=_RIGHT,
-    challenger="null::int8 as challenger_id",
-    join="left join madlib_mop.model_version v on v.name = r.name and v.version = $2",
-)
+}
+_BY_VERSION = {
+    "found": "v",
+    "right": _RIGHT,
+    "challenger": "null::int8 as challenger_id",
+    "join": "left join madlib_mop.model_version v on v.name = r.name and v.version = $2",
+}
+#: The queries by right, and by whether the name has an alias.
+_QUERIES = {
+    (right, with_alias): _LOOK_UP.format(privileges=", ".join(map(repr, privileges)), **parts)
+    for right, privileges in _PRIVILEGES.items()
+    for with_alias, parts in ((True, _BY_ALIAS), (False, _BY_VERSION))
+}
 _ALIASES = (
     "select coalesce(string_agg(alias, ', ' order by alias), 'no aliases') as known from"
     " madlib_mop.model_alias where name = $1"
@@ -56,6 +80,13 @@ _CONTENT = (
     "select document, case when $2 then weights end as weights from madlib_mop.version_content where"
     " version_id = $1"
 )
+_DETAILS = """
+select jsonb_build_object('name', v.name, 'version', v.version, 'registered_by', v.registered_by,
+    'registered_at', v.registered_at::timestamptz(0), 'note', d.note, 'mst_key', d.mst_key, 'digest', d.digest,
+    'n_bytes', d.n_bytes, 'run_id', d.run_id, 'epoch', d.epoch, 'metrics', d.metrics, 'lineage', d.lineage)::text
+    as details
+from madlib_mop.model_version v join madlib_mop.version_detail d on d.version_id = v.version_id where v.version_id = $1
+"""
 _NO_REGISTRY = "42P01"  # undefined table: on Greenplum, there is no registry
 
 
@@ -102,18 +133,20 @@ class Found(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a version holds: a JSON document, and the weights if they were requested."""
+    """What a version holds: a JSON document; the weights, and the details of the registry as JSON, if requested."""
 
     document: str
     weights: bytes | None
+    details: str | None = None
 
 
 _plans: dict[str, plpy.Plan] = {}
-_wanted: tuple[str, bool] | None = None  # the version that _read_version is to read, and whether its weights too
+# the version that _read_version is to read, and whether its weights and its details too
+_wanted: tuple[str, bool, bool] | None = None
 _content: Content | None = None
 
 
-def look_up(text: str, function: str) -> Found:
+def look_up(text: str, function: str, right: Right = Right.PREDICT) -> Found:
     """Return the version that a name stands for in the snapshot of the calling statement.
 
     Parameters
@@ -122,20 +155,23 @@ def look_up(text: str, function: str) -> Found:
         As written by the caller.
     function : str
         For messages.
+    right : Right
+        What the caller wants to do.
 
     Raises
     ------
     CallError
-        If the name cannot be read, there is no such version, or the caller may not predict with it.
+        If the name cannot be read, there is no such version, or the caller may not do that with it.
     """
     try:
         name = read_name(text)
     except UnreadableName as error:
         raise CallError(f"{function}: {error}", "22P02", hint=error.hint) from None
     value: object
-    query, kind, value = _BY_VERSION, "int4", name.version
+    kind, value = "int4", name.version
     if name.version is None:
-        query, kind, value = _BY_ALIAS, "text", name.alias
+        kind, value = "text", name.alias
+    query = _QUERIES[right, name.version is None]
     try:
         rows = plpy.execute(_plan(query, "text", kind), [name.name, value])
     except plpy.SPIError as error:
@@ -154,11 +190,13 @@ def look_up(text: str, function: str) -> Found:
         has = plpy.execute(_plan(known, "text"), [name.name])[0]["known"]
         message = f"{function}: {name.name} has no {what} {value}. Received: {text!r}"
         raise CallError(message, "22023", hint=f"It has {has}.")
-    if not row["may_predict"]:
+    if not row["may_use"]:
+        other = "see" if right is Right.PREDICT else "use"
         raise CallError(
-            f"{function}: you may see registered model {name.name}, but not predict with it",
+            f"{function}: you may {other} registered model {name.name}, but not {right.value}",
             "42501",
-            hint=f"Its owner can let you: SELECT madlib_mop.grant_model('{name.name}', 'your_role', 'predict');",
+            hint=f"Its owner can let you: SELECT madlib_mop.grant_model('{name.name}', 'your_role',"
+            f" '{_PRIVILEGES[right][0]}');",
         )
     challenger = None
     if row["challenger_id"] is not None:
@@ -188,10 +226,10 @@ class Versions:
         return found
 
 
-def read_content(found: Found, with_weights: bool) -> Content:
+def read_content(found: Found, with_weights: bool, with_details: bool = False) -> Content:
     """Return what a version holds. Raises CallError if it has no content."""
     global _wanted, _content
-    _wanted = (found.version_id, with_weights)
+    _wanted = (found.version_id, with_weights, with_details)
     try:
         plpy.execute(_plan("select madlib_mop_calls._read_version()"))
         content = _content
@@ -211,16 +249,22 @@ def read_wanted() -> None:
     global _content
     if _wanted is None:
         return
-    version_id, with_weights = _wanted
+    version_id, with_weights, with_details = _wanted
     rows = plpy.execute(_plan(_CONTENT, "uuid", "bool"), [version_id, with_weights])
-    _content = Content(rows[0]["document"], rows[0]["weights"]) if rows.nrows() else None
+    if not rows.nrows():
+        _content = None
+        return
+    details = plpy.execute(_plan(_DETAILS, "uuid"), [version_id])[0]["details"] if with_details else None
+    _content = Content(rows[0]["document"], rows[0]["weights"], details)
 
 
 def for_driver(header: Header) -> tuple[Header, list[Blob]]:
     """Return the answer to a driver that asks for a registered model: its version, its document, and its weights."""
-    found = look_up(header["model"], header["function"])
-    content = read_content(found, header["with_weights"])
+    right = Right[header["right"]]
+    found = look_up(header["model"], header["function"], right)
+    content = read_content(found, header["with_weights"], with_details=right is not Right.PREDICT)
     answer = {"name": found.name.name, "version": found.version, "document": content.document}
+    answer["details"] = content.details
     return answer, [] if content.weights is None else [content.weights]
 
 

@@ -213,7 +213,7 @@ CREATE TABLE madlib_mop.model_grant (
     name       text NOT NULL REFERENCES madlib_mop.registered_model ON DELETE CASCADE,
     owner      regrole NOT NULL,
     role       regrole NOT NULL,
-    privilege  text NOT NULL CHECK (privilege IN ('predict', 'see', 'deploy')),
+    privilege  text NOT NULL CHECK (privilege IN ('predict', 'see', 'deploy', 'export')),
     PRIMARY KEY (name, role, privilege)
 );
 CREATE TABLE madlib_mop.model_version (

@@ -55,6 +55,8 @@ COMMANDS = {
     "madlib_keras_predict_byom": "commands.predict:madlib_keras_predict_byom",
     "predict": "commands.scoring:predict",
     "make_ensemble": "commands.ensemble:make_ensemble",
+    "export_model": "exports.exporting:export_model",
+    "model_card": "exports.exporting:model_card",
     "register": "registry.registering:register",
     "deploy": "registry.deploying:deploy",
 }

@@ -36,7 +36,7 @@ def predict(call: Call) -> Header:
         "normalizing_const": model.normalizing_const,
         "preprocessor": model.preprocessor,
         "images": images,
-        "outputs": _outputs(model),
+        "outputs": describe_outputs(model),
         "keeps_order": keeps_order(session),
         "start": read_settings(FixedSettings(session), session, 1, use_caching=False).session_trainer_start(),
     }
@@ -73,7 +73,8 @@ def _images(model: TrainedModel, document: str) -> dict[str, int]:
     return {tensor.name: tensor.shape[0] for tensor in preprocessor.tensors if tensor.kind == "image"}
 
 
-def _outputs(model: TrainedModel) -> list[Header]:
+def describe_outputs(model: TrainedModel) -> list[Header]:
+    """Return ``name``, ``labels`` and ``problem`` of each output (mop_backend/classes.py)."""
     units = [*model.shape.output_units, *[None] * len(model.outputs)]
     return [_output(output, n_units) for output, n_units in zip(model.outputs, units, strict=False)]
 

@@ -79,11 +79,17 @@ class RegisteredVersion:
         Such as ``churn@3``.
     relation : Relation
         The output table that it was copied from, which may no longer exist.
+    right : str
+        What the caller wants to do with it (`CallerSession.registered`).
+    details : str or None
+        What the registry says of it, as JSON; None for predictions.
     """
 
     function: str
     model: str
     relation: Relation
+    right: str = "PREDICT"
+    details: str | None = None
 
 
 @dataclass(frozen=True)
@@ -281,7 +287,7 @@ def read_weights(session: CallerSession, model: TrainedModel) -> bytes:
     """Read a model's weights: float32, flattened in ``get_weights()`` order."""
     place = model.place
     if isinstance(place, RegisteredVersion):
-        stored = session.registered(place.function, place.model, with_weights=True).weights
+        stored = session.registered(place.function, place.model, True, place.right).weights
         assert stored is not None, "they were requested, and the column is not null"
         return stored
     rows = session.execute(place.weights_query, place.params, place.types)

@@ -16,7 +16,9 @@ from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.architecture import check_architecture
 
 
-def find_model(session: CallerSession, function: str, name: str | None, mst_key: int | None) -> TrainedModel:
+def find_model(
+    session: CallerSession, function: str, name: str | None, mst_key: int | None, right: str = "PREDICT"
+) -> TrainedModel:
     """Read a model of an output table or of the registry.
 
     Parameters
@@ -27,6 +29,8 @@ def find_model(session: CallerSession, function: str, name: str | None, mst_key:
     name : str or None
         As written by the caller.
     mst_key : int or None
+    right : str
+        What the caller wants to do with a registered model (`CallerSession.registered`).
 
     Raises
     ------
@@ -39,15 +43,15 @@ def find_model(session: CallerSession, function: str, name: str | None, mst_key:
         raise InvalidParameter(
             f"mst_key is for tables; {name} names one model. Received: {mst_key}", hint="Omit mst_key, or pass NULL."
         )
-    return read_registered(session, function, name)
+    return read_registered(session, function, name, right)
 
 
-def read_registered(session: CallerSession, function: str, name: str) -> TrainedModel:
+def read_registered(session: CallerSession, function: str, name: str, right: str = "PREDICT") -> TrainedModel:
     """Read a version of a registered model, without its weights. Raises MopError, as `find_model`."""
-    found = session.registered(function, name)
+    found = session.registered(function, name, False, right)
     label = f"{found.name}@{found.version}"
     try:
-        return _model_of(json.loads(found.document), label, function)
+        return _model_of(json.loads(found.document), label, function, right, found.details)
     except MopError as error:
         error.message = f"{label}: {error.message}"
         raise
@@ -88,12 +92,12 @@ def document_of(model: TrainedModel) -> str:
     )
 
 
-def _model_of(document: Any, label: str, function: str) -> TrainedModel:
+def _model_of(document: Any, label: str, function: str, right: str, details: str | None) -> TrainedModel:
     relation = Relation(_text(document["table_schema"]), _text(document["table_name"]))
     metrics = document["metrics_type"]
     return TrainedModel(
         label,
-        RegisteredVersion(function, label, relation),
+        RegisteredVersion(function, label, relation, right, details),
         check_architecture(json.dumps(document["arch"])),
         _text_or_none(document["compile_params"]),
         _text_or_none(document["fit_params"]),

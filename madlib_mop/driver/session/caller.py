@@ -43,12 +43,15 @@ class RegisteredContent:
         JSON; see driver/inference/registered.py.
     weights : bytes or None
         Float32, if they were requested.
+    details : str or None
+        JSON: what the registry says of the version, unless the caller only wants to predict.
     """
 
     name: str
     version: int
     document: str
     weights: bytes | None
+    details: str | None = None
 
 
 @dataclass(frozen=True)
@@ -160,8 +163,10 @@ class CallerSession(RelationLookup):
             self._ahead.clear()
             self._channel.send({"do": "close", "cursor": cursor})
 
-    def registered(self, function: str, model: str, with_weights: bool = False) -> RegisteredContent:
-        """Return the version that a name of a registered model stands for, if the caller may predict with it.
+    def registered(
+        self, function: str, model: str, with_weights: bool = False, right: str = "PREDICT"
+    ) -> RegisteredContent:
+        """Return the version that a name of a registered model stands for, if the caller has a right to it.
 
         The backend reads it, because the caller may not be able to read the weights.
 
@@ -172,6 +177,8 @@ class CallerSession(RelationLookup):
         model : str
             Such as ``churn@champion``.
         with_weights : bool
+        right : str
+            The name of one of `mop_backend.registered.Right`.
 
         Raises
         ------
@@ -179,9 +186,10 @@ class CallerSession(RelationLookup):
             If there is no such version, or the caller has no right to it.
         """
         request = {"do": "registered", "function": function, "model": model, "with_weights": with_weights}
+        request["right"] = right
         header, blobs = self._ask((request, []))
         weights = bytes(blobs[0]) if blobs else None
-        return RegisteredContent(header["name"], header["version"], header["document"], weights)
+        return RegisteredContent(header["name"], header["version"], header["document"], weights, header["details"])
 
     def notice(self, text: str) -> None:
         """Send the client a NOTICE."""

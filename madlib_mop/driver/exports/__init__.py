@@ -1,0 +1,1 @@
+"""Models leave: their files for other programs, and their cards."""

@@ -1,0 +1,149 @@
+"""The commands export_model and model_card: a model as a file of another program, and its card as Markdown."""
+
+from typing import TYPE_CHECKING
+
+import madlib_mop
+from madlib_mop.driver.commands.scoring import describe_outputs
+from madlib_mop.driver.exports.origin import Source, read_source
+from madlib_mop.driver.inference.model import TrainedModel, read_weights
+from madlib_mop.driver.inference.registered import find_model
+from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.session.call import Call
+from madlib_mop.errors import Unsupported
+from madlib_mop.exports.card import CardFacts, InputColumn, card
+from madlib_mop.exports.formats import CARD, MAX_BYTES, PREPROCESSOR, SIGNATURE, Format
+from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature, file_names
+from madlib_mop.models.ensemble import input_dtypes
+
+if TYPE_CHECKING:  # imports NumPy
+    from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+
+#: What a file has besides the weights at least: the architecture and the names of the weights.
+_LEAST_MORE_BYTES = 1 << 10
+_FLOAT32_BYTES = 4
+
+
+def export_model(call: Call) -> bytes:
+    """Return a model in a file format, with its signature, its preprocessor and its card in it.
+
+    Raises
+    ------
+    MopError
+        If there is no such model, the caller may not export it, the format cannot express it, or the file is larger
+        than a value of PostgreSQL.
+    """
+    form = Format(call.arguments["format"])
+    model, source = _find(call, "EXPORT")
+    _check_size(call, form, source.n_bytes + _LEAST_MORE_BYTES)
+    preprocessor = _preprocessor(model)
+    signature = _signature(model, source, preprocessor)
+    additions = {SIGNATURE: signature.to_json(), CARD: card(_facts(model, source, signature, preprocessor))}
+    if model.preprocessor is not None:
+        additions[PREPROCESSOR] = model.preprocessor
+    request = {
+        "op": "export_model",
+        "model": model.request(compiled=False),
+        "format": form.value,
+        "inputs": [one.name for one in signature.inputs],
+        "outputs": [one.name for one in signature.outputs],
+        "additions": additions,
+    }
+    with LocalTrainer(call.session) as trainer:
+        _, (file,) = trainer.ask(request, [read_weights(call.session, model)])
+    _check_size(call, form, len(file))
+    return bytes(file)
+
+
+def model_card(call: Call) -> str:
+    """Return the card of a model as Markdown. Raises MopError if there is no such model, or the caller may not see it."""
+    model, source = _find(call, "SEE")
+    preprocessor = _preprocessor(model)
+    return card(_facts(model, source, _signature(model, source, preprocessor), preprocessor))
+
+
+def _find(call: Call, right: str) -> tuple[TrainedModel, Source]:
+    a = call.arguments
+    model = find_model(call.session, call.function, a["model_table"], a["mst_key"], right)
+    return model, read_source(call.session, model)
+
+
+def _check_size(call: Call, form: Format, n_bytes: int) -> None:
+    if n_bytes > MAX_BYTES:
+        raise Unsupported(
+            f"{call.function}: the model in format {form} has {n_bytes:,} bytes, and a value of PostgreSQL at most"
+            f" {MAX_BYTES:,}",
+            hint="db.model(...).to_keras() of the Python client builds the model without a file, and can save it.",
+        )
+
+
+def _preprocessor(model: TrainedModel) -> "Preprocessor | None":
+    """Return the model's preprocessor. Raises InvalidParameter if it contradicts the model."""
+    if model.preprocessor is None:
+        return None
+    from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+    from madlib_mop.driver.inference.fits import check_fit
+
+    preprocessor = Preprocessor.from_json(model.preprocessor)
+    check_fit(model, preprocessor)
+    return preprocessor
+
+
+def _signature(model: TrainedModel, source: Source, preprocessor: "Preprocessor | None") -> Signature:
+    inputs = file_names(model.shape.input_names)
+    outputs = file_names([output.name for output in model.outputs], taken=inputs)
+    return Signature(
+        model.label,
+        madlib_mop.__version__,
+        source.digest,
+        None if preprocessor is None else preprocessor.digest,
+        tuple(_inputs(model, inputs, preprocessor)),
+        tuple(_outputs(model, outputs)),
+    )
+
+
+def _inputs(model: TrainedModel, names: tuple[str, ...], preprocessor: "Preprocessor | None") -> list[ModelInput]:
+    shape = model.shape
+    tensors = preprocessor.tensors if preprocessor is not None else (None,) * len(names)
+    found = []
+    layers = zip(names, shape.input_names, input_dtypes(model.arch), shape.input_shapes, tensors, strict=True)
+    for name, layer, dtype, row, tensor in layers:
+        if row is None:
+            row = tensor.shape if tensor is not None else (None,)
+        is_divided = tensor is None or tensor.kind == "image"
+        found.append(
+            ModelInput(
+                name, layer, dtype, (None, *row),
+                None if tensor is None else tensor.name,
+                model.normalizing_const if is_divided else 1.0,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _outputs(model: TrainedModel, names: tuple[str, ...]) -> list[ModelOutput]:
+    described = describe_outputs(model)
+    if len(described) != len(model.outputs):
+        raise Unsupported(f"{model.label} has {model.shape.n_outputs} outputs, and {len(model.outputs)} dependent columns")
+    found = []
+    for name, layer, output, words in zip(names, model.shape.output_names, model.outputs, described, strict=True):
+        labels = words["labels"]
+        classes = None if labels is None else tuple(labels)
+        found.append(ModelOutput(name, layer, output.name, output.vartype, classes))
+    return found
+
+
+def _facts(
+    model: TrainedModel, source: Source, signature: Signature, preprocessor: "Preprocessor | None"
+) -> CardFacts:
+    columns = () if preprocessor is None else preprocessor.inputs
+    layers = model.arch["config"]["layers"]
+    return CardFacts(
+        signature,
+        tuple((str(layer["config"].get("name", layer.get("name"))), str(layer["class_name"])) for layer in layers),
+        source.n_bytes // _FLOAT32_BYTES,
+        model.compile_params,
+        model.fit_params,
+        tuple(InputColumn(column.name, column.spec.sql_type, column.spec.kind) for column in columns),
+        source.origin,
+        source.registration,
+    )

@@ -1,0 +1,64 @@
+-- Models leave: as files of other programs, and their cards. A result of type bytea needs a function of its own; roles
+-- that may only read have no right to start other commands of the driver, so the commands' names are fixed here.
+
+CREATE FUNCTION madlib_mop_calls._export(arguments text, caller_path text, OUT error text, OUT content bytea)
+LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
+-- as for _call: the text forms of values must not depend on settings of the database or the role
+SET quote_all_identifiers = off SET array_nulls = on SET transform_null_equals = off SET extra_float_digits = 1
+SET DateStyle = 'ISO' SET IntervalStyle = 'postgres' SET jit = off AS $body$
+@PRELUDE@
+from mop_backend import call
+return call.run_for_bytes("export_model", arguments, caller_path, "@VERSION@")
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._export(text, text) IS 'Starts the driver for an export; errors come back as JSON';
+
+CREATE FUNCTION madlib_mop.export_model(
+    model_table text,
+    mst_key integer DEFAULT NULL,
+    format text DEFAULT 'keras',
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS bytea LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answer record;
+    raised json;
+BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._at_coordinator('export_model');
+    -- end
+    answer := madlib_mop_calls._export(json_build_object(@ARGUMENTS@)::text, caller_path);
+    raised := madlib_mop_calls._raise(answer.error::json);
+    RETURN answer.content;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.export_model(text, integer, text, text) IS
+    'A trained model as a file: keras, saved_model, onnx, safetensors or tflite, with its preprocessor, signature and card in it';
+
+CREATE FUNCTION madlib_mop_calls._card(arguments text, caller_path text)
+RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off SET array_nulls = on SET transform_null_equals = off SET extra_float_digits = 1
+SET DateStyle = 'ISO' SET IntervalStyle = 'postgres' SET jit = off AS $body$
+@PRELUDE@
+from mop_backend import call
+return call.run("model_card", arguments, caller_path, None, None, "@VERSION@")
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._card(text, text) IS 'Starts the driver for a card; errors come back as JSON';
+
+CREATE FUNCTION madlib_mop.model_card(
+    model_table text,
+    mst_key integer DEFAULT NULL,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answer json;
+    raised json;
+BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._at_coordinator('model_card');
+    -- end
+    answer := madlib_mop_calls._card(json_build_object(@ARGUMENTS@)::text, caller_path)::json;
+    raised := madlib_mop_calls._raise(answer -> 'error');
+    RETURN answer ->> 'result';
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.model_card(text, integer, text) IS
+    'The card of a trained model as Markdown: data, metrics, inputs and outputs, lineage, and what people must fill in';
