@@ -28,3 +28,20 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop.report(bigint) IS
     'A run as one HTML page: leaderboard, learning curves, hyper-parameters, schedule, lineage, failures, and the SQL that repeats it';
+
+CREATE FUNCTION madlib_mop.report(run_id text)
+RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answer json;
+    raised json;
+BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._at_coordinator('report');
+    -- end
+    answer := madlib_mop_calls._report(json_build_object(@ARGUMENTS@)::text)::json;
+    raised := madlib_mop_calls._raise(answer -> 'error');
+    RETURN answer ->> 'result';
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.report(text) IS
+    'The report of the run that trained a registered model, such as churn@champion; or of a run whose number is a text';

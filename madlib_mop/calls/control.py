@@ -32,9 +32,14 @@ CANCEL = Function("cancel", "Stop a run. Return false if it is not running.", (_
 REPORT = Function(
     "report",
     "Return a run as one HTML page: leaderboard, curves, hyper-parameters, schedule, lineage, failures.",
-    (replace(_RUN_ID, check=Given("SELECT run_id, state FROM madlib_mop.progress;")),),
+    (
+        replace(
+            _RUN_ID, other_types=("text",), help="number of the run, or a registered model, such as 'churn@champion'",
+            check=Given("SELECT run_id, state FROM madlib_mop.progress;"),
+        ),
+    ),
     schema="madlib_mop",
-)
+)  # fmt: skip
 DROP_RUN = Function(
     "drop_run", "Delete the record and the states of a run. Its output tables stay.", (_RUN_ID,), schema="madlib_mop"
 )

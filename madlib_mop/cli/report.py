@@ -19,21 +19,32 @@ Output = Annotated[
 
 @app.command()
 def report(
-    run_id: Annotated[int, typer.Argument(metavar="RUN", help="Number of the run; madlib-mop runs lists them.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="Number of the run, which madlib-mop runs lists; or a registered model, such as churn@champion.",
+        ),
+    ],
     output: Output = None,
     dsn: Dsn = "",
 ) -> None:
     """Write a run as one HTML file: leaderboard, curves, hyper-parameters, schedule, lineage, failures.
 
-    It works from any machine, with the login of a role that may see the run. An existing file is replaced.
+    It works from any machine, with the login of a role that may see the run. An existing file is replaced. For a
+    registered model, it is the run that trained the version.
     """
     from madlib_mop.reports.page import report as report_of
     from madlib_mop.reports.reader import login
+    from madlib_mop.reports.reading.registered import run_of
 
-    path = None if output == "-" else Path(output or f"run-{run_id}.html")
-    if path is not None:
-        check_writable(path)
+    if output not in (None, "-"):
+        check_writable(Path(output))
     with login(dsn) as reader:
+        run_id = run_of(reader, run)
+        path = None if output == "-" else Path(output or f"run-{run_id}.html")
+        if path is not None:
+            check_writable(path)
         text = report_of(reader, run_id)
     if path is None:
         sys.stdout.write(text)
