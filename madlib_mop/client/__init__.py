@@ -6,7 +6,8 @@
 >>> run = db.fit(packed, db.networks(packed), epochs=10)  # doctest: +SKIP
 >>> run.best().predict(frame)  # doctest: +SKIP
 
-Errors are those of `madlib_mop.errors`. The estimators in scikit-learn's conventions are imported when they are used.
+Errors are those of `madlib_mop.errors`. The estimators in scikit-learn's conventions and `load_exported` are imported
+when they are used.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,15 @@ from madlib_mop.client.runs import Run
 from madlib_mop.client.tables import Configurations, Packed
 
 if TYPE_CHECKING:
+    from madlib_mop.client.exported.model import ExportedModel, load_exported
     from madlib_mop.client.estimators import HopperClassifier, HopperRegressor
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("ExportedModel", "load_exported"):
+        from madlib_mop.client.exported import model
+
+        return getattr(model, name)
     if name not in ("HopperClassifier", "HopperRegressor"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -34,5 +40,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Configurations", "Database", "HopperClassifier", "HopperRegressor", "Job", "Model", "Packed", "Run", "connect",
+    "Configurations", "Database", "ExportedModel", "HopperClassifier", "HopperRegressor", "Job", "Model", "Packed", "Run",
+    "connect", "load_exported",
 ]  # fmt: skip

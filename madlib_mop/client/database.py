@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mop_backend.registered_names import is_registered
 from sqlalchemy import Engine
 
 from madlib_mop.catalog.live.facts import RunLine
@@ -218,10 +219,13 @@ class Database(Preparing):
         Parameters
         ----------
         table : str
-            Output table of a function that trains, or of ``make_ensemble``.
+            Output table of a function that trains, or of ``make_ensemble``. Or a registered model, such as
+            ``churn@champion``: it can be exported.
         mst_key : int, optional
-            The model; None for a table of ``madlib_keras_fit``, which has one.
+            The model; None for a table of ``madlib_keras_fit``, which has one, and for a registered model.
         """
+        if is_registered(table):
+            return Model(self, table, mst_key)
         with self.sessions.begin() as connection:
             return Model(self, find_table(connection, table, "table"), mst_key)
 

@@ -1,17 +1,22 @@
-"""The handle of a trained model: predictions in the database, and the model as one of Keras."""
+"""The handle of a trained model: predictions in the database, the model as one of Keras, and its files."""
 
 from functools import cached_property
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.client.calling.statements import call_of
 from madlib_mop.client.calls import Calls
+from madlib_mop.client.exported.weights import read_safetensors
 from madlib_mop.client.predicting import Predictor
 from madlib_mop.client.targets import Facts, Target, read_facts, value_of_json
-from madlib_mop.errors import NotReady, Unsupported
+from madlib_mop.errors import MopError, NotReady, Unsupported
+from madlib_mop.exports.directory import check_directory, write_directory
+from madlib_mop.exports.formats import Format
 
 
 class Model:
@@ -20,15 +25,15 @@ class Model:
     Attributes
     ----------
     table : str
-        The quoted name of the output table, with its schema.
+        The quoted name of the output table, with its schema; or a registered model, such as ``churn@champion``.
     mst_key : int or None
-        None for a table of ``madlib_keras_fit``.
+        None for a table of ``madlib_keras_fit`` and for a registered model.
     """
 
-    def __init__(self, calls: Calls, table: Relation, mst_key: int | None):
+    def __init__(self, calls: Calls, table: Relation | str, mst_key: int | None):
         self._calls = calls
-        self._relation = table
-        self.table = table.sql
+        self._table = table
+        self.table = table if isinstance(table, str) else table.sql
         self.mst_key = mst_key
 
     def __repr__(self) -> str:
@@ -143,7 +148,58 @@ class Model:
         model.set_weights(arrays)
         return model
 
+    def export(self, path: str | Path, format: str = "keras") -> list[Path]:
+        """Write the model into a directory: its file, ``signature.json``, ``preprocessor.json`` and ``README.md``.
+
+        The server converts the model, so TensorFlow is not needed here. `load_exported` loads the directory.
+
+        Parameters
+        ----------
+        path : str or Path
+            The directory; created if there is none. Files of an earlier export of the same format are replaced.
+        format : str
+            ``keras``, ``saved_model``, ``onnx``, ``safetensors`` or ``tflite``.
+
+        Returns
+        -------
+        list of Path
+            The files, and the directory of a SavedModel.
+
+        Raises
+        ------
+        MopError
+            If the role may not export the model, the format cannot express it, or a file cannot be written.
+        """
+        call = call_of("export_model", {"model_table": self.table, "mst_key": self.mst_key, "format": format})
+        form = Format(call.values[-1])
+        try:
+            check_directory(Path(path))
+            return write_directory(Path(path), form, self._exported(form))
+        except MopError as error:
+            raise noted(error) from None
+
+    def card(self) -> str:
+        """Return the model's card as Markdown: its data, metrics, inputs, outputs and lineage."""
+        return str(self._calls.call("model_card", model_table=self.table, mst_key=self.mst_key))
+
+    def _exported(self, form: Format) -> bytes:
+        return bytes(
+            self._calls.call("export_model", model_table=self.table, mst_key=self.mst_key, format=form.value)
+        )
+
+    @property
+    def _relation(self) -> Relation:
+        """The output table. Raises Unsupported for a registered model."""
+        if isinstance(self._table, str):
+            raise noted(Unsupported(
+                f"{self._table} is a registered model, which this handle exports but does not predict with",
+                hint="db.query('SELECT madlib_mop.predict_class(%s, NULL, t) FROM t', [name]) predicts.",
+            ))  # fmt: skip
+        return self._table
+
     def _stored(self) -> tuple[str, bytes]:
+        if isinstance(self._table, str):
+            return read_safetensors(self._exported(Format.SAFETENSORS))
         query = statement("SELECT model_arch::pg_catalog.text, model_weights FROM {t}", t=self._relation)
         rows = self._of_key(query)
         if not rows:

@@ -7,10 +7,8 @@ from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.client.calling.sessions import Sessions, execute, rows_of
+from madlib_mop.client.frames.classes import class_of
 from madlib_mop.client.tables import find_table, names_of
-
-_INTEGERS = ("smallint", "integer", "bigint")
-_FLOATS = ("real", "double precision", "numeric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +78,6 @@ def read_facts(sessions: Sessions, models: Relation) -> Facts:
         names_of(row["independent_varname"]),
         None if document is None else _types_of(document),
     )
-
-
-def class_of(text: str | None, sql_type: str) -> Any:
-    """Return a class as Python's value of its column's type.
-
-    Examples
-    --------
-    >>> class_of("3", "smallint"), class_of("t", "boolean"), class_of("gold", "text")
-    (3, True, 'gold')
-    """
-    if text is None:
-        return None
-    if sql_type in _INTEGERS:
-        return int(text)
-    if sql_type in _FLOATS:
-        number = float(text)
-        return int(number) if number.is_integer() and sql_type == "numeric" else number
-    if sql_type == "boolean":
-        return text in ("t", "true")
-    return text
 
 
 def _target(name: str, sql_type: str, texts: Sequence[str | None] | None) -> Target:

@@ -11,10 +11,11 @@ ROOT = Path(__file__).resolve().parents[2]
 EVERYBODY = {"errors", ""}
 #: Subfolders of a folder, from the bottom: each imports from those before it, and the folder's own files from all.
 FLOORS = {
-    "client": ("calling", "frames"),
+    "client": ("calling", "frames", "exported"),
     "driver": (
         "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "outputs",
         "experience", "planning", "steering", "search", "running", "jobs", "help", "commands", "registry",
+        "exports",
     ),
     "engines": ("sessions", "base", "hosts"),
     "models": ("parameters",),
@@ -24,6 +25,7 @@ MAX_FILES = 14
 MAX_LINES = 400
 MAY_IMPORT = {
     "errors": set(),
+    "exports": set(),
     "calls": {"schedule"},
     "schedule": set(),
     "packing": set(),
@@ -31,20 +33,20 @@ MAY_IMPORT = {
     "models": set(),
     "search": {"models"},
     "catalog": set(),
-    "trainer": {"columns", "models"},
+    "trainer": {"columns", "exports", "models"},
     "engines": {"calls", "catalog"},
     "jobs": {"calls", "catalog", "engines"},
     "reports": {"calls", "catalog", "columns", "models", "search"},
     "dash": {"calls", "catalog", "reports"},
     "trackers": {"catalog", "reports", "trainer"},
-    "client": {"calls", "catalog", "models"},
+    "client": {"calls", "catalog", "columns", "exports", "models"},
     "driver": {
-        "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
+        "calls", "schedule", "packing", "columns", "exports", "models", "search", "trainer", "catalog", "engines", "jobs",
         "reports",
     },  # fmt: skip
     "cli": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
-        "reports", "driver", "dash", "trackers",
+        "reports", "driver", "dash", "trackers", "exports",
     },
 }
 HEAVY = {"tensorflow", "keras"}

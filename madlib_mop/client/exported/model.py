@@ -1,0 +1,249 @@
+"""An exported model: rows of a data frame to predictions, without a database."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.client.exported.runners import Arrays, find_file, runner_of
+from madlib_mop.client.frames.classes import class_of
+from madlib_mop.client.frames.columns import read_frame
+from madlib_mop.client.frames.raw import raw_columns
+from madlib_mop.client.frames.results import like, series_like
+from madlib_mop.columns.encoding.encoder import Encoder
+from madlib_mop.columns.encoding.targets import Targets
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.errors import MopError, Unsupported
+from madlib_mop.exports.formats import CARD, PREPROCESSOR, SIGNATURE, Format, read_additions
+from madlib_mop.exports.signature import ModelOutput, Signature
+
+Floats = npt.NDArray[np.float32]
+
+
+class ExportedModel:
+    """A model of a file or a directory that an export wrote.
+
+    Attributes
+    ----------
+    path : Path
+        The model's file.
+    format : Format
+    signature : Signature
+        Its inputs and outputs.
+    preprocessor : Preprocessor or None
+        None for a model of arrays.
+    """
+
+    def __init__(self, path: Path, form: Format, additions: dict[str, str]):
+        self.path, self.format = path, form
+        self.signature = Signature.from_json(additions[SIGNATURE])
+        text = additions.get(PREPROCESSOR)
+        self.preprocessor = None if text is None else Preprocessor.from_json(text)
+        if (None if self.preprocessor is None else self.preprocessor.digest) != self.signature.preprocessor_digest:
+            raise bad_input(f"the preprocessor beside {path} is not that of the model", "Export the model again.")
+        self.card = additions.get(CARD, "")
+        self._runner = runner_of(form, path, self.signature)
+
+    def __repr__(self) -> str:
+        return f"ExportedModel({str(self.path)!r})"
+
+    def predict(self, data: Any) -> Any:
+        """Predict rows: the class of each, or the number in the units of the table.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table or numpy.ndarray
+            Rows with the input columns of training, in any order; further columns are ignored. For a model that was
+            trained on arrays: an array (n_rows, *shape of a row), or a list of such, one for each input.
+
+        Returns
+        -------
+        Series or DataFrame
+            As of `Model.predict`: of the library of the frame, of pandas for arrays. A model with several outputs
+            returns a frame with a column for each.
+
+        Raises
+        ------
+        MopError
+            If a column is missing or has another kind of type, or a value is NaN or infinite.
+        """
+        values = self.outputs(data)
+        columns = {one.target: self._answers(one, values[one.target]) for one in self.signature.outputs}
+        if len(columns) > 1:
+            return _frame(data, columns)
+        ((name, column),) = columns.items()
+        return _series(data, name, column)
+
+    def predict_proba(self, data: Any) -> Any:
+        """Predict the probability of each class: a frame with a column of float32 for each class.
+
+        Raises
+        ------
+        Unsupported
+            If the model predicts numbers, or has several outputs.
+        """
+        outputs = self.signature.outputs
+        if len(outputs) != 1 or outputs[0].classes is None:
+            raise noted(Unsupported("predict_proba is for a model with one output of classes",
+                                    hint="outputs() returns the values of each output."))  # fmt: skip
+        (one,) = outputs
+        values = _by_class(one, self.outputs(data)[one.target])
+        return _frame(data, {name: values[:, i] for i, name in enumerate(self._classes(one)) if i < values.shape[1]})
+
+    def outputs(self, data: Any) -> dict[str, npt.NDArray[np.generic]]:
+        """Return the values of each output by target, (n_rows, n_values): float32, as ``madlib_mop.predict`` returns.
+
+        Numbers of a model with a preprocessor are in the units of the table, float64 (n_rows, 1).
+        """
+        tensors = self.encode(data)
+        found = {
+            one.target: np.asarray(values, np.float32).reshape(len(values), -1)
+            for one, values in zip(self.signature.outputs, self.run(tensors), strict=True)
+        }
+        if self._targets is None:
+            return dict(found)
+        decoded = self._targets.decode({name: values for name, values in found.items()})
+        numbers = {name: one.numbers for name, one in decoded.items() if one.numbers is not None}
+        return {name: numbers[name][:, np.newaxis] if name in numbers else values for name, values in found.items()}
+
+    def encode(self, data: Any) -> list[npt.NDArray[np.generic]]:
+        """Return the inputs of the network, (n_rows, ...) each: the same bits as in packing. Parameters as `predict`."""
+        if self.preprocessor is None:
+            return self._arrays(data)
+        frame = read_frame(data, only=[column.name for column in self.preprocessor.inputs])
+        assert self._encoder is not None, "it has a preprocessor"
+        types = {column.name: column.spec.sql_type for column in self.preprocessor.inputs}
+        try:
+            tensors = self._encoder.encode(raw_columns(frame, types)).arrays
+        except MopError as error:
+            raise noted(error) from None
+        named = zip(self.signature.inputs, tensors.values(), strict=True)
+        return [_converted(x, one.divide_by, one.dtype) for one, x in named]
+
+    def run(self, tensors: Arrays) -> list[Floats]:
+        """Return the outputs of the network, float32 (n_rows, ...) each, for its inputs in their order."""
+        return self._runner.run(tensors)
+
+    def _arrays(self, data: Any) -> list[npt.NDArray[np.generic]]:
+        inputs = self.signature.inputs
+        columns = list(data) if isinstance(data, list | tuple) and len(inputs) > 1 else [data]
+        if len(columns) != len(inputs):
+            raise bad_input(f"the model has {len(inputs)} inputs of arrays. Received: {len(columns)}")
+        found: list[npt.NDArray[np.generic]] = []
+        for one, column in zip(inputs, columns, strict=True):
+            try:
+                x = np.asarray(column, np.float32)
+            except (ValueError, TypeError):
+                raise bad_input(f"input {one.name!r} must be an array of numbers") from None
+            if not x.size or x.ndim != len(one.shape) or any(
+                wanted not in (None, size) for wanted, size in zip(one.shape[1:], x.shape[1:], strict=True)
+            ):
+                wanted = ["any" if size is None else size for size in one.shape[1:]]
+                raise bad_input(f"input {one.name!r} takes rows of the shape {wanted}. Received: shape {x.shape}")
+            x = _converted(x, one.divide_by, "float32")
+            if not np.isfinite(x).all():
+                raise bad_input(f"input {one.name!r} has values that are NaN or infinite")
+            found.append(x.astype(one.dtype))
+        if len({len(x) for x in found}) != 1:
+            raise bad_input(f"the inputs have {[len(x) for x in found]} rows")
+        return found
+
+    def _answers(self, one: ModelOutput, values: npt.NDArray[np.generic]) -> Sequence[Any]:
+        """Return the class of each row, or the number; a list of numbers where a row has several."""
+        if one.classes is None:
+            rows = values.astype(np.float64)
+            return rows[:, 0].tolist() if rows.shape[1] == 1 else rows.tolist()
+        scores = _by_class(one, values)
+        classes = self._classes(one)
+        best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=1)
+        return [classes[i] for i in best.tolist()]
+
+    def _classes(self, one: ModelOutput) -> list[Any]:
+        return [class_of(text, one.sql_type) for text in one.classes or ()]
+
+    @cached_property
+    def _encoder(self) -> Encoder | None:
+        return None if self.preprocessor is None else Encoder(self.preprocessor)
+
+    @cached_property
+    def _targets(self) -> Targets | None:
+        return None if self.preprocessor is None else Targets(self.preprocessor)
+
+
+def load_exported(path: str | Path, format: str | None = None) -> ExportedModel:
+    """Load a model that an export wrote; no database is needed.
+
+    Parameters
+    ----------
+    path : str or Path
+        The directory, or the model's file.
+    format : str, optional
+        ``onnx`` (needs ONNX Runtime) or ``keras`` (needs Keras and TensorFlow), where a directory has both. Default:
+        the first one whose program is installed.
+
+    Raises
+    ------
+    InvalidParameter, UnreadableText
+        If there is no exported model, or it is damaged.
+    Unsupported
+        If its program is not installed, or it has another format.
+    """
+    try:
+        form = None if format is None else Format(format)
+    except ValueError:
+        raise bad_input(f"format must be one of {', '.join(Format)}. Received: {format!r}") from None
+    found, file = find_file(Path(path), form)
+    return ExportedModel(file, found, _additions(Path(path), file))
+
+
+def _additions(path: Path, file: Path) -> dict[str, str]:
+    """Return signature, preprocessor and card: the files of a directory, or what the model's file has in it."""
+    try:
+        if path.is_dir() and (path / SIGNATURE).exists():
+            names = [name for name in (SIGNATURE, PREPROCESSOR, CARD) if (path / name).exists()]
+            return {name: (path / name).read_text(encoding="utf-8") for name in names}
+        return read_additions(file.name, file.read_bytes())
+    except OSError as error:
+        raise bad_input(f"{error.filename} cannot be read: {error.strerror}") from None
+    except MopError as error:
+        raise noted(error) from None
+
+
+def _converted(x: npt.NDArray[np.generic], divide_by: float, dtype: str) -> npt.NDArray[np.generic]:
+    """Return an input as the network takes it: as float32 divided by a float32 number, then of its type."""
+    if divide_by != 1.0:
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = x.astype(np.float32) / np.float32(divide_by)
+    return np.ascontiguousarray(x.astype(dtype, copy=False))
+
+
+def _by_class(one: ModelOutput, values: npt.NDArray[np.generic]) -> Floats:
+    """Return one score for each class: a single value for two classes is that of the second."""
+    scores = values.astype(np.float32)
+    if scores.shape[1] == 1 and len(one.classes or ()) == 2:
+        return np.hstack([1 - scores, scores])
+    return scores
+
+
+def _is_frame(data: Any) -> bool:
+    return not isinstance(data, np.ndarray | list | tuple)
+
+
+def _series(data: Any, name: str, values: Sequence[Any]) -> Any:
+    if _is_frame(data):
+        return series_like(data, name, values)
+    import pandas as pd
+
+    return pd.Series(list(values), name=name)
+
+
+def _frame(data: Any, columns: dict[Any, Any]) -> Any:
+    if _is_frame(data):
+        return like(data, columns)
+    import pandas as pd
+
+    return pd.DataFrame(columns)

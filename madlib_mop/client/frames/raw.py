@@ -1,0 +1,121 @@
+"""Columns of a data frame as the encoder takes them, without a database: the same values as after a copy into a table.
+
+Used for exported models. The server's way is `columns.FrameColumn.texts`, then `madlib_mop.columns.records`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.client.frames.columns import Frame, FrameColumn
+from madlib_mop.columns.blobs import BLOB
+from madlib_mop.columns.numbers import DAY_US
+from madlib_mop.columns.raw import (
+    BOOLEAN,
+    MOMENT,
+    NUMBER,
+    SPAN,
+    TIME,
+    VECTOR,
+    Levels,
+    Moments,
+    Numbers,
+    RawColumn,
+    Vectors,
+    dictionary_of,
+    other_width,
+)
+from madlib_mop.columns.records import family_of, reader_of
+from madlib_mop.errors import Unsupported
+
+Flags = npt.NDArray[np.bool_]
+_FIRST_DAY = date(2000, 1, 1)
+_SECOND_US = 1_000_000
+
+
+def raw_columns(frame: Frame, types: Mapping[str, str]) -> dict[str, RawColumn]:
+    """Return the columns of a frame by name.
+
+    Parameters
+    ----------
+    frame : Frame
+    types : mapping of str to str
+        The SQL types of training, by column: for columns without values, which do not say their type.
+
+    Raises
+    ------
+    InvalidParameter
+        If a value cannot be used, such as an infinite number.
+    Unsupported
+        For images.
+    """
+    return {c.name: _raw(c, types[c.name] if c.is_empty else c.sql_type, frame.n_rows) for c in frame.columns}
+
+
+def _raw(column: FrameColumn, sql_type: str, n_rows: int) -> RawColumn:
+    column.texts(0, n_rows)  # raises the error of a copy into a table
+    values = column.series.to_list()
+    missing = np.asarray([v is None or n for v, n in zip(values, column.series.is_null().to_list(), strict=True)])
+    reader = reader_of(sql_type)
+    family = family_of(reader) if reader is not None else None
+    if family in (NUMBER, BOOLEAN):
+        return Numbers(_filled(values, missing, float, np.float64), missing, family)
+    if family in _MICROSECONDS:
+        return Moments(_filled(values, missing, _MICROSECONDS[family], np.int64), missing, family)
+    if family == VECTOR:
+        return _vectors(column.name, values, missing)
+    if family == BLOB:
+        raise noted(Unsupported(
+            f"column {column.name!r} has images, which are not decoded here",
+            hint="Decode them, and call run() with the network's inputs; or predict in the database.",
+        ))  # fmt: skip
+    if family is None:
+        raise bad_input(f"column {column.name!r} is of type {sql_type}, which cannot be an input")
+    texts = [None if absent else str(value) for value, absent in zip(values, missing.tolist(), strict=True)]
+    levels = dictionary_of(dict.fromkeys(text for text in texts if text is not None), column.name)
+    codes = np.array([-1 if text is None else levels.find(text.encode()) for text in texts], np.int32)
+    return Levels(codes, levels, family)
+
+
+def _filled(values: Sequence[Any], missing: Flags, convert: Callable[[Any], Any], dtype: Any) -> Any:
+    """Return values as an array, 0 where missing."""
+    found = (0 if absent else convert(value) for value, absent in zip(values, missing.tolist(), strict=True))
+    return np.fromiter(found, dtype, len(values))
+
+
+def _vectors(name: str, values: Sequence[Any], missing: Flags) -> Vectors:
+    rows = {i: np.asarray(values[i]).ravel() for i in np.flatnonzero(~missing).tolist()}
+    widths = {len(row) for row in rows.values()}
+    if len(widths) > 1:
+        first = next(iter(rows.values()))
+        row, other = next((i, len(values)) for i, values in rows.items() if len(values) != len(first))
+        raise other_width(name, len(first), other, row)
+    made = np.zeros((len(values), widths.pop() if widths else 0), np.float32)
+    for i, row in rows.items():
+        made[i] = row.astype(np.float32) if row.dtype != object else [float(item) for item in row]
+    return Vectors(made, missing, name)
+
+
+def _moment(value: Any) -> int:
+    """Return microseconds since 2000-01-01 (of timestamps with time zone, in UTC) of a date or a timestamp."""
+    if not isinstance(value, datetime):
+        return (value - _FIRST_DAY).days * DAY_US
+    length = value - datetime(2000, 1, 1, tzinfo=None if value.tzinfo is None else UTC)
+    return _length(length) + round(getattr(value, "nanosecond", 0) / 1000)
+
+
+def _length(value: Any) -> int:
+    """Return the microseconds of a timedelta."""
+    return int(value.days) * DAY_US + int(value.seconds) * _SECOND_US + int(value.microseconds)
+
+
+def _time(value: time) -> int:
+    """Return the microseconds since midnight."""
+    return ((value.hour * 60 + value.minute) * 60 + value.second) * _SECOND_US + value.microsecond
+
+
+_MICROSECONDS: Mapping[str | None, Callable[[Any], int]] = {MOMENT: _moment, TIME: _time, SPAN: _length}

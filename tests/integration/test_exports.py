@@ -1,0 +1,265 @@
+"""Models leave: files that predict what madlib_mop.predict predicts, with preprocessor and card; errors before any work."""
+
+import json
+from contextlib import closing
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from madlib_mop.client import connect, load_exported
+from madlib_mop.errors import InvalidParameter, MopError, Unsupported
+from tests.helpers.columns import content, train_churn
+from tests.helpers.commands import run as madlib_mop
+from tests.helpers.exports import networks
+from tests.helpers.inference import Dependent, ModelTable, User, weights_of
+
+pytestmark = pytest.mark.timeout(900)
+COLUMNS = "id, age, income, tier, city, active, joined, seen"
+
+
+@pytest.fixture(scope="module")
+def user(db):
+    with closing(User(db.connect()).connection) as connection:
+        yield User(connection)
+
+
+@pytest.fixture(scope="module")
+def client(db):
+    with connect(db.dsn, settings={"segments": 1}) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def arrays(db, user, keras):
+    """The ten kinds of networks, each in a table of its own."""
+    made = networks(keras)
+    for name, network in made.items():
+        dependent = [Dependent(f"y{i}", values=None, vartype="real[]") for i in range(network.n_outputs)]
+        facts = ModelTable(
+            compile_params="loss='mse', optimizer='sgd'", metrics_type=None, loss_type="mse",
+            independent=[f"x{i}" for i in range(len(network.xs))], dependent=dependent, normalizing_const=2.0,
+        )  # fmt: skip
+        user.write_models(name, {1: network.model}, facts)
+    return made
+
+
+def predicted(user: User, name: str, xs) -> np.ndarray:
+    """Return what madlib_mop.predict returns for all rows: float32 (n_rows, n_values)."""
+    slots = ", ".join(["madlib_mop.array_bytes(CAST(%s AS real[]))"] * len(xs))
+    rows = user.value(f"SELECT madlib_mop.predict(%s, 1, ARRAY[{slots}])", name, *[x.tolist() for x in xs])
+    return np.asarray(rows, np.float32)
+
+
+def scaled(name: str, xs) -> list[np.ndarray]:
+    """Return inputs that are the network's rows after division by the normalizing constant."""
+    return [2 * x for x in xs]
+
+
+@pytest.mark.parametrize("name", [
+    "dense", "one_unit", "inputs_and_outputs", "embedding", "lstm", "bidirectional_gru", "attention", "convolution",
+    "convolution_of_sequences", "normalization",
+])  # fmt: skip
+def test_exports_of_ten_kinds_of_networks_predict_what_the_database_predicts(
+    user, client, arrays, name, tmp_path, record_property
+):
+    network = arrays[name]
+    xs = scaled(name, network.xs)
+    expected = predicted(user, name, xs)
+    model = client.model(name, 1)
+    for form in ("keras", "onnx"):
+        model.export(tmp_path, form)
+        local = load_exported(tmp_path, form)
+        outputs = list(local.outputs(xs if len(xs) > 1 else xs[0]).values())
+        found = np.concatenate(outputs, axis=1)
+        if form == "keras":
+            assert np.array_equal(found, expected)
+        largest = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
+        record_property(form, largest)
+        assert largest <= 1e-5
+    plain = model.to_keras()
+    batch = [x.astype(tensor.dtype) for x, tensor in zip(network.xs, plain.inputs, strict=True)]
+    outputs = plain.predict_on_batch(batch if len(batch) > 1 else batch[0])
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    assert np.array_equal(np.concatenate([o.reshape(len(o), -1) for o in outputs], axis=1), expected)
+
+
+def test_every_format_has_signature_and_card(user, client, arrays, tmp_path):
+    digest = user.value("SELECT encode(sha256(model_weights), 'hex') FROM inputs_and_outputs")
+    for form in ("keras", "saved_model", "onnx", "safetensors", "tflite"):
+        paths = client.model("inputs_and_outputs", 1).export(tmp_path / form, form)
+        assert {path.name for path in paths[1:]} == {"signature.json", "README.md"} and paths[0].exists()
+        signature = json.loads((tmp_path / form / "signature.json").read_text())
+        assert signature["weights_digest"] == digest and signature["model"] == "mst_key 1 of public.inputs_and_outputs"
+        assert [one["name"] for one in signature["inputs"]] == ["first_numbers", "zz"]
+        assert [one["shape"] for one in signature["inputs"]] == [[None, 4], [None, 3, 2]]
+        assert {one["divide_by"] for one in signature["inputs"]} == {2.0}
+        assert [one["layer"] for one in signature["outputs"]] == ["kind", "amount"]
+        assert "## Intended use" in (tmp_path / form / "README.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def churn(db, user, keras):
+    """A model of ordinary columns with NULLs, levels, dates and decimals, and its rows as a frame."""
+    db.run = train_churn(db, 1)
+    return user
+
+
+@pytest.fixture(scope="module")
+def frame(churn, client):
+    rows = client.query(f"SELECT {COLUMNS} FROM customers ORDER BY id")
+    rows["age"] = rows["age"].astype("Int64")
+    return rows
+
+
+@pytest.mark.parametrize("form", ["keras", "onnx"])
+def test_rows_of_a_frame_are_predicted_as_rows_of_the_table(churn, client, frame, form, tmp_path, record_property):
+    client.model("churn", 1).export(tmp_path, form)
+    local = load_exported(tmp_path, form)
+    expected = np.array([row for (row,) in churn.rows(
+        "SELECT madlib_mop.predict('churn', 1, c) FROM customers c ORDER BY id")], np.float32)  # fmt: skip
+    found = local.outputs(frame)["churned"]
+    largest = float(np.max(np.abs(found - expected)))
+    record_property("difference", largest)
+    assert largest == 0 if form == "keras" else largest <= 1e-5
+    classes = [c for (c,) in churn.rows("SELECT madlib_mop.predict_class('churn', 1, c) FROM customers c ORDER BY id")]
+    assert local.predict(frame).tolist() == classes
+    assert local.predict(frame).index.equals(frame.index)
+    proba = local.predict_proba(frame.head(3))
+    assert list(proba.columns) == ["no", "yes"] and np.array_equal(proba.to_numpy(), found[:3])
+
+
+def test_the_encoder_gives_the_bits_of_the_packed_table(db, churn, client, frame, tmp_path):
+    client.model("churn", 1).export(tmp_path, "onnx")
+    numbers, city = load_exported(tmp_path).encode(frame)
+    packed = {name: np.concatenate([content(db, table)[name] for table in ("packed", "packed_validation")])
+              for name in ("numbers", "city")}  # fmt: skip
+
+    def rows(*arrays):
+        return sorted(b"".join(part.tobytes() for part in row) for row in zip(*arrays, strict=True))
+
+    assert rows(numbers, city) == rows(packed["numbers"], packed["city"].view(np.int32))
+    assert (tmp_path / "preprocessor.json").exists()
+
+
+def test_unseen_values_and_columns_without_values(churn, client, frame, tmp_path):
+    client.model("churn", 1).export(tmp_path, "keras")
+    local = load_exported(tmp_path / "model.keras")  # one file is enough
+    odd = frame.head(2).assign(city="Atlantis", tier=None, joined=pd.NaT, extra=1)
+    churn.rows("CREATE TEMP VIEW odd AS SELECT id, age, income, NULL::text AS tier, 'Atlantis'::text AS city, active,"
+               " NULL::date AS joined, seen FROM customers ORDER BY id LIMIT 2")  # fmt: skip
+    expected = [row for (row,) in churn.rows("SELECT madlib_mop.predict('churn', 1, o) FROM odd o ORDER BY id")]
+    assert np.array_equal(local.outputs(odd)["churned"], np.array(expected, np.float32))
+    with pytest.raises(MopError, match="has no column 'age'"):
+        local.predict(frame.drop(columns="age"))
+    with pytest.raises(MopError, match="column 'age'"):
+        local.predict(frame.assign(age="old"))
+
+
+def test_a_scaled_number_comes_back_in_the_units_of_the_table(client, tmp_path):
+    draw = np.random.default_rng(3)
+    houses = pd.DataFrame({"area": draw.normal(120, 40, 200), "town": draw.choice(["Ulm", "Bonn"], 200)})
+    houses["price"] = 3000 * houses["area"] + 9e4 * (houses["town"] == "Ulm")
+    packed = client.pack(houses, target="price", seed=1)
+    model = client.fit(packed, client.networks(packed, n_configs=1, epochs=2), epochs=2, progress=False).best()
+    expected = model.predict(houses)
+    for form in ("keras", "onnx"):
+        model.export(tmp_path, form)
+        found = load_exported(tmp_path, form).predict(houses)
+        if form == "keras":
+            assert np.array_equal(found.to_numpy(), expected.to_numpy())
+        assert np.allclose(found, expected, rtol=1e-4) and expected.mean() > 1e5
+        with pytest.raises(Unsupported, match="predict_proba is for a model with one output of classes"):
+            load_exported(tmp_path, form).predict_proba(houses)
+
+
+def test_an_ensemble_is_one_network(user, client, keras, tmp_path):
+    layers = keras.layers
+    nets = {key: keras.Sequential([keras.Input((3,)), layers.Dense(3, "softmax")]) for key in (1, 2)}
+    user.write_models("two", nets, ModelTable(dependent=[Dependent(values=["a", "b", "c"])]))
+    user.table("points", "id integer, y text, x real[]", [(i, "abc"[i % 3], [i % 3, 1, i / 9]) for i in range(60)],
+               "%s, %s, %s::real[]")  # fmt: skip
+    user.rows("SET madlib_mop.segments = 1; SELECT madlib.training_preprocessor_dl('points', 'points_p', 'y', 'x')")
+    user.rows("SELECT madlib_mop.make_ensemble('two', 'points_p', 'both', mst_keys => '{1,2}')")
+    client.model("both", 1).export(tmp_path, "onnx")
+    x = np.array([[i % 3, 1, i / 9] for i in range(48)], np.float32)
+    assert np.allclose(load_exported(tmp_path).outputs(x)["y"], predicted(user, "both", [x]), atol=1e-5)
+
+
+def test_registered_models_and_their_cards(churn, client, db, tmp_path, keras):
+    churn.rows("SELECT madlib_mop.register('churn', 'churn', note => 'the | first'),"
+               " madlib_mop.set_alias('churn', 'champion', 1)")  # fmt: skip
+    by_name = churn.value("SELECT madlib_mop.export_model('churn@champion', format => 'safetensors')")
+    assert bytes(by_name) == bytes(churn.value("SELECT madlib_mop.export_model('churn@1', NULL, 'SAFETENSORS')"))
+    model = client.model("churn@champion")
+    assert weights_of(model.to_keras()) == bytes(churn.value("SELECT model_weights FROM churn"))
+    card = model.card()
+    for part in ("# Model churn@1", "the \\| first", f"| run | {db.run.run_id} |", "| validation | accuracy |",
+                 "| joined | date |", "| training rows | 480 |"):  # fmt: skip
+        assert part in card, part
+    assert "city7" not in card  # levels are values of rows
+    with pytest.raises(Unsupported, match="churn@champion is a registered model"):
+        model.predict("customers", key="id")
+
+
+def test_the_card_of_a_model_whose_run_is_gone(churn, user, client):
+    user.rows("CREATE TABLE other AS TABLE churn; CREATE TABLE other_info AS TABLE churn_info;"
+              " CREATE TABLE other_summary AS TABLE churn_summary;"
+              " UPDATE other SET model_weights = model_weights || ''::bytea")  # fmt: skip
+    assert "| run |" in client.model("other", 1).card()  # found by the weights
+    user.rows("UPDATE other SET model_weights = overlay(model_weights placing '\\x00'::bytea from 1)")
+    assert "you may not see it" in client.model("other", 1).card()
+
+
+@pytest.mark.parametrize("call, sqlstate, text", [
+    ("export_model('dense', 1, 'pickle')", "22023",
+     "export_model: format must be one of keras, saved_model, onnx, safetensors, tflite. Received: 'pickle'"),
+    ("export_model('dense')", "22023", "export_model: mst_key is missing: public.dense has 1 models. Received: NULL"),
+    ("export_model('dense', 7)", "22023", "export_model: mst_key 7 is not in public.dense. Received: 7"),
+    ("export_model('nothing', 1)", "42P01", "export_model: model_table"),
+    ("export_model(NULL)", "22023", "export_model: model_table"),
+    ("export_model('none@champion')", "22023",
+     "export_model: there is no registered model of this name that you may use. Received: 'none@champion'"),
+    ("export_model('a@b@c')", "22P02", "export_model: model_table is no name of a registered model"),
+    ("model_card('dense', 7)", "22023", "model_card: mst_key 7 is not in public.dense"),
+    ("report('none@champion')", "22023", "report: there is no registered model with this version or alias"),
+    ("report('dense')", "22023", "report: run_id must be the number of a run, or a registered model"),
+])  # fmt: skip
+def test_bad_input_is_one_clear_error(user, arrays, call, sqlstate, text):
+    error = user.refused(user.rows, f"SELECT madlib_mop.{call}")
+    assert (error.sqlstate, error.message[: len(text)]) == (sqlstate, text)
+
+
+def test_a_preprocessor_of_another_model_is_refused(churn, client, tmp_path):
+    client.model("churn", 1).export(tmp_path, "onnx")
+    document = json.loads((tmp_path / "preprocessor.json").read_text())
+    document["columns"][0]["spec"]["note"] = ""
+    (tmp_path / "preprocessor.json").write_text(json.dumps(document).replace("gold", "tin"))
+    with pytest.raises(MopError):
+        load_exported(tmp_path)
+    with pytest.raises(InvalidParameter, match="format must be one of"):
+        load_exported(tmp_path, "pickle")
+    with pytest.raises(InvalidParameter, match="is no exported model in format keras"):
+        load_exported(tmp_path, "keras")
+
+
+def test_the_command_line_writes_the_directory_the_card_and_the_report_of_a_name(churn, db, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = madlib_mop(db, "export", "churn@champion", "--format", "onnx", "--output", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"model.onnx", "signature.json", "preprocessor.json", "README.md"}
+    assert done.stdout.splitlines()[0].endswith("out/model.onnx")
+    shown = madlib_mop(db, "card", "churn", "--mst-key", "1")
+    assert shown.stdout.startswith("# Model mst\\_key 1 of public.churn")
+    made = madlib_mop(db, "report", "churn@champion", "--output", "-")
+    assert f"run {db.run.run_id}" in made.stdout.lower() and made.returncode == 0, made.stderr
+    refused = madlib_mop(db, "export", "churn@7", "--output", str(tmp_path / "other"))
+    assert refused.returncode == 1 and "churn has no version 7" in refused.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_report_of_a_registered_model_is_that_of_its_run(churn, db):
+    by_name = churn.value("SELECT madlib_mop.report('churn@1')")
+    assert f"{db.run.run_id}" in by_name and "<html" in by_name
+    assert len(churn.value(f"SELECT madlib_mop.report('{db.run.run_id}')")) == pytest.approx(len(by_name), rel=0.01)
