@@ -5,6 +5,8 @@ from tests.helpers.security.defence import Defence
 _RIGHTS = "tests/security/test_registry.py::"
 _REGISTRY = "tests/integration/test_registry.py::"
 _CHALLENGER = "tests/integration/test_challenger.py::"
+_EXPORTS = "tests/security/test_exports.py::"
+_LOADING = "tests/unit/client/test_exported.py::"
 
 DEFENCES_OF_REGISTRY = (
     Defence(
@@ -53,9 +55,58 @@ DEFENCES_OF_REGISTRY = (
     Defence(
         "a role that may only see does not predict",
         "plpython/mop_backend/registered.py",
-        '    if not row["may_predict"]:\n',
+        '    if not row["may_use"]:\n',
         "    if False:\n",
         (_RIGHTS + "test_a_role_that_may_see_sees_and_does_not_predict",),
+    ),
+    Defence(
+        "a right to predict or to deploy is no right to export",
+        "plpython/mop_backend/registered.py",
+        'Right.EXPORT: ("export",),',
+        'Right.EXPORT: ("export", "predict", "deploy"),',
+        (_EXPORTS + "test_rights_to_predict_to_see_and_to_deploy_are_no_right_to_export",),
+    ),
+    Defence(
+        "an export asks for the right to export",
+        "madlib_mop/driver/exports/exporting.py",
+        '_find(call, "EXPORT")',
+        '_find(call, "PREDICT")',
+        (_EXPORTS + "test_rights_to_predict_to_see_and_to_deploy_are_no_right_to_export",),
+    ),
+    Defence(
+        "a card asks for the right to see",
+        "plpython/mop_backend/registered.py",
+        'Right.SEE: ("see", "deploy", "export"),',
+        'Right.SEE: ("see", "deploy", "export", "predict"),',
+        (_EXPORTS + "test_a_card_needs_the_right_to_see",),
+    ),
+    Defence(
+        "a card names no values of rows",
+        "madlib_mop/driver/exports/exporting.py",
+        "InputColumn(column.name, column.spec.sql_type, column.spec.kind)",
+        "InputColumn(column.name, column.spec.sql_type, str(column.fit))",
+        ("tests/integration/test_exports.py::test_registered_models_and_their_cards",),
+    ),
+    Defence(
+        "the files of a SavedModel stay in its directory",
+        "madlib_mop/exports/directory.py",
+        'if not parts or ".." in parts or info.filename.startswith("/") or "\\\\" in info.filename:',
+        "if not parts:",
+        ("tests/unit/exports/test_directory.py::test_no_file_leaves_the_directory",),
+    ),
+    Defence(
+        "the architecture of an exported file is checked before Keras loads it",
+        "madlib_mop/models/running.py",
+        "        check_architecture(config)\n",
+        "",
+        (_LOADING + "test_a_file_with_code_is_refused_before_keras_sees_it",),
+    ),
+    Defence(
+        "the report of a registered model needs the right to see it",
+        "madlib_mop/reports/reading/registered.py",
+        '    if not row["may_see"]:\n',
+        "    if False:\n",
+        (_EXPORTS + "test_a_report_by_name_needs_the_right_to_see",),
     ),
     Defence(
         "only the role that owns a version adds its content",

@@ -1,0 +1,93 @@
+"""Loading exported models without a database: no code of a file is run, and each fault is one clear error."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from madlib_mop.client import load_exported
+from madlib_mop.client.frames.columns import read_frame
+from madlib_mop.client.frames.raw import raw_columns
+from madlib_mop.errors import InvalidParameter, MopError, Unsupported
+from madlib_mop.exports.formats import archive
+from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature
+
+SIGNATURE = Signature(
+    "m", "1.1.0", "00", None, (ModelInput("x", "x", "float32", (None, 3), None),),
+    (ModelOutput("y", "y", "y", "text", ("a", "b")),),
+)  # fmt: skip
+
+
+def keras_file(path, layers):
+    """Write a .keras file with these layers and weights of none of them."""
+    config = {"module": "keras", "class_name": "Sequential", "registered_name": None,
+              "config": {"name": "s", "trainable": True, "layers": layers}}  # fmt: skip
+    members = {"metadata.json": b'{"keras_version": "3.15.1", "date_saved": ""}', "config.json": json.dumps(config).encode(),
+               "model.weights.h5": b""}  # fmt: skip
+    path.write_bytes(archive(members, {"signature.json": SIGNATURE.to_json()}))
+
+
+def test_a_file_with_code_is_refused_before_keras_sees_it(tmp_path):
+    path = tmp_path / "model.keras"
+    lambda_layer = {"module": "keras.layers", "class_name": "Lambda", "registered_name": None,
+                    "config": {"name": "evil", "function": {"class_name": "__lambda__", "config": {"code": "4w=="}}}}  # fmt: skip
+    keras_file(path, [lambda_layer])
+    with pytest.raises(Unsupported, match="Lambda") as caught:
+        load_exported(path)
+    assert "Python code" in str(caught.value)
+
+
+def test_faults_are_one_clear_error(tmp_path):
+    with pytest.raises(InvalidParameter, match="is no exported model"):
+        load_exported(tmp_path)
+    (tmp_path / "model.bin").write_bytes(b"")
+    with pytest.raises(InvalidParameter, match="has no ending of an exported model"):
+        load_exported(tmp_path / "model.bin")
+    (tmp_path / "model.onnx").write_bytes(b"no")
+    with pytest.raises(MopError, match="model.onnx is damaged"):
+        load_exported(tmp_path / "model.onnx")
+    (tmp_path / "signature.json").write_text(SIGNATURE.to_json())
+    with pytest.raises(MopError, match="ONNX Runtime cannot load"):
+        load_exported(tmp_path)
+    file = io.BytesIO()
+    zipfile.ZipFile(file, "w").close()
+    (tmp_path / "model.keras").write_bytes(file.getvalue())
+    with pytest.raises(MopError, match="is no file of a Keras model"):
+        load_exported(tmp_path, "keras")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "model.tflite").write_bytes(b"TFL3")
+    (tmp_path / "other" / "signature.json").write_text(SIGNATURE.to_json())
+    with pytest.raises(Unsupported, match="models of format tflite are not loaded here"):
+        load_exported(tmp_path / "other")
+
+
+def test_values_of_a_frame_are_those_of_a_table():
+    frame = pd.DataFrame({
+        "number": [1.5, None], "flag": pd.array([True, None], "boolean"), "text": ["Ulm", None],
+        "day": [pd.Timestamp("2000-01-02 00:00:01.5"), pd.NaT], "length": [pd.Timedelta(days=1, seconds=2), pd.NaT],
+        "vector": [np.array([1, 2.5]), None], "empty": pd.Series([None, None], dtype=object),
+    })  # fmt: skip
+    types = dict.fromkeys(frame.columns, "text") | {"empty": "real"}
+    raw = raw_columns(read_frame(frame), types)
+    assert raw["number"].values.tolist() == [1.5, 0] and raw["number"].missing.tolist() == [False, True]
+    assert raw["flag"].values.tolist() == [1, 0] and raw["flag"].family == "boolean"
+    assert raw["text"].texts() == ["Ulm", None]
+    assert raw["day"].values.tolist() == [86_401_500_000, 0] and raw["length"].values.tolist() == [86_402_000_000, 0]
+    assert raw["vector"].values.tolist() == [[1, 2.5], [0, 0]] and raw["vector"].values.dtype == np.float32
+    assert raw["empty"].missing.all() and raw["empty"].family == "number"
+
+
+def test_moments_with_time_zone_are_in_utc():
+    at = pd.to_datetime(["2000-01-01 02:00:00"]).tz_localize("Europe/Berlin")
+    (column,) = raw_columns(read_frame(pd.DataFrame({"at": at})), {}).values()
+    assert column.values.tolist() == [3_600_000_000]
+
+
+def test_images_and_infinite_numbers_are_refused():
+    with pytest.raises(Unsupported, match="column 'picture' has images"):
+        raw_columns(read_frame(pd.DataFrame({"picture": [b"\x89PNG"]})), {})
+    with pytest.raises(InvalidParameter, match="the value is inf"):
+        raw_columns(read_frame(pd.DataFrame({"x": [np.inf]})), {})
