@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
@@ -128,19 +129,59 @@ def _safetensors(model: keras.Model, request: Conversion) -> bytes:
             name = f"{variable.path}_{number}"
         tensors[name] = np.ascontiguousarray(variable.numpy())
     metadata = {"format": "keras", "architecture": model.to_json(), "weights": json.dumps(list(tensors))}
-    return save(tensors, {**metadata, **metadata_of(request.additions)})
+    return _in_order(save(tensors, {**metadata, **metadata_of(request.additions)}))
+
+
+def _in_order(file: bytes) -> bytes:
+    """Return a safetensors file with its metadata in order: the same model gives the same bytes."""
+    n_header = int.from_bytes(file[:8], "little")
+    header = json.dumps(json.loads(file[8 : 8 + n_header]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return b"".join([len(header).to_bytes(8, "little"), header, memoryview(file)[8 + n_header :]])
 
 
 def _onnx(model: keras.Model, request: Conversion) -> bytes:
+    """Return an ONNX file.
+
+    ``tf2onnx.convert.from_function``, which Keras uses, takes constants that a layer holds for inputs of the model, and
+    writes nodes for operators that it cannot convert. So its parts are called, and the result is checked.
+    """
     try:
+        import onnx
         from keras.src.export.tf2onnx_lib import patch_tf2onnx
         from tf2onnx import convert as tf2onnx
+        from tf2onnx import tf_loader
     except ImportError:
         raise Failure(INPUT, NotReady("tf2onnx is not installed on this server", hint="Run make install.")) from None
     patch_tf2onnx()
-    specs, function = _function(model, request)
-    converted, _ = tf2onnx.from_function(function, input_signature=specs, opset=_OPSET)
-    return onnx_with(converted.SerializeToString(), request.additions)
+    _, function = _function(model, request)
+    traced = function.get_concrete_function()
+    inputs = [tensor.name for tensor in traced.inputs[: len(request.inputs)]]
+    outputs = [tensor.name for tensor in traced.outputs]
+    with tf.device("/cpu:0"):
+        converted, _ = tf2onnx._convert_common(
+            tf_loader.from_function(traced, inputs, outputs),
+            name="madlib_mop",
+            continue_on_error=False,
+            opset=_OPSET,
+            custom_op_handlers={"Erfc": (_erfc, [])},
+            input_names=inputs,
+            output_names=outputs,
+            tensors_to_rename=tf2onnx.tensor_names_from_structed(traced, inputs, outputs),
+        )
+    onnx.checker.check_model(converted, full_check=True)
+    return onnx_with(converted.SerializeToString(deterministic=True), request.additions)
+
+
+def _erfc(context: Any, node: Any, name: str, args: Any) -> Any:
+    """Convert erfc(x), which gelu uses, to 1 - erf(x): ONNX has no such operator."""
+    erf = context.make_node("Erf", node.input, name=f"{node.name}_erf")
+    one = context.make_const(f"{node.name}_one", np.array(1, np.float32))
+    shapes, dtypes, outputs = node.output_shapes, node.output_dtypes, node.output
+    context.remove_node(node.name)
+    return context.make_node(
+        "Sub", [one.output[0], erf.output[0]], name=node.name, outputs=outputs, shapes=shapes, dtypes=dtypes
+    )
 
 
 def _saved_model(model: keras.Model, request: Conversion) -> bytes:

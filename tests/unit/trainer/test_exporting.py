@@ -14,10 +14,14 @@ from madlib_mop.exports.formats import Format, read_additions
 from madlib_mop.models.running import KerasRunner
 from tests.helpers.exports import N_ROWS, networks
 from tests.helpers.inference import weights_of
+from tests.helpers.training import one_thread
 from tests.helpers.unit.documents import dense, keras_3, layer
 from tests.helpers.unit.trainer import Trainer, TrainerError
 
+one_thread()
 NETWORKS = networks(keras)
+#: These use operators of TensorFlow in TFLite, which its plain interpreter lacks.
+RECURRENT = ("lstm", "bidirectional_gru")
 ADDITIONS = {"signature.json": "{}", "README.md": "# Card"}
 pytestmark = pytest.mark.timeout(600)
 
@@ -114,6 +118,10 @@ def test_tflite_is_what_kerass_own_export_gives(trainer, name, record_property):
     network = NETWORKS[name]
     data = export(trainer, network, Format.TFLITE)
     assert read_additions("model.tflite", data) == ADDITIONS
+    assert data[4:8] == b"TFL3"
+    if name in RECURRENT:
+        assert b"FlexTensorList" in data
+        return
     interpreter = tf.lite.Interpreter(model_content=data)
     runner = interpreter.get_signature_runner("serving_default")
     inputs, outputs = names_of(network)
