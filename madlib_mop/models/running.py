@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -76,7 +77,7 @@ class KerasRunner:
         check_architecture(config)
         self.model = keras.saving.load_model(path, compile=False, safe_mode=True)
         self._fills = is_rowwise(self.model)
-        self._call = tf.function(lambda xs: keras.tree.flatten(self.model(xs, training=False)), autograph=False)
+        self._traced: dict[tuple[tf.TensorSpec, ...], Any] = {}
 
     def run(self, xs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.float32]]:
         """Return each output, float32 (n_rows, ...), for inputs (n_rows, ...) in the order of the model."""
@@ -89,9 +90,26 @@ class KerasRunner:
         n_rows = len(xs[0])
         if self._fills and (n_more := filled(n_rows) - n_rows):
             xs = [np.concatenate([x, np.repeat(x[-1:], n_more, axis=0)]) for x in xs]
-        tensors = [tf.constant(x) for x in xs]
-        outputs = self._call(tensors[0] if len(tensors) == 1 else tensors)
+        traced = self._function(tuple(tf.TensorSpec((None, *x.shape[1:]), x.dtype) for x in xs))
+        # as trainers call it (trainer/graphs/loop.py): in a call of the function itself, TensorFlow's arithmetic
+        # optimization changes last bits of some networks
+        outputs = tf.raw_ops.StatefulPartitionedCall(
+            args=[*map(tf.constant, xs), *traced.captured_inputs],
+            Tout=[output.dtype for output in traced.outputs],
+            f=traced,
+        )
         return [np.asarray(output, np.float32)[:n_rows] for output in outputs]
+
+    def _function(self, specs: tuple[tf.TensorSpec, ...]) -> Any:
+        """Return the function for a kind of data; its first use traces it."""
+        if specs not in self._traced:
+            def call(*xs: tf.Tensor) -> list[tf.Tensor]:
+                outputs = self.model(xs[0] if len(xs) == 1 else list(xs), training=False)
+                return [tf.cast(output, tf.float32) for output in keras.tree.flatten(outputs)]
+
+            function = tf.function(call, input_signature=list(specs), autograph=False)
+            self._traced[specs] = function.get_concrete_function()
+        return self._traced[specs]
 
 
 def _operations(model: keras.Model) -> Iterator[object]:
