@@ -19,8 +19,8 @@ from madlib_mop.client.runs import Run
 from madlib_mop.client.tables import Configurations, Packed
 
 if TYPE_CHECKING:
-    from madlib_mop.client.exported.model import ExportedModel, load_exported
     from madlib_mop.client.estimators import HopperClassifier, HopperRegressor
+    from madlib_mop.client.exported.model import ExportedModel, load_exported
 
 
 def __getattr__(name: str) -> Any:
@@ -40,6 +40,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Configurations", "Database", "ExportedModel", "HopperClassifier", "HopperRegressor", "Job", "Model", "Packed", "Run",
-    "connect", "load_exported",
+    "Configurations", "Database", "ExportedModel", "HopperClassifier", "HopperRegressor", "Job", "Model", "Packed",
+    "Run", "connect", "load_exported",
 ]  # fmt: skip

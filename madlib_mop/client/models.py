@@ -171,7 +171,7 @@ class Model:
             If the role may not export the model, the format cannot express it, or a file cannot be written.
         """
         call = call_of("export_model", {"model_table": self.table, "mst_key": self.mst_key, "format": format})
-        form = Format(call.values[-1])
+        form = Format(str(call.values[-1]))
         try:
             check_directory(Path(path))
             return write_directory(Path(path), form, self._exported(form))

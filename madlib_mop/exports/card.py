@@ -166,7 +166,8 @@ def _metrics(facts: CardFacts) -> Iterator[str]:
         yield "No metrics are recorded."
         yield ""
         return
-    rows = [(*_data_set_of(name), "NaN" if value is None else f"{value:.6g}") for name, value in sorted(metrics.items())]
+    shown = {name: "NaN" if value is None else f"{value:.6g}" for name, value in sorted(metrics.items())}
+    rows = [(*_data_set_of(name), value) for name, value in shown.items()]
     yield from _table(("data", "metric", "value"), rows)
 
 

@@ -218,7 +218,7 @@ def _write_saved_model(model: keras.Model, request: Conversion) -> None:
     target.write_out(_IN_MEMORY, verbose=False)
 
 
-def _function(model: keras.Model, request: Conversion) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, tf.Tensor]]]:
+def _function(model: keras.Model, request: Conversion) -> tuple[list[tf.TensorSpec], Any]:
     """Return the model as a function with named inputs and outputs, for batches of any size."""
     specs = [
         tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, name)

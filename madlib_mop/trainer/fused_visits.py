@@ -14,6 +14,7 @@ import tensorflow as tf
 from mop_backend.frames import Header
 
 from madlib_mop.errors import MopError
+from madlib_mop.models.running import batch_rows
 from madlib_mop.trainer import visits
 from madlib_mop.trainer.data.shards import Shard
 from madlib_mop.trainer.data.state import FORWARD_GROUPS, UNDECIDED, State, digest_of
@@ -22,7 +23,6 @@ from madlib_mop.trainer.graphs.compiled import CompiledModel
 from madlib_mop.trainer.graphs.fused import FusedModel, Source
 from madlib_mop.trainer.graphs.loop import DataSpec, Traced
 from madlib_mop.trainer.graphs.metric_sums import means_as_answer
-from madlib_mop.models.running import batch_rows
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import INTERNAL, MODEL, Failure, blaming
 from madlib_mop.trainer.recipe import Recipe

@@ -1,10 +1,10 @@
 """Registered models in the caller's session: which version an alias stands for, and what a version holds.
 
-Called by predict.py for each prediction, and by call.py for a driver, which also exports models and writes cards. The look-up is a query with the caller's rights
-and in the snapshot of the calling statement. The content of a version is read with the rights of the extension's owner,
-by the function madlib_mop_calls._read_version, so a role that may predict need not be able to read the weights. That
-function takes the version from this module's memory and leaves the content there. Users' SQL cannot reach this memory:
-only superusers create functions in PL/Python.
+Called by predict.py for each prediction, and by call.py for a driver, which also exports models and writes cards. The
+look-up is a query with the caller's rights and in the snapshot of the calling statement. The content of a version is
+read with the rights of the extension's owner, by the function madlib_mop_calls._read_version, so a role that may
+predict need not be able to read the weights. That function takes the version from this module's memory and leaves the
+content there. Users' SQL cannot reach this memory: only superusers create functions in PL/Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from mop_backend.call import CallError
 from mop_backend.frames import Blob, Header
 from mop_backend.registered_names import ModelName, UnreadableName, read_name
 from mop_backend.rights import Moment
-
 
 
 class Right(Enum):

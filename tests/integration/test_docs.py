@@ -53,7 +53,11 @@ PRINTED = {
     "docs/model_averaging.md": ("kinds of flowers", "{2,4,6}", "| finished |"),
     "docs/predict.md": ("{accuracy}", "share_right", "p_left", "different \n-----------\n         0\n", "{0."),
     "docs/gpus.md": ("hostname",),
-    "docs/exports.md": (" is_file \n---------\n t\n", " same_bytes \n------------\n t\n", " has_section \n-------------\n t\n"),
+    "docs/exports.md": (
+        " is_file \n---------\n t\n",
+        " same_bytes \n------------\n t\n",
+        " has_section \n-------------\n t\n",
+    ),
     "docs/registry.md": (
         " deployed \n----------\n t\n",
         " version_now \n-------------\n           1\n",

@@ -1,4 +1,4 @@
-"""Models leave: files that predict what madlib_mop.predict predicts, with preprocessor and card; errors before any work."""
+"""Models leave: files that predict what madlib_mop.predict predicts, with preprocessor and card."""
 
 import json
 from contextlib import closing

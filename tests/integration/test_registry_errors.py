@@ -71,8 +71,8 @@ REFUSED = [
     ("drop_challenger('m', 'champion')", "22023", "drop_challenger: m@champion has no challenger"),
     ("grant_model('m', 'nobody_there', 'see')", "42704", "grant_model: there is no such role. Received:"
                                                          " 'nobody_there'"),
-    ("grant_model('m', current_user, 'write')", "22023", "grant_model: privilege must be predict, see, deploy or export."
-                                                         " Received: 'write'"),
+    ("grant_model('m', current_user, 'write')", "22023",
+     "grant_model: privilege must be predict, see, deploy or export. Received: 'write'"),
     ("grant_model('none', current_user, 'see')", "22023", "grant_model: there is no registered model of this name"
                                                           " that you may use. Received: 'none'"),
     ("deploy('m', 'champion', 9)", "22023", "deploy: m has no version 9"),

@@ -67,7 +67,8 @@ def test_a_card_needs_the_right_to_see(models):
 
 def test_a_report_by_name_needs_the_right_to_see(models):
     error = refusal_of(models, REPORT, role=PREDICTS)
-    assert (error.sqlstate, error.message) == ("42501", "report: you may use registered model hidden, but not see its run")
+    assert error.sqlstate == "42501"
+    assert error.message == "report: you may use registered model hidden, but not see its run"
     assert "has no run" in refusal_of(models, REPORT, role=SEES).message
 
 

@@ -41,8 +41,8 @@ MAY_IMPORT = {
     "trackers": {"catalog", "reports", "trainer"},
     "client": {"calls", "catalog", "columns", "exports", "models"},
     "driver": {
-        "calls", "schedule", "packing", "columns", "exports", "models", "search", "trainer", "catalog", "engines", "jobs",
-        "reports",
+        "calls", "schedule", "packing", "columns", "exports", "models", "search", "trainer", "catalog", "engines",
+        "jobs", "reports",
     },  # fmt: skip
     "cli": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",

@@ -111,7 +111,7 @@ class ExportedModel:
         return {name: numbers[name][:, np.newaxis] if name in numbers else values for name, values in found.items()}
 
     def encode(self, data: Any) -> list[npt.NDArray[np.generic]]:
-        """Return the inputs of the network, (n_rows, ...) each: the same bits as in packing. Parameters as `predict`."""
+        """Return the inputs of the network, (n_rows, ...) each: the bits of packing. Parameters as `predict`."""
         if self.preprocessor is None:
             return self._arrays(data)
         frame = read_frame(data, only=[column.name for column in self.preprocessor.inputs])
@@ -144,10 +144,10 @@ class ExportedModel:
             ):
                 wanted = ["any" if size is None else size for size in one.shape[1:]]
                 raise bad_input(f"input {one.name!r} takes rows of the shape {wanted}. Received: shape {x.shape}")
-            x = _converted(x, one.divide_by, "float32")
-            if not np.isfinite(x).all():
+            divided = _converted(x, one.divide_by, "float32")
+            if not np.isfinite(divided.astype(np.float32)).all():
                 raise bad_input(f"input {one.name!r} has values that are NaN or infinite")
-            found.append(x.astype(one.dtype))
+            found.append(divided.astype(one.dtype))
         if len({len(x) for x in found}) != 1:
             raise bad_input(f"the inputs have {[len(x) for x in found]} rows")
         return found
@@ -156,7 +156,7 @@ class ExportedModel:
         """Return the class of each row, or the number; a list of numbers where a row has several."""
         if one.classes is None:
             rows = values.astype(np.float64)
-            return rows[:, 0].tolist() if rows.shape[1] == 1 else rows.tolist()
+            return list(rows[:, 0].tolist() if rows.shape[1] == 1 else rows.tolist())
         scores = _by_class(one, values)
         classes = self._classes(one)
         best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=1)

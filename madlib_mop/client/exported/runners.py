@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.errors import Unsupported, UnreadableText
+from madlib_mop.errors import UnreadableText, Unsupported
 from madlib_mop.exports.formats import Format
 from madlib_mop.exports.signature import Signature
 

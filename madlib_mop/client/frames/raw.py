@@ -64,7 +64,7 @@ def _raw(column: FrameColumn, sql_type: str, n_rows: int) -> RawColumn:
     family = family_of(reader) if reader is not None else None
     if family in (NUMBER, BOOLEAN):
         return Numbers(_filled(values, missing, float, np.float64), missing, family)
-    if family in _MICROSECONDS:
+    if family is not None and family in _MICROSECONDS:
         return Moments(_filled(values, missing, _MICROSECONDS[family], np.int64), missing, family)
     if family == VECTOR:
         return _vectors(column.name, values, missing)
@@ -92,20 +92,21 @@ def _vectors(name: str, values: Sequence[Any], missing: Flags) -> Vectors:
     widths = {len(row) for row in rows.values()}
     if len(widths) > 1:
         first = next(iter(rows.values()))
-        row, other = next((i, len(values)) for i, values in rows.items() if len(values) != len(first))
-        raise other_width(name, len(first), other, row)
+        number, other = next((i, len(found)) for i, found in rows.items() if len(found) != len(first))
+        raise other_width(name, len(first), other, number)
     made = np.zeros((len(values), widths.pop() if widths else 0), np.float32)
-    for i, row in rows.items():
-        made[i] = row.astype(np.float32) if row.dtype != object else [float(item) for item in row]
+    for i, found in rows.items():
+        made[i] = found.astype(np.float32) if found.dtype != object else [float(item) for item in found]
     return Vectors(made, missing, name)
 
 
 def _moment(value: Any) -> int:
     """Return microseconds since 2000-01-01 (of timestamps with time zone, in UTC) of a date or a timestamp."""
     if not isinstance(value, datetime):
-        return (value - _FIRST_DAY).days * DAY_US
+        return _length(value - _FIRST_DAY)
     length = value - datetime(2000, 1, 1, tzinfo=None if value.tzinfo is None else UTC)
-    return _length(length) + round(getattr(value, "nanosecond", 0) / 1000)
+    nanoseconds: int = getattr(value, "nanosecond", 0)
+    return _length(length) + round(nanoseconds / 1000)
 
 
 def _length(value: Any) -> int:
@@ -118,4 +119,4 @@ def _time(value: time) -> int:
     return ((value.hour * 60 + value.minute) * 60 + value.second) * _SECOND_US + value.microsecond
 
 
-_MICROSECONDS: Mapping[str | None, Callable[[Any], int]] = {MOMENT: _moment, TIME: _time, SPAN: _length}
+_MICROSECONDS: Mapping[str, Callable[[Any], int]] = {MOMENT: _moment, TIME: _time, SPAN: _length}

@@ -55,7 +55,7 @@ def export_model(call: Call) -> bytes:
 
 
 def model_card(call: Call) -> str:
-    """Return the card of a model as Markdown. Raises MopError if there is no such model, or the caller may not see it."""
+    """Return the card of a model as Markdown. Raises MopError if the caller may see no such model."""
     model, source = _find(call, "SEE")
     preprocessor = _preprocessor(model)
     return card(_facts(model, source, _signature(model, source, preprocessor), preprocessor))
@@ -123,7 +123,9 @@ def _inputs(model: TrainedModel, names: tuple[str, ...], preprocessor: "Preproce
 def _outputs(model: TrainedModel, names: tuple[str, ...]) -> list[ModelOutput]:
     described = describe_outputs(model)
     if len(described) != len(model.outputs):
-        raise Unsupported(f"{model.label} has {model.shape.n_outputs} outputs, and {len(model.outputs)} dependent columns")
+        raise Unsupported(
+            f"{model.label} has {model.shape.n_outputs} outputs, and {len(model.outputs)} dependent columns"
+        )
     found = []
     for name, layer, output, words in zip(names, model.shape.output_names, model.outputs, described, strict=True):
         labels = words["labels"]

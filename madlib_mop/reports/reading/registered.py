@@ -50,6 +50,8 @@ def run_of(reader: Reader, text: str) -> int:
             hint=f"Its owner can let you: SELECT madlib_mop.grant_model('{name.name}', 'your_role', 'see');",
         )
     if row["run_id"] is None:
-        raise InvalidParameter(f"version {row['version']} of {name.name} has no run: its weights were not trained by one")
+        raise InvalidParameter(
+            f"version {row['version']} of {name.name} has no run: its weights were not trained by one"
+        )
     found: int = row["run_id"]
     return found

@@ -19,10 +19,10 @@ import numpy as np
 import tensorflow as tf
 
 from madlib_mop.models.prefix import Split
+from madlib_mop.models.running import batch_rows
 from madlib_mop.trainer.data.shards import Shard, aligned_empty
 from madlib_mop.trainer.graphs import loop
 from madlib_mop.trainer.graphs.compiled import CompiledModel
-from madlib_mop.models.running import batch_rows
 
 #: Least numbers of rows and of batches in a trial, for each batch size that a visit will use.
 _TRIAL_ROWS = 1024

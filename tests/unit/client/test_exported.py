@@ -25,15 +25,15 @@ def keras_file(path, layers):
     """Write a .keras file with these layers and weights of none of them."""
     config = {"module": "keras", "class_name": "Sequential", "registered_name": None,
               "config": {"name": "s", "trainable": True, "layers": layers}}  # fmt: skip
-    members = {"metadata.json": b'{"keras_version": "3.15.1", "date_saved": ""}', "config.json": json.dumps(config).encode(),
-               "model.weights.h5": b""}  # fmt: skip
+    members = {"metadata.json": b'{"keras_version": "3.15.1", "date_saved": ""}', "model.weights.h5": b""}
+    members["config.json"] = json.dumps(config).encode()
     path.write_bytes(archive(members, {"signature.json": SIGNATURE.to_json()}))
 
 
 def test_a_file_with_code_is_refused_before_keras_sees_it(tmp_path):
     path = tmp_path / "model.keras"
-    lambda_layer = {"module": "keras.layers", "class_name": "Lambda", "registered_name": None,
-                    "config": {"name": "evil", "function": {"class_name": "__lambda__", "config": {"code": "4w=="}}}}  # fmt: skip
+    config = {"name": "evil", "function": {"class_name": "__lambda__", "config": {"code": "4w=="}}}
+    lambda_layer = {"module": "keras.layers", "class_name": "Lambda", "registered_name": None, "config": config}
     keras_file(path, [lambda_layer])
     with pytest.raises(Unsupported, match="Lambda") as caught:
         load_exported(path)

@@ -16,8 +16,8 @@ from madlib_mop.catalog.live.facts import ModelLine, RunNow, RunStatus
 from madlib_mop.client.calling import sessions
 from madlib_mop.client.calling.sessions import Sessions, check_settings, make_engine
 from madlib_mop.client.database import Database, connect
-from madlib_mop.client.progress import html_of, reporter_of
 from madlib_mop.client.frames.classes import class_of
+from madlib_mop.client.progress import html_of, reporter_of
 from madlib_mop.client.targets import Target, value_of_json
 from madlib_mop.errors import InvalidParameter, NotReady, Unsupported
 

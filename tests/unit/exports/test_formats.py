@@ -1,4 +1,4 @@
-"""What we add to a model's file: it comes back, it changes nothing for other programs, and damage is one clear error."""
+"""What we add to a model's file: it comes back, other programs do not see it, and damage is one clear error."""
 
 import io
 import zipfile

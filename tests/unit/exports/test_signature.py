@@ -23,7 +23,8 @@ def changed(**fields) -> str:
 
 
 @pytest.mark.parametrize("text", [
-    "", "[]", "{}", "7", changed(inputs=None), changed(inputs=[{}]), changed(more=1), changed(outputs=[[]]), "[" * 99_999,
+    "", "[]", "{}", "7", changed(inputs=None), changed(inputs=[{}]), changed(more=1), changed(outputs=[[]]),
+    "[" * 99_999,
 ])  # fmt: skip
 def test_a_damaged_signature_is_one_clear_error(text):
     with pytest.raises(UnreadableText, match="the signature of the exported model is damaged"):

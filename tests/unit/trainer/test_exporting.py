@@ -1,4 +1,4 @@
-"""The operation export_model, in the sandbox: ten kinds of networks in each format predict what the trainer predicts."""
+"""The operation export_model, in the sandbox: ten networks in each format predict what the trainer predicts."""
 
 import io
 import json
