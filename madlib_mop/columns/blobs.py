@@ -66,6 +66,11 @@ class StoredValues(Sequence[bytes | None]):
         """Which rows are NULL: bool (n_rows,)."""
         return self._lengths < 0
 
+    @property
+    def sizes(self) -> Integers:
+        """The bytes of each value: int64 (n_rows,); 0 for NULL."""
+        return np.maximum(self._lengths, 0)
+
 
 @dataclass(frozen=True, eq=False)
 class Blobs:
@@ -98,6 +103,13 @@ class Blobs:
         if isinstance(self.values, StoredValues):
             return self.values.begins(n_bytes)
         return [value[:n_bytes] for value in self.values if value is not None]
+
+    @property
+    def sizes(self) -> Integers:
+        """The bytes of each value: int64 (n_rows,); 0 for NULL."""
+        if isinstance(self.values, StoredValues):
+            return self.values.sizes
+        return np.array([0 if value is None else len(value) for value in self.values], np.int64)
 
     def first_special(self) -> None:
         """Return None: bytes are not looked at here."""

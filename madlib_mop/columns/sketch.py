@@ -211,6 +211,21 @@ class ValueCounts:
         low, high = ((int(keys[place]) << self.shift) + (1 << self.shift >> 1) for place in places.tolist())
         return low, high, float(position - first)
 
+    def histogram(self, n_bins: int) -> tuple[Integers, Integers]:
+        """Return the greatest key of each of at most ``n_bins`` bins and how many values it has, int64 (n,) each.
+
+        The bins have about equally many values. If there are at most ``n_bins`` distinct keys, each is a bin. The
+        counts are exact also where keys are binned: a bin of the histogram consists of whole bins of keys.
+        """
+        keys, counts = self.items()
+        ends = np.cumsum(counts)
+        places = np.arange(len(keys))
+        if len(keys) > n_bins:
+            n_values = int(ends[-1])
+            wanted = [-(-step * n_values // n_bins) for step in range(1, n_bins + 1)]
+            places = np.unique(np.searchsorted(ends, wanted))
+        return (keys[places] << self.shift) + ((1 << self.shift) - 1), np.diff(ends[places], prepend=0)
+
     def _settle(self) -> None:
         """Add up what is pending, and leave out more bits where there are too many keys."""
         if not self._pending:

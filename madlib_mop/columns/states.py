@@ -148,6 +148,16 @@ class OrderedState(State):
         weight = found[2]
         return float(low) if low == high or not weight else low * (1.0 - weight) + high * weight
 
+    def histogram(self, n_bins: int) -> tuple[list[float], list[int]]:
+        """Return the upper limits of all bins but the last one, and the counts of all."""
+        self._settle()
+        keys, counts = self._counts.histogram(n_bins)
+        return [float(self._limit(key)) for key in keys[:-1].tolist()], counts.tolist()
+
+    def _limit(self, key: int) -> float:
+        """Return the value of the greatest key of a bin."""
+        return self._value(key)
+
     def _frequent(self) -> list[int]:
         """Return the keys of examples."""
         self._settle()
@@ -191,6 +201,9 @@ class NumberState(OrderedState):
 
     def _value(self, key: int) -> float:
         return float(floats_of_keys(np.array([key], np.int64))[0])
+
+    def _limit(self, key: int) -> float:
+        return self._value(min(key, -2) if key < 0 else key)  # -1 is the key of -0, which equals 0
 
     def level_counts(self, family: str) -> dict[str, int] | None:
         self._settle()

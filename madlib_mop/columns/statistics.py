@@ -167,6 +167,18 @@ class ColumnStatistics:
             raise ValueError(f"a quantile is from 0 to 1. Received: {q}")
         return self._state.quantile(q) if isinstance(self._state, OrderedState) else None
 
+    def histogram(self, n_bins: int) -> tuple[list[float], list[int]]:
+        """Return bins of finite numbers or moments with about equally many rows each; ([], []) for other families.
+
+        Returns
+        -------
+        list of float
+            The upper limits of all bins but the last: increasing; a value that equals a limit belongs to the bin below.
+        list of int
+            The rows of each bin, exact.
+        """
+        return self._state.histogram(n_bins) if isinstance(self._state, OrderedState) else ([], [])
+
     @property
     def level_counts(self) -> dict[str, int] | None:
         """Return how often each text occurs, or each finite number as text; None beyond 65,536 distinct ones.

@@ -13,6 +13,7 @@ from madlib_mop.columns.preprocessors.fits import (
     TextFit,
     VectorFit,
 )
+from madlib_mop.columns.preprocessors.profiles import N_GROUPS, profile_problem
 from madlib_mop.columns.proposals.kinds import (
     ARRAY,
     BOOLEAN,
@@ -89,7 +90,19 @@ def _problem(column: FittedColumn) -> str | None:
         return f"its role is {spec.role!r}"
     if type(fit) is not expected:
         return f"a column of kind {spec.kind!r} has no {type(fit).__name__}"
-    return _CHECKS[expected](column, fit)
+    return _CHECKS[expected](column, fit) or _profile(column)
+
+
+def _profile(column: FittedColumn) -> str | None:
+    """Return what is wrong with the profile of a column, whose fit is right."""
+    if column.profile is None:
+        return None
+    fit, n_counts = column.fit, None
+    if isinstance(fit, ClassFit):
+        n_counts = len(fit.classes)
+    elif isinstance(fit, CategoryFit):
+        n_counts = N_GROUPS if fit.encode == "hashed" else len(fit.levels)
+    return profile_problem(column.profile, n_counts)
 
 
 def _number(column: FittedColumn, fit: NumberFit) -> str | None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from madlib_mop.columns.preprocessors.profiles import ColumnProfile
 from madlib_mop.columns.proposals.kinds import ColumnSpec
 from madlib_mop.columns.transforms.categories import CategoryFit
 from madlib_mop.columns.transforms.dates import DAY_US
@@ -82,10 +83,19 @@ FIT_TYPES: dict[str, type[Fit]] = {
 
 @dataclass(frozen=True)
 class FittedColumn:
-    """A column that is an input or a target: its specification, and what was fitted."""
+    """A column that is an input or a target: its specification, what was fitted, and how the training rows were.
+
+    Attributes
+    ----------
+    spec : ColumnSpec
+    fit : Fit
+    profile : ColumnProfile or None
+        None in documents of earlier versions, which kept no distribution. No encoding depends on it.
+    """
 
     spec: ColumnSpec
     fit: Fit
+    profile: ColumnProfile | None = None
 
     @property
     def name(self) -> str:

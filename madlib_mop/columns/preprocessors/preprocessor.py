@@ -9,12 +9,14 @@ from functools import cached_property
 from madlib_mop.columns.preprocessors.canonical import build, canonical_json, plain
 from madlib_mop.columns.preprocessors.checks import check_fitted
 from madlib_mop.columns.preprocessors.fits import FIT_TYPES, FittedColumn, ImageFit, TextFit, VectorFit
+from madlib_mop.columns.preprocessors.profiles import ColumnProfile
 from madlib_mop.columns.proposals.kinds import INPUT, TARGET, ColumnSpec
 from madlib_mop.columns.transforms.categories import CategoryFit
 from madlib_mop.errors import UnreadableText
 
 FORMAT = 1
 _NUMBERS = "numbers"
+_KEYS = {"spec", "type", "fit"}
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Preprocessor:
         names = {cls: name for name, cls in FIT_TYPES.items()}
         columns = [
             {"spec": _plain_spec(column.spec), "type": names[type(column.fit)], "fit": plain(column.fit)}
+            | ({} if column.profile is None else {"profile": plain(column.profile)})
             for column in self.columns
         ]
         return canonical_json({"format": FORMAT, "columns": columns})
@@ -174,9 +177,10 @@ def _plain_spec(spec: ColumnSpec) -> dict[str, object]:
 
 
 def _read_column(value: object, where: str) -> FittedColumn:
-    if not isinstance(value, dict) or set(value) != {"spec", "type", "fit"} or not isinstance(value["spec"], dict):
+    if not isinstance(value, dict) or set(value) - {"profile"} != _KEYS or not isinstance(value["spec"], dict):
         raise UnreadableText(f"the preprocessor is damaged: {where} is no column", hint="Pack the table again.")
     if not isinstance(value["type"], str) or value["type"] not in FIT_TYPES:
         raise UnreadableText(f"the preprocessor is damaged: {where} has an unknown type", hint="Pack the table again.")
     spec = build(ColumnSpec, {**value["spec"], "examples": []}, f"{where}.spec")
-    return FittedColumn(spec, build(FIT_TYPES[value["type"]], value["fit"], f"{where}.fit"))
+    profile = build(ColumnProfile, value["profile"], f"{where}.profile") if "profile" in value else None
+    return FittedColumn(spec, build(FIT_TYPES[value["type"]], value["fit"], f"{where}.fit"), profile)

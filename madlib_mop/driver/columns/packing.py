@@ -4,24 +4,26 @@ Rows are read once (`rows`); their content decides which are kept for validation
 counted and a preprocessor is fitted to them; then every row is encoded, in the order of its hash.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.catalog.names import Identifier, statement
+from madlib_mop.columns.drift.profiler import profiled, rows_at_once
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
-from madlib_mop.columns.preprocessors.fits import ClassFit
+from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.fitting import fit_preprocessor
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.proposals.kinds import IGNORED, TARGET, ColumnSpec, TableColumn
 from madlib_mop.columns.proposals.proposal import propose
 from madlib_mop.columns.proposals.specification import check_specification, check_table, read_specification
-from madlib_mop.columns.proposals.statistics import Statistics
+from madlib_mop.columns.raw import RawColumn
 from madlib_mop.columns.records import Field, family_of
 from madlib_mop.columns.splits import SplitRule
+from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.proposing import COLUMNS, count
 from madlib_mop.driver.columns.rows import Rows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
@@ -115,7 +117,7 @@ def _fit(
     """Fit the preprocessor of the given specification, or of the one that is proposed, to the training rows."""
     if given is None:
         counted = count(source, rows, training)
-        statistics: Mapping[str, Statistics] = {c.name: c.statistics for c in counted if c.statistics is not None}
+        statistics = {c.name: c.statistics for c in counted if isinstance(c.statistics, ColumnStatistics)}
         specs = propose(counted, dependent, exclude)
         check_specification(specs, several_targets=len(dependent) > 1)
     else:
@@ -123,7 +125,7 @@ def _fit(
         specs = list(given)
     used = [spec.name for spec in specs if spec.role != IGNORED]
     check_kept(rows, used, "Set its role to ignored in the table of propose_columns, or shorten it in a view.")
-    preprocessor = fit_preprocessor(specs, statistics)
+    preprocessor = _profiled(fit_preprocessor(specs, statistics), statistics, rows, training)
     n_packed = len(preprocessor.tensors) + len(preprocessor.targets)
     if n_packed > MAX_PACKED_COLUMNS:
         raise InvalidParameter(
@@ -133,6 +135,24 @@ def _fit(
     targets = [column.name for column in preprocessor.targets]
     check_packed_names([*(tensor.name for tensor in preprocessor.tensors), *targets], targets)
     return preprocessor
+
+
+def _profiled(
+    preprocessor: Preprocessor,
+    statistics: Mapping[str, ColumnStatistics],
+    rows: Rows,
+    training: npt.NDArray[np.bool_] | None,
+) -> Preprocessor:
+    """Return the preprocessor with the distribution of each column over the training rows."""
+    of_training = np.arange(rows.n_rows) if training is None else np.flatnonzero(training)
+
+    def parts(column: FittedColumn) -> Iterator[RawColumn]:
+        raw = rows.columns[column.name]
+        n_rows = rows_at_once(column)
+        for start in range(0, len(of_training), n_rows):
+            yield raw.take(of_training[start : start + n_rows])
+
+    return profiled(preprocessor, statistics, parts)
 
 
 def _family(field: Field | None) -> str | None:

@@ -168,6 +168,7 @@ def read_batches(
     unchecked: Collection[str] = (),
     copied: Sequence[CopiedColumn] = (),
     batch_rows: int = _BATCH_ROWS,
+    share: float | None = None,
 ) -> Generator[tuple[Batch, list[RawColumn]], None, None]:
     """Yield a table's rows in batches, in the order of a scan: as they came, and as typed columns.
 
@@ -183,6 +184,8 @@ def read_batches(
         Columns that are read as text too, as `SourceTable.rows_query` names them.
     batch_rows : int
         Most rows in a batch; it has less if rows with bytea columns are large.
+    share : float or None
+        Share of the rows to read, drawn at random; None: all.
 
     Raises
     ------
@@ -190,7 +193,7 @@ def read_batches(
         If a value is NaN, infinite, or cannot be read; the message names the column and the row.
     """
     typed = _Typed(source, fields, unchecked)
-    with closing(_received(session, source, fields, copied, batch_rows)) as batches:
+    with closing(_received(session, source, fields, copied, batch_rows, share)) as batches:
         for batch in batches:
             yield batch, typed.columns(batch)
 
@@ -219,14 +222,16 @@ def _received(
     fields: Sequence[Field],
     copied: Sequence[CopiedColumn],
     batch_rows: int,
+    share: float | None = None,
 ) -> Generator[Batch, None, None]:
     """Return a table's rows in batches, as they come, in the order of a scan."""
     large = _has_blobs(fields)  # a range of blocks can have many compressed bytes
-    by_blocks = not copied and not large and engine_of(session).reads_by_blocks(session, source.relation)
+    by_blocks = not copied and not large and share is None and engine_of(session).reads_by_blocks(session, source.relation)
     if by_blocks:
         return _by_blocks(session, source, fields)
     rows_batch, bytes_batch = (min(batch_rows, _MOST_LARGE_ROWS), _BATCH_BYTES) if large else (batch_rows, None)
-    return session.stream(source.rows_query(fields, copied), [], [], rows_batch, bytes_batch)
+    query, params = source.rows_query(fields, copied, share is not None), [] if share is None else [share]
+    return session.stream(query, params, ["double precision"] * len(params), rows_batch, bytes_batch)
 
 
 def _by_blocks(

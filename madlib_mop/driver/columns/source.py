@@ -15,6 +15,8 @@ _EXTENSION_TYPES = {"vector": ("vector", "halfvec", "sparsevec")}
 #: Greatest number of fields of a row for `record_send`: the limit of a SELECT list.
 MAX_FIELDS = 1600
 
+#: The condition of a query for a random share of the rows.
+SAMPLED = " WHERE pg_catalog.random() < $1"
 #: Blocks that are read together: 2 MiB, some ten thousand rows of a usual table.
 _BLOCKS = 256
 #: Readers of text types, whose values are sent in the client's encoding.
@@ -101,8 +103,10 @@ class SourceTable:
         """Return the column of that name, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
-    def rows_query(self, fields: Sequence[Field], copied: Sequence[CopiedColumn] = ()) -> str:
-        """Return the SELECT of all rows.
+    def rows_query(
+        self, fields: Sequence[Field], copied: Sequence[CopiedColumn] = (), sampled: bool = False
+    ) -> str:
+        """Return the SELECT of all rows, or of a share ``$1`` of them that is drawn at random.
 
         Its columns are ``r``, the bytes of `record_send` of these fields; what names a row; and ``k0``, ``k1``, ...,
         the copied columns as text.
@@ -111,7 +115,7 @@ class SourceTable:
         names = "".join(f", {sent(f's.{column}', column)} AS row_{column}" for column in self.naming)
         names += "".join(f", {one.text(f's.{{k{i}}}')} AS k{i}" for i, one in enumerate(copied))
         slots |= {f"k{i}": Identifier(one.column.name) for i, one in enumerate(copied)}
-        query = f"SELECT {row} AS r{names} FROM {{source}} s"
+        query = f"SELECT {row} AS r{names} FROM {{source}} s" + (SAMPLED if sampled else "")
         return statement(query, source=self.relation, **slots)
 
     def blocks_query(self, fields: Sequence[Field]) -> str:

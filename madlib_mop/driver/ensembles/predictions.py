@@ -1,23 +1,19 @@
 """The predictions of the candidates for the rows of a packed table, in memory; used by `make_ensemble`."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from mop_backend.frames import Blob, Frame
 
 from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.ensembles.candidates import Candidate
 from madlib_mop.driver.ensembles.criterion import apply, problem_of
-from madlib_mop.driver.inference.fits import is_split
-from madlib_mop.driver.inference.model import TrainedModel, read_weights
+from madlib_mop.driver.inference.packed_rows import array_of, predicted_buffers, ragged
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
-from madlib_mop.trainer.data.shards import buffer_array
-from madlib_mop.trainer.process.failures import Failure
+from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources
 
+_WHAT = "validation_table"
 #: The most memory that the predictions of all candidates may take.
 MAX_BYTES = 1 << 30
 _MIB = 1 << 20
@@ -93,18 +89,11 @@ def _predict(
     model, n_inputs = candidate.model, len(packed.independent)
     outputs: list[np.ndarray] = []
     packed_labels: list[list[np.ndarray]] = [[] for _ in packed.dependent]
-    with _naming(model):
-        request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
-        trainer.ask({**request, "normalizing_const": packed.normalizing_const}, [read_weights(session, model)])
     start = 0
-    for shapes, blobs in _buffers(session, packed):
-        x = _array(packed, 0, shapes, blobs)
-        n_rows = len(x)
-        with _naming(model):
-            answer = trainer.ask(*_request(model, packed, x, shapes[:n_inputs], blobs[:n_inputs]))
-            found = _outputs(answer, model, n_rows)
+    for shapes, blobs, found in predicted_buffers(session, trainer, model, packed, _WHAT):
+        n_rows = len(found[0])
         if outputs and [one.shape[1] for one in found] != [output.shape[1] for output in outputs]:
-            raise _ragged(f"{packed.relation} has rows for which {model.label} has outputs of another shape")
+            raise ragged(f"{packed.relation} has rows for which {model.label} has outputs of another shape", _WHAT)
         if not outputs:
             _check_memory(packed.n_rows * sum(one[:1].nbytes for one in found), max_bytes, packed)
             outputs = [np.empty((packed.n_rows, one.shape[1]), np.float32) for one in found]
@@ -114,9 +103,10 @@ def _predict(
         start += n_rows
         if labels is not None:
             for number, rows in enumerate(packed_labels):
-                rows.append(_array(packed, n_inputs + number, shapes, blobs, n_rows))
+                rows.append(array_of(packed, n_inputs + number, shapes, blobs, _WHAT, n_rows))
                 if rows[0].shape[1:] != rows[-1].shape[1:]:
-                    raise _ragged(f"column {packed.dependent[number]!r} of {packed.relation} has rows of two shapes")
+                    column = packed.dependent[number]
+                    raise ragged(f"column {column!r} of {packed.relation} has rows of two shapes", _WHAT)
     if start != packed.n_rows:
         raise NotReady(
             f"validation_table: {packed.relation} had {packed.n_rows} rows, and now has {start}",
@@ -127,65 +117,6 @@ def _predict(
     return outputs
 
 
-def _buffers(session: CallerSession, packed: PackedTable) -> Iterator[tuple[list[list[int]], list[Blob]]]:
-    """Yield the shapes and the bytes of each buffer's columns, in order."""
-    n_columns = len(packed.columns)
-    for shard in packed.shards:
-        with closing(session.stream(packed.query, [shard.key_there], ["integer"], batch_rows=1)) as buffers:
-            for buffer in buffers:
-                shapes = [buffer.values_of(f"s{i}")[0] for i in range(n_columns)]
-                if shapes[0][:1] != [0]:
-                    yield shapes, [buffer.bytes_of(f"b{i}").data for i in range(n_columns)]
-
-
-def _request(
-    model: TrainedModel, packed: PackedTable, x: np.ndarray, shapes: list[list[int]], blobs: list[Blob]
-) -> Frame:
-    """Return the request to predict a buffer; ``x`` is its first input as an array."""
-    header = {"op": "predict", "index_inputs": list(packed.index_inputs)}
-    if not is_split(model.shape, packed):
-        return {**header, "shapes": shapes}, blobs
-    if x.shape[1:] != (model.shape.n_inputs,):
-        raise _ragged(f"column {packed.columns[0]!r} of {packed.relation} has rows of two shapes")
-    columns = [np.ascontiguousarray(x[:, i], np.float32) for i in range(x.shape[1])]
-    return {**header, "shapes": [[len(x), 1]] * len(columns)}, [column.data.cast("B") for column in columns]
-
-
-def _outputs(answer: Frame, model: TrainedModel, n_rows: int) -> list[np.ndarray]:
-    header, blobs = answer
-    shapes = header["shapes"]
-    if len(blobs) != len(model.outputs) or any(len(shape) > 2 for shape in shapes):
-        raise Unsupported(
-            f"its outputs have the shapes {[shape[1:] for shape in shapes]} a row; make_ensemble needs one value for"
-            f" each class, for {len(model.outputs)} dependent columns",
-            hint="Flatten the output with a last layer Flatten().",
-        )
-    return [np.frombuffer(blob, np.float32).reshape(n_rows, -1) for blob in blobs]
-
-
-def _array(
-    packed: PackedTable,
-    number: int,
-    shapes: Sequence[list[int]],
-    blobs: Sequence[Blob],
-    n_rows: int | None = None,
-) -> np.ndarray:
-    """Return a column of a buffer; the table's owner can write any shape and any bytes into it."""
-    column, is_x = packed.columns[number], number < len(packed.independent)
-    try:
-        is_index = number in packed.index_inputs
-        rows = buffer_array(column, shapes[number], blobs[number], is_x=is_x, is_index=is_index)
-    except Failure as failure:
-        raise failure.error from None
-    if n_rows is not None and len(rows) != n_rows:
-        raise _ragged(f"column {column!r} has {len(rows)} rows in a buffer of {n_rows}")
-    return rows
-
-
-def _ragged(problem: str) -> InvalidParameter:
-    return InvalidParameter(f"validation_table: {problem}", hint="Pack the table again.")
-
-
 def _check_memory(n_bytes: int, max_bytes: int, packed: PackedTable) -> None:
     if n_bytes > max_bytes:
         raise OutOfResources(
@@ -193,13 +124,3 @@ def _check_memory(n_bytes: int, max_bytes: int, packed: PackedTable) -> None:
             f" {n_bytes / _MIB:,.1f} MiB, but there is room for {max_bytes / _MIB:,.1f} MiB for each model",
             hint="Use a smaller validation table, or fewer models: mst_keys => '{...}'.",
         )
-
-
-@contextmanager
-def _naming(model: TrainedModel) -> Iterator[None]:
-    """Add the name of a model to errors about it."""
-    try:
-        yield
-    except (InvalidParameter, Unsupported) as error:
-        error.message = f"model_table: {model.label}: {error.message}"
-        raise

@@ -11,6 +11,7 @@ from mop_backend.frames import Header
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.columns.preprocessors.profiles import ColumnProfile
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
 from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.session.caller import CallerSession
@@ -93,6 +94,23 @@ class RegisteredVersion:
 
 
 @dataclass(frozen=True)
+class PredictionProfile:
+    """How the predictions of a registered version were, for rows of earlier.
+
+    Attributes
+    ----------
+    output : str
+    table : str
+        The packed table whose rows were predicted.
+    profile : ColumnProfile
+    """
+
+    output: str
+    table: str
+    profile: ColumnProfile
+
+
+@dataclass(frozen=True)
 class TrainedModel:
     """One model with everything that is needed to use it, except its weights.
 
@@ -114,6 +132,8 @@ class TrainedModel:
         Those of its loss and metrics, to evaluate them.
     preprocessor : str or None
         The document of the preprocessor (`madlib_mop.columns`) that encoded its training rows.
+    predictions : tuple of PredictionProfile
+        Of a registered version with a baseline: one for each output; else ().
     """
 
     label: str
@@ -129,6 +149,7 @@ class TrainedModel:
     object_table: str | None = None
     custom: CustomFunctions = CustomFunctions()
     preprocessor: str | None = None
+    predictions: tuple[PredictionProfile, ...] = ()
 
     @property
     def shape(self) -> ModelShape:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 from mop_backend.frames import Frame
@@ -22,6 +23,20 @@ from madlib_mop.errors import InvalidParameter, Unsupported
 Reader = RowReader | OrdinaryRows
 
 _AHEAD_BYTES = 64 << 20
+
+
+class Batches(Protocol):
+    """Rows to predict, in batches.
+
+    Attributes
+    ----------
+    index_inputs : list of int
+        Which inputs, by number, hold int32 indices.
+    """
+
+    index_inputs: list[int]
+
+    def __iter__(self) -> Iterator[Rows]: ...
 
 
 def predict_table(
@@ -53,7 +68,7 @@ def predict_table(
     with LocalTrainer(session, gpus) as trainer, reader:
         results.create()
         n_rows = 0
-        for rows, scores in _predicted(trainer, model, read_weights(session, model), reader):
+        for rows, scores in predicted(trainer, model, read_weights(session, model), reader):
             n_rows += len(rows.ids)
             ids = quoted(rows.ids)
             for one, values in zip(model.outputs, scores, strict=True):
@@ -70,8 +85,8 @@ def _add(results: ResultTable, output: Output, ids: np.ndarray, values: np.ndarr
     results.add(output.name, ids, quoted(output.labels(values.shape[1])), choice)
 
 
-def _predicted(
-    trainer: LocalTrainer, model: TrainedModel, weights: bytes, reader: Reader
+def predicted(
+    trainer: LocalTrainer, model: TrainedModel, weights: bytes, reader: Batches
 ) -> Iterator[tuple[Rows, list[np.ndarray]]]:
     """Yield each batch with its outputs; the trainer processes one batch while the previous one is written."""
     waiting = None
@@ -92,7 +107,7 @@ def _predicted(
         yield waiting, _scores(trainer.collect(), model, waiting)
 
 
-def _ahead(trainer: LocalTrainer, reader: Reader) -> Iterator[Rows]:
+def _ahead(trainer: LocalTrainer, reader: Batches) -> Iterator[Rows]:
     """Yield all batches; while the trainer loads TensorFlow, further batches are read ahead."""
     ahead: deque[Rows] = deque()
     batches, n_bytes = iter(reader), 0

@@ -4,15 +4,17 @@ The owner of a version could have written its document by hand, so it is checked
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, read_model
+from madlib_mop.columns.preprocessors.canonical import build, plain
+from madlib_mop.driver.inference.model import PredictionProfile, RegisteredVersion, TrainedModel, read_model
 from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 from madlib_mop.models.architecture import check_architecture
 
 
@@ -62,8 +64,15 @@ def read_registered(session: CallerSession, function: str, name: str, right: str
         ) from None
 
 
-def document_of(model: TrainedModel) -> str:
-    """Return the registry's document of a model of a table: everything that a prediction needs except the weights."""
+def document_of(model: TrainedModel, predictions: Sequence[PredictionProfile] = ()) -> str:
+    """Return the registry's document of a model of a table: everything that a prediction needs except the weights.
+
+    Parameters
+    ----------
+    model : TrainedModel
+    predictions : sequence of PredictionProfile
+        Its predictions for rows of earlier, which drift compares with later ones.
+    """
     relation = model.place.relation
     return json.dumps(
         {
@@ -88,6 +97,7 @@ def document_of(model: TrainedModel) -> str:
             "normalizing_const": model.normalizing_const,
             "object_table": model.object_table,
             "preprocessor": model.preprocessor,
+            "predictions": [plain(one) for one in predictions],
         }
     )
 
@@ -108,7 +118,16 @@ def _model_of(document: Any, label: str, function: str, right: str, details: str
         float(document["normalizing_const"]),
         _text_or_none(document["object_table"]),
         preprocessor=_text_or_none(document["preprocessor"]),
+        predictions=_predictions(document.get("predictions", [])),
     )
+
+
+def _predictions(values: Any) -> tuple[PredictionProfile, ...]:
+    try:
+        return tuple(build(PredictionProfile, value, f"[{place}]") for place, value in enumerate(values))
+    except UnreadableText as error:
+        message = error.message.replace("the preprocessor is", "its recorded predictions are")
+        raise InvalidParameter(message, hint="Register the model again with madlib_mop.register.") from None
 
 
 def _output(fields: Any) -> Output:

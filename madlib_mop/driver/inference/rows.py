@@ -96,6 +96,26 @@ def read_test_table(
         For a table or column that does not exist, or of a type that a model cannot use.
     """
     relation = session.relation(name, "test_table", any_type=True)
+    known = {column.name: column for column in session.columns(relation)}
+    inputs = find_inputs(relation, known, independent_varname, model)
+    check_unpacked(known, inputs[0].columns[0].name, relation, name)
+    return TestTable(relation, find_id_column(known, id_col, relation), inputs)
+
+
+def find_inputs(
+    relation: Relation, known: dict[str, Column], independent_varname: str | None, model: TrainedModel
+) -> tuple[Input, ...]:
+    """Find the columns of a table that are the inputs of a model. Raises MopError, as `read_test_table`.
+
+    Parameters
+    ----------
+    relation : Relation
+    known : dict of str to Column
+        The columns of the table.
+    independent_varname : str or None
+        As written by the caller.
+    model : TrainedModel
+    """
     x_names = split_columns(independent_varname, "independent_varname")
     n_inputs = model.shape.n_inputs
     is_one_row = len(x_names) > 1 and model.shape.input_shapes == ((len(x_names),),)
@@ -106,26 +126,25 @@ def read_test_table(
             hint="Name one column for each input, in the order used for training; for a single input, name one column"
             " of numbers for each of its values.",
         )
-    known = {column.name: column for column in session.columns(relation)}
-    check_unpacked(known, x_names[0], relation, name)
-    id_column = find_id_column(known, id_col, relation)
     columns = tuple(as_input(find_column(known, x_name, "independent_varname", relation)) for x_name in x_names)
     if not is_one_row:
-        return TestTable(relation, id_column, tuple(Input((column,)) for column in columns))
+        return tuple(Input((column,)) for column in columns)
     for column in columns:
         if column.kind is not Kind.NUMBER:
             raise InvalidParameter(
                 f"independent_varname: several columns for one input must all be numbers; {column.name!r} is"
                 f" {column.column.type_sql}. Received: {independent_varname!r}"
             )
-    return TestTable(relation, id_column, (Input(columns),))
+    return (Input(columns),)
 
 
-def check_unpacked(known: dict[str, Column], first: str, relation: Relation, name: str | None) -> None:
+def check_unpacked(
+    known: dict[str, Column], first: str, relation: Relation, name: str | None, what: str = "test_table"
+) -> None:
     """Raise InvalidParameter if the test table is a packed table; ``first`` is the name of an input there."""
     if "buffer_id" in known and f"{first}_shape" in known:
         raise InvalidParameter(
-            f"test_table: {relation} is a packed table. Received: {name!r}",
+            f"{what}: {relation} is a packed table. Received: {name!r}",
             hint="Pass the table of rows before packing; madlib_keras_evaluate takes packed tables.",
         )
 
@@ -189,16 +208,30 @@ class RowReader:
             slots = {f"x{i}_{k}": Identifier(column.name) for k, column in enumerate(one.columns)}
             items.append(f"{one.raw([f's.{{{slot}}}' for slot in slots])} AS x{i}")
             names |= slots
+        condition, params = self._condition()
         query = statement(
-            f"SELECT {CopiedColumn(self.table.id_column).text('s.{id}')} AS id, {', '.join(items)} FROM {{t}} s",
+            f"SELECT {self._id_sql()} AS id, {', '.join(items)} FROM {{t}} s{condition}",
             t=self.table.relation,
             id=Identifier(self.table.id_column.name),
             **names,
         )
-        with closing(self._session.stream(query, batch_rows=self._batch_rows())) as batches:
+        types = ["double precision"] * len(params)
+        with closing(self._session.stream(query, params, types, batch_rows=self._batch_rows())) as batches:
             for batch in batches:
                 ids = batch.values_of("id")
                 yield Rows(ids, [self._encode(batch, number, ids) for number in range(len(self.table.inputs))])
+
+    def _id_sql(self) -> str:
+        """Return the expression of a row's id, as text."""
+        return CopiedColumn(self.table.id_column).text("s.{id}")
+
+    def _condition(self) -> tuple[str, list[float]]:
+        """Return the condition of the query, and its parameters."""
+        return "", []
+
+    def _row_name(self, row_id: str | None) -> str:
+        """Return the name of a row in an error."""
+        return f"row with {self.table.id_column.name} = {'NULL' if row_id is None else row_id}"
 
     def in_units(self, name: str, values: np.ndarray) -> np.ndarray:
         """Return the model's outputs for one dependent column: they are in the units of the table."""
@@ -216,9 +249,8 @@ class RowReader:
             source, row_id = self.table.inputs[number], ids[problem.row]
             if source.kind is Kind.NUMBER and problem.element is not None:
                 source, problem.problem = Input((source.columns[problem.element],)), "is NULL"
-            name = source.name
-            place = f"{self.table.id_column.name} = {'NULL' if row_id is None else row_id}"
-            raise InvalidParameter(f"column {name!r} {problem.problem} (row with {place})", hint=problem.hint) from None
+            message = f"column {source.name!r} {problem.problem} ({self._row_name(row_id)})"
+            raise InvalidParameter(message, hint=problem.hint) from None
 
     def _make_encoder(self, number: int, column: BytesColumn) -> Encoder:
         """Create the encoder of a column; its shape is that of the first row, which the model must accept."""

@@ -9,7 +9,7 @@ import json
 from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.driver.inference.model import Place, TrainedModel, read_model
+from madlib_mop.driver.inference.model import Place, PredictionProfile, TrainedModel, read_model
 from madlib_mop.driver.inference.registered import document_of
 from madlib_mop.driver.registry.lineage import best_key, lineage_of
 from madlib_mop.driver.session.call import Call
@@ -38,6 +38,11 @@ def register(call: Call) -> int:
     _check(model)
     place = model.place
     assert isinstance(place, Place), "it was read from a table"
+    predictions: tuple[PredictionProfile, ...] = ()
+    if a.get("baseline") is not None:
+        from madlib_mop.driver.drift.recorded import record_predictions  # brings NumPy along
+
+        predictions = record_predictions(session, model, a["baseline"])
     (weights,) = session.execute(
         statement(
             "SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest,"
@@ -59,7 +64,7 @@ def register(call: Call) -> int:
     }
     session.execute(_CHANGE, [a["name"], json.dumps(details)])
     (added,) = session.execute(_NEWEST, [a["name"]])
-    _copy(session, place, added["version_id"], document_of(model), weights["digest"])
+    _copy(session, place, added["version_id"], document_of(model, predictions), weights["digest"])
     version: int = added["version"]
     return version
 

@@ -1,0 +1,1 @@
+"""Drift: how rows of today differ from the training rows; pure, without a session."""

@@ -1,0 +1,121 @@
+"""Predicts the rows of a packed table, buffer by buffer; used by `make_ensemble` and by `register` for its baseline."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+
+import numpy as np
+from mop_backend.frames import Blob, Frame
+
+from madlib_mop.driver.data.packed import PackedTable
+from madlib_mop.driver.inference.fits import is_split
+from madlib_mop.driver.inference.model import TrainedModel, read_weights
+from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, Unsupported
+from madlib_mop.trainer.data.shards import buffer_array
+from madlib_mop.trainer.process.failures import Failure
+
+#: The shapes and the bytes of a buffer's columns.
+Buffer = tuple[list[list[int]], list[Blob]]
+
+
+def predicted_buffers(
+    session: CallerSession, trainer: LocalTrainer, model: TrainedModel, packed: PackedTable, what: str
+) -> Iterator[tuple[list[list[int]], list[Blob], list[np.ndarray]]]:
+    """Yield the shapes and the bytes of each buffer's columns, and each output of the model: float32 (n_rows, n_units).
+
+    Parameters
+    ----------
+    session : CallerSession
+    trainer : LocalTrainer
+    model : TrainedModel
+    packed : PackedTable
+        Checked to fit the model.
+    what : str
+        The argument that named the packed table, for messages.
+
+    Raises
+    ------
+    MopError
+        If the model or a buffer cannot be used.
+    """
+    n_inputs = len(packed.independent)
+    with _naming(model):
+        request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
+        trainer.ask({**request, "normalizing_const": packed.normalizing_const}, [read_weights(session, model)])
+    for shapes, blobs in _buffers(session, packed):
+        x = array_of(packed, 0, shapes, blobs, what)
+        with _naming(model):
+            answer = trainer.ask(*_request(model, packed, x, shapes[:n_inputs], blobs[:n_inputs], what))
+            yield shapes, blobs, _outputs(answer, model, len(x))
+
+
+def _buffers(session: CallerSession, packed: PackedTable) -> Iterator[Buffer]:
+    """Yield the shapes and the bytes of each buffer's columns, in order."""
+    n_columns = len(packed.columns)
+    for shard in packed.shards:
+        with closing(session.stream(packed.query, [shard.key_there], ["integer"], batch_rows=1)) as buffers:
+            for buffer in buffers:
+                shapes = [buffer.values_of(f"s{i}")[0] for i in range(n_columns)]
+                if shapes[0][:1] != [0]:
+                    yield shapes, [buffer.bytes_of(f"b{i}").data for i in range(n_columns)]
+
+
+def _request(
+    model: TrainedModel, packed: PackedTable, x: np.ndarray, shapes: list[list[int]], blobs: list[Blob], what: str
+) -> Frame:
+    """Return the request to predict a buffer; ``x`` is its first input as an array."""
+    header = {"op": "predict", "index_inputs": list(packed.index_inputs)}
+    if not is_split(model.shape, packed):
+        return {**header, "shapes": shapes}, blobs
+    if x.shape[1:] != (model.shape.n_inputs,):
+        raise ragged(f"column {packed.columns[0]!r} of {packed.relation} has rows of two shapes", what)
+    columns = [np.ascontiguousarray(x[:, i], np.float32) for i in range(x.shape[1])]
+    return {**header, "shapes": [[len(x), 1]] * len(columns)}, [column.data.cast("B") for column in columns]
+
+
+def _outputs(answer: Frame, model: TrainedModel, n_rows: int) -> list[np.ndarray]:
+    header, blobs = answer
+    shapes = header["shapes"]
+    if len(blobs) != len(model.outputs) or any(len(shape) > 2 for shape in shapes):
+        raise Unsupported(
+            f"its outputs have the shapes {[shape[1:] for shape in shapes]} a row; one value for"
+            f" each class is needed, for {len(model.outputs)} dependent columns",
+            hint="Flatten the output with a last layer Flatten().",
+        )
+    return [np.frombuffer(blob, np.float32).reshape(n_rows, -1) for blob in blobs]
+
+
+def array_of(
+    packed: PackedTable,
+    number: int,
+    shapes: Sequence[list[int]],
+    blobs: Sequence[Blob],
+    what: str,
+    n_rows: int | None = None,
+) -> np.ndarray:
+    """Return a column of a buffer; the table's owner can write any shape and any bytes into it."""
+    column, is_x = packed.columns[number], number < len(packed.independent)
+    try:
+        is_index = number in packed.index_inputs
+        rows = buffer_array(column, shapes[number], blobs[number], is_x=is_x, is_index=is_index)
+    except Failure as failure:
+        raise failure.error from None
+    if n_rows is not None and len(rows) != n_rows:
+        raise ragged(f"column {column!r} has {len(rows)} rows in a buffer of {n_rows}", what)
+    return rows
+
+
+def ragged(problem: str, what: str) -> InvalidParameter:
+    """Return the error for a packed table that contradicts itself."""
+    return InvalidParameter(f"{what}: {problem}", hint="Pack the table again.")
+
+
+@contextmanager
+def _naming(model: TrainedModel) -> Iterator[None]:
+    """Add the name of a model to errors about it."""
+    try:
+        yield
+    except (InvalidParameter, Unsupported) as error:
+        error.message = f"model_table: {model.label}: {error.message}"
+        raise
