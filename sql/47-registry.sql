@@ -5,13 +5,14 @@ CREATE FUNCTION madlib_mop.register(
     model_table text,
     mst_key integer DEFAULT NULL,
     note text DEFAULT NULL,
+    baseline text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     RETURN (madlib_mop_calls.call('register', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::integer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.register(text, text, integer, text, text) IS
+COMMENT ON FUNCTION madlib_mop.register(text, text, integer, text, text, text) IS
     'Copies a trained model into the registry as a new version of a name; returns the number of the version';
 
 CREATE FUNCTION madlib_mop.deploy(

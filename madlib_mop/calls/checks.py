@@ -106,16 +106,19 @@ class Label:
 
 @dataclass(frozen=True)
 class AboveZero:
-    """A finite number above 0; NULL stands for 1. ``is_single``: it is used in single precision."""
+    """A finite number above 0. ``is_single``: it is used in single precision. NULL stands for 1, unless ``is_needed``."""
 
     hint: str
     is_single: bool = False
+    is_needed: bool = False
 
     def __call__(self, name: str, value: Any) -> float:
         """Return the number. Raises InvalidParameter."""
-        number = _float(1.0 if value is None else value, self.is_single)
+        missing = math.nan if self.is_needed else 1.0
+        number = _float(missing if value is None else value, self.is_single)
         if not (number > 0 and math.isfinite(number)):
-            raise InvalidParameter(f"{name} must be a number above 0. Received: {value}", hint=self.hint)
+            received = "NULL" if value is None else value
+            raise InvalidParameter(f"{name} must be a number above 0. Received: {received}", hint=self.hint)
         return number
 
 

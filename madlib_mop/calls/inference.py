@@ -154,6 +154,12 @@ REGISTER = Function(
             default=None,
         ),
         Argument("note", "text", "a note for the registry", default=None),
+        Argument(
+            "baseline", "text",
+            "packed table, such as that of the validation rows; its predictions are recorded, and drift compares later"
+            " ones with them. NULL: none",
+            default=None,
+        ),
     ),
     schema="madlib_mop",
 )  # fmt: skip
@@ -186,7 +192,42 @@ DEPLOY = Function(
     schema="madlib_mop",
 )  # fmt: skip
 
-FUNCTIONS = (EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, DEPLOY, EXPORT_MODEL, MODEL_CARD)
+DRIFT = Function(
+    "drift",
+    "Compare the rows of a table, and the predictions of them, with the training rows. Return a row for each comparison.",
+    (
+        replace(_MODEL_TABLE, type="text"),
+        Argument("source_table", "text", "table or view with the rows of today, not packed"),
+        replace(_MST_KEY, help="key of the model, for a table of models"),
+        Argument(
+            "baseline", "text",
+            "table or view with the rows to compare with, not packed; NULL: the training rows, as packing recorded them",
+            default=None,
+        ),
+        Argument(
+            "predictions", "boolean", "whether the rows are predicted too, and the predictions compared", default=True
+        ),
+        Argument(
+            "max_rows", "bigint", "about so many rows of each table are drawn at random; NULL: all rows", default=None,
+            check=Whole(1, hint="NULL reads all rows."),
+        ),
+        Argument(
+            "moderate", "double precision", "from this stability index (PSI) on, a difference is moderate", default=0.1,
+            check=AboveZero("The usual one is 0.1.", is_needed=True),
+        ),
+        Argument(
+            "large", "double precision", "from this PSI on, a difference is large", default=0.25,
+            check=AboveZero("The usual one is 0.25.", is_needed=True),
+        ),
+        Argument(
+            "independent_varname", "text",
+            "for a model that was trained on arrays: the input columns, in the order of training", default=None,
+        ),
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+
+FUNCTIONS = (EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, DEPLOY, EXPORT_MODEL, MODEL_CARD, DRIFT)
 
 #: For mop_backend/predict.py, which finds the model of madlib_mop.predict with it. No SQL function has this signature.
 PREDICT_ROWS = Function(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from madlib_mop.client.database import Database, connect
 from madlib_mop.client.jobs import Job
-from madlib_mop.client.models import Model
+from madlib_mop.client.models import Model, RegisteredModel
 from madlib_mop.client.runs import Run
 from madlib_mop.client.tables import Configurations, Packed
 
@@ -41,5 +41,5 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Configurations", "Database", "ExportedModel", "HopperClassifier", "HopperRegressor", "Job", "Model", "Packed",
-    "Run", "connect", "load_exported",
+    "RegisteredModel", "Run", "connect", "load_exported",
 ]  # fmt: skip

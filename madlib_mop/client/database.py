@@ -13,7 +13,7 @@ from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.sessions import Sessions, check_settings, make_engine
 from madlib_mop.client.calling.statements import arguments_of, call_of
 from madlib_mop.client.jobs import Job
-from madlib_mop.client.models import Model
+from madlib_mop.client.models import Model, RegisteredModel
 from madlib_mop.client.preparing import Preparing, table_of
 from madlib_mop.client.progress import Progress
 from madlib_mop.client.runs import Run, train
@@ -228,6 +228,27 @@ class Database(Preparing):
             return Model(self, table, mst_key)
         with self.sessions.begin() as connection:
             return Model(self, find_table(connection, table, "table"), mst_key)
+
+    def registered(self, name: str) -> RegisteredModel:
+        """Return the handle of a registered model: of a version, or of what an alias stands for at each call.
+
+        Parameters
+        ----------
+        name : str
+            Such as ``churn@champion`` or ``churn@3``.
+
+        Raises
+        ------
+        MopError
+            If there is none that the role may use.
+        """
+        model = RegisteredModel(self, name.strip().lower())
+        model.version  # noqa: B018 -- raises
+        return model
+
+    def registry(self) -> "pandas.DataFrame":
+        """Return the versions of all registered models that the role may use: a row for each."""
+        return self.query("SELECT * FROM madlib_mop.registry ORDER BY name, version")
 
     def _fit_arguments(
         self,

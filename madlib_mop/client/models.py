@@ -3,7 +3,7 @@
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,21 @@ from madlib_mop.client.calling.statements import call_of
 from madlib_mop.client.calls import Calls
 from madlib_mop.client.exported.weights import read_safetensors
 from madlib_mop.client.predicting import Predictor
-from madlib_mop.client.targets import Facts, Target, read_facts, value_of_json
-from madlib_mop.errors import MopError, NotReady, Unsupported
+from madlib_mop.client.tables import Packed
+from madlib_mop.client.targets import Facts, Target, facts_of, read_facts, value_of_json
+from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady, Unsupported
 from madlib_mop.exports.directory import check_directory, write_directory
 from madlib_mop.exports.formats import Format
+
+if TYPE_CHECKING:
+    import pandas
+
+_VERSION = (
+    "FROM madlib_mop.version_content c JOIN madlib_mop.model_version v ON v.version_id = c.version_id"
+    " WHERE v.name = %s AND v.version = %s"
+)
+_DOCUMENT = f"SELECT c.document {_VERSION}"
+_HISTORY = "alias, change, from_version, to_version, changed_by, changed_at, reason, is_current FROM madlib_mop.alias_history"
 
 
 class Model:
@@ -115,6 +126,48 @@ class Model:
         is_pandas = rows.native is None or type(rows.native).__module__.split(".")[0] == "pandas"
         names = classes if is_pandas else [str(text) for text in texts]
         return rows.frame({name: values[:, i] for i, name in enumerate(names)})
+
+    def drift(self, data: Any, baseline: Any = None, **arguments: Any) -> "pandas.DataFrame":
+        """Compare rows of today, and the predictions of them, with the training rows.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table or str
+            Rows with the input columns of training, or the name of a table or view with them.
+        baseline : DataFrame, pyarrow.Table or str, optional
+            Rows to compare with. Default: the training rows, as packing recorded them.
+        **arguments
+            Further arguments of the SQL function ``drift``: ``predictions``, ``max_rows``, ``moderate``, ``large``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each comparison, as the SQL function returns it: ``feature``, ``verdict``, ``psi``, ``reason`` ...
+
+        Raises
+        ------
+        MopError
+            If a column is missing or has another type than in training.
+        """
+        return self._predictor.drift(data, baseline, arguments)
+
+    def register(self, name: str, note: str | None = None, baseline: Packed | str | None = None) -> "RegisteredModel":
+        """Copy the model into the registry as the next version of a name, and return the handle of the version.
+
+        Parameters
+        ----------
+        name : str
+            Such as ``churn``.
+        note : str, optional
+        baseline : Packed or str, optional
+            A packed table: its predictions are recorded, and `drift` compares later ones with them. Of a `Packed`, the
+            validation rows, if it has some.
+        """
+        if isinstance(baseline, Packed):
+            baseline = baseline.validation or baseline.table
+        given = {"name": name, "model_table": self.table, "mst_key": self.mst_key, "note": note, "baseline": baseline}
+        version = self._calls.call("register", **given)
+        return RegisteredModel(self._calls, f"{name.lower()}@{version}")
 
     def to_keras(self) -> Any:
         """Build the model in this process, with Keras: same architecture, same bits of all weights; not compiled.
@@ -218,6 +271,85 @@ class Model:
     def _facts(self) -> Facts:
         return read_facts(self._calls.sessions, self._relation)
 
-    @cached_property
+    @property
     def _predictor(self) -> Predictor:
         return Predictor(self._calls.sessions, self.table, self.mst_key, self._facts)
+
+
+class RegisteredModel(Model):
+    """A version of a registered model, or the version that an alias stands for at each call.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``churn@3`` or ``churn@champion``.
+    """
+
+    def __init__(self, calls: Calls, name: str):
+        super().__init__(calls, name, None)
+        self.name = name
+        self._model, _, self._of = name.partition("@")
+        self._known: dict[int, Facts] = {}
+
+    def __repr__(self) -> str:
+        return f"RegisteredModel({self.name!r})"
+
+    @property
+    def version(self) -> int:
+        """The number of the version with which `predict` answers now. Raises MopError if there is none."""
+        return int(self._calls.sessions.rows("SELECT madlib_mop.predict_version(%s)", [self.name])[0][0])
+
+    def deploy(self, alias: str, **conditions: Any) -> bool:
+        """Give an alias this version, if all conditions are met; return whether it has it now.
+
+        Parameters
+        ----------
+        alias : str
+            Such as ``champion``.
+        **conditions
+            Further arguments of the SQL function ``deploy``: ``test_table``, ``better_than_current``, ``reason`` ...
+        """
+        test = conditions.get("test_table")
+        if isinstance(test, Packed):
+            conditions["test_table"] = test.validation or test.table
+        return bool(self._calls.call("deploy", name=self._model, alias=alias, version=self.version, **conditions))
+
+    def rollback(self, alias: str | None = None, steps: int = 1, reason: str | None = None) -> int:
+        """Return an alias to the version that it had before, and return the number of this version.
+
+        Parameters
+        ----------
+        alias : str, optional
+            Default: the alias of this handle.
+        steps : int
+        reason : str, optional
+        """
+        if alias is None and self._of.isdecimal():
+            raise bad_input(f"alias is missing: {self.name} is a version", "rollback('champion')")
+        values = [self._model, alias or self._of, steps, reason]
+        return int(self._calls.sessions.rows("SELECT madlib_mop.rollback(%s, %s, %s, %s)", values)[0][0])
+
+    def history(self) -> "pandas.DataFrame":
+        """Return the changes of the aliases of this model, the newest first: who, when, why, to which version."""
+        return self._calls.query(f"SELECT {_HISTORY} WHERE name = %s ORDER BY change_id DESC", [self._model])
+
+    def register(self, name: str, note: str | None = None, baseline: Packed | str | None = None) -> "RegisteredModel":
+        """Raise Unsupported: a version cannot be registered again; `deploy` gives it an alias."""
+        raise noted(Unsupported(f"{self.name} is registered already", hint="deploy('champion') gives it an alias."))
+
+    @property
+    def _facts(self) -> Facts:  # type: ignore[override] # the version of an alias changes: not kept by handle
+        version = self.version
+        if version not in self._known:
+            try:
+                rows = self._calls.sessions.rows(_DOCUMENT, [self._model, version])
+            except InsufficientPrivilege:
+                rows = []
+            if not rows:
+                raise self._hidden()
+            self._known[version] = facts_of(rows[0][0])
+        return self._known[version]
+
+    def _hidden(self) -> InsufficientPrivilege:
+        hint = f"In SQL: SELECT madlib_mop.predict_class('{self.name}', NULL, t) FROM customers AS t."
+        return noted(InsufficientPrivilege(f"only the owner of {self._model} can use its handle", hint=hint))

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from sqlalchemy import Connection
 
 from madlib_mop.catalog.names import Identifier, statement
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.client.calling.sessions import Sessions, rows_of
+from madlib_mop.client.calling.sessions import Sessions, execute, rows_of
+from madlib_mop.client.calling.statements import call_of
 from madlib_mop.client.frames.columns import Frame, FrameColumn, read_frame
-from madlib_mop.client.frames.results import like, series_like
+from madlib_mop.client.frames.results import frame_of, like, series_like
 from madlib_mop.client.frames.values import write_array, write_integer
 from madlib_mop.client.tables import create_table, find_table, new_name
 from madlib_mop.client.targets import Facts
@@ -85,6 +87,41 @@ class Predictor:
             return self._of_arrays(function, data)
         frame = read_frame(data, only=list(types))
         return Answers(frame.native, None, self._of_frame(function, frame, types))
+
+    def drift(self, data: Any, baseline: Any, arguments: dict[str, Any]) -> "pandas.DataFrame":
+        """Return what the SQL function drift returns for a frame or the name of a table.
+
+        Parameters
+        ----------
+        data, baseline : DataFrame, pyarrow.Table, str or None
+            A frame is copied into a temporary table.
+        arguments : dict
+            Further arguments of the function.
+        """
+        if self._facts.types is None:
+            arguments = {"independent_varname": ", ".join(Identifier(n).sql for n in self._facts.inputs), **arguments}
+        given = {"model_table": self._table, "mst_key": self._mst_key, **arguments}
+        call_of("drift", {**given, "source_table": "x"})  # a wrong argument is an error before anything is copied
+        with self._sessions.begin() as connection:
+            for what, rows in (("source_table", data), ("baseline", baseline)):
+                if rows is not None:
+                    given[what] = rows if isinstance(rows, str) else self._sent(connection, rows, what)
+            call = call_of("drift", given)
+            return frame_of(execute(connection, call.text, call.values))
+
+    def _sent(self, connection: Connection, data: Any, what: str) -> str:
+        """Copy a frame into a temporary table; return its name. Targets are copied if the frame has them."""
+        types = self._facts.types
+        if types is None:
+            frame = read_frame(data, what, only=self._facts.inputs)
+        else:
+            frame = read_frame(data, what)
+            present = {column.name for column in frame.columns}
+            targets = [target.name for target in self._facts.targets if target.name in present]
+            frame = read_frame(data, what, only=[*types, *targets])
+            columns = [_as_trained(c, types) if c.name in types else c for c in frame.columns]
+            frame = Frame(tuple(columns), frame.n_rows, frame.native)
+        return create_table(self._sessions, connection, Identifier(new_name("drift")).sql, frame, temporary=True)
 
     def _of_frame(self, function: str, frame: Frame, types: dict[str, str]) -> list[Any]:
         sent = Frame((_row_numbers(frame), *(_as_trained(c, types) for c in frame.columns)),

@@ -80,6 +80,14 @@ def read_facts(sessions: Sessions, models: Relation) -> Facts:
     )
 
 
+def facts_of(document: str) -> Facts:
+    """Return what the registry's document of a version says."""
+    found = json.loads(document)
+    outputs, preprocessor = found["outputs"], found["preprocessor"]
+    targets = tuple(_target(output["name"], output["vartype"], output["values"]) for output in outputs)
+    return Facts(targets, (), None if preprocessor is None else _types_of(preprocessor))
+
+
 def _target(name: str, sql_type: str, texts: Sequence[str | None] | None) -> Target:
     if texts is None or list(texts) == [None]:
         return Target(name, sql_type, None, None)

@@ -59,6 +59,7 @@ COMMANDS = {
     "model_card": "exports.exporting:model_card",
     "register": "registry.registering:register",
     "deploy": "registry.deploying:deploy",
+    "drift": "drift.command:drift",
 }
 
 
