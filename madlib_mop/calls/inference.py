@@ -194,14 +194,14 @@ DEPLOY = Function(
 
 DRIFT = Function(
     "drift",
-    "Compare the rows of a table, and the predictions of them, with the training rows. Return a row for each comparison.",
+    "Compare the rows of a table, and their predictions, with the training rows. Return a row for each comparison.",
     (
         replace(_MODEL_TABLE, type="text"),
         Argument("source_table", "text", "table or view with the rows of today, not packed"),
         replace(_MST_KEY, help="key of the model, for a table of models"),
         Argument(
             "baseline", "text",
-            "table or view with the rows to compare with, not packed; NULL: the training rows, as packing recorded them",
+            "table or view with rows to compare with, not packed; NULL: the training rows, as packing recorded them",
             default=None,
         ),
         Argument(

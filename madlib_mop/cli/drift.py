@@ -1,8 +1,8 @@
-"""``madlib-mop drift``: the rows of a table against a model's training rows, for people, and for cron by exit status."""
+"""``madlib-mop drift``: the rows of a table against a model's training rows, for people, and for cron by its status."""
 
 import json
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -55,7 +55,7 @@ def drift(
     )  # fmt: skip
     found = [dict(zip(_COLUMNS, row, strict=True)) for row in query(dsn, _DRIFT, *values)]
     if as_json:
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        now = datetime.now(UTC).isoformat(timespec="seconds")
         for row in found:
             print(json.dumps({"checked_at": now, **row}))
     else:

@@ -27,7 +27,10 @@ _VERSION = (
     " WHERE v.name = %s AND v.version = %s"
 )
 _DOCUMENT = f"SELECT c.document {_VERSION}"
-_HISTORY = "alias, change, from_version, to_version, changed_by, changed_at, reason, is_current FROM madlib_mop.alias_history"
+_HISTORY = (
+    "SELECT alias, change, from_version, to_version, changed_by, changed_at, reason, is_current"
+    " FROM madlib_mop.alias_history WHERE name = %s ORDER BY change_id DESC"
+)
 
 
 class Model:
@@ -331,15 +334,15 @@ class RegisteredModel(Model):
 
     def history(self) -> "pandas.DataFrame":
         """Return the changes of the aliases of this model, the newest first: who, when, why, to which version."""
-        return self._calls.query(f"SELECT {_HISTORY} WHERE name = %s ORDER BY change_id DESC", [self._model])
+        return self._calls.query(_HISTORY, [self._model])
 
     def register(self, name: str, note: str | None = None, baseline: Packed | str | None = None) -> "RegisteredModel":
         """Raise Unsupported: a version cannot be registered again; `deploy` gives it an alias."""
         raise noted(Unsupported(f"{self.name} is registered already", hint="deploy('champion') gives it an alias."))
 
     @property
-    def _facts(self) -> Facts:  # type: ignore[override] # the version of an alias changes: not kept by handle
-        version = self.version
+    def _facts(self) -> Facts:
+        version = self.version  # looked up each time, because the version of an alias changes
         if version not in self._known:
             try:
                 rows = self._calls.sessions.rows(_DOCUMENT, [self._model, version])

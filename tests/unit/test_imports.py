@@ -13,7 +13,7 @@ EVERYBODY = {"errors", ""}
 FLOORS = {
     "client": ("calling", "frames", "exported"),
     "driver": (
-        "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "outputs",
+        "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "drift", "outputs",
         "experience", "planning", "steering", "search", "running", "jobs", "help", "commands", "registry",
         "exports",
     ),

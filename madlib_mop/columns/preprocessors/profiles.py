@@ -46,8 +46,8 @@ class LevelProfile:
     n_other : int
         Rows with another level, which is too rare for the fit.
     others : tuple of int
-        `level_hash` of those levels (of ``hashed``: of all levels), increasing. Hashes, because rare levels can be names
-        of persons.
+        `level_hash` of those levels (of ``hashed``: of all levels), increasing. Hashes, because rare levels can be
+        names of persons.
     knows_others : bool
         False if there were too many of them: then a new level cannot be told from a rare one.
     """

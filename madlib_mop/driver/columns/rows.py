@@ -226,8 +226,8 @@ def _received(
 ) -> Generator[Batch, None, None]:
     """Return a table's rows in batches, as they come, in the order of a scan."""
     large = _has_blobs(fields)  # a range of blocks can have many compressed bytes
-    by_blocks = not copied and not large and share is None and engine_of(session).reads_by_blocks(session, source.relation)
-    if by_blocks:
+    plain = not copied and not large and share is None
+    if plain and engine_of(session).reads_by_blocks(session, source.relation):
         return _by_blocks(session, source, fields)
     rows_batch, bytes_batch = (min(batch_rows, _MOST_LARGE_ROWS), _BATCH_BYTES) if large else (batch_rows, None)
     query, params = source.rows_query(fields, copied, share is not None), [] if share is None else [share]

@@ -86,8 +86,8 @@ def drift(call: Call) -> list[dict[str, Any]]:
         ]
     if found.n_rejected:
         session.notice(
-            f"{call.function}: {found.n_rejected:,} of {found.n_rows:,} rows were not predicted, because predict rejects"
-            " them: NULL where it is an error, NaN or infinite"
+            f"{call.function}: {found.n_rejected:,} of {found.n_rows:,} rows were not predicted, because predict"
+            " rejects them: NULL where it is an error, NaN or infinite"
         )
     return rows
 
@@ -98,7 +98,8 @@ def _check_right(session: CallerSession, name: str) -> None:
     if rows and not rows[0]["may"]:
         model = read_name(name).name
         raise InsufficientPrivilege(
-            f"you may predict with registered model {model}, but not see it; drift discloses how its training rows were",
+            f"drift: you may predict with registered model {model}, but not see it; drift discloses how its training"
+            " rows were",
             hint=f"Its owner can let you: SELECT madlib_mop.grant_model('{model}', 'your_role', 'see');",
         )
 
@@ -109,7 +110,8 @@ def _table(call: Call, model: TrainedModel, what: str) -> OrdinaryTable | ArrayT
     if model.preprocessor is not None:
         if a["independent_varname"] not in (None, "*"):
             raise InvalidParameter(
-                f"independent_varname is for models that were trained on arrays. Received: {a['independent_varname']!r}",
+                "independent_varname is for models that were trained on arrays. Received:"
+                f" {a['independent_varname']!r}",
                 hint="Leave it out: columns of ordinary tables are found by their names.",
             )
         return OrdinaryTable(session, a[what], what, model, a["max_rows"])

@@ -1,0 +1,177 @@
+"""`madlib_mop.drift`: rows of today and their predictions against the training rows, for every way to name a model."""
+
+import numpy as np
+import pytest
+
+from tests.helpers.columns import train_churn
+from tests.helpers.drift import by_feature, psi_of, rows_of
+from tests.helpers.inference import Dependent, ModelTable, User
+from tests.helpers.registry import number_net
+
+DRIFT = "SELECT * FROM madlib_mop.drift('churn', '{}', 1{})"
+
+
+@pytest.fixture(scope="module")
+def user(db):
+    train_churn(db, 1)
+    user = User(db.connect())
+    user.rows("SELECT madlib_mop.register('churn', 'churn', 1, baseline => 'packed_validation')")
+    user.rows("SELECT madlib_mop.set_alias('churn', 'champion', 1)")
+    user.rows("CREATE VIEW older AS SELECT id, age + 25 AS age, income, tier, city, active, joined, seen FROM customers")
+    user.rows("CREATE VIEW moved AS SELECT id, age, income, tier, CASE WHEN id % 2 = 0 THEN 'Atlantis' ELSE city END AS"
+              " city, active, joined, seen FROM customers")  # fmt: skip
+    yield user
+    user.connection.close()
+
+
+def test_the_training_table_is_stable(user):
+    found = by_feature(user, DRIFT.format("customers", ""))
+    assert {row["verdict"] for row in found.values() if row["kind"] != "prediction"} == {"stable"}
+    assert found["prediction churned"]["verdict"] == "unknown"
+    assert "No earlier predictions are known" in found["prediction churned"]["reason"]
+    assert found["target churned"]["n_rows"] == 600 and found["target churned"]["baseline_rows"] == 480
+    assert {row["model"] for row in found.values()} == {"mst_key 1 of public.churn"}
+
+
+def test_a_registered_model_with_a_baseline_judges_its_predictions(user):
+    found = by_feature(user, "SELECT * FROM madlib_mop.drift('churn@champion', 'customers')")
+    prediction = found["prediction churned"]
+    assert prediction["verdict"] == "stable" and prediction["model"] == "churn@1"
+    assert (prediction["n_rows"], prediction["baseline_rows"]) == (600, 120)
+    classes = dict(user.rows("SELECT madlib_mop.predict_class('churn', 1, c), count(*) FROM customers c GROUP BY 1"))
+    assert sum(classes.values()) == 600
+
+
+def test_a_shifted_number_is_named_with_the_index_that_numpy_computes(user):
+    found = by_feature(user, DRIFT.format("older", ", predictions => false"))
+    assert {name: row["verdict"] for name, row in found.items() if row["verdict"] != "stable"} == {"input age": "large"}
+    age = found["input age"]
+    assert "target churned" not in found and age["outside_share"] > 0.3 and age["baseline_minimum"] == "20"
+    training = [age for (age,) in user.rows("SELECT age FROM customers")]  # 480 of 600: the validation rows are alike
+    shifted = [None if age is None else age + 25 for age in training]
+    assert age["psi"] == pytest.approx(psi_of(training, shifted), rel=0.1)
+    assert age["psi"] > age["psi_by_chance"] and "of 10 bins" in age["reason"]
+
+
+def test_new_levels_are_counted_and_named(user):
+    found = by_feature(user, DRIFT.format("moved", ", predictions => false"))["input city"]
+    assert (found["measured"], found["verdict"]) == ("level", "large")
+    assert found["new_share"] == 0.5 and found["new_levels"] == ["Atlantis"]
+    assert "50 % of the rows have a level that no training row has." in found["reason"]
+
+
+def test_the_rows_of_a_baseline_take_the_place_of_the_training_rows(user):
+    found = by_feature(user, DRIFT.format("older", ", baseline => 'older'"))
+    assert {row["verdict"] for row in found.values()} == {"stable"} and {row["psi"] for row in found.values()} == {0.0}
+    assert found["prediction churned"]["baseline_rows"] == 600
+    found = by_feature(user, DRIFT.format("customers", ", baseline => 'older'"))
+    assert found["input age"]["verdict"] == "large" and found["input age"]["baseline_minimum"] == "45"
+
+
+def test_rows_are_sampled_if_asked(user):
+    found = by_feature(user, DRIFT.format("customers", ", max_rows => 200, predictions => false"))
+    assert 120 < found["input age"]["n_rows"] < 280
+    assert by_feature(user, DRIFT.format("customers", ", max_rows => 5000"))["input age"]["n_rows"] == 600
+
+
+def test_thresholds_are_arguments(user):
+    (psi,) = [row["psi"] for row in by_feature(user, DRIFT.format("moved", "")).values() if row["feature"] == "city"]
+    call = DRIFT.format("moved", f", moderate => {psi / 2}, large => {psi * 2}, predictions => false")
+    assert by_feature(user, call)["input city"]["verdict"] == "moderate"
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        ("NULL::int AS age", "large"),
+        ("CASE WHEN id % 2 = 0 THEN 'NaN' ELSE age::float8 END AS age", "large"),
+        ("CASE WHEN id % 2 = 0 THEN 'Infinity'::float8 END AS age", "large"),
+    ],
+)
+def test_null_and_values_that_are_not_finite_are_counted_not_errors(user, view, words):
+    user.rows(f"CREATE OR REPLACE VIEW odd AS SELECT id, income, tier, city, active, joined, seen, {view} FROM customers")
+    found = by_feature(user, DRIFT.format("odd", ""))
+    user.rows("DROP VIEW odd")
+    assert found["input age"]["verdict"] == words
+    is_null = "NULL" in view
+    assert ("rows are NaN or infinite" in found["input age"]["reason"]) is not is_null
+    assert found["prediction churned"]["n_rows"] == (600 if is_null else 300)
+
+
+def test_a_hundred_thousand_new_levels(user):
+    user.rows("CREATE VIEW many AS SELECT 30 AS age, 5.0 AS income, 'gold' AS tier, 'town ' || i AS city, true AS active,"
+              " date '2021-01-01' AS joined, now() AS seen FROM generate_series(1, 100000) AS i")  # fmt: skip
+    found = by_feature(user, DRIFT.format("many", ", predictions => false"))
+    assert found["input city"]["new_share"] == 1.0 and len(found["input city"]["new_levels"]) == 5
+    assert {row["verdict"] for row in found.values()} == {"large"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("'churn', 'customers', 9", "mst_key 9 is not in public.churn"),
+        ("'churn', 'nowhere', 1", "source_table"),
+        ("'churn', 'packed', 1", "source_table: public.packed is a packed table"),
+        ("'churn', 'lacking', 1", "has no column 'age'"),
+        ("'churn', 'texts', 1", "column 'age' of public.texts is text now. When it was packed it was integer"),
+        ("'churn', 'no_rows', 1", "source_table has no rows"),
+        ("'churn', 'customers', 1, 'no_rows'", "baseline has no rows"),
+        ("'churn', 'customers', 1, 'lacking'", "baseline: public.lacking has no column 'age'"),
+        ("'churn', 'customers', 1, max_rows => 0", "max_rows must be at least 1"),
+        ("'churn', 'customers', 1, moderate => 0.5", "moderate must not be above large. Received: 0.5 and 0.25"),
+        ("'churn', 'customers', 1, large => 'NaN'", "large must be a number above 0"),
+        ("'churn', 'customers', 1, large => NULL", "large must be a number above 0. Received: NULL"),
+        ("'churn', 'customers', 1, independent_varname => 'age'", "is for models that were trained on arrays"),
+        ("'churn@champion', 'customers', 1", "mst_key is for tables"),
+        ("'churn@nobody', 'customers'", "churn has no alias nobody"),
+        ("'@@', 'customers'", "no name of a registered model"),
+        ("NULL, 'customers'", "model_table"),
+    ],
+)
+def test_bad_input_is_one_clear_error(user, arguments, words):
+    user.rows("CREATE OR REPLACE VIEW lacking AS SELECT income, tier, city, active, joined, seen FROM customers;"
+              "CREATE OR REPLACE VIEW texts AS SELECT age::text AS age, income, tier, city, active, joined, seen, id"
+              " FROM customers; CREATE OR REPLACE VIEW no_rows AS SELECT * FROM customers WHERE false")  # fmt: skip
+    error = user.refused(user.rows, f"SELECT * FROM madlib_mop.drift({arguments})")
+    assert words in error.message, error
+
+
+def test_a_model_of_arrays_is_compared_with_a_baseline(user, keras):
+    facts = ModelTable(compile_params="loss='mse', optimizer='sgd'", metrics_type=None, loss_type="mse",
+                       dependent=[Dependent("y", "real")], normalizing_const=2.0)  # fmt: skip
+    net = number_net(keras, 0.0)
+    net.set_weights([np.array([[1.0], [0.0], [0.0]], np.float32), np.zeros(1, np.float32)])
+    user.write_models("arrays", {1: net}, facts)
+    user.rows("CREATE TABLE points AS SELECT ARRAY[sin(i), cos(i), i % 7]::real[] AS x FROM generate_series(1, 500) i;"
+              "CREATE VIEW farther AS SELECT ARRAY[x[1] + 1, x[2], x[3]]::real[] AS x FROM points")  # fmt: skip
+    call = "SELECT * FROM madlib_mop.drift('arrays', 'farther', 1{})"
+    error = user.refused(user.rows, call.format(""))
+    assert "baseline is missing: mst_key 1 of public.arrays was trained on arrays" in error.message
+    error = user.refused(user.rows, call.format(", baseline => 'points'"))
+    assert "independent_varname is missing" in error.message
+    found = rows_of(user, call.format(", baseline => 'points', independent_varname => 'x'"))
+    verdicts = {(row["kind"], row["measured"]): row["verdict"] for row in found}
+    assert verdicts == {
+        ("input", "element 1"): "large", ("input", "element 2"): "stable", ("input", "element 3"): "stable",
+        ("prediction", "value"): "large",
+    }  # fmt: skip
+    assert float(found[0]["maximum"]) == pytest.approx(1.0, abs=1e-3)  # (sin + 1) / 2: what the network gets
+
+
+def test_the_preprocessor_of_an_earlier_version_has_no_distribution(user):
+    """Tables that were packed before are used as before; drift says what it cannot know."""
+    user.rows("CREATE TABLE plain AS TABLE churn; CREATE TABLE plain_info AS TABLE churn_info;"
+              "CREATE TABLE plain_summary AS TABLE churn_summary")  # fmt: skip
+    user.rows("UPDATE plain_summary SET preprocessor = (SELECT jsonb_set(preprocessor::jsonb, '{columns}', (SELECT"
+              " jsonb_agg(c - 'profile') FROM jsonb_array_elements(preprocessor::jsonb -> 'columns') c)))::text")  # fmt: skip
+    from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+
+    document = Preprocessor.from_json(user.value("SELECT preprocessor FROM plain_summary"))
+    user.rows("UPDATE plain_summary SET preprocessor = %s, preprocessor_digest = %s", document.to_json(), document.digest)
+    found = by_feature(user, "SELECT * FROM madlib_mop.drift('plain', 'moved', 1)")
+    assert {row["verdict"] for row in found.values()} == {"unknown"}
+    city = found["input city"]
+    assert city["new_share"] is None and "kept no distribution" in city["reason"]
+    assert "Atlantis" in city["new_levels"] and "is new, or was too rare" in city["reason"]
+    compared = by_feature(user, "SELECT * FROM madlib_mop.drift('plain', 'moved', 1, baseline => 'customers')")
+    assert compared["input city"]["verdict"] == "large" and compared["input age"]["verdict"] == "stable"
