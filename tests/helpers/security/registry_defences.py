@@ -7,6 +7,7 @@ _REGISTRY = "tests/integration/test_registry.py::"
 _CHALLENGER = "tests/integration/test_challenger.py::"
 _EXPORTS = "tests/security/test_exports.py::"
 _LOADING = "tests/unit/client/test_exported.py::"
+_DRIFT = "tests/security/test_drift.py::"
 
 DEFENCES_OF_REGISTRY = (
     Defence(
@@ -135,5 +136,40 @@ DEFENCES_OF_REGISTRY = (
         "            self._may_write = plpy.execute(_plan(_MAY_WRITE))[0][\"yes\"]\n",
         "            self._may_write = True\n",
         (_CHALLENGER + "test_where_a_write_could_harm_nothing_is_recorded",),
+    ),
+    Defence(
+        "a role that may predict, but not see a model, learns nothing of its training rows",
+        "madlib_mop/driver/drift/command.py",
+        '        _check_right(session, a["model_table"])\n',
+        "        pass\n",
+        (_DRIFT + "test_a_role_that_may_only_predict_learns_nothing_of_the_training_rows",),
+    ),
+    Defence(
+        "only functions for training roles read tables for drift",
+        "sql/90-grants.sql",
+        "drift, drop_alias, drop_challenger",
+        "drop_alias, drop_challenger",
+        (_DRIFT + "test_a_role_that_may_predict_and_see_may_ask",),
+    ),
+    Defence(
+        "a distribution that somebody wrote into a preprocessor is checked",
+        "madlib_mop/columns/preprocessors/checks.py",
+        "return _CHECKS[expected](column, fit) or _profile(column)",
+        "return _CHECKS[expected](column, fit)",
+        ("tests/unit/columns/test_drift.py::test_a_profile_that_somebody_wrote_is_checked",),
+    ),
+    Defence(
+        "predictions that somebody wrote into a document are checked",
+        "madlib_mop/driver/drift/command.py",
+        "        if problem is not None:\n",
+        "        if False:\n",
+        ("tests/unit/driver/test_drift_command.py::test_recorded_predictions_that_do_not_fit_are_one_clear_error",),
+    ),
+    Defence(
+        "any number of new levels takes bounded memory",
+        "madlib_mop/columns/drift/observed.py",
+        "if text in self._new or len(self._new) < _MOST_NEW:",
+        "if True:",
+        ("tests/unit/columns/test_drift.py::test_a_hundred_thousand_new_levels_take_little",),
     ),
 )
