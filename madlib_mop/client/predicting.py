@@ -115,8 +115,7 @@ class Predictor:
         if types is None:
             frame = read_frame(data, what, only=self._facts.inputs)
         else:
-            frame = read_frame(data, what)
-            present = {column.name for column in frame.columns}
+            present = _column_names(data)
             targets = [target.name for target in self._facts.targets if target.name in present]
             frame = read_frame(data, what, only=[*types, *targets])
             columns = [_as_trained(c, types) if c.name in types else c for c in frame.columns]
@@ -184,6 +183,14 @@ class Predictor:
                 )
             )
         return inputs[0]
+
+
+def _column_names(data: Any) -> list[str]:
+    """Return the names of a frame's columns; [] if it is no frame."""
+    import narwhals as nw
+
+    frame = nw.from_native(data, eager_only=True, pass_through=True)
+    return list(frame.columns) if isinstance(frame, nw.DataFrame) else []
 
 
 def _as_trained(column: FrameColumn, types: dict[str, str]) -> FrameColumn:

@@ -1,11 +1,17 @@
 """`madlib_mop.drift`: rows of today and their predictions against the training rows, for every way to name a model."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 
 from tests.helpers.columns import train_churn
+from tests.helpers.commands import run
 from tests.helpers.drift import by_feature, psi_of, rows_of
+from tests.helpers.faults import wait_for
 from tests.helpers.inference import Dependent, ModelTable, User
+from tests.helpers.jobs import JobWorker
 from tests.helpers.registry import number_net
 
 DRIFT = "SELECT * FROM madlib_mop.drift('churn', '{}', 1{})"
@@ -175,3 +181,28 @@ def test_the_preprocessor_of_an_earlier_version_has_no_distribution(user):
     assert "Atlantis" in city["new_levels"] and "is new, or was too rare" in city["reason"]
     compared = by_feature(user, "SELECT * FROM madlib_mop.drift('plain', 'moved', 1, baseline => 'customers')")
     assert compared["input city"]["verdict"] == "large" and compared["input age"]["verdict"] == "stable"
+
+
+def test_the_command_line_prints_and_fails_as_asked(db, user):
+    done = run(db, "drift", "churn@champion", "customers")
+    assert done.returncode == 0 and re.search(r"age +input +value +stable +0\.\d\d\d +PSI", done.stdout), done
+    moved = ("drift", "churn", "moved", "--mst-key", "1", "--no-predictions")
+    assert run(db, *moved).returncode == 0
+    assert run(db, *moved, "--fail-on", "large").returncode == run(db, *moved, "--fail-on", "moderate").returncode == 3
+    assert run(db, *moved, "--fail-on", "large", "--large", "99").returncode == 0
+    done = run(db, *moved, "--json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0 and {row["feature"] for row in found} >= {"age", "city"}
+    assert found[0]["checked_at"].endswith("+00:00") and found[0]["verdict"] == "stable"
+    done = run(db, "drift", "churn@champion", "nowhere")
+    assert (done.returncode, done.stdout) == (1, "") and "nowhere" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_job_records_the_results_in_a_table(db, user):
+    user.rows("CREATE TABLE watched AS SELECT now() AS checked_at, * FROM madlib_mop.drift('churn@1', 'customers') LIMIT 0")
+    job = user.value("SELECT madlib_mop.submit($$INSERT INTO public.watched SELECT now(), * FROM"
+                     " madlib_mop.drift('churn@champion', 'public.customers')$$)")  # fmt: skip
+    with JobWorker(db):
+        wait_for(lambda: user.value("SELECT state FROM madlib_mop.job WHERE job_id = %s", job) == "finished",
+                 what="the job's end", within_s=120)  # fmt: skip
+    assert user.value("SELECT count(DISTINCT feature) FROM watched WHERE verdict = 'stable'") >= 7
