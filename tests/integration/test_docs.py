@@ -65,6 +65,11 @@ PRINTED = {
         "       1 |                  2 | t        | t\n",
     ),
     "docs/keras2.md": ("| trained",),
+    "docs/drift.md": (
+        "10 % of the rows have a level that no training row has.",
+        " age     | large\n city    | large\n",
+        " churned | prediction | stable\n",
+    ),
     "docs/fused_training.md": (
         "fused training: 5 of 6 configurations train in 2 groups, 1 separately: optimizer Nadam (mst_key 6)",
         " [1, 2, 3]\n [4, 5]\n",
