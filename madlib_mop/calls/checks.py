@@ -106,7 +106,7 @@ class Label:
 
 @dataclass(frozen=True)
 class AboveZero:
-    """A finite number above 0; NULL stands for 1, unless ``is_needed``. ``is_single``: it is used in single precision."""
+    """A finite number above 0; NULL is 1, unless ``is_needed``. ``is_single``: it is used in single precision."""
 
     hint: str
     is_single: bool = False

@@ -219,13 +219,14 @@ class Database(Preparing):
         Parameters
         ----------
         table : str
-            Output table of a function that trains, or of ``make_ensemble``. Or a registered model, such as
-            ``churn@champion``: it can be exported.
+            Output table of a function that trains, or of ``make_ensemble``. Or a registered model, as for `registered`.
         mst_key : int, optional
             The model; None for a table of ``madlib_keras_fit``, which has one, and for a registered model.
         """
         if is_registered(table):
-            return Model(self, table, mst_key)
+            if mst_key is not None:
+                raise bad_input(f"mst_key is for tables; {table} names one model. Received: {mst_key}")
+            return RegisteredModel(self, table.strip().lower())  # a role that may only export need not predict
         with self.sessions.begin() as connection:
             return Model(self, find_table(connection, table, "table"), mst_key)
 

@@ -39,15 +39,15 @@ class Model:
     Attributes
     ----------
     table : str
-        The quoted name of the output table, with its schema; or a registered model, such as ``churn@champion``.
+        The quoted name of the output table, with its schema.
     mst_key : int or None
-        None for a table of ``madlib_keras_fit`` and for a registered model.
+        None for a table of ``madlib_keras_fit``.
     """
 
-    def __init__(self, calls: Calls, table: Relation | str, mst_key: int | None):
+    def __init__(self, calls: Calls, table: Relation, mst_key: int | None):
         self._calls = calls
-        self._table = table
-        self.table = table if isinstance(table, str) else table.sql
+        self._relation = table
+        self.table = table.sql
         self.mst_key = mst_key
 
     def __repr__(self) -> str:
@@ -243,19 +243,7 @@ class Model:
             self._calls.call("export_model", model_table=self.table, mst_key=self.mst_key, format=form.value)
         )
 
-    @property
-    def _relation(self) -> Relation:
-        """The output table. Raises Unsupported for a registered model."""
-        if isinstance(self._table, str):
-            raise noted(Unsupported(
-                f"{self._table} is a registered model, which this handle exports but does not predict with",
-                hint="db.query('SELECT madlib_mop.predict_class(%s, NULL, t) FROM t', [name]) predicts.",
-            ))  # fmt: skip
-        return self._table
-
     def _stored(self) -> tuple[str, bytes]:
-        if isinstance(self._table, str):
-            return read_safetensors(self._exported(Format.SAFETENSORS))
         query = statement("SELECT model_arch::pg_catalog.text, model_weights FROM {t}", t=self._relation)
         rows = self._of_key(query)
         if not rows:
@@ -284,13 +272,15 @@ class RegisteredModel(Model):
 
     Attributes
     ----------
-    name : str
+    name, table : str
         Such as ``churn@3`` or ``churn@champion``.
+    mst_key : None
     """
 
     def __init__(self, calls: Calls, name: str):
-        super().__init__(calls, name, None)
-        self.name = name
+        self._calls = calls
+        self.name = self.table = name
+        self.mst_key = None
         self._model, _, self._of = name.partition("@")
         self._known: dict[int, Facts] = {}
 
@@ -339,6 +329,9 @@ class RegisteredModel(Model):
     def register(self, name: str, note: str | None = None, baseline: Packed | str | None = None) -> "RegisteredModel":
         """Raise Unsupported: a version cannot be registered again; `deploy` gives it an alias."""
         raise noted(Unsupported(f"{self.name} is registered already", hint="deploy('champion') gives it an alias."))
+
+    def _stored(self) -> tuple[str, bytes]:
+        return read_safetensors(self._exported(Format.SAFETENSORS))
 
     @property
     def _facts(self) -> Facts:

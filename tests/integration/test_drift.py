@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers.columns import train_churn
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from tests.helpers.columns import pack_with, train_churn
 from tests.helpers.commands import run
 from tests.helpers.drift import by_feature, psi_of, rows_of
 from tests.helpers.faults import wait_for
@@ -23,9 +24,10 @@ def user(db):
     user = User(db.connect())
     user.rows("SELECT madlib_mop.register('churn', 'churn', 1, baseline => 'packed_validation')")
     user.rows("SELECT madlib_mop.set_alias('churn', 'champion', 1)")
-    user.rows("CREATE VIEW older AS SELECT id, age + 25 AS age, income, tier, city, active, joined, seen FROM customers")
-    user.rows("CREATE VIEW moved AS SELECT id, age, income, tier, CASE WHEN id % 2 = 0 THEN 'Atlantis' ELSE city END AS"
-              " city, active, joined, seen FROM customers")  # fmt: skip
+    others = "income, tier, active, joined, seen"
+    user.rows(f"CREATE VIEW older AS SELECT id, age + 25 AS age, city, {others} FROM customers")
+    user.rows("CREATE VIEW moved AS SELECT id, age, CASE WHEN id % 2 = 0 THEN 'Atlantis' ELSE city END AS city,"
+              f" {others} FROM customers")  # fmt: skip
     yield user
     user.connection.close()
 
@@ -95,7 +97,7 @@ def test_thresholds_are_arguments(user):
     ],
 )
 def test_null_and_values_that_are_not_finite_are_counted_not_errors(user, view, words):
-    user.rows(f"CREATE OR REPLACE VIEW odd AS SELECT id, income, tier, city, active, joined, seen, {view} FROM customers")
+    user.rows(f"CREATE VIEW odd AS SELECT id, income, tier, city, active, joined, seen, {view} FROM customers")
     found = by_feature(user, DRIFT.format("odd", ""))
     user.rows("DROP VIEW odd")
     assert found["input age"]["verdict"] == words
@@ -105,8 +107,8 @@ def test_null_and_values_that_are_not_finite_are_counted_not_errors(user, view, 
 
 
 def test_a_hundred_thousand_new_levels(user):
-    user.rows("CREATE VIEW many AS SELECT 30 AS age, 5.0 AS income, 'gold' AS tier, 'town ' || i AS city, true AS active,"
-              " date '2021-01-01' AS joined, now() AS seen FROM generate_series(1, 100000) AS i")  # fmt: skip
+    user.rows("CREATE VIEW many AS SELECT 30 AS age, 5.0 AS income, 'gold' AS tier, 'town ' || i AS city,"
+              " true AS active, date '2021-01-01' AS joined, now() AS seen FROM generate_series(1, 100000) AS i")
     found = by_feature(user, DRIFT.format("many", ", predictions => false"))
     assert found["input city"]["new_share"] == 1.0 and len(found["input city"]["new_levels"]) == 5
     assert {row["verdict"] for row in found.values()} == {"large"}
@@ -168,12 +170,11 @@ def test_the_preprocessor_of_an_earlier_version_has_no_distribution(user):
     """Tables that were packed before are used as before; drift says what it cannot know."""
     user.rows("CREATE TABLE plain AS TABLE churn; CREATE TABLE plain_info AS TABLE churn_info;"
               "CREATE TABLE plain_summary AS TABLE churn_summary")  # fmt: skip
-    user.rows("UPDATE plain_summary SET preprocessor = (SELECT jsonb_set(preprocessor::jsonb, '{columns}', (SELECT"
-              " jsonb_agg(c - 'profile') FROM jsonb_array_elements(preprocessor::jsonb -> 'columns') c)))::text")  # fmt: skip
-    from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-
-    document = Preprocessor.from_json(user.value("SELECT preprocessor FROM plain_summary"))
-    user.rows("UPDATE plain_summary SET preprocessor = %s, preprocessor_digest = %s", document.to_json(), document.digest)
+    document = json.loads(user.value("SELECT preprocessor FROM churn_summary"))
+    for column in document["columns"]:
+        del column["profile"]
+    before = Preprocessor.from_json(json.dumps(document))
+    user.rows("UPDATE plain_summary SET preprocessor = %s, preprocessor_digest = %s", before.to_json(), before.digest)
     found = by_feature(user, "SELECT * FROM madlib_mop.drift('plain', 'moved', 1)")
     assert {row["verdict"] for row in found.values()} == {"unknown"}
     city = found["input city"]
@@ -199,10 +200,19 @@ def test_the_command_line_prints_and_fails_as_asked(db, user):
 
 
 def test_a_job_records_the_results_in_a_table(db, user):
-    user.rows("CREATE TABLE watched AS SELECT now() AS checked_at, * FROM madlib_mop.drift('churn@1', 'customers') LIMIT 0")
+    user.rows("CREATE TABLE watched AS SELECT now() AS checked_at, d.* FROM madlib_mop.drift('churn@1', 'customers') d"
+              " LIMIT 0")  # fmt: skip
     job = user.value("SELECT madlib_mop.submit($$INSERT INTO public.watched SELECT now(), * FROM"
                      " madlib_mop.drift('churn@champion', 'public.customers')$$)")  # fmt: skip
     with JobWorker(db):
         wait_for(lambda: user.value("SELECT state FROM madlib_mop.job WHERE job_id = %s", job) == "finished",
                  what="the job's end", within_s=120)  # fmt: skip
     assert user.value("SELECT count(DISTINCT feature) FROM watched WHERE verdict = 'stable'") >= 7
+
+
+def test_the_distribution_is_the_same_for_any_number_of_segments_and_any_order(db, user):
+    user.rows("CREATE TABLE shuffled AS SELECT * FROM customers ORDER BY md5(id::text)")
+    for table, n in (("customers", 1), ("customers", 3), ("shuffled", 2)):
+        pack_with(db, n, f"pack_columns('{table}', 'dealt_{table}_{n}', 'churned', validation => 0.2, seed => 1)")
+    names = ("dealt_customers_1", "dealt_customers_3", "dealt_shuffled_2", "packed")
+    assert len({user.value(f"SELECT preprocessor FROM {name}_summary") for name in names}) == 1

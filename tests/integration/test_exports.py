@@ -199,8 +199,9 @@ def test_registered_models_and_their_cards(churn, client, db, tmp_path, keras):
                  "| joined | date |", "| training rows | 480 |"):  # fmt: skip
         assert part in card, part
     assert "city7" not in card  # levels are values of rows
-    with pytest.raises(Unsupported, match="churn@champion is a registered model"):
-        model.predict("customers", key="id")
+    assert model.predict("customers", key="id").equals(client.model("churn", 1).predict("customers", key="id"))
+    with pytest.raises(InvalidParameter, match="mst_key is for tables"):
+        client.model("churn@champion", 1)
 
 
 def test_the_card_of_a_model_whose_run_is_gone(churn, user, client):

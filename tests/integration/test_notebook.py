@@ -40,7 +40,8 @@ def test_it_goes_from_a_frame_to_a_deployed_and_monitored_model(db):
         assert len(leaderboard) == 4 and leaderboard["validation_metric"].max() > 0.8
         assert deployed is True and riskiest["risk"].between(0.5, 1).all()
         found = drift.set_index("feature")
-        assert list(found.index) == ["age", "city", "churned"] and list(found["kind"]) == ["input", "input", "prediction"]
+        assert list(found.index) == ["age", "city", "churned"]
+        assert list(found["kind"]) == ["input", "input", "prediction"]
         assert (found.loc[["age", "city"], "verdict"] == "large").all() and found.loc["age", "psi"] > 0.25
         assert "10 % of the rows have a level that no training row has." in found.loc["city", "reason"]
         assert found.loc["churned", "psi"] > 0

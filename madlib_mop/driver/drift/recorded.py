@@ -4,7 +4,8 @@ from madlib_mop.columns.drift.profiler import Profiler
 from madlib_mop.driver.data.packed import read_packed_table
 from madlib_mop.driver.drift.outputs import CountedOutputs
 from madlib_mop.driver.inference.fits import check_preprocessor, check_test_table
-from madlib_mop.driver.inference.model import PredictionProfile, TrainedModel
+from madlib_mop.driver.inference.model import TrainedModel
+from madlib_mop.driver.inference.output import PredictionProfile
 from madlib_mop.driver.inference.packed_rows import predicted_buffers
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession

@@ -11,9 +11,8 @@ from mop_backend.frames import Header
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
-from madlib_mop.columns.preprocessors.profiles import ColumnProfile
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
-from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.output import Output, PredictionProfile
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, UndefinedColumn, UndefinedTable, Unsupported
 from madlib_mop.models.architecture import check_architecture
@@ -91,23 +90,6 @@ class RegisteredVersion:
     relation: Relation
     right: str = "PREDICT"
     details: str | None = None
-
-
-@dataclass(frozen=True)
-class PredictionProfile:
-    """How the predictions of a registered version were, for rows of earlier.
-
-    Attributes
-    ----------
-    output : str
-    table : str
-        The packed table whose rows were predicted.
-    profile : ColumnProfile
-    """
-
-    output: str
-    table: str
-    profile: ColumnProfile
 
 
 @dataclass(frozen=True)

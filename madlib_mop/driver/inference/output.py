@@ -1,7 +1,8 @@
-"""One output of a trained model: its classes, if it has any, and the meaning of its units."""
+"""One output of a trained model: its classes, the meaning of its units, and how its predictions were before."""
 
 from dataclasses import dataclass
 
+from madlib_mop.columns.preprocessors.profiles import ColumnProfile
 from madlib_mop.errors import InvalidParameter
 
 _NUMBER_ARRAYS = ("real[]", "double precision[]", "numeric[]")
@@ -68,3 +69,20 @@ class Output:
                 else "The _summary table does not belong to this model.",
             )
         return [*self.values, *[None] * (n_units - len(self.values))]
+
+
+@dataclass(frozen=True)
+class PredictionProfile:
+    """How the predictions of a registered version were, for rows of earlier.
+
+    Attributes
+    ----------
+    output : str
+    table : str
+        The packed table whose rows were predicted.
+    profile : ColumnProfile
+    """
+
+    output: str
+    table: str
+    profile: ColumnProfile

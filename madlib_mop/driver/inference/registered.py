@@ -11,8 +11,8 @@ from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.columns.preprocessors.canonical import build, plain
-from madlib_mop.driver.inference.model import PredictionProfile, RegisteredVersion, TrainedModel, read_model
-from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, read_model
+from madlib_mop.driver.inference.output import Output, PredictionProfile
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 from madlib_mop.models.architecture import check_architecture

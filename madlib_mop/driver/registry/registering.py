@@ -9,7 +9,8 @@ import json
 from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.driver.inference.model import Place, PredictionProfile, TrainedModel, read_model
+from madlib_mop.driver.inference.model import Place, TrainedModel, read_model
+from madlib_mop.driver.inference.output import PredictionProfile
 from madlib_mop.driver.inference.registered import document_of
 from madlib_mop.driver.registry.lineage import best_key, lineage_of
 from madlib_mop.driver.session.call import Call

@@ -22,6 +22,7 @@ from tests.helpers.drift import psi_of
 from tests.helpers.unit.columns import fitted, moments, numbers, spec, target, texts, vectors
 
 DAY = 86_400_000_000
+NO_LEVELS = {"counts": [], "n_other": 0, "others": [], "knows_others": True}
 
 
 def profiled_column(one, column):
@@ -90,7 +91,8 @@ def test_bins_are_exact_beyond_the_values_that_are_counted_one_by_one():
     bins = np.searchsorted(profile.edges, values)
     assert np.bincount(bins).tolist() == list(profile.counts) and len(profile.counts) == 10
     assert max(abs(count - 20_000) for count in profile.counts) < 200
-    wide = np.concatenate([-np.exp(np.linspace(-700, 700, 150_000)), [0.0] * 5, np.exp(np.linspace(-700, 700, 149_995))])
+    positive = np.exp(np.linspace(-700, 700, 150_000))
+    wide = np.concatenate([-positive, [0.0] * 5, positive[5:]])
     profile = profiled_column(spec("x", scale="none"), numbers(wide)).profile.numbers[0]
     assert np.bincount(np.searchsorted(profile.edges, wide), minlength=len(profile.counts)).tolist() == list(
         profile.counts
@@ -210,8 +212,12 @@ def test_chance_needs_rows_and_two_bins():
 def test_verdicts_follow_the_thresholds():
     (found,) = differences(profiled_column(spec("x"), numbers(range(1_000))), numbers(range(300, 1_300)))
     psi = judge(found).psi
-    for moderate, large, verdict in ((psi / 3, psi / 2, Verdict.LARGE), (psi, psi, Verdict.LARGE),
-                                     (psi / 2, psi * 2, Verdict.MODERATE), (psi * 2, psi * 3, Verdict.STABLE)):  # fmt: skip
+    for moderate, large, verdict in (
+        (psi / 3, psi / 2, Verdict.LARGE),
+        (psi, psi, Verdict.LARGE),
+        (psi / 2, psi * 2, Verdict.MODERATE),
+        (psi * 2, psi * 3, Verdict.STABLE),
+    ):
         assert judge(found, moderate, large).verdict is verdict
     (nothing,) = differences(replace(profiled_column(spec("x"), numbers(range(9))), profile=None), numbers([1]))
     assert judge(nothing, missing="Nothing is known.").reason == "Nothing is known."
@@ -247,7 +253,7 @@ def test_the_document_has_the_profiles_and_one_without_them_stays_as_it_was():
         (0, lambda p: p["numbers"][0].update(counts=[-1, 1, 1, 1]), "negative count"),
         (0, lambda p: p["numbers"][0].update(minimum=None), "limits without values"),
         (0, lambda p: p["numbers"][0].update(edges=[float("nan")] * 3), "finite"),
-        (0, lambda p: p.update(levels={"counts": [], "n_other": 0, "others": [], "knows_others": True}), "another kind"),
+        (0, lambda p: p.update(levels=NO_LEVELS), "another kind"),
         (1, lambda p: p["levels"].update(counts=[1]), "does not fit its levels"),
         (1, lambda p: p["levels"].update(others=["a"]), "is not int"),
         (1, lambda p: p.update(levels=None), "another kind of column"),

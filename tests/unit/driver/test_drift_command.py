@@ -13,8 +13,7 @@ from madlib_mop.columns.preprocessors.profiles import ColumnProfile, LevelProfil
 from madlib_mop.columns.proposals.kinds import CATEGORY, TARGET, ColumnSpec
 from madlib_mop.driver.drift.command import _observed
 from madlib_mop.driver.drift.outputs import CountedOutputs
-from madlib_mop.driver.inference.model import PredictionProfile
-from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.output import Output, PredictionProfile
 from madlib_mop.driver.inference.registered import document_of, find_model
 from madlib_mop.errors import InvalidParameter
 from tests.unit.driver.test_registered import MODEL, session_with
