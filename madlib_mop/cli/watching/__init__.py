@@ -1,1 +1,1 @@
-"""`madlib-mop watch`: one run in a terminal, with keys that steer it, as lines or JSON elsewhere; `madlib-mop drift`."""
+"""`madlib-mop watch`: one run in a terminal, with keys that steer it, or as lines or JSON; `madlib-mop drift`."""
