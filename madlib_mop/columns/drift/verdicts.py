@@ -91,7 +91,7 @@ def _details(difference: Difference) -> Iterator[str]:
     if difference.n_outside:
         yield (
             f"{_share(difference.n_outside, n_rows)} of the rows are outside of"
-            f" {difference.baseline_minimum} to {difference.baseline_maximum}."
+            f" {_short(difference.baseline_minimum)} to {_short(difference.baseline_maximum)}."
         )
     if shifted := _shift(difference):
         yield shifted
@@ -115,6 +115,14 @@ def _share(part: int, whole: int) -> str:
     """Return a share in percent; small ones are not rounded to 0."""
     percent = 100 * part / whole if whole else 0.0
     return f"{percent:.2g} %" if 0 < percent < 1 else f"{percent:.0f} %" if percent < 99.5 or part == whole else ">99 %"
+
+
+def _short(text: str | None) -> str:
+    """Return a number with 6 digits, and a date as it is."""
+    try:
+        return f"{float(text or ''):.6g}"
+    except ValueError:
+        return text or ""
 
 
 def _ordinal(number: int) -> str:
