@@ -1,5 +1,6 @@
 """``madlib-mop tensorboard``, ``mlflow`` and ``optuna``: a run for other programs that track experiments."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.trackers.exported import Models
 
 Run = Annotated[int, typer.Argument(metavar="RUN", help="Number of the run; madlib-mop runs lists them.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on writing until the run has ended.")]
@@ -35,6 +37,16 @@ Storage = Annotated[
     ),
 ]
 StudyName = Annotated[str | None, typer.Option("--study-name", help="Default: run RUN of DATABASE.")]
+WhichModels = Annotated[
+    Models | None,
+    typer.Option(
+        "--models",
+        help="Models to write as models of MLflow: best, all or none. Default: best, if the run's output table belongs"
+        " to the role that logs in.",
+        case_sensitive=False,
+        show_default=False,
+    ),
+]
 _NO_PASSWORD = "Set the variable {} instead of the option."
 
 
@@ -61,12 +73,14 @@ def mlflow(
     run_id: Run,
     tracking_uri: TrackingUri = "",
     experiment: Experiment = "madlib_mop",
+    models: WhichModels = None,
     follow: Follow = False,
     dsn: Dsn = "",
 ) -> None:
     """Write a run into MLflow: a run with a run below it for each model. Print MLflow's id of the run.
 
-    It works from any machine, with the login of a role that may see the run. A second call updates the run.
+    It works from any machine, with the login of a role that may see the run. A second call updates the run. Exit status
+    1 if models that --models asks for are not written; everything else is.
     """
     from madlib_mop.trackers.addresses import refuse_password
     from madlib_mop.trackers.following import RunSession, track
@@ -75,10 +89,14 @@ def mlflow(
     _require(tracking_uri, OPTION, "MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     if not _is_of_environment(context, "tracking_uri"):
         refuse_password(tracking_uri, OPTION, _NO_PASSWORD.format("MLFLOW_TRACKING_URI"))
-    tracker = MlflowTracker(tracking_uri, experiment)
+    tracker = MlflowTracker(tracking_uri, experiment, models)
     with RunSession(dsn, run_id) as session:
         track(session, tracker, follow)
     print(tracker.run_id)
+    for problem in tracker.problems:
+        print(f"madlib-mop: {problem}", file=sys.stderr)
+    if tracker.problems and models is not None:
+        raise typer.Exit(1)
 
 
 @app.command()

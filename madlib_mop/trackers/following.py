@@ -7,10 +7,12 @@ from typing import Any, Protocol
 import psycopg
 
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL
+from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.reports.page import report
 from madlib_mop.reports.reader import one_snapshot
-from madlib_mop.trackers.facts import MetricPoint, RunRecord
+from madlib_mop.trackers.exported import OutputTable, export_model, find_table
+from madlib_mop.trackers.facts import MetricPoint, RunRecord, TrackedModel, TrackedRun
 from madlib_mop.trackers.reading import read_models, read_points, read_run
 from madlib_mop.trackers.weights import Weights, read_weights
 
@@ -20,6 +22,8 @@ _QUIET_S = 5.0
 _MIN_PAUSE_S, _PAUSE_FACTOR = 0.5, 10
 #: Metrics can be committed later than they were known. So metrics of this many seconds before are read again.
 _OVERLAP_S = 60.0
+#: A followed run is finished a moment before its transaction ends. So its output table is waited for: seconds.
+_COMMIT_S, _COMMIT_PAUSE_S = 10.0, 0.1
 
 
 class RunSession:
@@ -41,6 +45,7 @@ class RunSession:
         self.run_id = run_id
         self._known: set[tuple[Any, ...]] = set()
         self._newest: float | None = None
+        self._was_running = False
         self._told = True
         self._read_at = self._pause_s = 0.0
         try:
@@ -86,6 +91,7 @@ class RunSession:
                 points = read_points(reader, self.run_id, since)
         except psycopg.Error:
             raise _lost() from None
+        self._was_running |= not run.has_ended
         new = tuple(point for point in points if _identity(point) not in self._known)
         self._known.update(map(_identity, new))
         self._newest = max([point.at for point in points], default=self._newest)
@@ -120,6 +126,26 @@ class RunSession:
         """Return the newest weights of a model; None if it has none, or the role may not read training states."""
         try:
             return read_weights(self._connection, self.run_id, mst_key)
+        except psycopg.Error:
+            raise _lost() from None
+
+    def output_table(self, run: TrackedRun, of_others: bool) -> OutputTable:
+        """Return the run's output table. Raises NotReady or InsufficientPrivilege; see `find_table`."""
+        deadline = time.monotonic() + (_COMMIT_S if self._was_running and run.state == RunState.FINISHED else 0)
+        while True:
+            try:
+                return find_table(self._connection, run, of_others)
+            except NotReady:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_COMMIT_PAUSE_S)
+            except psycopg.Error:
+                raise _lost() from None
+
+    def export(self, table: OutputTable, model: TrackedModel) -> bytes:
+        """Return a model of the output table as a Keras file. Raises MopError; see `export_model`."""
+        try:
+            return export_model(self._connection, table, model)
         except psycopg.Error:
             raise _lost() from None
 

@@ -1,7 +1,7 @@
 """A run as runs of MLflow: one for the run, and one below it for each model; called by `madlib-mop mlflow`.
 
-A run is found again by the tag ``madlib_mop.key``. So a second call updates it, and logs only metrics that are not
-logged yet.
+A run is found again by the tag ``madlib_mop.key``. So a second call updates it, and logs only metrics and models that
+are not logged yet.
 """
 
 import contextlib
@@ -15,16 +15,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.trackers.addresses import is_database, reach_database, unreachable
+from madlib_mop.trackers.exported import Models, OutputTable, chosen
 from madlib_mop.trackers.facts import MetricPoint, RunRecord, TrackedModel, TrackedRun
 from madlib_mop.trackers.following import RunSession
+from madlib_mop.trackers.mlflow_models import MODEL, write_model
 from madlib_mop.trackers.names import history_name, key_of, text_of
 from madlib_mop.trackers.requirements import package
 
 OPTION = "--tracking-uri"
 REPORT = "report.html"
+#: Tags of a run that has a model: MLflow's own, the key of the model, and the SHA-256 of its weights.
+HISTORY, MODEL_KEY, MODEL_DIGEST = "mlflow.log-model.history", "madlib_mop.model_mst_key", "madlib_mop.model_digest"
 #: Variables of MLflow that are set unless the user has set them: no telemetry, nothing on the standard output, and an
 #: error after a minute if the server does not answer.
 _ENVIRONMENT = {
@@ -70,6 +75,13 @@ class MlflowTracker:
         A server or a storage, as MLflow takes it. Credentials come from MLflow's own variables.
     experiment : str
         Created if there is none of this name.
+    models : Models or None
+        Which models become artifacts. None: the best, if the output table belongs to the role that logs in.
+
+    Attributes
+    ----------
+    problems : list of str
+        Why models are not there that should be, after `finish`.
 
     Raises
     ------
@@ -77,13 +89,15 @@ class MlflowTracker:
         If mlflow is not installed, or the address cannot be reached.
     """
 
-    def __init__(self, tracking_uri: str, experiment: str):
+    def __init__(self, tracking_uri: str, experiment: str, models: Models | None = None):
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         with _quiet():
             tracking, self._entities = package("mlflow", "tracking", "entities")
         self._uri = tracking_uri
         self._experiment = experiment
+        self._models_asked = models
+        self.problems: list[str] = []
         self._experiment_id = ""
         self._run = _Logged("")
         self._models: dict[int, _Logged] = {}
@@ -134,12 +148,50 @@ class MlflowTracker:
             self._set_status(self._run, _RUN_STATES.get(RunState(run.state), _KILLED), run.ended_at)
 
     def finish(self, record: RunRecord, session: RunSession) -> None:
-        """Log the report of the run as an artifact."""
+        """Log the report of the run and the models as artifacts; note in `problems` which models are not there."""
         html = session.report()
         with tempfile.TemporaryDirectory() as directory, self._calling():
             path = Path(directory) / REPORT
             path.write_text(html, encoding="utf-8")
             self._client.log_artifact(self._run.run_id, str(path))
+        self.problems = self._log_models(record, session)
+
+    def _log_models(self, record: RunRecord, session: RunSession) -> list[str]:
+        """Log the models that are not logged yet: the best for the run, with all of them each for its own run."""
+        which = self._models_asked or Models.BEST
+        models = chosen(record.models, which)
+        takers = {model.mst_key: [self._models[model.mst_key]] if which is Models.ALL else [] for model in models}
+        for best in models[:1]:
+            takers[best.mst_key].append(self._run)
+        missing = [(model, [one for one in takers[model.mst_key] if _lacks(one, model)]) for model in models]
+        missing = [(model, runs) for model, runs in missing if runs]
+        if not missing:
+            is_wanting = not models and which is not Models.NONE
+            return [f"no model is written: none is trained, and the run is {record.run.state}"] if is_wanting else []
+        try:
+            table = session.output_table(record.run, of_others=self._models_asked is not None)
+        except MopError as error:
+            return [f"no model is written: {clean(error.message)}"]
+        failed: dict[str, list[int]] = {}
+        for model, runs in missing:
+            try:
+                self._log_model(session, table, model, runs)
+            except MopError as error:
+                failed.setdefault(clean(error.message), []).append(model.mst_key)
+        return [f"model {', '.join(map(str, keys))} is not written: {message}" for message, keys in failed.items()]
+
+    def _log_model(
+        self, session: RunSession, table: OutputTable, model: TrackedModel, runs: Sequence[_Logged]
+    ) -> None:
+        data = session.export(table, model)
+        for logged in runs:
+            with tempfile.TemporaryDirectory() as directory, self._calling():
+                made = write_model(Path(directory) / MODEL, data, logged.run_id)
+                self._client.log_artifacts(logged.run_id, str(Path(directory) / MODEL), MODEL)
+                tags = {HISTORY: json.dumps([made]), MODEL_KEY: str(model.mst_key)}
+                if model.weights_digest is not None:
+                    tags[MODEL_DIGEST] = model.weights_digest
+                self._log(logged, {}, tags, ())
 
     def _open_experiment(self) -> str:
         found = self._client.get_experiment_by_name(self._experiment)
@@ -237,6 +289,12 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+def _lacks(logged: _Logged, model: TrackedModel) -> bool:
+    """Return whether a run of MLflow does not have these weights of a model."""
+    has_key = logged.tags.get(MODEL_KEY) == str(model.mst_key)
+    return not has_key or model.weights_digest is None or logged.tags.get(MODEL_DIGEST) != model.weights_digest
 
 
 def _logged(run: Any) -> _Logged:

@@ -1,5 +1,6 @@
 """Runs for tests of trackers, as facts without a server, and what TensorBoard reads of event files."""
 
+import json
 import os
 import sys
 from dataclasses import replace
@@ -10,6 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from madlib_mop.catalog.names import Relation
+from madlib_mop.errors import MopError, NotReady
+from madlib_mop.exports.formats import CARD, SIGNATURE, archive
+from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature
+from madlib_mop.trackers.exported import OutputTable
 from madlib_mop.trackers.facts import MetricPoint, Origin, RunRecord, TrackedModel, TrackedRun
 from madlib_mop.trackers.mlflow_runs import MlflowTracker
 from madlib_mop.trackers.weights import Tensor, Weights
@@ -92,8 +98,44 @@ def hostile_record() -> RunRecord:
     return RunRecord(run, (model, failed), points)
 
 
+def an_export(digest: str, label: str = "mst_key 1 of public.models", **additions: str) -> bytes:
+    """Return the bytes of an exported Keras file of one array, whose network is empty."""
+    signature = Signature(
+        label, "1.1.0", digest, None, (ModelInput("x", "x", "float32", (None, 3), None, 2.0),),
+        (ModelOutput("y", "y", "y", "text", ("a", "b")),),
+    )  # fmt: skip
+    members = {"metadata.json": b'{"keras_version": "3.15.1"}', "config.json": b"{}", "model.weights.h5": b""}
+    return archive(members, {SIGNATURE: signature.to_json(), CARD: "# Model\n", **additions})
+
+
 class Session:
-    """What a tracker needs of a session at its end."""
+    """What a tracker needs of a session at its end; it has no output table unless it is given models.
+
+    Attributes
+    ----------
+    asked : list
+        What was asked for: ``of_others`` of each table, and the key of each export.
+    """
+
+    def __init__(self, files: dict[int, bytes | MopError] | None = None):
+        self._files = files
+        self.asked: list[object] = []
+
+    def output_table(self, run: TrackedRun, of_others: bool) -> OutputTable:
+        """Return a table."""
+        self.asked.append(of_others)
+        if self._files is None:
+            raise NotReady("there is no output table")
+        return OutputTable(Relation("public", "models"), True)
+
+    def export(self, table: OutputTable, model: TrackedModel) -> bytes:
+        """Return the file of a model, or raise its error."""
+        self.asked.append(model.mst_key)
+        assert self._files is not None
+        found = self._files[model.mst_key]
+        if isinstance(found, MopError):
+            raise found
+        return found
 
     def report(self) -> str:
         """Return a report."""
@@ -154,11 +196,29 @@ def recorded(db, run_id: int, mst_key: int, data_set: str) -> dict[str, list[tup
 
 def call_here(capsys, dsn: str, *words: object) -> str:
     """Call `madlib-mop` in this process and return its output; it must print no errors."""
+    status, printed, errors = status_here(capsys, dsn, *words)
+    assert (status, errors) == (0, "")
+    return printed
+
+
+def status_here(capsys, dsn: str, *words: object) -> tuple[int, str, str]:
+    """Call `madlib-mop` in this process; return its exit status, its output and its errors."""
     from madlib_mop.cli import trackers  # noqa: F401 -- registers the commands
     from madlib_mop.cli.app import app
 
     capsys.readouterr()
-    app([*map(str, words), "--dsn", dsn], standalone_mode=False)
+    status = app([*map(str, words), "--dsn", dsn], standalone_mode=False)
     printed = capsys.readouterr()
-    assert printed.err == ""
-    return printed.out.strip()
+    return status or 0, printed.out.strip(), printed.err.strip()
+
+
+def name_output(db, run_id: int, schema: str, table: str) -> None:
+    """Give an invented run an output table, which exists, and the weights that it has."""
+    name = f"{schema}.{table}"
+    plan = json.dumps({"output": {"schema": schema, "name": table}})
+    db.rows("UPDATE madlib_mop.run SET model_output_table = %s, plan = %s WHERE run_id = %s", [name, plan, run_id])
+    db.rows(
+        "UPDATE madlib_mop.model AS m SET weights_digest = encode(sha256(t.model_weights), 'hex')"
+        f" FROM {name} AS t WHERE t.mst_key = m.mst_key AND m.run_id = %s",
+        [run_id],
+    )

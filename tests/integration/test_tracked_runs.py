@@ -71,7 +71,7 @@ def test_a_real_run_with_samples_a_failure_a_stop_and_a_clone(lab, call, tmp_pat
     )  # fmt: skip
     points = "SELECT count(*)::integer FROM madlib_mop.metric_series WHERE run_id = %s AND value IS NOT NULL"
     assert n_points == lab.value(points, [run_id])
-    assert [file.path for file in client.list_artifacts(number)] == ["report.html"]
+    assert [file.path for file in client.list_artifacts(number)] == ["model", "report.html"]
 
 
 @pytest.mark.slow
@@ -110,6 +110,9 @@ def test_a_run_is_followed_while_it_trains(lab, tmp_path, made_store):
     client = MlflowClient(tracking_uri=uri)
     runs = client.search_runs([client.get_experiment_by_name("madlib_mop").experiment_id])
     assert {run.info.status for run in runs} == {"FINISHED"} and len(runs) == len(ALIKE) + 1
+    (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    artifacts = {file.path for file in client.list_artifacts(parent.info.run_id)}
+    assert artifacts == {"model", "report.html"}, "the model is there, although the run is finished before its COMMIT"
     histories = [
         [metric.step for metric in client.get_metric_history(run.info.run_id, "val_loss")]
         for run in runs

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import shutil
+from contextlib import closing
 
 import numpy as np
 import optuna
@@ -16,17 +17,19 @@ from madlib_mop.trainer.data.state import count_forward_parts, encode_state
 from tests.helpers.commands import in_background
 from tests.helpers.commands import run as madlib_mop
 from tests.helpers.faults import wait_for
+from tests.helpers.inference import User
 from tests.helpers.invented import HOSTILE, invent_run
 from tests.helpers.pages import examples
+from tests.helpers.registry import write_numbers
 from tests.helpers.security.attacks import user
-from tests.helpers.trackers import accumulator, call_here, empty_mlflow, files_below, recorded, scalars
+from tests.helpers.trackers import accumulator, call_here, empty_mlflow, files_below, name_output, recorded, scalars
 
 OWNER, VIEWER, STRANGER = "owner_of_tracked", "viewer_of_tracked", "stranger_to_tracked"
 PAGE = "docs/trackers.md"
 
 
 @pytest.fixture(scope="module")
-def lab(db):
+def lab(db, keras):
     """A finished run of four models, whose owner lets another role see it."""
     for role in (OWNER, STRANGER):
         user(db, role)
@@ -38,6 +41,11 @@ def lab(db):
         "'architecture', 1, 'optimizer', 'Adam', 'learning_rate', 0.001 * mst_key, 'batch_size', 16) WHERE run_id = %s",
         [db.run_id],
     )
+    with closing(db.connect(OWNER)) as connection:
+        owner = User(connection)
+        owner.rows(f"SET search_path = {OWNER}")
+        write_numbers(owner, keras, "numbers", [1.0, 2.0, 3.0, 4.0])
+    name_output(db, db.run_id, OWNER, "numbers")
     return db
 
 
@@ -82,7 +90,7 @@ def test_the_commands_of_the_page_run(lab, call, tmp_path, made_store):
         assert program == "madlib-mop" and "7" in words
         own = [word for word in words if word != "--histograms"]  # an invented run has no weights
         call(*(str(lab.run_id) if word == "7" else word for word in own))
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert {"logs", "mlflow.db", "studies.db", "studies.journal"} <= set(os.listdir(tmp_path))
 
 
@@ -91,7 +99,7 @@ def test_mlflow_reads_the_run_and_a_second_call_adds_nothing(lab, call, tmp_path
 
     uri = f"sqlite:///{shutil.copy(made_store, tmp_path / 'mlflow.db')}"
     words = ("mlflow", lab.run_id, "--tracking-uri", uri, "--experiment", "flowers")
-    number = call(*words, role=VIEWER)
+    number = call(*words, "--models", "none", role=VIEWER)
     assert call(*words) == number, "the owner updates what the viewer has written"
     client = MlflowClient(tracking_uri=uri)
     runs = client.search_runs([client.get_experiment_by_name("flowers").experiment_id])
@@ -104,8 +112,8 @@ def test_mlflow_reads_the_run_and_a_second_call_adds_nothing(lab, call, tmp_path
     (parent,) = [run for run in runs if run.info.run_id == number]
     identifier = lab.value("SELECT system_identifier::text FROM pg_control_system()")
     assert parent.data.tags["madlib_mop.system_identifier"] == identifier
-    (artifact,) = client.list_artifacts(number)
-    path = client.download_artifacts(number, artifact.path)
+    assert [artifact.path for artifact in client.list_artifacts(number)] == ["model", "report.html"]
+    path = client.download_artifacts(number, "report.html")
     with open(path) as file:
         assert "<title>" in (report := file.read()) and str(lab.run_id) in report
 
@@ -293,7 +301,8 @@ def test_hostile_names_of_the_record_stay_in_the_directory(lab, call, tmp_path, 
     os.chdir(directory)
     words = WORDS[program]
     if program == "mlflow":
-        words = ("--tracking-uri", f"sqlite:///{shutil.copy(made_store, directory / 'mlflow.db')}")
+        uri = f"sqlite:///{shutil.copy(made_store, directory / 'mlflow.db')}"
+        words = ("--tracking-uri", uri, "--models", "none")
     printed = call(program, run_id, *words)
     assert "\x1b" not in printed
     found = files_below(tmp_path)

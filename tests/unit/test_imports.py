@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "jobs": {"calls", "catalog", "engines"},
     "reports": {"calls", "catalog", "columns", "models", "search"},
     "dash": {"calls", "catalog", "reports"},
-    "trackers": {"catalog", "reports", "trainer"},
+    "trackers": {"catalog", "columns", "exports", "reports", "trainer"},
     "client": {"calls", "catalog", "columns", "exports", "models"},
     "driver": {
         "calls", "schedule", "packing", "columns", "exports", "models", "search", "trainer", "catalog", "engines",

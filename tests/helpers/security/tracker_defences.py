@@ -4,6 +4,8 @@ from tests.helpers.security.defence import Defence
 
 _TENSORBOARD = "tests/unit/trackers/test_tensorboard.py::"
 _ADDRESSES = "tests/unit/trackers/test_addresses.py::"
+_MODELS = "tests/integration/test_mlflow_models.py::"
+_MLFLOW_MODELS = "tests/unit/trackers/test_mlflow_models.py::"
 _EVENT_FILES = "madlib_mop/trackers/event_files.py"
 
 DEFENCES_OF_TRACKERS = (
@@ -83,5 +85,26 @@ DEFENCES_OF_TRACKERS = (
         '    "MLFLOW_DISABLE_TELEMETRY": "true",\n',
         "",
         ("tests/unit/trackers/test_mlflow.py::test_nothing_is_printed_and_nothing_is_sent_to_mlflow_s_authors",),
+    ),
+    Defence(
+        "an output table of another role is read only on request",
+        "madlib_mop/trackers/exported.py",
+        "if not is_own and not of_others:",
+        "if False:",
+        (_MODELS + "test_the_table_of_another_role_is_not_read_without_a_request",),
+    ),
+    Defence(
+        "a model in MLflow has the weights of its run",
+        "madlib_mop/trackers/exported.py",
+        "if model.weights_digest is not None and signature.weights_digest != model.weights_digest:",
+        "if False:",
+        (_MODELS + "test_weights_of_another_run_are_not_written",),
+    ),
+    Defence(
+        "why a model is not written has no control characters",
+        "madlib_mop/trackers/mlflow_runs.py",
+        "failed.setdefault(clean(error.message), [])",
+        "failed.setdefault(error.message, [])",
+        (_MLFLOW_MODELS + "test_what_cannot_be_exported_is_one_line_and_the_rest_is_written",),
     ),
 )
