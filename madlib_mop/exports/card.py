@@ -63,6 +63,63 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Member:
+    """One member of an ensemble.
+
+    Attributes
+    ----------
+    mst_key : int
+        Its key in the table of the members.
+    share : float
+        Its weight in the average; the shares of all members add up to 1.
+    metric : float or None
+        The ensemble's metric of the member alone, on the validation table.
+    run_id : int or None
+        The run that trained it, if it is known.
+    """
+
+    mst_key: int
+    share: float
+    metric: float | None
+    run_id: int | None
+
+
+@dataclass(frozen=True)
+class MemberRun:
+    """A run that trained members of an ensemble: its packed tables, and the number of training rows."""
+
+    run_id: int
+    source_table: str
+    validation_table: str | None
+    n_rows: int | None
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """What an ensemble is made of.
+
+    Attributes
+    ----------
+    table : str
+        The output table of the members.
+    metric : str or None
+        ``loss`` or ``accuracy``: the metric that chose the members.
+    members : tuple of Member
+        The one with the largest share first.
+    runs : tuple of MemberRun
+        Those that the caller may see.
+    metrics : mapping of str to (float or None)
+        Of the ensemble, by data set and name, such as ``validation_loss``.
+    """
+
+    table: str
+    metric: str | None
+    members: tuple[Member, ...]
+    runs: tuple[MemberRun, ...]
+    metrics: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
 class Registration:
     """The version of a registered model."""
 
@@ -98,6 +155,8 @@ class CardFacts:
         () for a model of arrays.
     origin : Origin or None
     registration : Registration or None
+    ensemble : Ensemble or None
+        None for a model that is no ensemble.
     """
 
     signature: Signature
@@ -108,6 +167,7 @@ class CardFacts:
     columns: tuple[InputColumn, ...]
     origin: Origin | None
     registration: Registration | None
+    ensemble: Ensemble | None = None
 
 
 def card(facts: CardFacts) -> str:
@@ -140,8 +200,10 @@ def _intended_use(facts: CardFacts) -> Iterator[str]:
 
 def _data(facts: CardFacts) -> Iterator[str]:
     yield from ("## Data", "")
-    origin = facts.origin
-    if origin is None:
+    origin, ensemble = facts.origin, facts.ensemble
+    if ensemble is not None and origin is None:
+        yield from _data_of_members(ensemble)
+    elif origin is None:
         yield "The record of the run that trained these weights is not there, or you may not see it."
         yield ""
     else:
@@ -159,9 +221,25 @@ def _data(facts: CardFacts) -> Iterator[str]:
     yield ""
 
 
+def _data_of_members(ensemble: Ensemble) -> Iterator[str]:
+    yield "The model is an ensemble. These runs trained its members:" if ensemble.runs else (
+        "The model is an ensemble. The record of the runs that trained its members is not there, or you may not see it."
+    )
+    yield ""
+    rows = [
+        (run.run_id, run.source_table, run.validation_table or "none", f"{run.n_rows:,}" if run.n_rows else "unknown")
+        for run in ensemble.runs
+    ]
+    if rows:
+        head = ("run", "training table (packed)", "validation table (packed)", "training rows")
+        yield from _table(head, rows)
+
+
 def _metrics(facts: CardFacts) -> Iterator[str]:
     yield from ("## Metrics", "")
     metrics = facts.origin.metrics if facts.origin is not None else {}
+    if not metrics and facts.ensemble is not None:
+        metrics = facts.ensemble.metrics
     if not metrics:
         yield "No metrics are recorded."
         yield ""
@@ -205,6 +283,7 @@ def _lineage(facts: CardFacts) -> Iterator[str]:
     rows.append(("exported by", f"madlib_mop {signature.library}"))
     if origin is None:
         yield from _table(("", ""), rows)
+        yield from _members(facts.ensemble)
         return
     versions = ", ".join(f"{name} {version}" for name, version in sorted(origin.versions.items()))
     yield from _table(
@@ -226,6 +305,25 @@ def _lineage(facts: CardFacts) -> Iterator[str]:
         newest = {visit.segment_id: visit for visit in origin.visits}
         shown = [(v.segment_id, f"{v.n_rows:,}", v.rows_digest) for _, v in sorted(newest.items())]
         yield from _table(("segment", "rows", "SHA-256 of the rows"), shown)
+    yield from _members(facts.ensemble)
+
+
+def _members(ensemble: Ensemble | None) -> Iterator[str]:
+    if ensemble is None:
+        return
+    yield f"The model averages the outputs of these models of {plain(ensemble.table)}:"
+    yield ""
+    metric = "none" if ensemble.metric is None else f"validation {ensemble.metric}"
+    rows = [
+        (
+            member.mst_key,
+            f"{member.share:.4g}",
+            "NaN" if member.metric is None else f"{member.metric:.6g}",
+            "unknown" if member.run_id is None else member.run_id,
+        )
+        for member in ensemble.members
+    ]
+    yield from _table(("mst_key", "share", metric, "run"), rows)
 
 
 def _limits(facts: CardFacts) -> Iterator[str]:

@@ -91,13 +91,12 @@ def _schemas(signature: Signature, preprocessor: Preprocessor | None) -> Mapping
     if preprocessor is not None:
         inputs = [types.ColSpec(types.AnyType(), column.name) for column in preprocessor.inputs]
     else:
-        is_named = len(signature.inputs) > 1
+        are_named = len(signature.inputs) > 1
+        shapes = [[-1 if size is None else size for size in one.shape] for one in signature.inputs]
         inputs = [
-            types.TensorSpec(
-                np.dtype(one.dtype), [-1 if size is None else size for size in one.shape], one.name if is_named else None
-            )
-            for one in signature.inputs
-        ]  # fmt: skip
+            types.TensorSpec(np.dtype(one.dtype), shape, one.name if are_named else None)
+            for one, shape in zip(signature.inputs, shapes, strict=True)
+        ]
     outputs = [types.ColSpec(_type_of(types, one), one.target) for one in signature.outputs]
     params = types.ParamSchema([types.ParamSpec(METHOD, "string", PREDICT)])
     return {"inputs": types.Schema(inputs), "outputs": types.Schema(outputs), "params": params}

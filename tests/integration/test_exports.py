@@ -13,6 +13,8 @@ from tests.helpers.columns import content, train_churn
 from tests.helpers.commands import run as madlib_mop
 from tests.helpers.exports import LAST_BIT, networks
 from tests.helpers.inference import Dependent, ModelTable, User, weights_of
+from tests.helpers.invented import invent_run
+from tests.helpers.trackers import name_output
 
 pytestmark = pytest.mark.timeout(900)
 COLUMNS = "id, age, income, tier, city, active, joined, seen"
@@ -185,6 +187,62 @@ def test_an_ensemble_is_one_network(user, client, keras, tmp_path):
     client.model("both", 1).export(tmp_path, "onnx")
     x = np.array([[i % 3, 1, i / 9] for i in range(48)], np.float32)
     assert np.allclose(load_exported(tmp_path).outputs(x)["y"], predicted(user, "both", [x]), atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def ensemble(db, user, keras):
+    """An ensemble of models of a run, and one whose members no run has trained; each has two or more members."""
+    layers = keras.layers
+    keras.utils.set_random_seed(5)
+    nets = {key: keras.Sequential([keras.Input((3,)), layers.Dense(3, "softmax")]) for key in (1, 2, 3)}
+    facts = ModelTable(dependent=[Dependent(values=["a", "b", "c"])])
+    user.table("places", "id integer, y text, x real[]", [(i, "abc"[i % 3], [i % 3, 1, i / 9]) for i in range(60)],
+               "%s, %s, %s::real[]")  # fmt: skip
+    user.rows("SET madlib_mop.segments = 1; SELECT madlib.training_preprocessor_dl('places', 'places_p', 'y', 'x')")
+    user.write_models("trained", nets, facts)
+    user.write_models("unknown", nets, facts)
+    run_id = invent_run(db, n_models=3)
+    name_output(db, run_id, "public", "trained")
+    db.rows("UPDATE madlib_mop.model SET weights_digest = NULL WHERE run_id = %s AND mst_key = 3", [run_id])
+    made = user.rows("SELECT mst_key, weight, validation_metric, ensemble_metric FROM madlib_mop.make_ensemble("
+                     "'trained', 'places_p', 'of_run')")  # fmt: skip
+    user.run_id, user.members = run_id, made
+    return user
+
+
+def test_the_card_of_an_ensemble_has_its_members_and_their_runs(ensemble, client):
+    card = client.model("of_run", 1).card()
+    assert "The model averages the outputs of these models of public.trained:" in card
+    runs = ensemble.value("SELECT ensemble_run_ids FROM of_run_info")
+    assert runs == [None if key == 3 else ensemble.run_id for key, *_ in ensemble.members]
+    for (key, share, metric, whole), run_id in zip(ensemble.members, runs, strict=True):
+        assert f"| {key} | {share:.4g} | {metric:.6g} | {run_id or 'unknown'} |" in card
+        assert f"| validation | loss | {whole:.6g} |" in card
+    assert f"| {ensemble.run_id} | public.train | public.valid | 2,000 |" in card
+    exported = bytes(ensemble.value("SELECT madlib_mop.export_model('of_run', 1)"))
+    assert exported.count(b"The model averages the outputs") == 1
+
+
+def test_a_version_keeps_the_members_of_an_ensemble(ensemble, client, db):
+    ensemble.rows("SELECT madlib_mop.register('averaged', 'of_run', 1)")
+    before = client.model("averaged@1").card()
+    ensemble.rows("DROP TABLE of_run, of_run_info, of_run_summary")
+    ensemble.rows(f"SELECT madlib_mop.drop_run({ensemble.run_id})")
+    card = client.model("averaged@1").card()
+    assert card == before and f"| {ensemble.run_id} | public.train | public.valid | 2,000 |" in card
+    for key, share, metric, _ in ensemble.members:
+        assert f"| {key} | {share:.4g} | {metric:.6g} | {'unknown' if key == 3 else ensemble.run_id} |" in card
+    assert ensemble.rows("SELECT * FROM madlib_mop.version_lineage WHERE name = 'averaged'") == []
+
+
+def test_an_ensemble_without_runs_and_a_table_with_other_columns(ensemble, client):
+    ensemble.rows("SELECT madlib_mop.make_ensemble('unknown', 'places_p', 'of_none', mst_keys => '{1,2}')")
+    card = client.model("of_none", 1).card()
+    assert "The record of the runs that trained its members is not there" in card and "| unknown |" in card
+    ensemble.rows("ALTER TABLE of_none_info DROP COLUMN ensemble_run_ids")  # as of an earlier version
+    assert client.model("of_none", 1).card() == card
+    ensemble.rows("ALTER TABLE of_none_info ALTER COLUMN ensemble_weights TYPE text")
+    assert "averages the outputs" not in client.model("of_none", 1).card()
 
 
 def test_registered_models_and_their_cards(churn, client, db, tmp_path, keras):

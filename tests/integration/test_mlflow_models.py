@@ -1,4 +1,4 @@
-"""`madlib-mop mlflow` with models: MLflow's own functions load them, and they predict what madlib_mop.predict predicts."""
+"""`madlib-mop mlflow` with models: MLflow's own functions load them, and they predict what the database predicts."""
 
 import shutil
 from contextlib import closing
@@ -194,7 +194,8 @@ def test_weights_of_another_run_are_not_written(owned, keras, capsys, uri, clien
     status, number, line = status_here(capsys, owned.dsn, "mlflow", run_id)
     best = owned.value("SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = %s AND rank = 1", [run_id])
     assert (status, line) == (
-        0, f"madlib-mop: model {best} is not written: {OWNER}.again has other weights than the run: it was written again",
+        0,
+        f"madlib-mop: model {best} is not written: {OWNER}.again has other weights than the run: it was written again",
     )  # fmt: skip
     assert files_of(client, number) == set()
 

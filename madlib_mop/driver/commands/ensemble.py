@@ -1,8 +1,9 @@
 """The command make_ensemble: models of a table, chosen by their predictions of a validation table, as one model."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from madlib_mop.driver.ensembles.selection import BlockLoss, Selection, select
 from madlib_mop.driver.inference.described import describe_model
 from madlib_mop.driver.inference.fits import check_preprocessor, check_test_table
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
+from madlib_mop.driver.inference.trained_by import find_run
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.outputs.ensemble import EnsembleModel, member_columns, write_ensemble
 from madlib_mop.driver.outputs.hopper import MAX_FIELD_BYTES, SUFFIXES
@@ -29,6 +31,26 @@ from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.ensemble import Member, ensemble_architecture
 
 _WHAT = "validation_table"
+
+
+@dataclass(frozen=True)
+class _Built:
+    """An ensemble.
+
+    Attributes
+    ----------
+    model : TrainedModel
+    text : str
+        Its architecture, as Keras writes it.
+    weights : bytes
+    run_ids : mapping of int to (int or None)
+        The run that trained each member, by ``mst_key``; None if the caller may see no such run.
+    """
+
+    model: TrainedModel
+    text: str
+    weights: bytes
+    run_ids: Mapping[int, int | None]
 
 
 def make_ensemble(call: Call) -> list[dict[str, Any]]:
@@ -51,14 +73,14 @@ def make_ensemble(call: Call) -> list[dict[str, Any]]:
         chosen = [(library.candidates[i], count) for i, count in selection.counts.items()]
         best = library.candidates[selection.order[0]]
         chosen.sort(key=lambda pair: pair[0] is not best)  # the best gives the names of inputs and outputs
-        model, text, weights = _build(session, trainer, chosen)
-        evaluation = evaluate_shards(session, trainer, model, packed, weights, _WHAT)
+        built = _build(session, trainer, chosen)
+        evaluation = evaluate_shards(session, trainer, built.model, packed, built.weights, _WHAT)
     chosen.sort(key=lambda pair: (-pair[1], pair[0].mst_key))
     numbers = {c.mst_key: i for i, c in enumerate(library.candidates)}
     values = [_shown(a["metric"], selection.losses[numbers[c.mst_key]]) for c, _ in chosen]
-    info = _info(session, a["metric"], source, model, weights, evaluation, chosen, values)
+    info = _info(session, a["metric"], source, built, evaluation, chosen, values)
     ended = datetime.now(UTC)
-    ensemble = EnsembleModel(text, weights, info, model.outputs, packed.relation, started, ended)
+    ensemble = EnsembleModel(built.text, built.weights, info, built.model.outputs, packed.relation, started, ended)
     write_ensemble(session, output, source, ensemble, a["replace"])
     found = _shown(a["metric"], selection.loss)
     session.notice(_notice(a["metric"], output, packed, selection, library.candidates, found))
@@ -122,10 +144,8 @@ def _block_loss(
     return block_loss
 
 
-def _build(
-    session: CallerSession, trainer: LocalTrainer, chosen: Sequence[tuple[Candidate, int]]
-) -> tuple[TrainedModel, str, bytes]:
-    """Return the ensemble as a model, its architecture as Keras writes it, and its weights."""
+def _build(session: CallerSession, trainer: LocalTrainer, chosen: Sequence[tuple[Candidate, int]]) -> _Built:
+    """Return the ensemble."""
     members = [Member(c.model.label, c.model.arch, count, c.activations) for c, count in chosen]
     found = ensemble_architecture(members)
     described = describe_model(trainer, check_architecture(found.arch))
@@ -134,9 +154,17 @@ def _build(
             f"the ensemble's weights of {described.n_bytes:,} bytes do not fit into a field of 1 GB",
             hint="Use fewer members: n_members, or mst_keys.",
         )
-    by_name = {name: candidate.model for name, (candidate, _) in zip(found.names, chosen, strict=True)}
+    by_name = {name: candidate for name, (candidate, _) in zip(found.names, chosen, strict=True)}
     order = dict.fromkeys(layer.name.split("/")[0] for layer in described.layers)
-    weights = b"".join(read_weights(session, by_name[name]) for name in order)
+    run_ids: dict[int, int | None] = {}
+
+    def read(member: Candidate) -> bytes:
+        found = read_weights(session, member.model)
+        run = find_run(session, member.model.place.relation, member.mst_key, sha256(found).hexdigest())
+        run_ids[member.mst_key] = None if run is None else run.run_id
+        return found
+
+    weights = b"".join(read(by_name[name]) for name in order)
     best = chosen[0][0]
     described.check_weights(len(weights), f"the weights of the members of {best.model.place.relation}")
     params = best.model.compile_params if not any(best.activations) else without_logits(best.params)
@@ -144,31 +172,31 @@ def _build(
     model = replace(
         best.model, label="the ensemble", arch=check_architecture(described.text), compile_params=params, custom=custom
     )
-    return model, described.text, weights
+    return _Built(model, described.text, weights, run_ids)
 
 
 def _info(
     session: CallerSession,
     metric: str,
     source: Relation,
-    model: TrainedModel,
-    weights: bytes,
+    built: _Built,
     evaluation: Evaluation,
     chosen: Sequence[tuple[Candidate, int]],
     values: Sequence[float],
 ) -> dict[str, Any]:
     keys, counts = [c.mst_key for c, _ in chosen], [count for _, count in chosen]
+    model, run_ids = built.model, [built.run_ids.get(key) for key in keys]
     return {
         "compile_params": model.compile_params,
         "fit_params": model.fit_params,
-        "model_size": len(weights) / 1024.0,
+        "model_size": len(built.weights) / 1024.0,
         "metrics_type": model.metrics_type,
         "loss_type": model.loss_type,
         "validation_loss_final": evaluation.loss,
         "validation_loss": [evaluation.loss],
         "validation_metrics_final": evaluation.metrics[0] if evaluation.metrics else None,
         "validation_metrics": evaluation.metrics[:1] or None,
-        **member_columns(session.qualified(source), keys, counts, metric, values),
+        **member_columns(session.qualified(source), keys, counts, metric, values, run_ids),
     }
 
 

@@ -34,7 +34,7 @@ def export_model(call: Call) -> bytes:
     """
     form = Format(call.arguments["format"])
     model, source = _find(call, "EXPORT")
-    _check_size(call, form, source.n_bytes + _LEAST_MORE_BYTES)
+    _check_size(call, form, source.n_bytes + _LEAST_MORE_BYTES, "at least ")
     preprocessor = _preprocessor(model)
     signature = _signature(model, source, preprocessor)
     additions = {SIGNATURE: signature.to_json(), CARD: card(_facts(model, source, signature, preprocessor))}
@@ -67,11 +67,11 @@ def _find(call: Call, right: str) -> tuple[TrainedModel, Source]:
     return model, read_source(call.session, model)
 
 
-def _check_size(call: Call, form: Format, n_bytes: int) -> None:
+def _check_size(call: Call, form: Format, n_bytes: int, words: str = "") -> None:
     if n_bytes > MAX_BYTES:
         raise Unsupported(
-            f"{call.function}: the model in format {form} has {n_bytes:,} bytes, and a value of PostgreSQL at most"
-            f" {MAX_BYTES:,}",
+            f"{call.function}: the model in format {form} has {words}{n_bytes:,} bytes, and a value of PostgreSQL at"
+            f" most {MAX_BYTES:,}",
             hint="db.model(...).to_keras() of the Python client builds the model without a file, and can save it.",
         )
 
@@ -148,4 +148,5 @@ def _facts(
         tuple(InputColumn(column.name, column.spec.sql_type, column.spec.kind) for column in columns),
         source.origin,
         source.registration,
+        source.ensemble,
     )

@@ -8,9 +8,10 @@ from typing import Any
 from madlib_mop.catalog.names import statement
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel
 from madlib_mop.driver.registry.lineage import lineage_of
+from madlib_mop.driver.registry.members import of_details, read_ensemble
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import NotReady
-from madlib_mop.exports.card import Origin, Registration, Visit
+from madlib_mop.exports.card import Ensemble, Origin, Registration, Visit
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,15 @@ class Source:
         None if no run is known that trained these weights, or the caller may not see it.
     registration : Registration or None
         None for a model of a table.
+    ensemble : Ensemble or None
+        None for a model that make_ensemble did not make.
     """
 
     digest: str
     n_bytes: int
     origin: Origin | None
     registration: Registration | None
+    ensemble: Ensemble | None = None
 
 
 def read_source(session: CallerSession, model: TrainedModel) -> Source:
@@ -54,14 +58,16 @@ def read_source(session: CallerSession, model: TrainedModel) -> Source:
     if len(rows) != 1 or rows[0]["digest"] is None:
         raise NotReady(f"{model.label} was changed while it was being read", hint="Call again.")
     digest, n_bytes = rows[0]["digest"], rows[0]["n_bytes"]
-    return Source(digest, n_bytes, _origin(lineage_of(session, place.relation, place.key, digest)), None)
+    origin = _origin(lineage_of(session, place.relation, place.key, digest))
+    return Source(digest, n_bytes, origin, None, read_ensemble(session, place))
 
 
 def _of_details(details: Mapping[str, Any]) -> Source:
     registration = Registration(
         details["name"], details["version"], details["registered_by"], details["registered_at"], details["note"]
     )
-    return Source(details["digest"], details["n_bytes"], _origin(details), registration)
+    ensemble = of_details((details.get("lineage") or {}).get("ensemble"))
+    return Source(details["digest"], details["n_bytes"], _origin(details), registration, ensemble)
 
 
 def _origin(found: Mapping[str, Any]) -> Origin | None:

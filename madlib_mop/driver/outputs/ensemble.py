@@ -28,6 +28,7 @@ MST_KEY = 1
 _MEMBERS = (
     ("ensemble_of", "text"), ("ensemble_mst_keys", "integer[]"), ("ensemble_counts", "integer[]"),
     ("ensemble_weights", "float8[]"), ("ensemble_metric", "text"), ("ensemble_member_metrics", "float8[]"),
+    ("ensemble_run_ids", "bigint[]"),
 )  # fmt: skip
 _INFO_COLUMNS = (*INFO, *INFO_END, *_MEMBERS)
 
@@ -59,11 +60,16 @@ class EnsembleModel:
 
 
 def member_columns(
-    source: str, keys: Sequence[int], counts: Sequence[int], metric: str, values: Sequence[float]
+    source: str,
+    keys: Sequence[int],
+    counts: Sequence[int],
+    metric: str,
+    values: Sequence[float],
+    run_ids: Sequence[int | None],
 ) -> dict[str, Any]:
     """Return the values of the columns of ``_info`` that say what an ensemble is made of."""
     weights = [count / sum(counts) for count in counts]
-    cells = (source, list(keys), list(counts), weights, metric, list(values))
+    cells = (source, list(keys), list(counts), weights, metric, list(values), list(run_ids))
     return dict(zip((name for name, _ in _MEMBERS), cells, strict=True))
 
 

@@ -1,21 +1,15 @@
 """Where a model comes from: the run that trained its weights, copied into the registry; called by registering.py.
 
-The copy stays if the run is dropped. The run is found by the SHA-256 of the weights: a table of the same name may have
-been written again.
+The copy stays if the run is dropped.
 """
 
 import json
 from typing import Any
 
 from madlib_mop.catalog.names import Relation
+from madlib_mop.driver.inference.trained_by import find_run
 from madlib_mop.driver.session.caller import CallerSession
 
-_RUN = """
-SELECT m.run_id, m.mst_key, m.epoch
-FROM madlib_mop.model m JOIN madlib_mop.run r ON r.run_id = m.run_id
-WHERE m.weights_digest = $1
-ORDER BY (r.model_output_table = $2 AND m.mst_key IS NOT DISTINCT FROM $3) DESC NULLS LAST, m.run_id DESC LIMIT 1
-"""
 _LINEAGE = """
 SELECT pg_catalog.jsonb_build_object(
     'source_table', r.source_table, 'validation_table', r.validation_table, 'kind', r.kind, 'seed', r.seed,
@@ -63,16 +57,13 @@ def lineage_of(session: CallerSession, relation: Relation, mst_key: int | None, 
     digest : str
         SHA-256 of the weights.
     """
-    rows = session.execute(_RUN, [digest, str(relation), mst_key], ["text", "text", "integer"])
-    if not rows:
+    run = find_run(session, relation, mst_key, digest)
+    if run is None:
         return {}
-    run = rows[0]
-    (found,) = session.execute(
-        _LINEAGE, [run["run_id"], run["mst_key"], run["epoch"]], ["bigint", "integer", "integer"]
-    )
+    (found,) = session.execute(_LINEAGE, [run.run_id, run.mst_key, run.epoch], ["bigint", "integer", "integer"])
     return {
-        "run_id": run["run_id"],
-        "epoch": run["epoch"],
+        "run_id": run.run_id,
+        "epoch": run.epoch,
         "metrics": json.loads(found["metrics"]),
         "lineage": json.loads(found["lineage"]),
     }

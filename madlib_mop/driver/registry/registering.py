@@ -5,6 +5,7 @@ driver. All of it is one change in the caller's transaction.
 """
 
 import json
+from typing import Any
 
 from mop_backend.registered_names import is_registered
 
@@ -13,6 +14,7 @@ from madlib_mop.driver.inference.model import Place, TrainedModel, read_model
 from madlib_mop.driver.inference.output import PredictionProfile
 from madlib_mop.driver.inference.registered import document_of
 from madlib_mop.driver.registry.lineage import best_key, lineage_of
+from madlib_mop.driver.registry.members import as_details, read_ensemble
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, NotReady, ReadOnly, Unsupported
@@ -54,7 +56,7 @@ def register(call: Call) -> int:
         place.params,
         place.types,
     )
-    details = {
+    details: dict[str, Any] = {
         "note": a.get("note"),
         "model_table": str(relation),
         "mst_key": place.key,
@@ -63,6 +65,9 @@ def register(call: Call) -> int:
         "model_arch": model.arch,
         **lineage_of(session, relation, place.key, weights["digest"]),
     }
+    ensemble = read_ensemble(session, place)
+    if ensemble is not None:
+        details["lineage"] = {**details.get("lineage", {}), "ensemble": as_details(ensemble)}
     session.execute(_CHANGE, [a["name"], json.dumps(details)])
     (added,) = session.execute(_NEWEST, [a["name"]])
     _copy(session, place, added["version_id"], document_of(model, predictions), weights["digest"])

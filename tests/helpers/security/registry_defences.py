@@ -75,6 +75,27 @@ DEFENCES_OF_REGISTRY = (
         (_EXPORTS + "test_rights_to_predict_to_see_and_to_deploy_are_no_right_to_export",),
     ),
     Defence(
+        "a model that is too large for a value is not converted",
+        "madlib_mop/driver/exports/exporting.py",
+        '    _check_size(call, form, source.n_bytes + _LEAST_MORE_BYTES, "at least ")\n',
+        "",
+        ("tests/unit/driver/test_exporting.py::test_a_model_that_is_too_large_is_refused_before_any_work",),
+    ),
+    Defence(
+        "a file that is too large for a value is not sent to the backend",
+        "madlib_mop/driver/exports/exporting.py",
+        "    _check_size(call, form, len(file))\n",
+        "",
+        ("tests/unit/driver/test_exporting.py::test_a_file_that_became_too_large_is_refused_before_it_is_copied",),
+    ),
+    Defence(
+        "an ensemble that somebody wrote into the details of a version by hand is checked",
+        "madlib_mop/driver/registry/members.py",
+        "    except (TypeError, KeyError, ValueError, AttributeError):\n        return None\n",
+        "    finally:\n        pass\n",
+        ("tests/unit/driver/test_members.py::test_details_that_are_no_ensemble_are_none",),
+    ),
+    Defence(
         "a card asks for the right to see",
         "plpython/mop_backend/registered.py",
         'Right.SEE: ("see", "deploy", "export"),',

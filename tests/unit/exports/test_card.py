@@ -2,7 +2,18 @@
 
 import dataclasses
 
-from madlib_mop.exports.card import CardFacts, InputColumn, Origin, Registration, Visit, card, plain
+from madlib_mop.exports.card import (
+    CardFacts,
+    Ensemble,
+    InputColumn,
+    Member,
+    MemberRun,
+    Origin,
+    Registration,
+    Visit,
+    card,
+    plain,
+)
 from tests.unit.exports.test_signature import SIGNATURE
 
 ORIGIN = Origin(
@@ -37,6 +48,24 @@ def test_without_a_run_it_says_so():
     text = card(dataclasses.replace(FACTS, origin=None, registration=None))
     assert "is not there, or you may not see it" in text and "No metrics are recorded." in text
     assert SIGNATURE.weights_digest in text
+
+
+def test_an_ensemble_has_its_members_and_their_runs():
+    members = (Member(3, 0.75, 0.5, 7), Member(12, 0.25, None, None))
+    runs = (MemberRun(7, "public.train_packed", None, 1200),)
+    ensemble = Ensemble('public."odd|name"', "loss", members, runs, {"validation_loss": 0.25})
+    text = card(dataclasses.replace(FACTS, origin=None, ensemble=ensemble))
+    for part in (
+        "| 7 | public.train\\_packed | none | 1,200 |", "| validation | loss | 0.25 |",
+        'The model averages the outputs of these models of public."odd\\|name":',
+        "| mst\\_key | share | validation loss | run |", "| 3 | 0.75 | 0.5 | 7 |", "| 12 | 0.25 | NaN | unknown |",
+    ):  # fmt: skip
+        assert part in text, part
+    assert "These runs trained its members:" in text and "that trained these weights" not in text
+    text = card(dataclasses.replace(FACTS, origin=None, ensemble=dataclasses.replace(ensemble, runs=())))
+    assert "The record of the runs that trained its members is not there, or you may not see it." in text
+    both = card(dataclasses.replace(FACTS, ensemble=ensemble))  # one member: its weights are those of a run
+    assert "| run | 7 |" in both and "| 3 | 0.75 | 0.5 | 7 |" in both and "| validation | accuracy | 0.875 |" in both
 
 
 def test_names_do_not_become_markup():

@@ -1,0 +1,41 @@
+"""Finds the run that trained some weights; called by the registry, by exports and by make_ensemble.
+
+It is found by the SHA-256 of the weights: a table of the same name may have been written again.
+"""
+
+from dataclasses import dataclass
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.driver.session.caller import CallerSession
+
+_RUN = """
+SELECT m.run_id, m.mst_key, m.epoch
+FROM madlib_mop.model m JOIN madlib_mop.run r ON r.run_id = m.run_id
+WHERE m.weights_digest = $1
+ORDER BY (r.model_output_table = $2 AND m.mst_key IS NOT DISTINCT FROM $3) DESC NULLS LAST, m.run_id DESC LIMIT 1
+"""
+
+
+@dataclass(frozen=True)
+class TrainedBy:
+    """A model of a run: its key there, and the epoch of the weights."""
+
+    run_id: int
+    mst_key: int
+    epoch: int
+
+
+def find_run(session: CallerSession, relation: Relation, mst_key: int | None, digest: str) -> TrainedBy | None:
+    """Return the run that trained some weights; None if the caller may see no such run.
+
+    Parameters
+    ----------
+    session : CallerSession
+    relation : Relation
+        The table that has the weights. Its own run comes first, if several runs have trained the same weights.
+    mst_key : int or None
+    digest : str
+        SHA-256 of the weights.
+    """
+    rows = session.execute(_RUN, [digest, str(relation), mst_key], ["text", "text", "integer"])
+    return TrainedBy(rows[0]["run_id"], rows[0]["mst_key"], rows[0]["epoch"]) if rows else None

@@ -1,0 +1,75 @@
+"""The size limit of exports: a model that is too large is refused before any work, and a file that became too large."""
+
+import dataclasses
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from madlib_mop.driver.exports import exporting
+from madlib_mop.driver.exports.origin import Source
+from madlib_mop.errors import Unsupported
+from madlib_mop.exports.formats import MAX_BYTES, Format
+from tests.unit.driver.test_registered import MODEL
+
+ONE_OUTPUT = dataclasses.replace(MODEL, preprocessor=None, outputs=MODEL.outputs[:1])
+#: The largest weights that are tried; a file has more than weights.
+LARGEST = MAX_BYTES - 1024
+
+
+class FileOf:
+    """A file of any size that takes no memory."""
+
+    def __init__(self, n_bytes: int):
+        self._n_bytes = n_bytes
+
+    def __len__(self) -> int:
+        return self._n_bytes
+
+    def __bytes__(self) -> bytes:
+        return b"the file"
+
+
+@pytest.fixture
+def export(monkeypatch):
+    """Return a function that exports a model with weights of a size, whose file gets a size; it notes its work."""
+
+    def export(form: Format, n_weight_bytes: int, n_file_bytes: int) -> bytes:
+        source = Source("ab" * 32, n_weight_bytes, None, None)
+
+        @contextmanager
+        def trainer(session):
+            export.work.append("a trainer")
+            yield SimpleNamespace(ask=lambda request, blobs: ({}, [FileOf(n_file_bytes)]))
+
+        monkeypatch.setattr(exporting, "find_model", lambda *_: ONE_OUTPUT)
+        monkeypatch.setattr(exporting, "read_source", lambda *_: source)
+        monkeypatch.setattr(exporting, "read_weights", lambda *_: export.work.append("the weights") or b"")
+        monkeypatch.setattr(exporting, "LocalTrainer", trainer)
+        arguments = {"model_table": "models", "mst_key": 1, "format": form.value}
+        call = SimpleNamespace(function="export_model", arguments=arguments, session=None)
+        return exporting.export_model(call)
+
+    export.work = []
+    return export
+
+
+@pytest.mark.parametrize("form", Format)
+def test_a_model_that_is_too_large_is_refused_before_any_work(export, form):
+    with pytest.raises(Unsupported) as raised:
+        export(form, LARGEST + 1, 1)
+    assert raised.value.message == (
+        f"export_model: the model in format {form.value} has at least 1,073,741,761 bytes, and a value of PostgreSQL at"
+        " most 1,073,741,760"
+    )
+    assert "to_keras()" in raised.value.hint and export.work == []
+
+
+def test_the_largest_weights_are_tried(export):
+    assert export(Format.KERAS, LARGEST, MAX_BYTES) == b"the file"
+    assert export.work == ["a trainer", "the weights"]
+
+
+def test_a_file_that_became_too_large_is_refused_before_it_is_copied(export):
+    with pytest.raises(Unsupported, match="in format onnx has 1,073,741,761 bytes, and a value of PostgreSQL at most"):
+        export(Format.ONNX, 4, MAX_BYTES + 1)
