@@ -313,7 +313,7 @@ def _members(ensemble: Ensemble | None) -> Iterator[str]:
         return
     yield f"The model averages the outputs of these models of {plain(ensemble.table)}:"
     yield ""
-    metric = "none" if ensemble.metric is None else f"validation {ensemble.metric}"
+    metric = "none" if ensemble.metric is None else f"validation {plain(ensemble.metric)}"
     rows = [
         (
             member.mst_key,

@@ -200,12 +200,12 @@ def test_weights_of_another_run_are_not_written(owned, keras, capsys, uri, clien
     assert files_of(client, number) == set()
 
 
-@pytest.mark.parametrize("state", ["failed", "running"])
-def test_a_run_without_an_output_table_says_so(owned, capsys, uri, state):
-    run_id = invent_run(owned, owner=OWNER, state=state)
+@pytest.mark.parametrize("run_state", ["failed", "running"])
+def test_a_run_without_an_output_table_says_so(owned, capsys, uri, run_state):
+    run_id = invent_run(owned, owner=OWNER, state=run_state)
     status, _, line = status_here(capsys, owned.dsn_of(OWNER), "mlflow", run_id)
     word = "the run is failed, and has no output table"
-    word = "none is trained, and the run is running" if state == "running" else word
+    word = "none is trained, and the run is running" if run_state == "running" else word
     assert (status, line) == (0, f"madlib-mop: no model is written: {word}")
     run_id = invent_run(owned, owner=OWNER)
     name_output(owned, run_id, OWNER, "numbers")

@@ -58,12 +58,14 @@ def test_an_ensemble_has_its_members_and_their_runs():
     for part in (
         "| 7 | public.train\\_packed | none | 1,200 |", "| validation | loss | 0.25 |",
         'The model averages the outputs of these models of public."odd\\|name":',
-        "| mst\\_key | share | validation loss | run |", "| 3 | 0.75 | 0.5 | 7 |", "| 12 | 0.25 | NaN | unknown |",
+        "| mst_key | share | validation loss | run |", "| 3 | 0.75 | 0.5 | 7 |", "| 12 | 0.25 | NaN | unknown |",
     ):  # fmt: skip
         assert part in text, part
     assert "These runs trained its members:" in text and "that trained these weights" not in text
     text = card(dataclasses.replace(FACTS, origin=None, ensemble=dataclasses.replace(ensemble, runs=())))
     assert "The record of the runs that trained its members is not there, or you may not see it." in text
+    odd = card(dataclasses.replace(FACTS, ensemble=dataclasses.replace(ensemble, metric="a|b")))
+    assert "| share | validation a\\|b | run |" in odd
     both = card(dataclasses.replace(FACTS, ensemble=ensemble))  # one member: its weights are those of a run
     assert "| run | 7 |" in both and "| 3 | 0.75 | 0.5 | 7 |" in both and "| validation | accuracy | 0.875 |" in both
 
