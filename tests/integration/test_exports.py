@@ -14,6 +14,7 @@ from tests.helpers.commands import run as madlib_mop
 from tests.helpers.exports import LAST_BIT, networks
 from tests.helpers.inference import Dependent, ModelTable, User, weights_of
 from tests.helpers.invented import invent_run
+from tests.helpers.security.attacks import recorded_plan
 from tests.helpers.trackers import name_output
 
 pytestmark = pytest.mark.timeout(900)
@@ -194,16 +195,20 @@ def ensemble(db, user, keras):
     """An ensemble of models of a run, and one whose members no run has trained; each has two or more members."""
     layers = keras.layers
     keras.utils.set_random_seed(5)
-    nets = {key: keras.Sequential([keras.Input((3,)), layers.Dense(3, "softmax")]) for key in (1, 2, 3)}
+    nets, others = (
+        {key: keras.Sequential([keras.Input((3,)), layers.Dense(3, "softmax")]) for key in (1, 2, 3)} for _ in range(2)
+    )
     facts = ModelTable(dependent=[Dependent(values=["a", "b", "c"])])
     user.table("places", "id integer, y text, x real[]", [(i, "abc"[i % 3], [i % 3, 1, i / 9]) for i in range(60)],
                "%s, %s, %s::real[]")  # fmt: skip
     user.rows("SET madlib_mop.segments = 1; SELECT madlib.training_preprocessor_dl('places', 'places_p', 'y', 'x')")
     user.write_models("trained", nets, facts)
-    user.write_models("unknown", nets, facts)
+    user.write_models("unknown", others, facts)
     run_id = invent_run(db, n_models=3)
     name_output(db, run_id, "public", "trained")
     db.rows("UPDATE madlib_mop.model SET weights_digest = NULL WHERE run_id = %s AND mst_key = 3", [run_id])
+    plan = recorded_plan("public", "trained", "public.train")
+    db.rows("UPDATE madlib_mop.run SET plan = %s WHERE run_id = %s", [json.dumps(plan), run_id])
     made = user.rows("SELECT mst_key, weight, validation_metric, ensemble_metric FROM madlib_mop.make_ensemble("
                      "'trained', 'places_p', 'of_run')")  # fmt: skip
     user.run_id, user.members = run_id, made

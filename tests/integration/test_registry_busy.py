@@ -117,7 +117,8 @@ def test_a_statement_after_a_switch_in_the_same_message_has_the_new_version(user
             f"CREATE TEMP TABLE seen AS SELECT {CLASS} AS p FROM customers c WHERE id = 1;"
             " SELECT madlib_mop.set_alias('turn', 'busy', 2);"
             f" INSERT INTO seen SELECT {CLASS} FROM customers c WHERE id = 1;"
-            f" SELECT madlib_mop.rollback('turn', 'busy'); INSERT INTO seen SELECT {CLASS} FROM customers c WHERE id = 1"
+            " SELECT madlib_mop.rollback('turn', 'busy');"
+            f" INSERT INTO seen SELECT {CLASS} FROM customers c WHERE id = 1"
         )
     assert user.rows("SELECT p FROM seen") == [("no",), ("yes",), ("no",)]
 
