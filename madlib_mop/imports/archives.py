@@ -179,11 +179,14 @@ def _inflated(member: Member, stored: memoryview) -> memoryview:
     out, inflater = bytearray(), zlib.decompressobj(-zlib.MAX_WBITS)
     pending: Data = stored
     try:
-        while pending and not inflater.eof:
-            out += inflater.decompress(pending, min(_CHUNK_BYTES, member.n_bytes - len(out) + 1))
+        while not inflater.eof:
+            chunk = inflater.decompress(pending, min(_CHUNK_BYTES, member.n_bytes - len(out) + 1))
             pending = inflater.unconsumed_tail
+            out += chunk
             if len(out) > member.n_bytes:
                 raise _damaged(f"{member.name} has more bytes than the archive says")
+            if not chunk and not pending:
+                break
     except zlib.error as error:
         raise _damaged(f"{member.name} cannot be inflated ({error})") from None
     if not inflater.eof or inflater.unused_data or len(out) != member.n_bytes:
