@@ -252,7 +252,9 @@ DRIFT = Function(
     schema="madlib_mop",
 )  # fmt: skip
 
-FUNCTIONS = (EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, IMPORT_VERSION, DEPLOY, EXPORT_MODEL, MODEL_CARD, DRIFT)
+FUNCTIONS = (
+    EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, IMPORT_VERSION, DEPLOY, EXPORT_MODEL, MODEL_CARD, DRIFT,
+)  # fmt: skip
 
 #: For mop_backend/predict.py, which finds the model of madlib_mop.predict with it. No SQL function has this signature.
 PREDICT_ROWS = Function(

@@ -116,7 +116,7 @@ def _checked(config: str, version: str) -> Node:
     except MopError as error:
         error.message = error.message.replace("model_arch", CONFIG, 1)
         if isinstance(error, Unsupported) and "not allowed" in error.message:
-            error.hint = "Nothing of the file was run. Replace the layer by Keras' own layers, and save the model again."
+            error.hint = "Nothing of the file was run. Use Keras' own layers in its place, and save the model again."
         raise
     except (ValueError, RecursionError):
         raise UnreadableText(f"{CONFIG} of the zip archive is not JSON", hint=_HINT) from None
