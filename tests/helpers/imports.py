@@ -1,4 +1,4 @@
-"""Twelve kinds of networks as Keras itself saves them, and files of weights in Keras' formats: what imports must read."""
+"""Sixteen kinds of networks as Keras itself saves them, and files of weights in Keras' formats: imports read them."""
 
 import io
 import tempfile
@@ -53,7 +53,8 @@ def _nested(keras):
     innermost = keras.Sequential([keras.Input((5,)), layers.Dense(4, name="deep"), layers.Dropout(0.2)], name="innermost")
     x = keras.Input((6,))
     middle = keras.Model(x, innermost(layers.Dense(5, "tanh", name="entry")(x)), name="middle")
-    return keras.Sequential([keras.Input((6,)), middle, layers.Dense(4, name="deep"), layers.Dense(2, "softmax")])
+    ends = [layers.Dense(4, name="deep"), layers.Dense(2, "softmax")]
+    return keras.Sequential([keras.Input((6,)), middle, *ends])
 
 
 def _adapted(keras, rows):
@@ -65,10 +66,8 @@ def _adapted(keras, rows):
 
 def _frozen(keras):
     layers = keras.layers
-    base = keras.Sequential(
-        [keras.Input((8, 8, 2)), layers.SeparableConv2D(4, 3), layers.BatchNormalization(), layers.Conv2DTranspose(3, 2)],
-        name="base",
-    )
+    convolutions = [layers.SeparableConv2D(4, 3), layers.BatchNormalization(), layers.Conv2DTranspose(3, 2)]
+    base = keras.Sequential([keras.Input((8, 8, 2)), *convolutions], name="base")
     base.trainable = False
     return keras.Sequential([keras.Input((8, 8, 2)), base, layers.GlobalMaxPooling2D(), layers.Dense(3)])
 

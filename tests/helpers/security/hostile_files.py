@@ -53,7 +53,8 @@ def _circle(file):
 
 
 def _objects(file):
-    file.create_dataset("layers/dense/vars/2", data=np.array([b"cposix\nsystem\n"], dtype=h5py.special_dtype(vlen=bytes)))
+    texts = np.array([b"cposix\nsystem\n"], dtype=h5py.special_dtype(vlen=bytes))
+    file.create_dataset("layers/dense/vars/2", data=texts)
 
 
 def _deep(file):
@@ -62,29 +63,26 @@ def _deep(file):
         group = group.create_group("x")
 
 
+def _array(data):
+    return _with(lambda file: file.create_dataset("layers/x", data=data))
+
+
+_LINK, _NO_NUMBERS = "is a link to another place or file", "does not consist of plain numbers"
 #: The files, with a part of the error.
 HOSTILE = {
-    "soft link": (_with(lambda f: f.__setitem__("layers/x", h5py.SoftLink("/layers"))), "is a link to another place or file"),
-    "external link": (
-        _with(lambda f: f.__setitem__("layers/x", h5py.ExternalLink("/etc/passwd", "/"))),
-        "is a link to another place or file",
-    ),
+    "soft link": (_with(lambda file: file.__setitem__("layers/x", h5py.SoftLink("/layers"))), _LINK),
+    "external link": (_with(lambda file: file.__setitem__("layers/x", h5py.ExternalLink("/etc/passwd", "/"))), _LINK),
     "virtual dataset": (_file(_virtual), "a virtual dataset"),
     "external storage": (_file(_external), "is in another file"),
     "gzip": (_file(lambda f: f.create_dataset(KERNEL, data=np.zeros((400, 300)), compression="gzip")), "has a filter"),
     "gigabytes that are not there": (_file(_fill), "should have 4,398,046,511,104 bytes, and the file has 0 of them"),
     "circle": (_with(_circle), "is another name of something else"),
-    "objects": (_with(_objects), "does not consist of plain numbers"),
-    "compound": (
-        _with(lambda f: f.create_dataset("layers/x", data=np.zeros(2, [("a", "f4"), ("b", "i4")]))),
-        "does not consist of plain numbers",
-    ),
-    "texts": (_with(lambda f: f.create_dataset("layers/x", data=np.array([b"abc"]))), "does not consist of plain numbers"),
-    "complex": (_with(lambda f: f.create_dataset("layers/x", data=np.zeros(2, "c8"))), "does not consist of plain numbers"),
-    "references": (
-        _with(lambda f: f.create_dataset("layers/x", (1,), h5py.ref_dtype)), "does not consist of plain numbers",
-    ),
-    "no shape": (_with(lambda f: f.create_dataset("layers/x", data=h5py.Empty("f4"))), "has no shape"),
-    "named type": (_with(lambda f: f.__setitem__("layers/x", np.dtype("f4"))), "is neither a group nor an array"),
+    "objects": (_with(_objects), _NO_NUMBERS),
+    "compound": (_array(np.zeros(2, [("a", "f4"), ("b", "i4")])), _NO_NUMBERS),
+    "texts": (_array(np.array([b"abc"])), _NO_NUMBERS),
+    "complex": (_array(np.zeros(2, "c8")), _NO_NUMBERS),
+    "references": (_with(lambda file: file.create_dataset("layers/x", (1,), h5py.ref_dtype)), _NO_NUMBERS),
+    "no shape": (_array(h5py.Empty("f4")), "has no shape"),
+    "named type": (_with(lambda file: file.__setitem__("layers/x", np.dtype("f4"))), "is neither a group nor an array"),
     "deep": (_file(_deep), "is nested more than 64 levels deep"),
-}  # fmt: skip
+}
