@@ -50,7 +50,8 @@ def _shared(keras):
 
 def _nested(keras):
     layers = keras.layers
-    innermost = keras.Sequential([keras.Input((5,)), layers.Dense(4, name="deep"), layers.Dropout(0.2)], name="innermost")
+    deep = [layers.Dense(4, name="deep"), layers.Dropout(0.2)]
+    innermost = keras.Sequential([keras.Input((5,)), *deep], name="innermost")
     x = keras.Input((6,))
     middle = keras.Model(x, innermost(layers.Dense(5, "tanh", name="entry")(x)), name="middle")
     ends = [layers.Dense(4, name="deep"), layers.Dense(2, "softmax")]
