@@ -87,7 +87,8 @@ def test_weights_of_each_kind_of_file(user, keras, write):
     assert user.value("SELECT madlib_mop.import_weights(%s, 2, %s)", table, write(source)) == 1
     assert f"model_id 2 of public.{table}: weights for {source.layers[0].name}" in user.notices()
     assert bytes(user.value(f"SELECT model_weights FROM {table} WHERE model_id = 2")) == weights_of(source)
-    assert bytes(user.value(f"SELECT model_weights FROM {table} WHERE model_id = 1")) == weights_of(number_net(keras, 5))
+    other = bytes(user.value(f"SELECT model_weights FROM {table} WHERE model_id = 1"))
+    assert other == weights_of(number_net(keras, 5))
 
 
 def test_layers_by_name_keep_the_others(user, keras):
@@ -127,7 +128,7 @@ def test_what_was_exported_comes_in_with_the_same_bits(db, user, client):
     assert handle.predict("customers", key="id").equals(client.model("churn", 1).predict("customers", key="id"))
     assert "churn@1" in client.model("churn@1").card()
     error = user.refused(user.rows, "SELECT madlib_mop.import_version('churn', %s, '{no,yes}')", file)
-    assert error.message == "import_version: class_values is in the file, which has the preprocessor of the training rows"
+    assert error.message.startswith("import_version: class_values is in the file, which has the preprocessor")
 
 
 def test_arrays_keep_their_constant_and_their_classes(user, keras):
@@ -149,7 +150,8 @@ def test_an_imported_version_is_deployed_if_it_has_a_loss(user, keras):
     rows = [(i, "abc"[i % 3], [float(i % 3 == k) for k in range(3)]) for i in range(30)]
     user.table("tested", "id integer, y text, x real[]", rows, "%s, %s, %s::real[]")
     user.rows("SET madlib_mop.segments = 1; SELECT madlib.training_preprocessor_dl('tested', 'tested_p', 'y', 'x')")
-    file, deploy = saved(class_net(keras, 1)), "SELECT madlib_mop.deploy('rival', 'best', {}, 'accuracy', 'tested_p', 0.9)"
+    file = saved(class_net(keras, 1))
+    deploy = "SELECT madlib_mop.deploy('rival', 'best', {}, 'accuracy', 'tested_p', 0.9)"
     user.value("SELECT madlib_mop.import_version('rival', %s, '{a,b,c}')", file)
     error = user.refused(user.rows, deploy.format(2))
     assert "rival@2 was imported without compile parameters" in error.message
@@ -164,7 +166,7 @@ def test_an_imported_version_is_deployed_if_it_has_a_loss(user, keras):
     ("import_model('t', '')", "22P02", "import_model: the file is empty"),
     ("import_model('t', 'PK')", "22P02", "import_model: the file is neither a Keras archive"),
     ("import_model('t', '\\x80045d942e')", "0A000", "import_model: the file is a pickle, which can run any code"),
-    ("import_model('pg_class', '\\x504b0304')", "42703", "import_model: model_arch_table: pg_catalog.pg_class is not a"),
+    ("import_model('pg_class', '\\x504b0304')", "42703", "import_model: model_arch_table: pg_catalog.pg_class"),
     ("import_model('one', '\\x504b0304')", "22P02", "import_model: the zip archive is damaged: it is cut off"),
     ("import_weights('one', 9, 'x')", "22023", "import_weights: model_id is not in public.one. Received: 9"),
     ("import_weights('one', NULL, 'x')", "22023", "import_weights: model_id is missing. Received: NULL"),

@@ -61,7 +61,7 @@ def files(marker):
             zip_of(Entry("config.json", bytes(60_000_000), deflated=True)), "more than 100 times",
         ),
         "zeros that are not said": (
-            zip_of(Entry("config.json", bytes(60_000_000), deflated=True, size=1000)), "more bytes than the archive says",
+            zip_of(Entry("config.json", bytes(60_000_000), deflated=True, size=1000)), "more bytes than the archive",
         ),
         "a Lambda three models deep": (deep(marker), "Lambda is not allowed: it contains Python code"),
     }  # fmt: skip

@@ -110,6 +110,11 @@ def test_a_signature_of_another_model_is_refused(signature, text):
         check_signature(signature, ARCH, WEIGHTS)
 
 
+def test_a_signature_is_checked_before_it_is_used():
+    with pytest.raises(InvalidParameter, match="its signature is of other weights"):
+        meaning(replace(SIGNATURE, weights_digest="00" * 32))
+
+
 def test_a_preprocessor_must_be_the_one_that_the_signature_names():
     with pytest.raises(MopError, match="the preprocessor is damaged"):
         meaning(SIGNATURE, **{"preprocessor.json": "{}"})
