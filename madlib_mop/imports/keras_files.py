@@ -79,8 +79,7 @@ def _weights(archive: Archive) -> memoryview:
     try:
         is_hdf5 = kind_of(weights) is FileKind.HDF5
     except MopError as error:
-        error.message = f"{WEIGHTS}: {error.message}"
-        raise
+        raise type(error)(f"{WEIGHTS}: {error.message}", hint=error.hint) from None
     if not is_hdf5:
         raise UnreadableText(f"{WEIGHTS} is not an HDF5 file", hint=_HINT)
     return weights
@@ -114,9 +113,9 @@ def _checked(config: str, version: str) -> Node:
                 config = json.dumps({**document, "keras_version": version})
         return check_architecture(config)
     except MopError as error:
-        error.message = error.message.replace("model_arch", CONFIG, 1)
-        if isinstance(error, Unsupported) and "not allowed" in error.message:
-            error.hint = "Nothing of the file was run. Use Keras' own layers in its place, and save the model again."
-        raise
+        is_code = isinstance(error, Unsupported) and "is not allowed" in error.message
+        hint = "Nothing of the file was run. Use Keras' own layers in its place, and save the model again."
+        message = error.message.replace("model_arch", CONFIG, 1)
+        raise type(error)(message, hint=hint if is_code else error.hint, detail=error.detail) from None
     except (ValueError, RecursionError):
         raise UnreadableText(f"{CONFIG} of the zip archive is not JSON", hint=_HINT) from None

@@ -93,6 +93,8 @@ class WeightsFile:
         if name not in attributes:
             return None
         identity = attributes.get_id(name)
+        if 0 in identity.shape:  # Keras writes an empty list as one of numbers
+            return []
         if h5py.check_string_dtype(identity.dtype) is None or identity.get_storage_size() > _MAX_ATTRIBUTE_BYTES:
             raise _refused(f"attribute {name!r} of {group or 'the file'!r} is not a list of names")
         value = np.asarray(attributes[name], dtype=object).ravel().tolist()

@@ -17,7 +17,7 @@ from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, Unsupp
 from madlib_mop.imports.kinds import Data
 from madlib_mop.imports.tensors import Tensor, read_header
 from madlib_mop.trainer.imports.hdf5 import WeightsFile
-from madlib_mop.trainer.imports.layers import Unit, units_of, weight_names
+from madlib_mop.trainer.imports.layers import Unit, units_of
 
 Array = npt.NDArray[np.generic]
 Shapes = Sequence[tuple[int, ...]]
@@ -267,30 +267,45 @@ class NamedTensors:
 
     def load(self, model: keras.Model, by_name: bool, skip_mismatch: bool) -> Match:
         """See `WeightsSource.load`."""
-        plan, tensors = _Plan(by_name, skip_mismatch), self._header.tensors
-        names = weight_names(model.weights)
-        keys = dict(zip(map(id, model.weights), self._keys(names, by_name), strict=False))
-        used = set()
-        for unit in units_of(model):
-            found = [key for weight in unit.layer.weights if (key := keys.get(id(weight))) in tensors]
-            if not found:
+        plan, tensors, units = _Plan(by_name, skip_mismatch), self._header.tensors, units_of(model)
+        keys = self._keys(model, units, by_name)
+        for unit in units:
+            found = [key for weight in unit.layer.weights if (key := keys.get(id(weight))) is not None]
+            if found:
+                self._take(plan, unit, found)
+            else:
                 plan.miss(unit.name, "")
-                continue
-            used.update(found)
-            self._take(plan, unit, [key for key in found if key is not None])
+        used = set(keys.values())
         plan.leave([name for name in tensors if name not in used])
         return plan.execute(model, list(tensors))
 
-    def _keys(self, names: Sequence[str], by_name: bool) -> Sequence[str]:
-        """Return the name in the file of each weight of the model."""
-        if by_name or set(names) == set(self._header.tensors):
-            return names
-        if self._header.order is None:
+    def _keys(self, model: keras.Model, units: Sequence[Unit], by_name: bool) -> dict[int, str]:
+        """Return the name in the file of each weight of the model, by the weight's identity."""
+        order = self._header.order
+        if not by_name and order is not None:
+            return {id(weight): key for weight, key in zip(model.weights, order, strict=False)}
+        ends: dict[str, list[str]] = {}
+        for name in self._header.tensors:
+            parts = name.split("/")
+            for start in range(len(parts)):
+                ends.setdefault("/".join(parts[start:]), []).append(name)
+        keys: dict[int, str] = {}
+        claimed: set[str] = set()
+        for unit in sorted(units, key=lambda one: -one.name.count("/")):  # the longest names fit the fewest tensors
+            for weight in unit.layer.weights:
+                for name in _paths_of(unit, weight):
+                    found = [one for one in ends.get(name, ()) if one not in claimed]
+                    if len(found) == 1:
+                        keys[id(weight)] = found[0]
+                        claimed.add(found[0])
+                        break
+        if not by_name and not len(keys) == len(set(keys.values())) == len(self._header.tensors) == len(model.weights):
+            names = [name for unit in units for weight in unit.layer.weights for name in _paths_of(unit, weight)[:1]]
             raise InvalidParameter(
                 "the safetensors file does not say the order of its weights, and has other names than the model",
                 hint=f"{_BY_NAME} The model has {_shown(names)}.",
             )
-        return self._header.order
+        return keys
 
     def _take(self, plan: _Plan, unit: Unit, keys: Sequence[str]) -> None:
         variables = unit.layer.weights
@@ -310,6 +325,16 @@ class NamedTensors:
 
             dtype = ml_dtypes.bfloat16
         return np.frombuffer(self._data[tensor.start : tensor.end], dtype).reshape(tensor.shape)
+
+
+def _paths_of(unit: Unit, weight: Any) -> tuple[str, str, str]:
+    """Return names of a weight: with those of enclosing models, without them, and as Keras has it.
+
+    Keras puts the names of enclosing models before some weights, depending on how the model was built.
+    """
+    path = str(weight.path)
+    rest = path.rpartition(f"{unit.layer.name}/")[2]
+    return f"{unit.name}/{rest}", f"{unit.layer.name}/{rest}", path
 
 
 def _listed(file: WeightsFile, group: str, name: str) -> list[str] | None:

@@ -106,7 +106,7 @@ def with_output(**fields):
     (with_output(target=""), "names two outputs alike"),
 ])  # fmt: skip
 def test_a_signature_of_another_model_is_refused(signature, text):
-    with pytest.raises(InvalidParameter, match=f"the file contradicts itself: {text}"):
+    with pytest.raises(InvalidParameter, match=f"the file contradicts itself: .*{text}"):
         check_signature(signature, ARCH, WEIGHTS)
 
 

@@ -31,7 +31,7 @@ def test_what_zipfile_writes_is_read():
 
 
 def test_deflated_members_are_inflated():
-    data = bytes(range(256)) * 5000
+    data = bytes(range(256)) * 4000
     assert read(zip_of(Entry("b", data, deflated=True), Entry("a", b"", deflated=True))) == {"b": data, "a": b""}
 
 
@@ -96,7 +96,7 @@ def test_ten_gigabytes_of_zeros_are_not_inflated():
     (zip_of(Entry("a", b"12")) + b"more", "it does not end with its directory"),
     (zip_of(Entry("a", b"12"))[:-1], "it does not end with its directory"),
     (zip_of(Entry("a", b"12"))[10:], "its directory is not where it says"),
-    (zip_of(Entry("a", b"12"), count=2), "its directory has no entry where it says"),
+    (zip_of(Entry("a", b"12"), count=2), "its directory is cut off"),
     (zip_of(Entry("a", b"12"), Entry("b"), count=1), "its directory is longer or shorter than it says"),
     (zip_of()[:20], "it is cut off"),
 ])  # fmt: skip

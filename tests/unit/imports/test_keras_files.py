@@ -32,7 +32,7 @@ def test_a_lambda_three_models_deep_is_refused(tmp_path):
     document = keras_3(layer("Lambda", name="evil", function=marker.lambda_config), name="third")
     for name in ("second", "first"):
         document = keras_3(document, name=name)
-    place = r"config.json: layer 2 \(second\): layer 2 \(third\): layer 2 \(evil\): Lambda is not allowed"
+    place = r"config.json: layer 2 \(second\): layer 2 \(third\): layer 2: Lambda is not allowed"
     with pytest.raises(Unsupported, match=place):
         read_keras_file(keras_archive(document))
     assert not marker.path.exists()
