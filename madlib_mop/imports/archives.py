@@ -171,7 +171,7 @@ class Archive:
         own = bytes(self._data[at + _LOCAL.size : at + _LOCAL.size + n_name])
         if magic != _LOCAL_MAGIC or own != raw or own_method != method or flags & _ENCRYPTED:
             raise _damaged(f"{name} is not what the directory says")
-        return at + _LOCAL.size + n_name + n_extra
+        return int(at + _LOCAL.size + n_name + n_extra)
 
 
 def _inflated(member: Member, stored: memoryview) -> memoryview:

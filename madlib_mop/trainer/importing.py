@@ -12,9 +12,9 @@ import numpy as np
 from mop_backend.frames import Blob, Header
 
 from madlib_mop.errors import Unsupported
+from madlib_mop.exports.formats import MAX_BYTES
 from madlib_mop.imports.keras_files import read_keras_file, read_weights
 from madlib_mop.imports.kinds import FileKind, kind_of, too_large
-from madlib_mop.exports.formats import MAX_BYTES
 from madlib_mop.models.build import build_architecture
 from madlib_mop.models.described import as_answer, describe_architecture
 from madlib_mop.models.keras_layers import Node

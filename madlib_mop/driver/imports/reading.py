@@ -82,8 +82,8 @@ def read_file(session: CallerSession, file: bytes | None, target: Target | None 
     model = described_of(answer)
     imported = bytes(blobs[0])
     model.check_weights(len(imported), "the imported weights")
-    layers = (tuple(answer[name]) for name in ("taken", "kept", "unused"))
-    return ImportedFile(model, imported, *layers, answer["additions"])
+    taken, kept, unused = (tuple(answer[name]) for name in ("taken", "kept", "unused"))
+    return ImportedFile(model, imported, taken, kept, unused, answer["additions"])
 
 
 def shown(names: Sequence[str]) -> str:

@@ -293,14 +293,14 @@ class NamedTensors:
         claimed: set[str] = set()
         for unit in sorted(units, key=lambda one: -one.name.count("/")):  # the longest names fit the fewest tensors
             for weight in unit.layer.weights:
-                for name in _paths_of(unit, weight):
+                for name in _paths_of(model, unit, weight):
                     found = [one for one in ends.get(name, ()) if one not in claimed]
                     if len(found) == 1:
                         keys[id(weight)] = found[0]
                         claimed.add(found[0])
                         break
         if not by_name and not len(keys) == len(set(keys.values())) == len(self._header.tensors) == len(model.weights):
-            names = [name for unit in units for weight in unit.layer.weights for name in _paths_of(unit, weight)[:1]]
+            names = [name for unit in units for weight in unit.layer.weights for name in _paths_of(model, unit, weight)[1:2]]
             raise InvalidParameter(
                 "the safetensors file does not say the order of its weights, and has other names than the model",
                 hint=f"{_BY_NAME} The model has {_shown(names)}.",
@@ -327,14 +327,14 @@ class NamedTensors:
         return np.frombuffer(self._data[tensor.start : tensor.end], dtype).reshape(tensor.shape)
 
 
-def _paths_of(unit: Unit, weight: Any) -> tuple[str, str, str]:
-    """Return names of a weight: with those of enclosing models, without them, and as Keras has it.
+def _paths_of(model: keras.Model, unit: Unit, weight: Any) -> list[str]:
+    """Return names of a weight: with the names of all enclosing models first, then with fewer of them.
 
     Keras puts the names of enclosing models before some weights, depending on how the model was built.
     """
-    path = str(weight.path)
-    rest = path.rpartition(f"{unit.layer.name}/")[2]
-    return f"{unit.name}/{rest}", f"{unit.layer.name}/{rest}", path
+    rest = str(weight.path).rpartition(f"{unit.layer.name}/")[2]
+    models = f"{model.name}/{unit.name}".split("/")
+    return [*("/".join([*models[start:], rest]) for start in range(len(models))), str(weight.path)]
 
 
 def _listed(file: WeightsFile, group: str, name: str) -> list[str] | None:
