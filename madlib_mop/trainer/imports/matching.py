@@ -300,7 +300,7 @@ class NamedTensors:
                         claimed.add(found[0])
                         break
         if not by_name and not len(keys) == len(set(keys.values())) == len(self._header.tensors) == len(model.weights):
-            names = [name for unit in units for weight in unit.layer.weights for name in _paths_of(model, unit, weight)[1:2]]
+            names = [_paths_of(model, unit, weight)[1] for unit in units for weight in unit.layer.weights]
             raise InvalidParameter(
                 "the safetensors file does not say the order of its weights, and has other names than the model",
                 hint=f"{_BY_NAME} The model has {_shown(names)}.",
