@@ -34,6 +34,9 @@ def imported_networks(keras) -> dict[str, Network]:
     }  # fmt: skip
     for name, (model, xs) in more.items():
         draw(model, np.random.default_rng(len(name)))
+        for layer in model._flatten_layers():
+            if isinstance(layer, layers.Normalization):
+                layer.finalize_state()  # set_weights does not; loading a file does
         made[name] = Network(model, xs)
     return made
 

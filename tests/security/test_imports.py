@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.archives import Entry, keras_archive, zip_of
+from tests.helpers.archives import HDF5, Entry, keras_archive, zip_of
 from tests.helpers.imports import saved
 from tests.helpers.inference import User
 from tests.helpers.registry import number_net
@@ -61,7 +61,8 @@ def files(marker):
             zip_of(Entry("config.json", bytes(60_000_000), deflated=True)), "more than 100 times",
         ),
         "zeros that are not said": (
-            zip_of(Entry("config.json", bytes(60_000_000), deflated=True, size=1000)), "more bytes than the archive",
+            zip_of(Entry("config.json", bytes(60_000_000), deflated=True, size=1 << 20), Entry("model.weights.h5", HDF5)),
+            "more bytes than the archive says",
         ),
         "a Lambda three models deep": (deep(marker), "Lambda is not allowed: it contains Python code"),
     }  # fmt: skip
