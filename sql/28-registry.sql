@@ -49,7 +49,7 @@ COMMENT ON COLUMN madlib_mop.model_version.registered_at IS 'When it was registe
 CREATE TABLE madlib_mop.version_detail (
     version_id   uuid PRIMARY KEY REFERENCES madlib_mop.model_version ON DELETE CASCADE,
     note         text,
-    model_table  text NOT NULL,
+    model_table  text,
     mst_key      integer,
     digest       text NOT NULL,
     n_bytes      bigint NOT NULL,
@@ -62,7 +62,7 @@ CREATE TABLE madlib_mop.version_detail (
 COMMENT ON TABLE madlib_mop.version_detail IS 'What roles with the right to see a registered model know of a version';
 COMMENT ON COLUMN madlib_mop.version_detail.version_id IS 'The version';
 COMMENT ON COLUMN madlib_mop.version_detail.note IS 'The note given to register()';
-COMMENT ON COLUMN madlib_mop.version_detail.model_table IS 'The output table that it was copied from';
+COMMENT ON COLUMN madlib_mop.version_detail.model_table IS 'The output table that it was copied from; NULL: it was imported from a file';
 COMMENT ON COLUMN madlib_mop.version_detail.mst_key IS 'Its key there; NULL for a table with a single model';
 COMMENT ON COLUMN madlib_mop.version_detail.digest IS 'SHA-256 of its weights';
 COMMENT ON COLUMN madlib_mop.version_detail.n_bytes IS 'Size of its weights';
@@ -70,7 +70,7 @@ COMMENT ON COLUMN madlib_mop.version_detail.model_arch IS 'Its architecture, as 
 COMMENT ON COLUMN madlib_mop.version_detail.run_id IS 'The run that trained these weights, if the record had it; drop_run may have dropped it since';
 COMMENT ON COLUMN madlib_mop.version_detail.epoch IS 'The epoch of the weights in that run';
 COMMENT ON COLUMN madlib_mop.version_detail.metrics IS 'Its newest metrics in that run, by data set and name';
-COMMENT ON COLUMN madlib_mop.version_detail.lineage IS 'Copied from the record of the run: its tables, seed, visits, and shards with the SHA-256 of their rows';
+COMMENT ON COLUMN madlib_mop.version_detail.lineage IS 'Copied from the record of the run: its tables, seed, visits, and shards with the SHA-256 of their rows; or what is known of an imported file';
 
 CREATE TABLE madlib_mop.version_content (
     version_id  uuid PRIMARY KEY REFERENCES madlib_mop.model_version ON DELETE CASCADE,

@@ -215,7 +215,7 @@ COMMENT ON COLUMN madlib_mop.registry.owner IS 'The role that owns the name';
 COMMENT ON COLUMN madlib_mop.registry.registered_by IS 'The role that registered the version';
 COMMENT ON COLUMN madlib_mop.registry.registered_at IS 'When it was registered';
 COMMENT ON COLUMN madlib_mop.registry.note IS 'The note given to register()';
-COMMENT ON COLUMN madlib_mop.registry.model_table IS 'The output table that it was copied from';
+COMMENT ON COLUMN madlib_mop.registry.model_table IS 'The output table that it was copied from; NULL: it was imported from a file';
 COMMENT ON COLUMN madlib_mop.registry.mst_key IS 'Its key there';
 COMMENT ON COLUMN madlib_mop.registry.run_id IS 'The run that trained it';
 COMMENT ON COLUMN madlib_mop.registry.epoch IS 'The epoch of its weights';

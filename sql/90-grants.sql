@@ -11,7 +11,8 @@ VALUES
         madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
     ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, clone_model, deploy, describe_preprocessor,
-        drift, drop_alias, drop_challenger, drop_models, drop_registered, drop_run, drop_version, export_model, extend, grant_model, grant_read, make_ensemble,
+        drift, drop_alias, drop_challenger, drop_models, drop_registered, drop_run, drop_version, export_model, extend, grant_model, grant_read,
+        import_model, import_version, import_weights, make_ensemble,
         pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
         revoke_model, revoke_read, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
     -- functions that only read a model, in any query

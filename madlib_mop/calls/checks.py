@@ -123,6 +123,17 @@ class AboveZero:
 
 
 @dataclass(frozen=True)
+class AboveZeroOrNull:
+    """A finite number above 0, or NULL."""
+
+    hint: str
+
+    def __call__(self, name: str, value: Any) -> float | None:
+        """Return the number. Raises InvalidParameter."""
+        return None if value is None else AboveZero(self.hint)(name, value)
+
+
+@dataclass(frozen=True)
 class Given:
     """Anything but NULL and ''."""
 

@@ -6,7 +6,7 @@ from mop_backend.registered_names import ALIAS, NAME
 
 from madlib_mop.calls import shared
 from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import AboveZero, OneOf, RegistryName, Whole
+from madlib_mop.calls.checks import AboveZero, AboveZeroOrNull, Given, OneOf, RegistryName, Whole
 
 _MODEL_TABLE = Argument(
     "model_table",
@@ -163,6 +163,31 @@ REGISTER = Function(
     ),
     schema="madlib_mop",
 )  # fmt: skip
+IMPORT_VERSION = Function(
+    "import_version",
+    "Store the model of a .keras file in the registry as a new version of a name. Return the number of the version.",
+    (
+        _NAME,
+        Argument(
+            "file", "bytea", "a .keras file, as Keras 3 or madlib_mop.export_model writes it",
+            check=Given("The file itself, such as pg_read_binary_file('/path/model.keras')."),
+        ),
+        Argument(
+            "class_values", "text[]",
+            "names of the classes, in the order of the last layer's units; NULL: those of the file, if it was exported"
+            " by madlib_mop", default=None, any_dimensions=True,
+        ),
+        Argument(
+            "normalizing_const", "double precision", "inputs are divided by it; NULL: that of the file, or 1",
+            default=None, check=AboveZeroOrNull("1 leaves the data as it is."),
+        ),
+        Argument(
+            "compile_params", "text", "loss and metrics, for evaluate and deploy; NULL: none", default=None,
+        ),
+        Argument("note", "text", "a note for the registry", default=None),
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
 DEPLOY = Function(
     "deploy",
     "Give an alias a version, if a metric of the version on a packed table is good enough. Return whether it did.",
@@ -227,7 +252,9 @@ DRIFT = Function(
     schema="madlib_mop",
 )  # fmt: skip
 
-FUNCTIONS = (EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, DEPLOY, EXPORT_MODEL, MODEL_CARD, DRIFT)
+FUNCTIONS = (
+    EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, IMPORT_VERSION, DEPLOY, EXPORT_MODEL, MODEL_CARD, DRIFT,
+)  # fmt: skip
 
 #: For mop_backend/predict.py, which finds the model of madlib_mop.predict with it. No SQL function has this signature.
 PREDICT_ROWS = Function(

@@ -32,6 +32,36 @@ LOAD_KERAS_MODEL = Function(
     ),
 )  # fmt: skip
 
+_FILE_HINT = "The file itself, such as pg_read_binary_file('/path/model.keras') or the bytes that a program has read."
+IMPORT_MODEL = Function(
+    "import_model",
+    "Add the model of a .keras file to a table of architectures, with its weights as start weights. Return its"
+    " model_id.",
+    (
+        Argument("model_arch_table", "text", "table of architectures; the first call creates it"),
+        Argument("file", "bytea", "a .keras file, as Keras 3 writes it", check=Given(_FILE_HINT)),
+        Argument("name", "text", "a name for the model", default=None),
+        Argument("description", "text", "a description of the model", default=None),
+    ),
+    schema="madlib_mop",
+)
+IMPORT_WEIGHTS = Function(
+    "import_weights",
+    "Give an architecture of a table the weights of a file. Return the number of layers that got weights.",
+    (
+        Argument("model_arch_table", "text", "table of architectures, made by load_keras_model or import_model"),
+        Argument("model_id", "integer", "the row that gets the weights"),
+        Argument("file", "bytea", "a .keras, .weights.h5, .h5 or .safetensors file", check=Given(_FILE_HINT)),
+        Argument(
+            "by_name", "boolean",
+            "whether layers are matched by their names; others keep their weights. false: by their order, all of them",
+            default=False,
+        ),
+        Argument("skip_mismatch", "boolean", "whether layers that do not fit are left as they are", default=False),
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+
 DELETE_KERAS_MODEL = Function(
     "delete_keras_model",
     "Delete an architecture from its table.",
@@ -115,6 +145,8 @@ LOAD_TOP_K = Function(
 
 FUNCTIONS = (
     LOAD_KERAS_MODEL,
+    IMPORT_MODEL,
+    IMPORT_WEIGHTS,
     DELETE_KERAS_MODEL,
     LOAD_MODEL_SELECTION_TABLE,
     GENERATE_MODEL_CONFIGS,

@@ -1,4 +1,4 @@
-"""``madlib-mop export`` and ``madlib-mop card``: a model as files, made by the server and written here."""
+"""``madlib-mop export``, ``card`` and ``import``: files of models, made or read by the server, written or read here."""
 
 import sys
 from pathlib import Path
@@ -10,6 +10,7 @@ from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.queries import query
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.exports.formats import Format
+from madlib_mop.imports.sources import read_path
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Output table, or a registered model such as churn@champion or churn@3.")
@@ -24,6 +25,31 @@ Directory = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="Directory to write; created if absent. Default: the name of the model."),
 ]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A .keras file; for --weights-of also .h5 or .safetensors.")]
+Table = Annotated[
+    str | None, typer.Option("--table", help="Table of architectures that gets the model; created if absent.")
+]
+WeightsOf = Annotated[
+    int | None, typer.Option("--weights-of", help="model_id of the row of --table that gets the weights of the file.")
+]
+ByName = Annotated[bool, typer.Option("--by-name", help="With --weights-of: match layers by their names.")]
+SkipMismatch = Annotated[
+    bool, typer.Option("--skip-mismatch", help="With --weights-of: leave layers that do not fit as they are.")
+]
+Register = Annotated[
+    str | None, typer.Option("--register", help="Name of the registered model that gets the model as a version.")
+]
+Classes = Annotated[
+    str | None, typer.Option("--classes", help="With --register: names of the classes, with commas.")
+]
+Constant = Annotated[
+    float | None, typer.Option("--normalizing-const", help="With --register: inputs are divided by it.")
+]
+Compile = Annotated[
+    str | None, typer.Option("--compile-params", help="With --register: loss and metrics, for evaluate and deploy.")
+]
+Name = Annotated[str | None, typer.Option("--name", help="With --table: a name for the model.")]
+Note = Annotated[str | None, typer.Option("--note", help="With --register: a note. With --table: a description.")]
 
 
 @app.command()
@@ -51,6 +77,49 @@ def card(model: Model, mst_key: Key = None, dsn: Dsn = "") -> None:
     sys.stdout.write(text)
 
 
+@app.command("import")
+def import_file(
+    file: File,
+    table: Table = None,
+    weights_of: WeightsOf = None,
+    by_name: ByName = False,
+    skip_mismatch: SkipMismatch = False,
+    register: Register = None,
+    classes: Classes = None,
+    normalizing_const: Constant = None,
+    compile_params: Compile = None,
+    name: Name = None,
+    note: Note = None,
+    dsn: Dsn = "",
+) -> None:
+    """Import a file: as a row of a table of architectures, as weights of a row, or as a version of a registered model.
+
+    Print the model_id, the number of layers that got weights, or the name of the version. No code of the file is run.
+    """
+    if (table is None) == (register is None):
+        raise InvalidParameter("pass either --table or --register", hint="madlib-mop import --help explains both.")
+    if register is not None:
+        _refuse("--register", {"--weights-of": weights_of, "--by-name": by_name, "--skip-mismatch": skip_mismatch,
+                               "--name": name})  # fmt: skip
+        values = None if classes is None else [one.strip() for one in classes.split(",")]
+        statement = "SELECT madlib_mop.import_version(%s, %s, %s, %s, %s, %s)"
+        given = (register, read_path(file), values, normalizing_const, compile_params, note)
+        ((version,),) = query(dsn, statement, *given)
+        print(f"{register.lower()}@{version}")
+        return
+    _refuse("--table", {"--classes": classes, "--normalizing-const": normalizing_const,
+                        "--compile-params": compile_params})  # fmt: skip
+    if weights_of is None:
+        _refuse("--table without --weights-of", {"--by-name": by_name, "--skip-mismatch": skip_mismatch})
+        statement = "SELECT madlib_mop.import_model(%s, %s, %s, %s)"
+        ((number,),) = query(dsn, statement, table, read_path(file), name, note)
+    else:
+        _refuse("--weights-of", {"--name": name, "--note": note})
+        statement = "SELECT madlib_mop.import_weights(%s, %s, %s, %s, %s)"
+        ((number,),) = query(dsn, statement, table, weights_of, read_path(file), by_name, skip_mismatch)
+    print(number)
+
+
 def _name_of(model: str, mst_key: int | None) -> str:
     """Return the name of a model as that of a directory."""
     name = "".join(c if c.isalnum() or c in "_-@." else "_" for c in model).strip(".")
@@ -62,3 +131,12 @@ def _name_of(model: str, mst_key: int | None) -> str:
 def _bytes(rows: list[tuple[Any, ...]]) -> bytes:
     ((value,),) = rows
     return bytes(value)
+
+
+def _refuse(used: str, options: dict[str, object]) -> None:
+    """Raise InvalidParameter for an option that has no meaning together with another one."""
+    for option, value in options.items():
+        if value not in (None, False):
+            raise InvalidParameter(
+                f"{option} has no meaning with {used}", hint="madlib-mop import --help explains the options."
+            )

@@ -12,6 +12,7 @@ from madlib_mop.catalog.live.reading import read_runs
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.sessions import Sessions, check_settings, make_engine
 from madlib_mop.client.calling.statements import arguments_of, call_of
+from madlib_mop.client.exported.incoming import bytes_of
 from madlib_mop.client.jobs import Job
 from madlib_mop.client.models import Model, RegisteredModel
 from madlib_mop.client.preparing import Preparing, table_of
@@ -246,6 +247,28 @@ class Database(Preparing):
         model = RegisteredModel(self, name.strip().lower())
         model.version  # noqa: B018 -- raises
         return model
+
+    def import_version(self, name: str, source: Any, **arguments: Any) -> RegisteredModel:
+        """Store a model of Keras in the registry as a new version, and return the handle of the version.
+
+        Parameters
+        ----------
+        name : str
+            Such as ``churn``.
+        source : str, Path, bytes or keras.Model
+            A ``.keras`` file, its content, or a model. A file that `Model.export` wrote keeps its classes, its
+            normalizing constant and its preprocessor.
+        **arguments
+            Further arguments of the SQL function ``import_version``: ``class_values``, ``normalizing_const``,
+            ``compile_params``, ``note``.
+
+        Raises
+        ------
+        MopError
+            If the file is none of a Keras model of Keras' own layers, or contradicts itself. None of its code is run.
+        """
+        version = self.call("import_version", name=name, file=bytes_of(source), **arguments)
+        return RegisteredModel(self, f"{name.lower()}@{version}")
 
     def registry(self) -> "pandas.DataFrame":
         """Return the versions of all registered models that the role may use: a row for each."""

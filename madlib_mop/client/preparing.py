@@ -11,6 +11,7 @@ from madlib_mop.client.calling.errors import bad_input
 from madlib_mop.client.calling.sessions import execute, rows_of
 from madlib_mop.client.calling.statements import call_of
 from madlib_mop.client.calls import Calls
+from madlib_mop.client.exported.incoming import bytes_of
 from madlib_mop.client.frames.columns import Frame, check_names, read_frame, sample_name
 from madlib_mop.client.networks import Params, architectures_of, load_models, texts_of
 from madlib_mop.client.tables import (
@@ -230,6 +231,49 @@ class Preparing(Calls):
             call = call_of("load_model_selection_table", {"model_id_list": keys, **given})
             execute(connection, call.text, call.values)
         return self._configurations(name.sql, networks.sql)
+
+    def import_model(self, table: str, source: Any, name: str | None = None, description: str | None = None) -> int:
+        """Add a model of Keras to a table of architectures, with its weights as start weights; return its ``model_id``.
+
+        Parameters
+        ----------
+        table : str
+            Created if there is none.
+        source : str, Path, bytes or keras.Model
+            A ``.keras`` file, its content, or a model.
+        name, description : str, optional
+
+        Raises
+        ------
+        MopError
+            If the file is none of a Keras model of Keras' own layers. None of its code is run.
+        """
+        given = {"model_arch_table": table, "file": bytes_of(source), "name": name, "description": description}
+        return int(self.call("import_model", **given))
+
+    def import_weights(
+        self, table: str, model_id: int, source: Any, *, by_name: bool = False, skip_mismatch: bool = False
+    ) -> int:
+        """Give an architecture of a table the weights of a file; return the number of layers that got weights.
+
+        Parameters
+        ----------
+        table : str
+        model_id : int
+        source : str, Path, bytes or keras.Model
+            A ``.keras``, ``.weights.h5``, ``.h5`` or ``.safetensors`` file, its content, or a model.
+        by_name : bool
+            Whether layers are matched by their names; others keep their weights.
+        skip_mismatch : bool
+            Whether layers that do not fit are left as they are.
+
+        Raises
+        ------
+        MopError
+            If the file is damaged, has something that is refused, or does not fit.
+        """
+        given = {"model_arch_table": table, "model_id": model_id, "file": bytes_of(source)}
+        return int(self.call("import_weights", **given, by_name=by_name, skip_mismatch=skip_mismatch))
 
     def _copied(self, frame: Frame, table: str | None) -> str:
         name = read_name(table if table is not None else new_name("frame"), "table")

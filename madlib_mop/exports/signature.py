@@ -60,6 +60,8 @@ class ModelOutput:
     classes : tuple of (str or None), or None
         The class of each value of a row, as text; None among them is the class NULL. One value for two classes is the
         score of the second. None: the values are predicted numbers, or their classes are unknown.
+    loss : str or None
+        The name of its loss, if it is known.
     """
 
     name: str
@@ -67,6 +69,7 @@ class ModelOutput:
     target: str
     sql_type: str
     classes: tuple[str | None, ...] | None
+    loss: str | None = None
 
 
 @dataclass(frozen=True)

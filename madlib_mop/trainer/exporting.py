@@ -19,6 +19,7 @@ from mop_backend.frames import Blob, Header
 from madlib_mop.errors import NotReady, Unsupported
 from madlib_mop.exports.formats import Format, archive, metadata_of, onnx_with, tflite_with
 from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID
+from madlib_mop.trainer.imports.layers import weight_names
 from madlib_mop.trainer.process.failures import INPUT, MEMORY, MODEL, Failure, blaming, failure_of, sentence_of
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.requests import malformed
@@ -121,13 +122,10 @@ def _safetensors(model: keras.Model, request: Conversion) -> bytes:
     """Return the weights by the paths of the variables, in the order of ``get_weights()``."""
     from safetensors.numpy import save
 
-    tensors: dict[str, np.ndarray] = {}
-    for variable in model.weights:
-        name, number = variable.path, 1
-        while name in tensors:
-            number += 1
-            name = f"{variable.path}_{number}"
-        tensors[name] = np.ascontiguousarray(variable.numpy())
+    names = weight_names(model.weights)
+    tensors = {
+        name: np.ascontiguousarray(weight.numpy()) for name, weight in zip(names, model.weights, strict=True)
+    }
     metadata = {"format": "keras", "architecture": model.to_json(), "weights": json.dumps(list(tensors))}
     return _in_order(save(tensors, {**metadata, **metadata_of(request.additions)}))
 

@@ -79,7 +79,7 @@ class Session:
     OPS = frozenset(
         "start confine shard_begin shard_rows shard_end train train_fused evaluate evaluate_fused metric_results"
         " predict_load predict predict_values predict_row average_add average_end describe_state describe_model"
-        " export_model drop_shard stats stop".split()
+        " export_model import_file drop_shard stats stop".split()
     )
     #: Requests that do not need TensorFlow.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
@@ -342,6 +342,12 @@ class Session:
         from madlib_mop.trainer import exporting
 
         return {}, [exporting.convert(exporting.read_request(header, blobs))]
+
+    def import_file(self, header: Request, blobs: list[Blob]) -> Reply:
+        """Read a file of a model or of weights; the answer's blob are the weights."""
+        from madlib_mop.trainer import importing
+
+        return importing.run(importing.read_request(header, blobs))
 
     def drop_shard(self, header: Request, blobs: list[Blob]) -> Reply:
         """Let go of a shard."""

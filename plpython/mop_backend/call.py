@@ -41,6 +41,9 @@ _BEFORE_TRAINERS = {
     "madlib_keras_predict_byom",
     "make_ensemble",
     "export_model",
+    "import_model",
+    "import_weights",
+    "import_version",
     "replay",
     "resume",
 }

@@ -227,7 +227,7 @@ CREATE TABLE madlib_mop.model_version (
 CREATE TABLE madlib_mop.version_detail (
     version_id   uuid PRIMARY KEY REFERENCES madlib_mop.model_version ON DELETE CASCADE,
     note         text,
-    model_table  text NOT NULL,
+    model_table  text,
     mst_key      integer,
     digest       text NOT NULL,
     n_bytes      bigint NOT NULL,

@@ -63,7 +63,7 @@ def networks(keras) -> dict[str, Network]:
         ]), [numbers(4)]),
     }  # fmt: skip
     for name, (model, _) in made.items():
-        _draw(model, np.random.default_rng(len(name)))
+        draw(model, np.random.default_rng(len(name)))
     return {name: Network(model, xs) for name, (model, xs) in made.items()}
 
 
@@ -100,7 +100,7 @@ def _attention(keras):
     return keras.Model(tokens, layers.Dense(3, "softmax")(x))
 
 
-def _draw(model, rng) -> None:
+def draw(model, rng) -> None:
     """Give each weight random values; variances are positive."""
     values = [rng.normal(0, 0.4, weight.shape) for weight in model.weights]
     values = [

@@ -58,6 +58,13 @@ PRINTED = {
         " same_bytes \n------------\n t\n",
         " has_section \n-------------\n t\n",
     ),
+    "docs/imports.md": (
+        " same_weights \n--------------\n t\n",
+        " layers_by_order \n-----------------\n               2\n",
+        " layers_by_name \n----------------\n              1\n",
+        " n_different \n-------------\n           0\n",
+        " {accuracy}   | t\n",
+    ),
     "docs/registry.md": (
         " deployed \n----------\n t\n",
         " version_now \n-------------\n           1\n",

@@ -15,17 +15,18 @@ FLOORS = {
     "driver": (
         "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "drift", "outputs",
         "experience", "planning", "steering", "search", "running", "jobs", "help", "commands", "registry",
-        "exports",
+        "exports", "imports",
     ),
     "engines": ("sessions", "base", "hosts"),
     "models": ("parameters",),
-    "trainer": ("process", "data", "graphs"),
+    "trainer": ("process", "data", "graphs", "imports"),
 }  # fmt: skip
 MAX_FILES = 14
 MAX_LINES = 400
 MAY_IMPORT = {
     "errors": set(),
     "exports": set(),
+    "imports": {"exports", "models"},
     "calls": {"schedule"},
     "schedule": set(),
     "packing": set(),
@@ -33,20 +34,20 @@ MAY_IMPORT = {
     "models": set(),
     "search": {"models"},
     "catalog": set(),
-    "trainer": {"columns", "exports", "models"},
+    "trainer": {"columns", "exports", "imports", "models"},
     "engines": {"calls", "catalog"},
     "jobs": {"calls", "catalog", "engines"},
     "reports": {"calls", "catalog", "columns", "models", "search"},
     "dash": {"calls", "catalog", "reports"},
     "trackers": {"catalog", "columns", "exports", "reports", "trainer"},
-    "client": {"calls", "catalog", "columns", "exports", "models"},
+    "client": {"calls", "catalog", "columns", "exports", "imports", "models"},
     "driver": {
-        "calls", "schedule", "packing", "columns", "exports", "models", "search", "trainer", "catalog", "engines",
-        "jobs", "reports",
+        "calls", "schedule", "packing", "columns", "exports", "imports", "models", "search", "trainer", "catalog",
+        "engines", "jobs", "reports",
     },  # fmt: skip
     "cli": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
-        "reports", "driver", "dash", "trackers", "exports",
+        "reports", "driver", "dash", "trackers", "exports", "imports",
     },
 }
 HEAVY = {"tensorflow", "keras"}

@@ -43,15 +43,15 @@ def load_keras_model(call: Call) -> None:
     if table is None:
         session.output(given[_WHAT], suffixes=("",), what=_WHAT)
     else:
-        _check_columns(session, table, given[_WHAT])
+        check_columns(session, table, given[_WHAT])
     model, weights = _model(call)
     table = table or create_architectures(session, given[_WHAT], _WHAT)
-    _wait_for_others(session, table)
+    wait_for_others(session, table)
     model_id = add_architecture(session, table, model.text, weights, given.get("name"), given.get("description"))
     session.notice(f"{call.function}: model_id {model_id} is in {table}")
 
 
-def _wait_for_others(session: CallerSession, table: Relation) -> None:
+def wait_for_others(session: CallerSession, table: Relation) -> None:
     """Lock a table until the transaction ends, so ids are assigned one at a time.
 
     The lock is on the table itself: roles without rights on it cannot take it. Roles that can only insert take a
@@ -105,7 +105,7 @@ def delete_keras_model(call: Call) -> None:
     """
     session, given = call.session, call.arguments
     table = session.relation(given[_WHAT], _WHAT)
-    _check_columns(session, table, given[_WHAT])
+    check_columns(session, table, given[_WHAT])
     model_id = given["model_id"]
     deleted = session.execute(
         statement("DELETE FROM {table} WHERE model_id = $1 RETURNING model_id", table=table), [model_id], ["integer"]
@@ -118,10 +118,11 @@ def delete_keras_model(call: Call) -> None:
     drop_if_empty(call, table, "model")
 
 
-def _check_columns(session: CallerSession, table: Relation, name: str) -> None:
+def check_columns(session: CallerSession, table: Relation, name: str, what: str = _WHAT) -> None:
+    """Raise UndefinedColumn unless a table is one of architectures; ``what`` is the argument that named it."""
     present = {column.name for column in session.columns(table)}
     if missing := [column for column in ARCHITECTURE_COLUMNS if column not in present]:
         raise UndefinedColumn(
-            f"{_WHAT}: {table} is not a table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
+            f"{what}: {table} is not a table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
             hint="load_keras_model creates such a table if it does not exist.",
         )

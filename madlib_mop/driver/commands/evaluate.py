@@ -15,7 +15,7 @@ from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import NotReady
+from madlib_mop.errors import NotReady, Unsupported
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ def madlib_keras_evaluate(call: Call) -> None:
 
 def prepare(session: CallerSession, model: TrainedModel, packed: PackedTable) -> TrainedModel:
     """Check that a packed table fits a model; return the model with its custom functions. Raises MopError."""
+    if model.compile_params is None:
+        raise Unsupported(
+            f"{model.label} was imported without compile parameters, so it has no loss and no metrics",
+            hint="Import it with compile_params => $$loss='mse', optimizer='sgd', metrics=['mae']$$.",
+        )
     check_preprocessor(session, model, packed)
     check_test_table(model, packed)
     custom = functions_of_model(session, model.place.relation, model.object_table, model.compile_params)

@@ -34,7 +34,7 @@ def read_own_model(session: CallerSession, arguments: Mapping[str, Any]) -> Trai
     MopError
         If the table has no such model, the model has no weights, or the call does not fit it.
     """
-    place = _find(session, arguments.get(_WHAT), arguments.get("model_id"))
+    place = find_architecture(session, arguments.get(_WHAT), arguments.get("model_id"))
     label = f"model_id {place.key} of {place.relation}"
     arch = read_architecture(session, place, _WHAT, label)
     shape = describe(arch)
@@ -47,12 +47,13 @@ def read_own_model(session: CallerSession, arguments: Mapping[str, Any]) -> Trai
         metrics_type=None,
         loss_type=None,
         n_inputs=shape.n_inputs,
-        outputs=_outputs(shape, label, arguments),
+        outputs=outputs_of_call(shape, label, arguments),
         normalizing_const=arguments["normalizing_const"],
     )
 
 
-def _find(session: CallerSession, name: str | None, model_id: int | None) -> Place:
+def find_architecture(session: CallerSession, name: str | None, model_id: int | None) -> Place:
+    """Return the place of a row of a table of architectures. Raises MopError if there is no such row."""
     relation = session.relation(name, _WHAT)
     present = {column.name for column in session.columns(relation)}
     if missing := [column for column in _COLUMNS if column not in present]:
@@ -79,7 +80,11 @@ def _find(session: CallerSession, name: str | None, model_id: int | None) -> Pla
 _ID = Identifier("model_id")
 
 
-def _outputs(shape: ModelShape, label: str, arguments: Mapping[str, Any]) -> tuple[Output, ...]:
+def outputs_of_call(shape: ModelShape, label: str, arguments: Mapping[str, Any]) -> tuple[Output, ...]:
+    """Return the outputs as a call describes them, by ``class_values`` and ``dependent_count``.
+
+    Raises InvalidParameter if these do not fit the model.
+    """
     count = arguments.get("dependent_count")
     count = 1 if count is None else count
     if count != shape.n_outputs:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
+from mop_backend.frames import Header
+
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.keras_layers import Node
@@ -90,7 +92,12 @@ def describe_model(trainer: LocalTrainer, arch: Node, seed: int | None = None) -
         If Keras cannot build it; the message has the reason.
     """
     answer, blobs = trainer.ask({"op": "describe_model", "arch": arch, "seed": seed})
-    return DescribedModel(answer["arch"], tuple(_by_layer(answer["weights"])), bytes(blobs[0]) if blobs else None)
+    return described_of(answer, bytes(blobs[0]) if blobs else None)
+
+
+def described_of(answer: Header, drawn: bytes | None = None) -> DescribedModel:
+    """Return the description in an answer of a trainer."""
+    return DescribedModel(answer["arch"], tuple(_by_layer(answer["weights"])), drawn)
 
 
 def _by_layer(weights: Sequence[tuple[str, list[int]]]) -> Iterator[LayerWeights]:

@@ -188,7 +188,7 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
     place = Place(relation, "mst_key", mst_key) if is_multi else Place(relation)
     arch = read_architecture(session, place, what, label)
     dependent = _names(facts["dependent_varname"])
-    losses = _losses(params["compile_params"], arch, len(dependent))
+    losses = losses_of(params["compile_params"], arch, len(dependent))
     vartypes = _names(facts["dependent_vartype"])
     if len(vartypes) != len(dependent):
         raise InvalidParameter(f"{what}: {summary} names {len(dependent)} dependent columns and {len(vartypes)} types")
@@ -343,7 +343,7 @@ def _of_key(session: CallerSession, query: str, mst_key: int | None) -> list[dic
     return session.execute(f"{query} WHERE mst_key = $1", [mst_key], ["integer"])
 
 
-def _losses(compile_params: str | None, arch: Node, n_outputs: int) -> list[str | None]:
+def losses_of(compile_params: str | None, arch: Node, n_outputs: int) -> list[str | None]:
     """Return the name of each output's loss; None if unknown."""
     try:
         loss = parse_compile_params(compile_params, possible_names(compile_params)).loss

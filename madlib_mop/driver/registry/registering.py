@@ -5,6 +5,7 @@ driver. All of it is one change in the caller's transaction.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from mop_backend.registered_names import is_registered
@@ -38,7 +39,7 @@ def register(call: Call) -> int:
         )
     relation = session.relation(a.get("model_table"), "model_table")
     model = read_model(session, a["model_table"], _choose(session, relation, a.get("mst_key")))
-    _check(model)
+    check_model(model)
     place = model.place
     assert isinstance(place, Place), "it was read from a table"
     predictions: tuple[PredictionProfile, ...] = ()
@@ -68,11 +69,34 @@ def register(call: Call) -> int:
     ensemble = read_ensemble(session, place)
     if ensemble is not None:
         details["lineage"] = {**details.get("lineage", {}), "ensemble": as_details(ensemble)}
-    session.execute(_CHANGE, [a["name"], json.dumps(details)])
-    (added,) = session.execute(_NEWEST, [a["name"]])
-    _copy(session, place, added["version_id"], document_of(model, predictions), weights["digest"])
-    version: int = added["version"]
+    version_id, version = add_version(session, a["name"], details)
+    _copy(session, place, version_id, document_of(model, predictions), weights["digest"])
     return version
+
+
+def add_version(session: CallerSession, name: str, details: Mapping[str, Any]) -> tuple[str, int]:
+    """Add a version without content to a registered model, which is created if there is none.
+
+    Parameters
+    ----------
+    session : CallerSession
+    name : str
+    details : mapping
+        The columns of ``madlib_mop.version_detail``.
+
+    Returns
+    -------
+    tuple of (str, int)
+        ``version_id`` and the number of the version.
+
+    Raises
+    ------
+    InsufficientPrivilege
+        If the name is that of another role's model.
+    """
+    session.execute(_CHANGE, [name, json.dumps(details)])
+    (added,) = session.execute(_NEWEST, [name])
+    return added["version_id"], added["version"]
 
 
 def check_registry(session: CallerSession) -> None:
@@ -110,7 +134,7 @@ def _choose(session: CallerSession, relation: Relation, mst_key: int | None) -> 
     return key
 
 
-def _check(model: TrainedModel) -> None:
+def check_model(model: TrainedModel) -> None:
     """Raise MopError if predictions with the model would fail."""
     if model.preprocessor is None:
         return

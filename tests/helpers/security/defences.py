@@ -4,12 +4,14 @@ To add one, write a sentence that describes the defence, the file, a text that t
 replacement without the defence, and tests of which at least one must then fail. Choose fast tests. Defences of roles,
 rights and locks are in ``rights_defences.py``, those of ordinary tables in ``column_defences.py``, those of jobs in
 ``job_defences.py``, those of monitoring in ``monitoring_defences.py``, those of reports in ``report_defences.py``,
-those of the registry in ``registry_defences.py``, and those of the live page in ``dash_defences.py``.
+those of the registry in ``registry_defences.py``, those of imports in ``import_defences.py``, and those of the live
+page in ``dash_defences.py``.
 """
 
 from tests.helpers.security.column_defences import DEFENCES_OF_COLUMNS
 from tests.helpers.security.dash_defences import DEFENCES_OF_DASH
 from tests.helpers.security.defence import Defence
+from tests.helpers.security.import_defences import DEFENCES_OF_IMPORTS
 from tests.helpers.security.job_defences import DEFENCES_OF_JOBS
 from tests.helpers.security.monitoring_defences import DEFENCES_OF_MONITORING
 from tests.helpers.security.registry_defences import DEFENCES_OF_REGISTRY
@@ -290,4 +292,5 @@ DEFENCES = (
     *DEFENCES_OF_REPORTS,
     *DEFENCES_OF_TRACKERS,
     *DEFENCES_OF_REGISTRY,
+    *DEFENCES_OF_IMPORTS,
 )

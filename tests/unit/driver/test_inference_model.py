@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from madlib_mop.driver.data.copied import array_literal, quoted
 from madlib_mop.driver.inference.fits import shapes_fit
-from madlib_mop.driver.inference.model import _losses
+from madlib_mop.driver.inference.model import losses_of
 from madlib_mop.driver.inference.output import Output
 from madlib_mop.errors import InvalidParameter
 
@@ -93,7 +93,7 @@ FUNCTIONAL = {
 )
 def test_each_output_has_its_loss(text, losses):
     short = {"mse": "mean_squared_error", "mae": "mean_absolute_error"}
-    assert [short.get(loss, loss) for loss in _losses(text, FUNCTIONAL, 2)] == losses
+    assert [short.get(loss, loss) for loss in losses_of(text, FUNCTIONAL, 2)] == losses
 
 
 def unquoted(literal):

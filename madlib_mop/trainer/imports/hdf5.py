@@ -1,0 +1,169 @@
+"""Opens an HDF5 file of weights, in the sandbox, and takes nothing but plain numbers that are in the file itself.
+
+HDF5 can do much more: links to other files, data in other files, objects that are pickled or compressed, filters that
+are programs. Keras writes none of these, so a file with one is refused before any number is read.
+"""
+
+import io
+from math import prod
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.errors import MopError, UnreadableText, Unsupported
+from madlib_mop.imports.kinds import Data
+
+MAX_OBJECTS = 200_000
+MAX_DEPTH = 64
+_NUMBERS = "fiub"
+_MAX_ATTRIBUTE_BYTES = 1 << 20
+_LAYOUTS = (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED)
+_OLD_LAYERS = "_layer_checkpoint_dependencies"  # Keras 2.12 and 2.13
+_HINT = "Save the weights again with Keras' model.save_weights('model.weights.h5')."
+
+
+class WeightsFile:
+    """The groups and arrays of a file, by path; use it as a context manager.
+
+    Attributes
+    ----------
+    datasets : dict of str to h5py.Dataset
+    groups : dict of str to h5py.Group
+        With the file itself as ``""``.
+
+    Raises
+    ------
+    UnreadableText
+        If it is damaged, or no HDF5 file.
+    Unsupported
+        If it has something that Keras does not write.
+    """
+
+    def __init__(self, data: Data):
+        self.datasets: dict[str, h5py.Dataset] = {}
+        self.groups: dict[str, h5py.Group] = {}
+        self._seen: set[tuple[int, int]] = set()
+        try:
+            self._file = h5py.File(io.BytesIO(data), "r")
+            self._walk(self._file["/"], "", 0)
+        except (MopError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 -- h5py raises errors of many classes for damaged files
+            raise _damaged(error) from None
+
+    def __enter__(self) -> "WeightsFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def entry(self, place: str) -> dict[str, str]:
+        """Return the paths of the arrays that Keras saved for an object, by their names; {} if there are none."""
+        group = f"{place}/vars" if place else "vars"
+        if group not in self.groups and _OLD_LAYERS in self.groups:
+            group = group.replace("layers", _OLD_LAYERS)
+        if group not in self.groups:
+            return {}
+        return {name: f"{group}/{name}" for name in self.groups[group] if f"{group}/{name}" in self.datasets}
+
+    def shape(self, path: str) -> tuple[int, ...]:
+        """Return the shape of an array."""
+        shape: tuple[int, ...] = self.datasets[path].shape
+        return shape
+
+    def read(self, path: str) -> npt.NDArray[np.generic]:
+        """Read an array. Raises UnreadableText if it is damaged."""
+        dataset = self.datasets[path]
+        try:
+            array: npt.NDArray[np.generic] = dataset[()] if dataset.shape else np.asarray(dataset[()])
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- as above
+            raise _damaged(error) from None
+        if dataset.dtype.kind == "V":
+            import ml_dtypes
+
+            return array.view(ml_dtypes.bfloat16)
+        return array
+
+    def texts(self, group: str, name: str) -> list[str] | None:
+        """Return an attribute of a group that is a text or a list of texts; None if there is none of this name."""
+        attributes = self.groups[group].attrs
+        if name not in attributes:
+            return None
+        identity = attributes.get_id(name)
+        if 0 in identity.shape:  # Keras writes an empty list as one of numbers
+            return []
+        if h5py.check_string_dtype(identity.dtype) is None or identity.get_storage_size() > _MAX_ATTRIBUTE_BYTES:
+            raise _refused(f"attribute {name!r} of {group or 'the file'!r} is not a list of names")
+        value = np.asarray(attributes[name], dtype=object).ravel().tolist()
+        return [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in value]
+
+    def _walk(self, group: h5py.Group, path: str, depth: int) -> None:
+        self._add(group, path)
+        self.groups[path] = group
+        if depth > MAX_DEPTH:
+            raise _refused(f"{path[:100]!r} is nested more than {MAX_DEPTH} levels deep")
+        for name in group:
+            place = f"{path}/{name}" if path else name
+            link = group.get(name, getlink=True)
+            if not isinstance(link, h5py.HardLink):
+                raise _refused(f"{place[:100]!r} is a link to another place or file ({type(link).__name__})")
+            child = group[name]
+            if isinstance(child, h5py.Group):
+                self._walk(child, place, depth + 1)
+            elif isinstance(child, h5py.Dataset):
+                self._add(child, place)
+                _check_dataset(child, place)
+                self.datasets[place] = child
+            else:
+                raise _refused(f"{place[:100]!r} is neither a group nor an array")
+
+    def _add(self, item: h5py.Group | h5py.Dataset, path: str) -> None:
+        """Count an object; each may have one name, so that there are no circles."""
+        information = h5py.h5o.get_info(item.id)
+        identity = (information.fileno, information.addr)
+        if identity in self._seen:
+            raise _refused(f"{path[:100]!r} is another name of something else")
+        self._seen.add(identity)
+        if len(self._seen) > MAX_OBJECTS:
+            raise _refused(f"it has more than {MAX_OBJECTS:,} groups and arrays")
+
+
+def _check_dataset(dataset: h5py.Dataset, path: str) -> None:
+    shown = repr(path[:100])
+    form = dataset.id.get_create_plist()
+    if form.get_layout() not in _LAYOUTS:
+        raise _refused(f"array {shown} is put together from other arrays or files (a virtual dataset)")
+    if form.get_external_count():
+        raise _refused(f"array {shown} is in another file")
+    if form.get_nfilters():
+        raise _refused(f"array {shown} has a filter, such as compression")
+    dtype, shape = dataset.dtype, dataset.shape
+    is_number = dtype.kind in _NUMBERS and dtype.itemsize <= 8 and dtype.subdtype is None
+    if not is_number and not _is_bfloat16(dataset):
+        raise _refused(f"array {shown} does not consist of plain numbers. Received: type {str(dtype)[:60]}")
+    if shape is None:
+        raise _refused(f"array {shown} has no shape")
+    n_bytes, n_stored = prod(shape) * dtype.itemsize, dataset.id.get_storage_size()
+    if n_stored < n_bytes:
+        raise _refused(f"array {shown} should have {n_bytes:,} bytes, and the file has {n_stored:,} of them")
+
+
+def _is_bfloat16(dataset: h5py.Dataset) -> bool:
+    dtype = dataset.dtype
+    if dtype.kind != "V" or dtype.itemsize != 2 or dtype.fields is not None or dtype.subdtype is not None:
+        return False
+    if "dtype" not in dataset.attrs or h5py.check_string_dtype(dataset.attrs.get_id("dtype").dtype) is None:
+        return False
+    return str(dataset.attrs["dtype"]) == "bfloat16"
+
+
+def _damaged(error: Exception) -> MopError:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return UnreadableText(f"the HDF5 file is damaged: {lines[0][:200]}", hint=_HINT)
+
+
+def _refused(reason: str) -> MopError:
+    return Unsupported(f"the HDF5 file is none that Keras writes: {reason}", hint=_HINT)
