@@ -18,7 +18,8 @@ DTYPES = {
     "I32": (4, "<i4"), "I16": (2, "<i2"), "I8": (1, "i1"), "U64": (8, "<u8"), "U32": (4, "<u4"), "U16": (2, "<u2"),
     "U8": (1, "u1"), "BOOL": (1, "?"),
 }  # fmt: skip
-MAX_HEADER_BYTES = 64 << 20
+MAX_HEADER_BYTES = 16 << 20
+_MAX_NAME = 1000
 _MOST_DIMENSIONS = 32
 _HINT = "Write the file again with safetensors, or with madlib_mop.export_model."
 
@@ -76,6 +77,8 @@ def read_header(data: Data) -> TensorFile:
         raise _damaged("its header is not JSON") from None
     if not isinstance(header, dict):
         raise _damaged("its header is not an object")
+    if any(len(name) > _MAX_NAME for name in header):
+        raise _damaged(f"a tensor has a name of more than {_MAX_NAME:,} characters")
     metadata = header.pop("__metadata__", {})
     start = 8 + n_header
     tensors = {name: _tensor(name, one, start, len(data)) for name, one in header.items()}

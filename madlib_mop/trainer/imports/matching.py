@@ -7,6 +7,7 @@ place), legacy HDF5 (a list of weights for each layer's name), and safetensors (
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import keras
@@ -22,6 +23,8 @@ from madlib_mop.trainer.imports.layers import Unit, units_of
 Array = npt.NDArray[np.generic]
 Shapes = Sequence[tuple[int, ...]]
 _N_SHOWN = 10
+#: Of a weight's name that are compared: more than any model of Keras has.
+_MOST_PARTS = 32
 _LAYER = re.compile(r"layers/[^/]+(?:/layers/[^/]+)*")
 #: States of random numbers, which are saved beside weights.
 _NO_WEIGHTS = re.compile(r"(^|/)(seed_generator|_random_generator|_random_seed_generator)/")
@@ -169,10 +172,8 @@ class KerasWeights:
     def _places(self) -> dict[str, str]:
         """Return the place of each layer of the file by its name, with the names of enclosing models."""
         names: dict[str, str] = {}
-        for group in self._file.groups:
-            place = group.removesuffix("/vars")
-            if place == group or not _LAYER.fullmatch(place) or not self._has_arrays(place):
-                continue
+        found = (_LAYER.match(path) for path in self._file.datasets if not _NO_WEIGHTS.search(path))
+        for place in dict.fromkeys(match[0] for match in found if match):
             parts = [self._name("/".join(place.split("/")[: end + 2])) for end in range(0, place.count("/"), 2)]
             if None in parts:
                 raise Unsupported(
@@ -185,11 +186,6 @@ class KerasWeights:
     def _name(self, place: str) -> str | None:
         texts = self._file.texts(f"{place}/vars", "name") if f"{place}/vars" in self._file.groups else None
         return texts[0] if texts else None
-
-    def _has_arrays(self, place: str) -> bool:
-        inner = f"{place}/layers/"
-        paths = (path for path in self._file.datasets if path.startswith(f"{place}/"))
-        return any(not path.startswith(inner) and not _NO_WEIGHTS.search(path) for path in paths)
 
     def _unused(self, used: set[str]) -> list[str]:
         """Return the places of layers whose weights were not used."""
@@ -221,9 +217,9 @@ class LegacyWeights:
         stored = {name: paths for name, paths in self._layers.items() if paths}
         if not by_name:
             self._check_count(layers, stored, skip_mismatch)
-        pairs = zip(layers, stored, strict=False) if not by_name else ((layer, layer.name) for layer in layers)
+        names = [layer.name for layer in layers] if by_name else list(stored)
         used = set()
-        for layer, name in pairs:
+        for layer, name in zip_longest(layers, names[: len(layers)]):
             if name not in stored:
                 plan.miss(layer.name, "")
                 continue
@@ -287,7 +283,7 @@ class NamedTensors:
         ends: dict[str, list[str]] = {}
         for name in self._header.tensors:
             parts = name.split("/")
-            for start in range(len(parts)):
+            for start in range(max(0, len(parts) - _MOST_PARTS), len(parts)):
                 ends.setdefault("/".join(parts[start:]), []).append(name)
         keys: dict[int, str] = {}
         claimed: set[str] = set()

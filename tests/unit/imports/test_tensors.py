@@ -39,6 +39,7 @@ def test_what_safetensors_writes_is_read():
     (file_of(b"{"), "its header is not JSON"),
     (file_of(b"[" * 99_999), "its header is not JSON"),
     (file_of([]), "its header is not an object"),
+    (file_of({"x/" * 501: entry()}, bytes(8)), "a name of more than 1,000 characters"),
     (file_of({"x": []}), "tensor 'x' is not described"),
     (file_of({"x": entry(shape=[-1])}, bytes(8)), "tensor 'x' is not described"),
     (file_of({"x": entry(shape=[2.0])}, bytes(8)), "tensor 'x' is not described"),

@@ -184,6 +184,15 @@ def test_missing_and_extra_layers_are_one_clear_error(trainer, write):
     assert nothing.message == "no layer of the file fits a layer of the model" and "the model has a, b" in nothing.hint
 
 
+def test_a_legacy_file_of_fewer_layers_leaves_the_others(trainer):
+    one = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5, name="a")])
+    one.set_weights(two().get_weights()[:2])
+    answer, weights = bring(trainer, legacy_weights(one), arch_of(two()), weights_of(two()), skip_mismatch=True)
+    assert (answer["taken"], answer["kept"]) == (["a"], ["b"]) and weights == weights_of(two())
+    answer, weights = bring(trainer, legacy_weights(two()), arch_of(one), skip_mismatch=True)
+    assert (answer["taken"], answer["unused"]) == (["a"], ["b"]) and weights == weights_of(one)
+
+
 def test_whole_models_of_keras_2_give_their_weights(trainer):
     assert bring(trainer, legacy_weights(two(), whole=True), arch_of(two()))[1] == weights_of(two())
 
@@ -213,7 +222,7 @@ def test_an_older_file_without_names_says_so(trainer):
     assert bring(trainer, file_of_keras_3(arrays), arch_of(model))[1] == np.ones(25, "f4").tobytes()
     error = refused(trainer, file_of_keras_3(arrays | {"layers/dense_1/vars/0": np.ones(1, "f4")}), arch_of(model))
     assert "layers that the model does not have: layers/dense_1" in error.message
-    with_group = file_of_keras_3(arrays, layers__input_layer="x")
+    with_group = file_of_keras_3(arrays, layers__input_layer="x")  # and none for the layer
     assert "does not have the names of its layers" in refused(trainer, with_group, arch_of(model), by_name=True).message
 
 
