@@ -93,8 +93,8 @@ def sentence_of(error: BaseException) -> str:
 def _is_exhausted(error: BaseException) -> bool:
     """Return whether a backend ran out of memory, by the names of its errors: none is imported here.
 
-    TensorFlow: a constant that does not fit into memory (Grappler makes such of a batch whose size is known) is told as one that
-    cannot be parsed.
+    TensorFlow: a constant that does not fit into memory (Grappler makes such of a batch whose size is known) is told
+    as one that cannot be parsed.
     """
     kinds = {cls.__name__ for cls in type(error).__mro__}
     return "ResourceExhaustedError" in kinds or "OpError" in kinds and "Cannot parse tensor from proto" in str(error)

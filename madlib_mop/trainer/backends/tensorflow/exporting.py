@@ -1,6 +1,7 @@
 """Converts a model to the file formats of TensorFlow, and by way of it to ONNX, in the sandbox.
 
-Called by ``backend.py``. The sandbox has no files: TensorFlow writes SavedModels into its file system in memory (``ram://``).
+Called by ``backend.py``. The sandbox has no files: TensorFlow writes SavedModels into its file system in memory
+(``ram://``).
 """
 
 from collections.abc import Mapping
