@@ -93,7 +93,9 @@ class FeatureCache:
                 features = self._taken(compiled, shard, key, decision) if decision else None
             else:
                 decision, features = self._tried(compiled, shard, key, sizes)
-        except (MemoryError, *choice.current().memory_errors):
+        except Exception as error:
+            if not (isinstance(error, MemoryError) or choice.current().is_out_of_memory(error)):
+                raise
             self._features.clear()
             decision, features = 0, None
         self._remember(key, sizes, decision)

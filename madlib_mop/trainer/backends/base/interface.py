@@ -156,14 +156,11 @@ class Backend(ABC):
         Its name in messages.
     least_free_bytes : int
         Memory that it needs for any computation, beyond what it takes when it is imported.
-    memory_errors : tuple of type
-        Its errors for too little memory, besides MemoryError.
     """
 
     name: BackendName
     title: str
     least_free_bytes: int
-    memory_errors: tuple[type[Exception], ...]
 
     # The process
 
@@ -185,6 +182,10 @@ class Backend(ABC):
     @abstractmethod
     def start_threads(self) -> None:
         """Start the threads that compute, by a first computation."""
+
+    @abstractmethod
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Return whether an error of the library, no MemoryError, says that memory was insufficient."""
 
     @abstractmethod
     def seed(self, seed: int) -> None:

@@ -32,7 +32,6 @@ class TensorFlow(Backend):
     name = BackendName.TENSORFLOW
     title = "TensorFlow"
     least_free_bytes = 64 << 20
-    memory_errors = (tf.errors.ResourceExhaustedError,)
 
     def version(self) -> str:
         return str(tf.__version__)
@@ -47,6 +46,9 @@ class TensorFlow(Backend):
 
     def start_threads(self) -> None:
         tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, tf.errors.ResourceExhaustedError)
 
     def seed(self, seed: int) -> None:
         tf.random.set_seed(seed)
