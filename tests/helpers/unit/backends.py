@@ -142,7 +142,6 @@ def _recipe(case):
     return Recipe.read(case.request())
 
 
-@functools.cache
 def _shard(case, n_rows: int):
     import numpy as np
 
