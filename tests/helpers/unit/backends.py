@@ -44,13 +44,12 @@ def main(name: str) -> None:
         "loaded": [one for one in ("tensorflow", "jax", "torch") if one in sys.modules],
         "visits": {title: _visits(case) for title, case in cases.items()},
         "turns": _turns(CASES[0]),
-        "others": {title: _evaluation(case) | _prediction(case) for title, case in cases.items()},
     }
     print(json.dumps(results))
 
 
 def _visits(case) -> dict:
-    """Make visits that alternate between two trainers, which share only the state."""
+    """Make visits that alternate between two trainers, which share only the state; evaluate and predict with it."""
     from madlib_mop.trainer.data import state
     from tests.helpers.unit.cases import weights_of
 
@@ -62,7 +61,8 @@ def _visits(case) -> dict:
     return {
         "weights": state.weights_of(parts) == weights_of(model),
         "optimizer": _same_optimizer(parts, model),
-        "finite": trained.answer["loss"] == trained.answer["loss"],
+        "evaluation": _evaluation(visitors[0], case, model, parts),
+        "prediction": _prediction(visitors[0], case, model, parts),
     }
 
 
@@ -74,7 +74,7 @@ def _turns(case) -> list[bool]:
     from tests.helpers.unit.cases import weights_of
 
     def configuration(rate: float, strength: str):
-        arch = case.build().to_json().replace("0.001", strength)
+        arch = case.build().to_json().replace('"l2": 0.001', f'"l2": {strength}')
         return dataclasses.replace(
             case,
             build=lambda: keras.models.model_from_json(arch),
@@ -93,34 +93,29 @@ def _turns(case) -> list[bool]:
     return [*same, len(visitor.models) == 1]
 
 
-def _evaluation(case) -> dict:
+def _evaluation(visitor, case, model, parts) -> float:
     """Return the largest relative difference of loss and metrics from Keras' ``evaluate``."""
     from madlib_mop.trainer.visits import Start
 
-    visitor, model, n_rows = _visitor(), case.model(), SHARDS[0]
-    parts = _train(visitor, case, n_rows, 0, None).parts
-    case.fit(model, 1, 0, *case.data(n_rows))
+    n_rows = SHARDS[0]
     found = visitor.evaluate(_recipe(case), Start(parts=list(parts)), _shard(case, n_rows))
     xs, ys = (columns if len(columns) > 1 else columns[0] for columns in case.data(n_rows))
     expected = model.evaluate(xs, ys, batch_size=n_rows, verbose=0, return_dict=True)
     pairs = [(found["loss"], expected["loss"]), *((value, expected[n]) for n, value in found["metrics"].items())]
-    return {"evaluation": max(abs(a - b) / max(abs(b), 1e-3) for a, b in pairs)}
+    return max(abs(a - b) / max(abs(b), 1e-3) for a, b in pairs)
 
 
-def _prediction(case) -> dict:
+def _prediction(visitor, case, model, parts) -> float:
     """Return the largest difference of predictions from Keras' ``predict``."""
     import numpy as np
 
     from madlib_mop.trainer.visits import Start
-    from tests.helpers.unit.cases import weights_of
 
-    visitor, model, n_rows = _visitor(), case.model(), SHARDS[0]
-    visitor.load_predictor(_recipe(case), Start(weights=weights_of(model)), 1.0, "")
-    xs = case.data(n_rows)[0]
+    visitor.load_predictor(_recipe(case), Start(parts=list(parts)), 1.0, "")
+    xs = case.data(SHARDS[0])[0]
     expected = model.predict(xs if len(xs) > 1 else xs[0], verbose=0)
     expected = expected if isinstance(expected, list) else [expected]
-    found = visitor.predict(xs, "")
-    return {"prediction": max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True))}
+    return max(float(np.abs(a - b).max()) for a, b in zip(visitor.predict(xs, ""), expected, strict=True))
 
 
 def _visitor():
