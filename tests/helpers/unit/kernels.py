@@ -5,6 +5,7 @@ import numpy as np
 from madlib_mop.models.prefix import split
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.columns import DataSpec
+from madlib_mop.trainer.data.shards import aligned_empty
 
 
 def features_keep_bits(model, columns, batch_size: int) -> bool:
@@ -15,8 +16,7 @@ def features_keep_bits(model, columns, batch_size: int) -> bool:
     """
     n_rows, backend = len(columns[0]), choice.current()
     run = backend.prefix_batch(split(model), DataSpec.of(tuple(columns)), 0)
-    # a copy: callers' arrays need not be aligned, contiguous or unchanged
-    tensors = backend.columns([np.array(column) for column in columns], (), 1.0)
+    tensors = backend.columns([aligned(column) for column in columns], (), 1.0)
     whole = run(tensors, np.arange(n_rows))
     chance = np.random.default_rng(1)
     for size in filter(None, {min(batch_size, n_rows), n_rows % batch_size}):
@@ -25,3 +25,10 @@ def features_keep_bits(model, columns, batch_size: int) -> bool:
             if any(not np.array_equal(w[rows], b) for w, b in zip(whole, run(tensors, rows), strict=True)):
                 return False
     return True
+
+
+def aligned(column: np.ndarray) -> np.ndarray:
+    """Return a copy in memory of the alignment that backends need, as shards have it."""
+    copy = aligned_empty(column.shape, column.dtype)
+    copy[...] = column
+    return copy

@@ -48,7 +48,7 @@ TrainPass = Callable[[Columns, np.ndarray, int, int], dict[str, float]]
 EvaluatePass = Callable[[Columns, int], np.ndarray]
 #: ``f(columns, rows) -> [float32 features]`` for rows (int64) of x, with the bits of a training step.
 PrefixBatch = Callable[[Columns, np.ndarray], list[np.ndarray]]
-#: ``f(xs) -> [float32 outputs]`` for the rows of one batch, of any number.
+#: ``f(xs) -> [float32 outputs]`` for the rows of one batch, of any number; xs are as for `Backend.tensor_of`.
 PredictBatch = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 #: ``f(columns, orders, batch_size, n_batches) -> float32 (metrics, places)``; orders are int64 ``(places, n_rows)``.
 FusedTrainPass = Callable[[Columns, np.ndarray, int, int], np.ndarray]
@@ -199,7 +199,7 @@ class Backend(ABC):
 
     @abstractmethod
     def tensor_of(self, array: np.ndarray) -> Tensor:
-        """Convert an array to a tensor, without a copy if it is aligned; the array must not change afterwards."""
+        """Convert an array in aligned memory (`aligned_empty`) to a tensor without a copy; it must not change then."""
 
     @abstractmethod
     def tensor_form(self, value: Any) -> TensorForm:
@@ -219,7 +219,7 @@ class Backend(ABC):
     ) -> Columns:
         """Return columns of a shard, or features in place of its x, for the passes below.
 
-        ``row_weights`` are float32 ``(n_rows,)``.
+        ``xs`` and ``ys`` are as for `tensor_of`; ``row_weights`` are any float32 ``(n_rows,)``.
         """
 
     # Compiled passes

@@ -170,7 +170,7 @@ class Batch:
 
 
 def tensor_of(array: np.ndarray) -> tf.Tensor:
-    """Convert an array to a tensor, without a copy if it is aligned."""
+    """Convert an array to a tensor without a copy; TensorFlow aborts the process if it is not aligned."""
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
