@@ -1,6 +1,6 @@
 """Builds compiled Keras models from checked architectures and parsed parameters; imported by trainers only.
 
-Importing this module imports TensorFlow.
+Importing this module imports Keras and its backend.
 """
 
 import random
@@ -80,7 +80,7 @@ def build_architecture(config: str | Node, seed: int | None = None) -> keras.Mod
 def seed_draws(seed: int) -> None:
     """Seed the generators of Keras' layers, as ``keras.utils.set_random_seed`` does.
 
-    That function also seeds TensorFlow's own generator, which no layer uses, and so drops all of TensorFlow's
+    That function also seeds the backend's own generator, which no layer uses. TensorFlow then drops all of its
     kernels: every compiled function of this process would be optimized again at its next call.
     """
     global_state.set_global_attribute(rng_utils.GLOBAL_RANDOM_SEED, seed)

@@ -1,6 +1,6 @@
 """Describes an architecture with Keras: Keras' own JSON, and the weights by layer; imported by trainers only.
 
-Importing this module imports TensorFlow.
+Importing this module imports Keras and its backend.
 """
 
 import inspect

@@ -1,6 +1,6 @@
 """Splits a model after its frozen, deterministic leading layers, whose output for a row is the same in every epoch.
 
-Called by ``trainer/graphs/compiled.py``; importing this module imports TensorFlow.
+Called by ``trainer/graphs/compiled.py``; importing this module imports Keras and its backend.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""The trainer: the process with TensorFlow, one for each worker backend; ``python -I -m madlib_mop.trainer``."""
+"""The trainer: the process with Keras, one for each worker backend; ``python -I -m madlib_mop.trainer``."""

@@ -3,12 +3,13 @@
 Forked trainers come here by ``forkserver.py``.
 """
 
+from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime
 
 
 def main() -> None:
     """Serve requests on stdin and stdout; ends at end of file, at ``stop``, and with its parent."""
-    serve(lifetime.settle())
+    serve(lifetime.settle(choice.environment_of()))
 
 
 def serve(pipes: tuple[int, int]) -> None:

@@ -9,15 +9,15 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import tensorflow as tf
-
 from madlib_mop.errors import ModelFailed
 from madlib_mop.models.parameters.custom import CustomFunctions, is_pickle
+from madlib_mop.trainer.backends import choice
+from madlib_mop.trainer.backends.base.interface import Tensor
 from madlib_mop.trainer.process.failures import MEMORY, failure_of, sentence_of
 
 _WANTED = "Return one value for each row, float32 (batch,), computed from y_true and y_pred."
 _MAX_KEPT = 256
-CustomFunction = Callable[[tf.Tensor, tf.Tensor], Any]  # (y_true, y_pred) -> one number a row, to be checked
+CustomFunction = Callable[[Tensor, Tensor], Any]  # (y_true, y_pred) -> one number a row, to be checked
 
 
 def define(functions: CustomFunctions, names: Iterable[str]) -> dict[str, CustomFunction]:
@@ -88,7 +88,7 @@ def _guarded(name: str, function: CustomFunction) -> CustomFunction:
     """Return the function with checks of its errors and its result."""
     file = getattr(getattr(function, "__code__", None), "co_filename", _file(name))
 
-    def checked(y_true: tf.Tensor, y_pred: tf.Tensor) -> Any:
+    def checked(y_true: Tensor, y_pred: Tensor) -> Any:
         try:
             result = function(y_true, y_pred)
         except Exception as error:
@@ -101,26 +101,23 @@ def _guarded(name: str, function: CustomFunction) -> CustomFunction:
     return checked
 
 
-def _checked(name: str, result: Any, y_pred: tf.Tensor) -> Any:
+def _checked(name: str, result: Any, y_pred: Tensor) -> Any:
     """Reject results that are not one number for each row: Keras would accept them, or fail later without the
     function's name."""
-    if not tf.is_tensor(result):
-        try:
-            result = tf.convert_to_tensor(result)
-        except (TypeError, ValueError):
-            raise ModelFailed(
-                f"custom function {name!r} returned {_kind(result)}, not a tensor", hint=_WANTED
-            ) from None
-    if not (result.dtype.is_floating or result.dtype.is_integer or result.dtype.is_bool):
-        raise ModelFailed(f"custom function {name!r} returned values of type {result.dtype.name}", hint=_WANTED)
-    shape = result.shape
-    if shape.rank and shape[0] is not None and shape[0] != y_pred.shape[0]:
+    try:
+        form = choice.current().tensor_form(result)
+    except (TypeError, ValueError):
+        raise ModelFailed(f"custom function {name!r} returned {_kind(result)}, not a tensor", hint=_WANTED) from None
+    if not form.is_number:
+        raise ModelFailed(f"custom function {name!r} returned values of type {form.dtype}", hint=_WANTED)
+    shape = form.shape
+    if shape and shape[0] is not None and shape[0] != y_pred.shape[0]:
         raise ModelFailed(
             f"custom function {name!r} returned the shape {_text(shape)} for predictions of the shape"
             f" {_text(y_pred.shape)}: neither one value for each row nor a single value",
             hint=_WANTED,
         )
-    return result
+    return form.tensor
 
 
 def _failed(name: str, error: BaseException, file: str, what: str) -> ModelFailed:
@@ -147,5 +144,5 @@ def _kind(value: Any) -> str:
     return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
-def _text(shape: tf.TensorShape) -> str:
+def _text(shape: Iterable[int | None]) -> str:
     return "(" + ", ".join("batch" if size is None else str(size) for size in shape) + ")"

@@ -1,7 +1,7 @@
-"""The fork server of trainers: it has loaded TensorFlow, but not used it.
+"""The fork server of trainers: it has loaded Keras and its backend, but computed nothing.
 
 Started by ``mop_backend/forkserver.py``. Loading TensorFlow takes seconds and hundreds of megabytes; a trainer forked
-here shares the megabytes and is ready after milliseconds. TensorFlow makes its threads at its first use, which is after
+here shares the megabytes and is ready after milliseconds. A backend makes its threads at its first use, which is after
 the fork.
 """
 
@@ -11,21 +11,22 @@ import signal
 
 from mop_backend.forking import Kind, serve_forks
 
+from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime, loading
 
-_MODULES = ("data.averaging", "process.gpus", "process.sandbox", "process.seccomp", "server", "visits")
+_MODULES = ("data.averaging", "process.sandbox", "process.seccomp", "server", "visits")
 
 
 def main() -> None:
-    """Load TensorFlow, then fork trainers."""
-    lifetime.prepare()
+    """Load Keras and its backend, then fork trainers."""
+    lifetime.prepare(choice.environment_of())
     lifetime.write_oom_score(500)
     serve_forks("mop forkserver", _load, Kind("trainer", _run, signal.SIGKILL))
 
 
 def _load() -> None:
     loading.load_dill()
-    loading.load_keras()
+    choice.load()
     for name in _MODULES:
         importlib.import_module(f"madlib_mop.trainer.{name}")
 

@@ -10,19 +10,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 from mop_backend.frames import Header
 
 from madlib_mop.errors import MopError
 from madlib_mop.models.running import batch_rows
 from madlib_mop.trainer import visits
+from madlib_mop.trainer.backends import choice
+from madlib_mop.trainer.backends.base.columns import DataSpec
+from madlib_mop.trainer.backends.base.interface import FusedModel, FusedTrainPass, Source
+from madlib_mop.trainer.backends.base.metric_sums import means_as_answer
 from madlib_mop.trainer.data.shards import Shard
 from madlib_mop.trainer.data.state import FORWARD_GROUPS, UNDECIDED, State, digest_of
-from madlib_mop.trainer.graphs import loop
 from madlib_mop.trainer.graphs.compiled import CompiledModel
-from madlib_mop.trainer.graphs.fused import FusedModel, Source
-from madlib_mop.trainer.graphs.loop import DataSpec, Traced
-from madlib_mop.trainer.graphs.metric_sums import means_as_answer
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import INTERNAL, MODEL, Failure, blaming
 from madlib_mop.trainer.recipe import Recipe
@@ -136,10 +135,8 @@ def evaluate_fused(
         clock.lap("state_in_s")
         run = fused.evaluate_pass()
         clock.lap("trace_s")
-        columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
-        batch_size = batch_rows(shard.xs, first.fit_params.batch_size)
-        constant = tf.constant(shard.normalizing_const, tf.float32)
-        totals = run(*columns, tf.constant(batch_size, tf.int64), constant).numpy()
+        columns = choice.current().columns(shard.xs, shard.ys, shard.normalizing_const)
+        totals = run(columns, batch_rows(shard.xs, first.fit_params.batch_size))
         clock.lap("compute_s")
         names = fused.metric_names
     timing = {lap: seconds / len(states) for lap, seconds in clock.laps.items()} | {"fused": len(recipes)}
@@ -173,16 +170,19 @@ def _begin_all(
 
 
 def _run_passes(
-    run: Traced, recipes: Sequence[Recipe], shard: Shard, epoch: int, segment_id: int, n_batches: int, n_passes: int
+    run: FusedTrainPass,
+    recipes: Sequence[Recipe],
+    shard: Shard,
+    epoch: int,
+    segment_id: int,
+    n_batches: int,
+    n_passes: int,
 ) -> np.ndarray:
     """Train the passes of a visit, one of ``recipes`` per place; return metrics of the last, ``(metrics, places)``."""
-    columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
-    sizes = tf.constant(recipes[0].fit_params.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
-    constant = tf.constant(shard.normalizing_const, tf.float32)
+    columns = choice.current().columns(shard.xs, shard.ys, shard.normalizing_const)
     for pass_ in range(n_passes):
         orders = [recipe.order(epoch, segment_id, pass_, shard.n_rows) for recipe in recipes]
-        made = run(*columns, tf.constant(np.stack(orders), tf.int64), *sizes, constant)
-    figures: np.ndarray = made.numpy()
+        figures = run(columns, np.stack(orders), recipes[0].fit_params.batch_size, n_batches)
     return figures
 
 
@@ -199,7 +199,7 @@ def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard
             drawn = ModelVariables(recipe.build(start.weights))
     # If the member is trained separately from now on, it continues as plain Keras would after a first fit on this
     # shard.
-    _, carried = loop.static_batch_of(shard.n_rows, recipe.fit_params.batch_size, inherited)
+    _, carried = choice.current().static_batch_of(shard.n_rows, recipe.fit_params.batch_size, inherited)
     if start.parts:
         return _Begun(state, digest, carried)
     return _Begun(drawn, digest_of(drawn.encode(carried, part_bytes)), carried)
@@ -210,9 +210,8 @@ def _fused_model(compiled: CompiledModel, recipe: Recipe, n_places: int) -> Fuse
     if n_places not in compiled.fused:
         while len(compiled.fused) >= _MAX_FUSED:
             del compiled.fused[next(iter(compiled.fused))]
-        compiled.fused[n_places] = FusedModel(compiled, recipe.optimizer(), n_places)
-    fused: FusedModel = compiled.fused[n_places]
-    return fused
+        compiled.fused[n_places] = choice.current().fused_model(compiled, recipe.optimizer(), n_places)
+    return compiled.fused[n_places]
 
 
 def _first_alike(recipes: Sequence[Recipe | None]) -> Recipe:

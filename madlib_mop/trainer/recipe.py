@@ -7,7 +7,6 @@ import dataclasses
 
 import keras
 import numpy as np
-import tensorflow as tf
 from mop_backend.frames import Blob, Header
 
 from madlib_mop.models import architecture, build, seeds, shapes, sharing
@@ -15,6 +14,7 @@ from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters import parser as params
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.trainer import custom
+from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import MODEL, blaming
 
@@ -84,7 +84,7 @@ class Recipe:
         seed = seeds.model_seed(self.seed, self.mst_key)
         with blaming(MODEL):
             if self.compile_params is not None and self.compile_params.custom_names:
-                tf.random.set_seed(seed)  # custom functions, unlike layers, may use TensorFlow's global generator
+                choice.current().seed(seed)  # custom functions, unlike layers, may use the global generator
             model = build.build_architecture(self.config, seed)
             if weights is not None:
                 ModelVariables(model, with_optimizer=False).load_weights(weights)

@@ -1,6 +1,6 @@
 """What a request to the trainer says: its header's fields, read and checked; called by ``server.py``.
 
-Nothing here imports TensorFlow before a request is about a model.
+Nothing here imports Keras before a request is about a model.
 """
 
 from typing import TYPE_CHECKING, NoReturn
@@ -10,7 +10,7 @@ from mop_backend.frames import Blob, Header
 from madlib_mop.errors import MopError
 from madlib_mop.trainer.process.failures import INTERNAL, Failure, invalid_input
 
-if TYPE_CHECKING:  # these import TensorFlow
+if TYPE_CHECKING:  # these import Keras
     from madlib_mop.trainer.recipe import Recipe
     from madlib_mop.trainer.visits import Start
 

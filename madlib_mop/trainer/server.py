@@ -20,14 +20,13 @@ from madlib_mop.trainer.process import lifetime, loading
 from madlib_mop.trainer.process.failures import INPUT, MEMORY, Failure, blaming, failure_of, invalid_input
 from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
 
-if TYPE_CHECKING:  # these import NumPy and TensorFlow
+if TYPE_CHECKING:  # these import NumPy and Keras
+    from madlib_mop.trainer.backends.base.interface import Backend
     from madlib_mop.trainer.data.shards import Shard
     from madlib_mop.trainer.recipe import Recipe
 
 Reply = tuple[Header, Sequence[Blob]]
 
-#: Memory that TensorFlow needs for any computation, beyond what it takes when it is imported.
-_LEAST_FREE_BYTES = 64 << 20
 #: Fraction of the memory beyond that which failed requests may lose before the process is replaced.
 _MOST_LOST = 0.25
 #: Element types of plain arrays, by NumPy's names.
@@ -81,7 +80,7 @@ class Session:
         " predict_load predict predict_values predict_row average_add average_end describe_state describe_model"
         " export_model import_file drop_shard stats stop".split()
     )
-    #: Requests that do not need TensorFlow.
+    #: Requests that do not need Keras.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
     SILENT = frozenset({"shard_begin", "shard_rows"})
 
@@ -95,7 +94,7 @@ class Session:
         self._idle_bytes = 0
 
     def start(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Import TensorFlow, then enter the sandbox; return versions and the protections in force."""
+        """Import Keras and its backend, then enter the sandbox; return versions and the protections in force."""
         if self.started:
             raise malformed("the trainer has been started already")
         threads = positive(header, "threads")
@@ -109,26 +108,24 @@ class Session:
             from madlib_mop.trainer.process import sandbox, seccomp
 
             in_force["landlock"] = sandbox.restrict_files(with_gpus=bool(gpu_numbers))
-        loading.load_keras()
+        from madlib_mop.trainer.backends import choice
+
+        backend = choice.load()
         import keras
         import numpy
-        import tensorflow as tf
 
         from madlib_mop.trainer import incoming, visits
         from madlib_mop.trainer.data import shards, state
-        from madlib_mop.trainer.process import gpus
 
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(threads)
-        tf.config.set_soft_device_placement(True)
+        backend.set_threads(threads)
         before_gpus = lifetime.data_bytes()
-        self._gpus = gpus.take(need=header.get("need_gpus", True)) if gpu_numbers else []
-        tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()  # starts TensorFlow's threads
+        self._gpus = backend.open_gpus(header.get("need_gpus", True)) if gpu_numbers else []
+        backend.start_threads()
         end_with_peer(self._read_fd)
         if header.get("sandbox", True):
             in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers))
         taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit applies to models only
-        self._limit_memory(header.get("memory_limit_bytes"), taken_bytes)
+        self._limit_memory(header.get("memory_limit_bytes"), taken_bytes, backend)
         self._shards = shards.ShardCache(cache_bytes)
         self._incoming = incoming.IncomingShard()
         self.idle_s = header.get("idle_s")
@@ -141,7 +138,7 @@ class Session:
         return {
             "pid": os.getpid(),
             "python": platform.python_version(),
-            "tensorflow": tf.__version__,
+            str(backend.name): backend.version(),
             "keras": keras.__version__,
             "numpy": numpy.__version__,
             "memory_limit_bytes": self._memory_limit,
@@ -151,7 +148,7 @@ class Session:
         }, []
 
     def confine(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Drop what sums of training states do not need, as ``start`` does, but without loading TensorFlow."""
+        """Drop what sums of training states do not need, as ``start`` does, but without loading Keras."""
         from madlib_mop.trainer.process import sandbox, seccomp
 
         in_force = {"landlock": sandbox.restrict_files()}
@@ -381,16 +378,16 @@ class Session:
         n_inputs = next(recipe.n_inputs for recipe in recipes if recipe is not None)
         return dealt_out(self._shards.take(str(header[name])), n_inputs)
 
-    def _limit_memory(self, limit: int | None, taken_bytes: int) -> None:
+    def _limit_memory(self, limit: int | None, taken_bytes: int, backend: "Backend") -> None:
         if limit is None:
             return
         limit += taken_bytes
         used = lifetime.data_bytes()
-        if limit < used + _LEAST_FREE_BYTES:
+        if limit < used + backend.least_free_bytes:
             raise Failure(
                 MEMORY,
                 InvalidParameter(
-                    f"a trainer's memory limit of {limit >> 20} MB is too small, TensorFlow needs {used >> 20} MB",
+                    f"a trainer's memory limit of {limit >> 20} MB is too small, {backend.title} needs {used >> 20} MB",
                     hint="Raise the setting madlib_mop.trainer_memory_mb.",
                 ),
             )

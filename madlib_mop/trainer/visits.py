@@ -9,13 +9,17 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from mop_backend.frames import Blob, Header
 
 from madlib_mop.errors import MopError
 from madlib_mop.models.running import batch_rows
+from madlib_mop.trainer.backends import choice
+from madlib_mop.trainer.backends.base.columns import DataSpec
+from madlib_mop.trainer.backends.base.interface import TrainPass
+from madlib_mop.trainer.backends.base.metric_sums import MetricSums
 from madlib_mop.trainer.data.parts import GROUPS, StateError
-from madlib_mop.trainer.data.shards import Shard
+from madlib_mop.trainer.data.readable import Readable
+from madlib_mop.trainer.data.shards import Shard, row_weights_of
 from madlib_mop.trainer.data.state import (
     DEFAULT_PART_BYTES,
     FORWARD_GROUPS,
@@ -25,13 +29,10 @@ from madlib_mop.trainer.data.state import (
     decode_state,
     digest_of,
 )
-from madlib_mop.trainer.graphs import loop
 from madlib_mop.trainer.graphs.compiled import CompiledCache, CompiledModel
 from madlib_mop.trainer.graphs.features import BatchSizes, FeatureCache
-from madlib_mop.trainer.graphs.loop import DataSpec, Traced
-from madlib_mop.trainer.graphs.metric_sums import MetricSums
 from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values
-from madlib_mop.trainer.graphs.variables import ModelVariables, Readable
+from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import INPUT, INTERNAL, MODEL, Failure, blaming, invalid_input, model_failed
 from madlib_mop.trainer.recipe import Recipe
 
@@ -99,7 +100,7 @@ class Visitor:
         ------
         Failure
             model: it does not build, does not fit the data or the state, or its loss is not finite.
-            memory: TensorFlow ran out of it.
+            memory: the backend ran out of it.
         """
         clock = Clock()
         fit = recipe.fit_params
@@ -107,7 +108,7 @@ class Visitor:
         digest_in = digest_of(start.parts) if start.parts else None
         with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             inherited = _begin(compiled, recipe, start, digest_in, GROUPS)
-            static_batch, carried = loop.static_batch_of(shard.n_rows, fit.batch_size, inherited)
+            static_batch, carried = choice.current().static_batch_of(shard.n_rows, fit.batch_size, inherited)
             if digest_in is None:  # digest of the initial state, for comparison in a replay
                 digest_in = digest_of(compiled.encode(carried, self.part_bytes))
             clock.lap("state_in_s")
@@ -141,12 +142,8 @@ class Visitor:
             clock.lap("trace_s")
             evaluated, _ = compiled.part(features is not None)
             evaluated.reset_metrics()
-            sums = run(
-                loop.tensors_of(shard.xs if features is None else features),
-                loop.tensors_of(shard.ys),
-                tf.constant(batch_size, tf.int64),
-                tf.constant(shard.normalizing_const, tf.float32),
-            ).numpy()
+            xs = shard.xs if features is None else features
+            sums = run(choice.current().columns(xs, shard.ys, shard.normalizing_const), batch_size)
             metrics = MetricSums(evaluated)
             results = metrics.results(sums)
             clock.lap("compute_s")
@@ -315,11 +312,11 @@ def extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
 
 
 def _run_passes(
-    run: Traced,
+    run: TrainPass,
     model: keras.Model,
     recipe: Recipe,
     shard: Shard,
-    columns: tuple[np.ndarray, ...],
+    xs: tuple[np.ndarray, ...],
     epoch: int,
     segment_id: int,
     n_batches: int,
@@ -327,7 +324,7 @@ def _run_passes(
 ) -> tuple[dict[str, float], int]:
     """Train the passes of a visit; return the logs of the last one as in Keras' ``fit``, and the number of passes.
 
-    ``columns`` are the shard's x, or the features that ``model``, the rest of a model behind its prefix, takes instead.
+    ``xs`` are the shard's x, or the features that ``model``, the rest of a model behind its prefix, takes instead.
 
     Callbacks see the passes numbered through the model's life, so that a schedule of learning rates goes on from
     visit to visit.
@@ -335,10 +332,8 @@ def _run_passes(
     fit = recipe.fit_params
     callbacks = recipe.callbacks(model, n_passes, n_batches)
     assert not isinstance(fit.class_weight, str), "`extent` refuses what is not written out"
-    weights = [loop.row_weights_of(shard, fit.class_weight)] if fit.class_weight is not None else []
-    xs, ys = loop.tensors_of(columns), loop.tensors_of(shard.ys)
-    sizes = tf.constant(fit.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
-    constant = tf.constant(shard.normalizing_const, tf.float32)
+    weights = row_weights_of(shard, fit.class_weight) if fit.class_weight is not None else None
+    columns = choice.current().columns(xs, shard.ys, shard.normalizing_const, weights)
     model.stop_training = False
     if callbacks:
         callbacks.on_train_begin()
@@ -347,8 +342,7 @@ def _run_passes(
         model.reset_metrics()
         if callbacks:
             callbacks.on_epoch_begin(number)
-        order = tf.constant(recipe.order(epoch, segment_id, pass_, shard.n_rows), tf.int64)
-        logs = loop.flat_logs(run(xs, ys, weights, order, *sizes, constant))
+        logs = run(columns, recipe.order(epoch, segment_id, pass_, shard.n_rows), fit.batch_size, n_batches)
         if callbacks:
             callbacks.on_epoch_end(number, dict(logs))
         model.optimizer.finalize_variable_values(model.trainable_weights)

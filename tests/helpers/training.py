@@ -83,7 +83,12 @@ def quiet_keras():
 
 
 def one_thread() -> None:
-    """Limit TensorFlow in this process to one thread, as in trainers; call it before TensorFlow's first use."""
+    """Limit TensorFlow in this process to one thread, as in trainers; call it before TensorFlow's first use.
+
+    A process with another backend of Keras has set its own threads.
+    """
+    if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+        return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf
 

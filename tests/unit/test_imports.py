@@ -1,6 +1,7 @@
 """Imports go one way: the house of ARCHITECTURE.md, held against what the files import."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ FLOORS = {
     ),
     "engines": ("sessions", "base", "hosts"),
     "models": ("parameters",),
-    "trainer": ("process", "data", "graphs", "imports"),
+    "trainer": ("process", "data", "backends", "graphs", "imports"),
 }  # fmt: skip
 MAX_FILES = 14
 MAX_LINES = 400
@@ -52,6 +53,15 @@ MAY_IMPORT = {
 }
 HEAVY = {"tensorflow", "keras"}
 HEAVY_ROOMS = {"models", "trainer"}
+#: What only the package of a backend of Keras imports: its library, and what works with that library alone.
+LIBRARIES = {
+    "tensorflow": {"tensorflow", "tf2onnx"},
+    "jax": {"jax", "jaxlib"},
+    "torch": {"torch"},
+}
+BACKENDS = "madlib_mop/trainer/backends"
+#: The exceptions: exported `.keras` files run with TensorFlow in the client; the doctor tries all imports by name.
+ALSO_WITH_A_BACKEND = {"madlib_mop/models/exported.py": {"tensorflow"}}
 STANDARD_ONLY = ROOT / "plpython"
 
 
@@ -92,6 +102,44 @@ def test_no_arrow_goes_up(path):
         assert target is None or target in allowed, f"{path}:{line}: {room} imports {module}"
         if module.split(".")[0] in HEAVY:
             assert room in HEAVY_ROOMS, f"{path}:{line}: {room} imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_backend_of_keras_is_imported_in_its_package_only(path):
+    """All else of the trainer and of models knows Keras, and calls the interface in ``backends/base``."""
+    name = str(path.relative_to(ROOT))
+    allowed = set(ALSO_WITH_A_BACKEND.get(name, ()))
+    for backend, those in LIBRARIES.items():
+        if name.startswith(f"{BACKENDS}/{backend}/"):
+            allowed |= those
+    libraries = set().union(*LIBRARIES.values())
+    for line, module in imports_of(path):
+        first = module.split(".")[0]
+        assert first not in libraries or first in allowed, f"{path}:{line} imports {module}"
+        other = re.match(r"madlib_mop\.trainer\.backends\.(\w+)\.", module)
+        if other and other[1] in LIBRARIES:
+            assert name.startswith(f"{BACKENDS}/{other[1]}/"), f"{path}:{line} imports {module}"
+
+
+def test_each_backend_is_a_package_with_its_two_modules():
+    from madlib_mop.trainer.backends.base.names import BackendName
+
+    packages = {p.name for p in (ROOT / BACKENDS).iterdir() if (p / "__init__.py").exists()} - {"base"}
+    assert packages == set(BackendName) <= set(LIBRARIES)
+    for name in packages:
+        assert {"environment.py", "backend.py"} <= {p.name for p in (ROOT / BACKENDS / name).iterdir()}
+
+
+@pytest.mark.parametrize(
+    "module", ["trainer.backends.choice", "trainer.backends.tensorflow.environment", "trainer.__main__"]
+)
+def test_keras_is_not_loaded_before_its_backend_is_chosen(module):
+    code = (
+        f"import sys, madlib_mop.{module}; from madlib_mop.trainer.backends import choice; choice.environment_of();"
+        "sys.exit(bool({'keras', 'tensorflow', 'numpy'} & set(sys.modules)))"
+    )
+    path = f"{ROOT}:{ROOT / 'plpython'}"
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0
 
 
 @pytest.mark.parametrize("path", sorted(STANDARD_ONLY.rglob("*.py")), ids=lambda p: p.name)

@@ -75,7 +75,7 @@ def runner_of(form: Format, path: Path, signature: Signature) -> Runner:
                                 hint=f"pip install 'madlib_mop[{extra}]'"))  # fmt: skip
     if form is Format.ONNX:
         return OnnxRunner(path, signature)
-    from madlib_mop.models.running import KerasRunner  # imports Keras
+    from madlib_mop.models.exported import KerasRunner  # imports Keras
 
     return KerasRunner(path)
 

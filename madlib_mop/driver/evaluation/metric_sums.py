@@ -1,8 +1,8 @@
 """Adds the sums of shards' evaluations to sums of all rows, without NumPy; used by `metrics`, `evaluate`.
 
-A metric's value is computed from its sums (``trainer/graphs/metric_sums.py``). Means have a total and a count, so
-their value is computed here; a trainer computes the other metrics. The order of addition determines the last bit, so
-sums are always added in the order of the shards' numbers.
+A metric's value is computed from its sums (``trainer/backends/base/metric_sums.py``). Means have a total and a count,
+so their value is computed here; a trainer computes the other metrics. The order of addition determines the last bit,
+so sums are always added in the order of the shards' numbers.
 """
 
 import base64

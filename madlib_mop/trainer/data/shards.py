@@ -14,7 +14,7 @@ from madlib_mop.trainer.process.failures import Failure, invalid_input
 #: Element size -> dtype, because packed rows have bytes and a shape, but no dtype. The plan lists the inputs that are
 #: int32 instead of float32.
 _DTYPES: dict[int, np.dtype] = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32)}
-#: TensorFlow uses memory of this alignment in place and copies any other.
+#: Backends of Keras use memory of this alignment in place and copy any other.
 _ALIGNMENT_BYTES = 64
 _PACK_AGAIN = "Pack the table again with training_preprocessor_dl."
 
@@ -54,6 +54,17 @@ def dealt_out(shard: Shard, n_inputs: int) -> Shard:
         column[:, 0] = x[:, number]
         columns.append(column)
     return dataclasses.replace(shard, xs=tuple(columns))
+
+
+def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> np.ndarray:
+    """Return each row's class weight, as Keras' ``class_weight_to_sample_weights`` does; float32 ``(n_rows,)``."""
+    y = shard.ys[0]
+    if y.ndim > 1:
+        y = np.argmax(y, axis=-1) if y.shape[-1] != 1 else np.squeeze(y, axis=-1)
+    classes, positions = np.unique(np.round(y).astype(np.int32), return_inverse=True)
+    weights = np.array([class_weight.get(int(c), 1.0) for c in classes], np.float32)
+    rows: np.ndarray = weights[positions]
+    return rows
 
 
 class ShardBuilder:
@@ -215,7 +226,7 @@ class _Column:
 
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Allocate an array that TensorFlow takes without a copy."""
+    """Allocate an array that a backend of Keras takes without a copy."""
     dtype = np.dtype(dtype)
     n_bytes = math.prod(shape) * dtype.itemsize
     raw = np.empty(n_bytes + _ALIGNMENT_BYTES, np.uint8)

@@ -143,8 +143,8 @@ class State:
     static_batch : int
         The batch size of the model's first visit if its shard was a multiple of it, else 0. Keras compiles a training
         step for batches of one known size in that case, and for any size else; the two round differently, and a
-        Keras model keeps the choice (see ``loop.py``). So it is part of the state. ``UNDECIDED`` in an average of
-        states: the next visit decides by its own shard.
+        Keras model keeps the choice (see ``backends/tensorflow/loop.py``). So it is part of the state. ``UNDECIDED``
+        in an average of states: the next visit decides by its own shard.
     """
 
     def __init__(self, parts: Sequence[Blob], headers: list[Header], groups: Sequence[str]):

@@ -1,1 +1,1 @@
-"""Computation in TensorFlow: compiled models, the loops over mini-batches, metrics and features."""
+"""Models and what they compute: compiled models, their variables, features and predictions."""

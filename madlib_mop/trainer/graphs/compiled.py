@@ -1,7 +1,7 @@
 """Compiled models and their cache: a configuration's state is loaded into a model that was traced before.
 
 Called by ``visits.py``. Models with the same compile signature differ only in variables (the learning rate is one of
-them), so they take turns in one Keras model, which is traced once.
+them), so they take turns in one Keras model, whose passes the backend compiles once.
 """
 
 import collections
@@ -11,23 +11,23 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.prefix import Split, split
 from madlib_mop.models.shapes import shapes_fit
 from madlib_mop.models.sharing import Strengths, layer_of, strengths_of
-from madlib_mop.trainer.graphs import loop
-from madlib_mop.trainer.graphs.loop import DataSpec, Traced
+from madlib_mop.trainer.backends import choice
+from madlib_mop.trainer.backends.base.columns import DataSpec, tail_spec
+from madlib_mop.trainer.backends.base.interface import EvaluatePass, FusedModel, PrefixBatch, Tensor, TrainPass
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import model_failed
 
-#: Training traces that one compiled model caches; each batch size that divides a shard may need its own.
+#: Training passes that one compiled model caches; each batch size that divides a shard may need its own.
 _MAX_TRACES = 6
 
 
 class CompiledModel(ModelVariables):
-    """A built and compiled Keras model with its traced loops for data of one kind.
+    """A built and compiled Keras model with its compiled passes for data of one kind.
 
     Raises Failure (model) if the data does not fit the model.
 
@@ -56,11 +56,11 @@ class CompiledModel(ModelVariables):
         check_columns(model, spec)
         self.spec = spec
         self.drawn_for: tuple[int, int, float | None] | None = None
-        self._train_passes: collections.OrderedDict[tuple[bool, int, bool], Traced] = collections.OrderedDict()
-        self._evaluate_passes: dict[bool, Traced] = {}
-        self._prefix_batches: dict[int, Traced] = {}
-        #: Fused models built from this one, by number of places; see ``fused.py``.
-        self.fused: dict[int, Any] = {}
+        self._train_passes: collections.OrderedDict[tuple[bool, int, bool], TrainPass] = collections.OrderedDict()
+        self._evaluate_passes: dict[bool, EvaluatePass] = {}
+        self._prefix_batches: dict[int, PrefixBatch] = {}
+        #: Fused models built from this one, by number of places.
+        self.fused: dict[int, FusedModel] = {}
 
     @property
     def held_bytes(self) -> int:
@@ -74,7 +74,7 @@ class CompiledModel(ModelVariables):
             variable.assign(strengths[place])
 
     @contextlib.contextmanager
-    def traced_strengths(self, strengths: dict[tuple[int, str], tf.Tensor]) -> Iterator[None]:
+    def traced_strengths(self, strengths: dict[tuple[int, str], Tensor]) -> Iterator[None]:
         """Trace the model with other tensors for the strengths of its L2 regularizers."""
         for place, strength in strengths.items():
             self._regularizers[place].l2 = strength
@@ -101,32 +101,32 @@ class CompiledModel(ModelVariables):
 
     def part(self, on_features: bool) -> tuple[keras.Model, DataSpec]:
         """Return what is trained and the columns that it takes: the whole model, or the rest behind its prefix."""
-        return (self.parted.tail, loop.tail_spec(self.parted, self.spec)) if on_features else (self.model, self.spec)
+        return (self.parted.tail, tail_spec(self.parted, self.spec)) if on_features else (self.model, self.spec)
 
-    def train_pass(self, weighted: bool, static_batch: int, on_features: bool = False) -> Traced:
-        """Return the training loop, traced."""
+    def train_pass(self, weighted: bool, static_batch: int, on_features: bool = False) -> TrainPass:
+        """Return the training pass."""
         key = (weighted, static_batch, on_features)
         if key not in self._train_passes:
             while len(self._train_passes) >= _MAX_TRACES:
                 self._train_passes.popitem(last=False)
             part = self.measured(on_features)
-            self._train_passes[key] = loop.make_train_pass(*part, weighted, static_batch).get_concrete_function()
+            self._train_passes[key] = choice.current().train_pass(*part, weighted, static_batch)
         self._train_passes.move_to_end(key)
         return self._train_passes[key]
 
-    def evaluate_pass(self, on_features: bool = False) -> Traced:
-        """Return the evaluation loop, traced."""
+    def evaluate_pass(self, on_features: bool = False) -> EvaluatePass:
+        """Return the evaluation pass."""
         if on_features not in self._evaluate_passes:
             part = self.measured(on_features)
-            self._evaluate_passes[on_features] = loop.make_evaluate_pass(*part).get_concrete_function()
+            self._evaluate_passes[on_features] = choice.current().evaluate_pass(*part)
         return self._evaluate_passes[on_features]
 
-    def prefix_batch(self, static_batch: int) -> Traced:
-        """Return the function that computes a batch of features, traced."""
+    def prefix_batch(self, static_batch: int) -> PrefixBatch:
+        """Return the function that computes a batch of features."""
         if static_batch not in self._prefix_batches:
             while len(self._prefix_batches) >= _MAX_TRACES:
                 del self._prefix_batches[next(iter(self._prefix_batches))]
-            made = loop.make_prefix_batch(self.parted, self.spec, static_batch).get_concrete_function()
+            made = choice.current().prefix_batch(self.parted, self.spec, static_batch)
             self._prefix_batches[static_batch] = made
         return self._prefix_batches[static_batch]
 
@@ -143,11 +143,11 @@ def _regularizers(model: keras.Model, config: Node) -> dict[tuple[int, str], ker
 
 def _variable_strengths(
     regularizers: dict[tuple[int, str], keras.regularizers.L2], config: Node
-) -> dict[tuple[int, str], tf.Variable]:
+) -> dict[tuple[int, str], Any]:
     """Replace L2 strengths, constants in a trace, by variables; results keep their bits (test_sharing.py)."""
     variables = {}
     for place, strength in strengths_of(config).items():
-        variables[place] = tf.Variable(strength, dtype=tf.float32, trainable=False)
+        variables[place] = choice.current().strength_variable(strength)
         regularizers[place].l2 = variables[place]
     return variables
 

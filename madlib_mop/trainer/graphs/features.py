@@ -4,7 +4,7 @@ following layers.
 Called by ``visits.py``. The resulting weights must equal those of training through the prefix, bit for bit. A row's
 features are mathematically equal in every epoch, but whether their *bits* are equal depends on how the kernels divide a
 batch into blocks: on the batch size, and on a row's position in the batch. No list of layers is valid for all
-processors and all versions of TensorFlow. So a trial decides: features are used for a batch size only if batches of
+processors and all versions of a backend. So a trial decides: features are used for a batch size only if batches of
 that size, and the short last one, result in the cached features of their rows, at every position of a batch
 (tests/unit/trainer/test_features.py).
 """
@@ -16,12 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import tensorflow as tf
 
 from madlib_mop.models.prefix import Split
 from madlib_mop.models.running import batch_rows
+from madlib_mop.trainer.backends import choice
+from madlib_mop.trainer.backends.base.columns import Columns as Tensors
+from madlib_mop.trainer.backends.base.interface import PrefixBatch
 from madlib_mop.trainer.data.shards import Shard, aligned_empty
-from madlib_mop.trainer.graphs import loop
 from madlib_mop.trainer.graphs.compiled import CompiledModel
 
 #: Least numbers of rows and of batches in a trial, for each batch size that a visit will use.
@@ -34,7 +35,10 @@ Columns = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """The sizes of batches that a visit computes: ``full``, and the last one's; ``static`` as in ``loop.py``."""
+    """The sizes of batches that a visit computes: ``full``, and the last one's.
+
+    ``static`` is the size that the visit's training step is compiled for, see `Backend.static_batch_of`.
+    """
 
     full: int
     last: int
@@ -89,7 +93,9 @@ class FeatureCache:
                 features = self._taken(compiled, shard, key, decision) if decision else None
             else:
                 decision, features = self._tried(compiled, shard, key, sizes)
-        except (MemoryError, tf.errors.ResourceExhaustedError):
+        except Exception as error:
+            if not (isinstance(error, MemoryError) or choice.current().is_out_of_memory(error)):
+                raise
             self._features.clear()
             decision, features = 0, None
         self._remember(key, sizes, decision)
@@ -129,7 +135,7 @@ def _prefix_key(split: Split, shard: Shard) -> str:
     digest = hashlib.sha256(split.form.encode("utf-8", "surrogatepass"))
     digest.update(repr([(shard.xs[n].dtype.str, n, shard.normalizing_const) for n in split.sources]).encode())
     for variable in split.prefix.variables:
-        digest.update(np.ascontiguousarray(variable.value.read_value()).reshape(-1).view(np.uint8).data)
+        digest.update(np.ascontiguousarray(choice.current().value_of(variable)).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
@@ -145,13 +151,13 @@ def _computed(compiled: CompiledModel, shard: Shard, size: int) -> Columns:
     """Compute the features of all rows, in the shard's order, in batches of one size; the last two may overlap."""
     shapes = [tuple(tensor.shape[1:]) for tensor in compiled.parted.prefix.outputs]
     features = tuple(aligned_empty((shard.n_rows, *shape), np.dtype(np.float32)) for shape in shapes)
-    run, xs, constant = _function(compiled, shard, 0)
+    run, tensors = _function(compiled, shard, 0)
     size = min(size, shard.n_rows)
     for start in range(0, shard.n_rows, size):
         start = min(start, shard.n_rows - size)
-        made = run(xs, tf.range(start, start + size, dtype=tf.int64), constant)
+        made = run(tensors, np.arange(start, start + size))
         for column, rows in zip(features, made, strict=True):
-            column[start : start + size] = rows.numpy()
+            column[start : start + size] = rows
     return features
 
 
@@ -159,21 +165,18 @@ def _agrees(compiled: CompiledModel, shard: Shard, features: Columns, sizes: Bat
     """Return whether the visit's batches result in the cached features, bit for bit."""
     chance = np.random.default_rng(0)
     for size in filter(None, {sizes.full, sizes.last}):
-        run, xs, constant = _function(compiled, shard, sizes.static if size == sizes.static else 0)
+        run, tensors = _function(compiled, shard, sizes.static if size == sizes.static else 0)
         for _ in range(max(_TRIAL_BATCHES, math.ceil(_TRIAL_ROWS / size))):
             rows = chance.choice(shard.n_rows, size, replace=False)
-            made = run(xs, tf.constant(rows, tf.int64), constant)
+            made = run(tensors, rows)
             for column, batch in zip(features, made, strict=True):
-                if not np.array_equal(column[rows].view(np.uint32), batch.numpy().view(np.uint32)):
+                if not np.array_equal(column[rows].view(np.uint32), batch.view(np.uint32)):
                     return False
     return True
 
 
-def _function(
-    compiled: CompiledModel, shard: Shard, static_batch: int
-) -> tuple[loop.Traced, list[tf.Tensor], tf.Tensor]:
-    constant = tf.constant(shard.normalizing_const, tf.float32)
-    return compiled.prefix_batch(static_batch), loop.tensors_of(shard.xs), constant
+def _function(compiled: CompiledModel, shard: Shard, static_batch: int) -> tuple[PrefixBatch, Tensors]:
+    return compiled.prefix_batch(static_batch), choice.current().columns(shard.xs, (), shard.normalizing_const)
 
 
 def _tail_columns(split: Split, shard: Shard, features: Columns) -> Columns:

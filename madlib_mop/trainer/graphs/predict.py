@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from madlib_mop.models.running import batch_rows, filled, filled_batch_rows, is_rowwise
 from madlib_mop.models.shapes import shapes_fit
+from madlib_mop.trainer.backends import choice
+from madlib_mop.trainer.backends.base.columns import DataSpec
+from madlib_mop.trainer.backends.base.interface import PredictBatch
+from madlib_mop.trainer.data.parts import TensorSpec
 from madlib_mop.trainer.data.shards import aligned_empty
-from madlib_mop.trainer.graphs import loop
 from madlib_mop.trainer.graphs.compiled import check_columns
-from madlib_mop.trainer.graphs.loop import DataSpec
 from madlib_mop.trainer.process.failures import invalid_input
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Predictor:
-    """A model for prediction; its function is traced once for each kind of data, for any number of rows.
+    """A model for prediction; its function is compiled once for each kind of data, for any number of rows.
 
     A row of a dense network has the same bits alone and in every batch: batches are filled up to numbers of rows that
     kernels compute in one way. Other networks, with convolutions for example, would take too long for that: a single
@@ -38,9 +39,8 @@ class Predictor:
         self.rows = _row_encoder(preprocessor, model) if preprocessor is not None else None
         self._input_shapes = [tuple(tensor.shape[1:]) for tensor in model.inputs]
         self._normalizing_const = np.float32(normalizing_const)
-        self._constant = tf.constant(normalizing_const, tf.float32)
-        self._functions: dict[DataSpec, loop.Batch] = {}
-        self._one_row: dict[Shapes, loop.Batch] = {}
+        self._functions: dict[DataSpec, PredictBatch] = {}
+        self._one_row: dict[Shapes, PredictBatch] = {}
         self._fills = is_rowwise(model)
 
     def predict(self, xs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
@@ -71,25 +71,26 @@ class Predictor:
                 output[start:stop] = rows
         return outputs
 
-    def _compute(self, function: loop.Batch, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _compute(self, function: PredictBatch, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return each output for the rows of one batch."""
         n_rows = len(xs[0])
         n_computed = filled(n_rows) if self._fills else n_rows
-        tensors = loop.tensors_of(tuple(_aligned(x, n_computed) for x in xs))
-        return [output[:n_rows] for output in function([*tensors, self._constant])]
+        return [output[:n_rows] for output in function([_aligned(x, n_computed) for x in xs])]
 
-    def _function(self, spec: DataSpec) -> loop.Batch:
-        """Return the function for a kind of data; its first use traces it."""
+    def _function(self, spec: DataSpec) -> PredictBatch:
+        """Return the function for a kind of data; its first use compiles it."""
         function = self._functions.get(spec)
         if function is None:
             check_columns(self._model, spec)
-            function = self._functions[spec] = loop.Batch(loop.make_predict_batch(self._model, spec))
+            function = choice.current().predict_batch(self._model, spec, float(self._normalizing_const))
+            self._functions[spec] = function
         return function
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the model's variables."""
-        return sum(v.value.shape.num_elements() * v.value.dtype.size for v in self._model.variables)
+        specs = (TensorSpec(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in self._model.variables)
+        return sum(spec.n_bytes for spec in specs)
 
     def values(self, columns: Sequence[np.ndarray]) -> "Values":
         """Predict a single row, or several if the first dimension of each column is the number of rows.
@@ -213,7 +214,7 @@ def _text(shapes: Sequence[Sequence[object]]) -> str:
 
 
 def _aligned(x: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return a copy that TensorFlow can take as it is, with the last row repeated up to a number of rows."""
+    """Return a copy that a backend can take as it is, with the last row repeated up to a number of rows."""
     copy = aligned_empty((n_rows, *x.shape[1:]), x.dtype)
     copy[: len(x)] = x
     copy[len(x) :] = x[-1:]

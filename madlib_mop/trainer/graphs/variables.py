@@ -1,55 +1,22 @@
 """The variables of a Keras model as a training state: read, replaced, compared. Called by ``compiled.py``."""
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from mop_backend.frames import Blob
 
+from madlib_mop.trainer.backends import choice
+from madlib_mop.trainer.backends.base.interface import Tensor
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
+from madlib_mop.trainer.data.readable import Readable
 from madlib_mop.trainer.data.shards import aligned_empty
-from madlib_mop.trainer.data.state import State, encode_state
-from madlib_mop.trainer.graphs.loop import tensors_of
+from madlib_mop.trainer.data.state import State
 from madlib_mop.trainer.process.failures import model_failed
 
 _WORTH_ALIGNING_BYTES = 1 << 20
-
-
-class Readable:
-    """A training state whose variables can be read one by one."""
-
-    def specs(self) -> Mapping[str, list[TensorSpec]]:
-        """Return shape and dtype of each variable, by group."""
-        raise NotImplementedError
-
-    def read(self, group: str, index: int) -> np.ndarray:
-        """Return the value of one variable, without a copy; not to be written to."""
-        raise NotImplementedError
-
-    @property
-    def weights_bytes(self) -> int:
-        """Size of the weights as float32, the form in which they are stored."""
-        return 4 * sum(spec.n_elements for spec in self.specs()["weights"])
-
-    def encode(self, static_batch: int, part_bytes: int) -> list[memoryview]:
-        """Return the training state in parts."""
-        return encode_state(self.specs(), self.read, static_batch=static_batch, part_bytes=part_bytes)
-
-    def weights_are_finite(self) -> bool:
-        """Return whether no float weight is NaN or infinite."""
-        floats = [i for i, spec in enumerate(self.specs()["weights"]) if "float" in spec.dtype]
-        return all(np.isfinite(self.read("weights", index)).all() for index in floats)
-
-    def weights_digest(self) -> str:
-        """Return the sha256 of the weights as float32, flattened, in order, in hexadecimal."""
-        digest = hashlib.sha256()
-        for index in range(len(self.specs()["weights"])):
-            digest.update(np.ascontiguousarray(self.read("weights", index), np.float32).data)
-        return digest.hexdigest()
 
 
 class ModelVariables(Readable):
@@ -84,7 +51,7 @@ class ModelVariables(Readable):
         return self._specs
 
     def read(self, group: str, index: int) -> np.ndarray:
-        return _value(self.groups[group][index])
+        return choice.current().value_of(self.groups[group][index])
 
     def load(self, state: State, groups: Sequence[str] = GROUPS) -> None:
         """Load a training state, or some groups of it. Raises Failure (model) if they do not fit."""
@@ -117,8 +84,8 @@ class ModelVariables(Readable):
         flat, start = np.frombuffer(weights, np.float32), 0
         for variable in self.groups["weights"]:
             stop = start + math.prod(variable.shape)
-            values = tf.constant(flat[start:stop].reshape(variable.shape))
-            variable.assign(tf.cast(values, variable.dtype))
+            values = keras.ops.convert_to_tensor(flat[start:stop].reshape(variable.shape))
+            variable.assign(keras.ops.cast(values, variable.dtype))
             start = stop
 
     def copy_from(self, other: "ModelVariables") -> None:
@@ -164,18 +131,14 @@ def _learning_rate(model: keras.Model) -> Any:
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)._learning_rate
 
 
-def _value(variable: keras.Variable) -> np.ndarray:
-    return np.asarray(variable.value.read_value())
-
-
-def _tensor_of(state: State, group: str, index: int) -> np.ndarray | tf.Tensor:
-    """Return one tensor of a state; a large one in aligned memory, which TensorFlow uses without copying it again."""
+def _tensor_of(state: State, group: str, index: int) -> np.ndarray | Tensor:
+    """Return one tensor of a state; a large one in aligned memory, which a backend uses without copying it again."""
     spec = state.specs(group)[index]
     if spec.n_bytes < _WORTH_ALIGNING_BYTES or spec.dtype not in ("float32", "float64"):
         return state.read(group, index)
     aligned = aligned_empty(spec.shape, np.dtype(spec.dtype))
     state.copy_to(group, index, aligned)
-    return tensors_of((aligned,))[0]
+    return choice.current().tensor_of(aligned)
 
 
 def _size(specs: list[TensorSpec]) -> str:

@@ -82,7 +82,7 @@ def blaming(kind: str) -> Iterator[None]:
 
 
 def sentence_of(error: BaseException) -> str:
-    """Reduce a message of Keras or TensorFlow to one line, without colours, stack frames or dumps of arguments."""
+    """Reduce a message of Keras or its backend to one line, without colours, stack frames or dumps of arguments."""
     text = _ESCAPES.sub("", str(getattr(error, "message", None) or error))
     text = text.split("Arguments received by")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
@@ -91,17 +91,17 @@ def sentence_of(error: BaseException) -> str:
 
 
 def _is_exhausted(error: BaseException) -> bool:
-    """Return whether TensorFlow ran out of memory, without importing it.
+    """Return whether a backend ran out of memory, by the names of its errors: none is imported here.
 
-    A constant that does not fit into memory (Grappler makes such of a batch whose size is known) is told as one that
-    cannot be parsed.
+    TensorFlow: a constant that does not fit into memory (Grappler makes such of a batch whose size is known) is told
+    as one that cannot be parsed.
     """
     kinds = {cls.__name__ for cls in type(error).__mro__}
     return "ResourceExhaustedError" in kinds or "OpError" in kinds and "Cannot parse tensor from proto" in str(error)
 
 
 def _for_what(error: BaseException) -> str:
-    """Return the purpose of the memory, if TensorFlow's message has the shape of a tensor."""
+    """Return the purpose of the memory, if the message has the shape of a tensor."""
     text = str(error)
     found = re.search(r"tensor with shape\[([\d,]+)\]", text)
     sizes = found[1].split(",") if found else re.findall(r"size: (\d+)", text)

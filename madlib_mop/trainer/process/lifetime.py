@@ -12,20 +12,16 @@ import select
 import signal
 import sys
 import tempfile
+from collections.abc import Mapping
 
 from mop_backend.peer import end_with_parent, take_pipes
 from mop_backend.spinning import Spinner
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _ENVIRONMENT = {
-    "KERAS_BACKEND": "tensorflow",
     "KERAS_HOME": "/dev/null/keras",  # a path that cannot exist: a keras.json in a home directory would change results
-    "TF_CPP_MIN_LOG_LEVEL": "2",
     "OPENBLAS_NUM_THREADS": "1",  # NumPy's BLAS is not used, and its threads would start before the sandbox
     "CUDA_VISIBLE_DEVICES": "-1",
-    # Allocates tensors with malloc. TensorFlow's own pool doubles in size, so a model of 240 MB maps 1.1 GB; it never
-    # releases memory, so the model after one that was too large would be aborted.
-    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
 }
 # Makes malloc act as a pool: one arena, which keeps freed blocks up to these sizes for the next mini-batch
 # (mallopt(3)).
@@ -33,11 +29,16 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MALLOC = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 128 << 20, _M_TRIM_THRESHOLD: 512 << 20}
 
 
-def settle() -> tuple[int, int]:
+def settle(environment: Mapping[str, str]) -> tuple[int, int]:
     """Tie the process to its parent and take the frames' descriptors away from stdin and stdout.
 
     ``--parent <pid>`` among the arguments names the process that must be the parent; when it is gone already,
     the process ends here (the signal below is not sent for a parent that died before it was asked for).
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        As for `prepare`.
 
     Returns
     -------
@@ -48,7 +49,7 @@ def settle() -> tuple[int, int]:
     end_with_parent()
     _leave_unless_child_of(sys.argv[1:])
     pipes = settle_forked()
-    prepare()
+    prepare(environment)
     return pipes
 
 
@@ -62,16 +63,17 @@ def settle_forked() -> tuple[int, int]:
     return pipes
 
 
-def prepare() -> None:
-    """Set what must be set before TensorFlow is loaded."""
+def prepare(environment: Mapping[str, str]) -> None:
+    """Set what must be set before Keras is loaded; ``environment`` are the variables of its backend."""
     for parameter, value in _MALLOC.items():
         _libc.mallopt(parameter, value)
     os.environ.update(_ENVIRONMENT)
+    os.environ.update(environment)
     tempfile.tempdir = "/dev/null"  # a library that TensorFlow imports asks for the directory, and would test /tmp
 
 
 def show_gpus(numbers: list[int]) -> None:
-    """Let CUDA see these GPUs and no others; call it before TensorFlow is loaded."""
+    """Let CUDA see these GPUs and no others; call it before Keras is loaded."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, numbers))
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # numbers GPUs in the order of the device nodes
     os.environ["CUDA_CACHE_DISABLE"] = "1"  # the cache would be written to a home directory

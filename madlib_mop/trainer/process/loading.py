@@ -1,5 +1,4 @@
-"""Loads Keras and TensorFlow: in trainers, in the process that trainers are forked from, and for the doctor; and hides
-packages that large libraries load without need."""
+"""Hides packages that large libraries load without need, in trainers, fork servers and the doctor; and loads dill."""
 
 import contextlib
 import importlib
@@ -32,10 +31,3 @@ def without(packages: Iterable[str]) -> Iterator[None]:
     finally:
         for name in hidden:
             del sys.modules[name]
-
-
-def load_keras() -> None:
-    """Load Keras and TensorFlow."""
-    with without(UNUSED):
-        importlib.import_module("keras")
-        importlib.import_module("tensorflow")

@@ -1,6 +1,6 @@
 """The file restrictions of a trainer, by Landlock: only its libraries' files, read-only.
 
-Called by ``server.py`` before TensorFlow is loaded, for Landlock holds for the calling thread and those that it makes.
+Called by ``server.py`` before Keras is loaded, for Landlock holds for the calling thread and those that it makes.
 ``seccomp.py`` is the other half. Both are best effort, and report whether they are in force: old kernels and
 some containers support neither. The restrictions are permanent.
 """
@@ -27,7 +27,7 @@ _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _ALL_NET = 0b11
 _ALL_SCOPES = 0b11  # abstract sockets, and signals to processes outside the sandbox
 
-#: Files and directories that Python, Keras and TensorFlow read, besides those of their libraries.
+#: Files and directories that Python, Keras and its backend read, besides those of their libraries.
 _READABLE = (
     "/lib",
     "/lib64",

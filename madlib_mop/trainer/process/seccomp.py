@@ -1,6 +1,6 @@
 """The system calls that a trainer gives up, by seccomp: all but those of ``syscalls.py``.
 
-Called by ``server.py`` when TensorFlow's threads are there, for it holds for all threads at once, and by the decoders
+Called by ``server.py`` when the backend's threads are there, for it holds for all threads at once, and by the decoders
 of images. It does not rely on Landlock (``sandbox.py``), which a kernel may lack: no call left reaches another process.
 """
 

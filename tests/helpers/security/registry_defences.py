@@ -118,7 +118,7 @@ DEFENCES_OF_REGISTRY = (
     ),
     Defence(
         "the architecture of an exported file is checked before Keras loads it",
-        "madlib_mop/models/running.py",
+        "madlib_mop/models/exported.py",
         "        check_architecture(config)\n",
         "",
         (_LOADING + "test_a_file_with_code_is_refused_before_keras_sees_it",),

@@ -1,10 +1,11 @@
 """What the kernels of this processor do: whether a row's features have the same bits in every batch."""
 
 import numpy as np
-import tensorflow as tf
 
 from madlib_mop.models.prefix import split
-from madlib_mop.trainer.graphs import loop
+from madlib_mop.trainer.backends import choice
+from madlib_mop.trainer.backends.base.columns import DataSpec
+from madlib_mop.trainer.data.shards import aligned_empty
 
 
 def features_keep_bits(model, columns, batch_size: int) -> bool:
@@ -13,15 +14,21 @@ def features_keep_bits(model, columns, batch_size: int) -> bool:
     On some processors, the bits of a matrix product depend on the number of rows and on a row's place among them. Then
     a trainer does not cache features, as it must.
     """
-    n_rows = len(columns[0])
-    run = loop.make_prefix_batch(split(model), loop.DataSpec.of(tuple(columns)), 0).get_concrete_function()
-    xs, one = [tf.constant(column) for column in columns], tf.constant(1.0, tf.float32)
-    whole = [feature.numpy() for feature in run(xs, tf.range(n_rows, dtype=tf.int64), one)]
+    n_rows, backend = len(columns[0]), choice.current()
+    run = backend.prefix_batch(split(model), DataSpec.of(tuple(columns)), 0)
+    tensors = backend.columns([aligned(column) for column in columns], (), 1.0)
+    whole = run(tensors, np.arange(n_rows))
     chance = np.random.default_rng(1)
     for size in filter(None, {min(batch_size, n_rows), n_rows % batch_size}):
         for _ in range(100):
             rows = chance.choice(n_rows, size, replace=False)
-            batch = run(xs, tf.constant(rows, tf.int64), one)
-            if any(not np.array_equal(w[rows], b.numpy()) for w, b in zip(whole, batch, strict=True)):
+            if any(not np.array_equal(w[rows], b) for w, b in zip(whole, run(tensors, rows), strict=True)):
                 return False
     return True
+
+
+def aligned(column: np.ndarray) -> np.ndarray:
+    """Return a copy in memory of the alignment that backends need, as shards have it."""
+    copy = aligned_empty(column.shape, column.dtype)
+    copy[...] = column
+    return copy

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from madlib_mop.exports.formats import Format, read_additions
-from madlib_mop.models.running import KerasRunner
+from madlib_mop.models.exported import KerasRunner
 from tests.helpers.exports import LAST_BIT, N_ROWS, networks
 from tests.helpers.inference import weights_of
 from tests.helpers.training import one_thread

@@ -16,8 +16,9 @@ _PROBE = """
 import sys
 sys.path[:0] = {paths!r}
 from madlib_mop.trainer import server
+from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime
-read_fd, write_fd = lifetime.settle()
+read_fd, write_fd = lifetime.settle(choice.environment_of())
 session = server.Session(read_fd)
 answer, _ = getattr(session, {op!r})(server.Request(op={op!r}, threads=1, shard_cache_bytes=0, sandbox={sandbox!r}), [])
 import ctypes, json, os, resource, signal, socket, subprocess, threading

@@ -16,12 +16,13 @@ _PROBE = """
 import json, os, sys
 sys.path[:0] = {paths!r}
 from madlib_mop.trainer import server
+from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime, sandbox, seccomp
 sandbox.restrict_files = lambda with_gpus=False: False  # as a kernel without Landlock
 if not {guarded!r}:
     seccomp.restrict_calls = lambda with_gpus=False: False
 victim = int(sys.argv[1])
-read_fd, write_fd = lifetime.settle()
+read_fd, write_fd = lifetime.settle(choice.environment_of())
 pidfd = os.pidfd_open(victim)  # as if it had been left open
 in_force = server.Session(read_fd).confine(server.Request(op="confine"), [])[0]
 exec(compile({calls!r}, "calls", "exec"))

@@ -1,4 +1,4 @@
-"""Opens a trainer's GPUs before it enters the sandbox; called by ``server.py`` at its start."""
+"""Opens a trainer's GPUs before it enters the sandbox; called by ``backend.py``."""
 
 import tensorflow as tf
 from tensorflow.python.client import device_lib

@@ -1,6 +1,6 @@
 """The compiled loops over mini-batches: one pass of training, one of evaluation, one batch of prediction.
 
-Called by ``compiled.py``. Each function ``make_...`` returns a ``tf.function`` around Keras' own ``train_step`` or
+Called by ``backend.py``. Each function ``make_...`` returns a ``tf.function`` around Keras' own ``train_step`` or
 ``test_step``; rows, order and batch size are arguments, so one trace serves every shard, permutation and batch size.
 
 There are two kinds of traces for training, because ``model.fit`` and this loop give the same bits only if both compile
@@ -13,7 +13,6 @@ batches of that size whenever the rows are a multiple of it. ``static_batch_of``
 ``State.static_batch`` passes the size from visit to visit (tests/unit/trainer/test_exact.py).
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -22,33 +21,8 @@ import numpy as np
 import tensorflow as tf
 
 from madlib_mop.models.prefix import Split
-from madlib_mop.trainer.data.shards import Shard
-from madlib_mop.trainer.graphs.metric_sums import MetricSums, scalar
-
-
-@dataclasses.dataclass(frozen=True)
-class DataSpec:
-    """The properties of data that a trace depends on: dtype and row shape of each column."""
-
-    xs: tuple[tuple[str, tuple[int, ...]], ...]
-    ys: tuple[tuple[str, tuple[int, ...]], ...]
-
-    @classmethod
-    def of(cls, xs: tuple[np.ndarray, ...], ys: tuple[np.ndarray, ...] = ()) -> "DataSpec":
-        """Describe columns; rows are their first dimension."""
-        return cls(*(tuple((str(a.dtype), a.shape[1:]) for a in columns) for columns in (xs, ys)))
-
-    def signature(self, which: str) -> list[tf.TensorSpec]:
-        """Return TensorFlow's description of the columns ``xs`` or ``ys``, for any number of rows."""
-        return [tf.TensorSpec((None, *shape), dtype) for dtype, shape in getattr(self, which)]
-
-    def batch(self) -> tuple[Any, ...]:
-        """Return two rows of zeros, in the structure in which Keras gets a batch."""
-        rows = [
-            [np.zeros((2, *shape), np.int32 if dtype == "int32" else np.float32) for dtype, shape in columns]
-            for columns in (self.xs, self.ys)
-        ]
-        return tuple(_structure(columns) for columns in rows)
+from madlib_mop.trainer.backends.base.columns import DataSpec, structure
+from madlib_mop.trainer.backends.base.metric_sums import MetricSums
 
 
 Traceable: TypeAlias = tf.types.experimental.PolymorphicFunction
@@ -60,22 +34,13 @@ _FLOAT = tf.TensorSpec((), tf.float32)
 _FLOATS = tf.TensorSpec((None,), tf.float32)
 
 
+def signature(columns: Sequence[tuple[str, tuple[int, ...]]]) -> list[tf.TensorSpec]:
+    """Return TensorFlow's description of the columns ``xs`` or ``ys`` of a `DataSpec`, for any number of rows."""
+    return [tf.TensorSpec((None, *shape), dtype) for dtype, shape in columns]
+
+
 def static_batch_of(n_rows: int, batch_size: int, inherited: int | None) -> tuple[int, int]:
-    """Return whether a visit's training step is compiled for one batch size.
-
-    Parameters
-    ----------
-    n_rows, batch_size : int
-        Of the visit.
-    inherited : int or None
-        ``State.static_batch`` of the state that the visit starts from; None at a model's first visit, and for an
-        average of states, because a Keras model with these weights would be a new one.
-
-    Returns
-    -------
-    tuple of int
-        The static batch size of this visit (0: the general step), and ``static_batch`` of the resulting state.
-    """
+    """Return whether a visit's training step is compiled for one batch size; see `Backend.static_batch_of`."""
     fits = batch_size if n_rows % batch_size == 0 else 0
     carried = fits if inherited is None else inherited
     return (fits if fits == carried else 0), carried
@@ -103,8 +68,8 @@ def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_b
             rows = order[i * batch_size : tf.minimum((i + 1) * batch_size, n_rows)]
             if static_batch:
                 rows = tf.ensure_shape(rows, (static_batch,))
-            x = _structure([normalized(tf.gather(x, rows), constant) for x in xs])
-            y = _structure([as_float(tf.gather(y, rows)) for y in ys])
+            x = structure([normalized(tf.gather(x, rows), constant) for x in xs])
+            y = structure([as_float(tf.gather(y, rows)) for y in ys])
             model.train_step((x, y, *(tf.gather(w, rows) for w in row_weights)))
             return i + 1
 
@@ -116,8 +81,8 @@ def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_b
         run,
         autograph=False,
         input_signature=[
-            spec.signature("xs"),
-            spec.signature("ys"),
+            signature(spec.xs),
+            signature(spec.ys),
             [_FLOATS] if weighted else [],
             tf.TensorSpec((None,), tf.int64),
             _INT,
@@ -136,10 +101,10 @@ def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
 
         def body(start: tf.Tensor, sums: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             stop = tf.minimum(start + batch_size, n_rows)
-            x = _structure([normalized(x[start:stop], constant) for x in xs])
-            y = _structure([as_float(y[start:stop]) for y in ys])
+            x = structure([normalized(x[start:stop], constant) for x in xs])
+            y = structure([as_float(y[start:stop]) for y in ys])
             model.test_step((x, y))
-            return stop, sums + metrics.take()
+            return stop, sums + _taken(metrics)
 
         zeros = tf.zeros(metrics.n_values, tf.float64)
         _, sums = tf.while_loop(
@@ -147,8 +112,21 @@ def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
         )
         return sums
 
-    signature = [spec.signature("xs"), spec.signature("ys"), _INT, _FLOAT]
-    return tf.function(run, autograph=False, input_signature=signature)
+    specs = [signature(spec.xs), signature(spec.ys), _INT, _FLOAT]
+    return tf.function(run, autograph=False, input_signature=specs)
+
+
+def _taken(metrics: MetricSums) -> tf.Tensor:
+    """Return the newest sums as float64 ``(n_values,)``, and reset Keras' to 0.
+
+    Keras adds in float32 and loses digits in large shards. Read after each batch, the sums are added in float64.
+    """
+    values = [tf.reshape(tf.cast(v.value, tf.float64), [-1]) for m in metrics.metrics for v in m.variables]
+    taken = tf.concat(values, 0)
+    with tf.control_dependencies([taken]):
+        for metric in metrics.metrics:
+            metric.reset_state()
+    return taken
 
 
 def make_prefix_batch(split: Split, spec: DataSpec, static_batch: int) -> Traceable:
@@ -158,68 +136,42 @@ def make_prefix_batch(split: Split, spec: DataSpec, static_batch: int) -> Tracea
         if static_batch:
             rows = tf.ensure_shape(rows, (static_batch,))
         batch = [normalized(tf.gather(xs[number], rows), constant) for number in split.sources]
-        features: list[tf.Tensor] = keras.tree.flatten(split.prefix(_structure(batch), training=True))
+        features: list[tf.Tensor] = keras.tree.flatten(split.prefix(structure(batch), training=True))
         return features
 
-    signature = [spec.signature("xs"), tf.TensorSpec((None,), tf.int64), _FLOAT]
-    return tf.function(run, autograph=False, input_signature=signature)
-
-
-def tail_spec(split: Split, spec: DataSpec) -> DataSpec:
-    """Return the columns that a split model's tail takes, if the model takes those of ``spec``."""
-    features = [("float32", tuple(tensor.shape[1:])) for tensor in split.prefix.outputs]
-    return DataSpec(tuple(features[n] if made else spec.xs[n] for made, n in split.tail_inputs), spec.ys)
+    specs = [signature(spec.xs), tf.TensorSpec((None,), tf.int64), _FLOAT]
+    return tf.function(run, autograph=False, input_signature=specs)
 
 
 def make_predict_batch(model: keras.Model, spec: DataSpec) -> Traceable:
     """Return ``f(xs, constant) -> [float32 outputs]`` for the rows of one batch, of any number."""
 
     def run(xs: Tensors, constant: tf.Tensor) -> list[tf.Tensor]:
-        x = _structure([normalized(x, constant) for x in xs])
+        x = structure([normalized(x, constant) for x in xs])
         return [tf.cast(output, tf.float32) for output in keras.tree.flatten(model(x, training=False))]
 
-    return tf.function(run, autograph=False, input_signature=[spec.signature("xs"), _FLOAT])
+    return tf.function(run, autograph=False, input_signature=[signature(spec.xs), _FLOAT])
 
 
 class Batch:
     """A traced function with float32 outputs, called as one op, which avoids the overhead of its Python arguments."""
 
-    def __init__(self, function: Traceable):
+    def __init__(self, function: Traceable, constant: tf.Tensor):
         self._function = function.get_concrete_function()
-        self._captured = list(self._function.captured_inputs)
+        self._rest = [constant, *self._function.captured_inputs]
         self._types = [output.dtype for output in self._function.outputs]
 
-    def __call__(self, tensors: list[tf.Tensor]) -> list[np.ndarray]:
-        """Compute for tensors in the order of the function's arguments."""
+    def __call__(self, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Compute for arrays in the order of the function's arguments."""
         outputs = tf.raw_ops.StatefulPartitionedCall(
-            args=[*tensors, *self._captured], Tout=self._types, f=self._function
+            args=[*map(tensor_of, xs), *self._rest], Tout=self._types, f=self._function
         )
         return [output.numpy() for output in outputs]
 
 
-def flat_logs(logs: dict[str, tf.Tensor]) -> dict[str, float]:
-    """Convert the results of the training loop to numbers."""
-    return {name: scalar(value) for name, value in logs.items()}
-
-
-def tensors_of(arrays: tuple[np.ndarray, ...]) -> list[tf.Tensor]:
-    """Convert arrays to tensors, without a copy if they are aligned."""
-    return [tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for array in arrays]
-
-
-def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> tf.Tensor:
-    """Return each row's class weight, as Keras' ``class_weight_to_sample_weights`` does; float32 ``(n_rows,)``."""
-    y = shard.ys[0]
-    if y.ndim > 1:
-        y = np.argmax(y, axis=-1) if y.shape[-1] != 1 else np.squeeze(y, axis=-1)
-    classes, positions = np.unique(np.round(y).astype(np.int32), return_inverse=True)
-    weights = np.array([class_weight.get(int(c), 1.0) for c in classes], np.float32)
-    return tf.constant(weights[positions])
-
-
-def _structure(columns: list[tf.Tensor]) -> object:
-    """Return a single column unchanged and several as a tuple, as Keras' data adapters do."""
-    return columns[0] if len(columns) == 1 else tuple(columns)
+def tensor_of(array: np.ndarray) -> tf.Tensor:
+    """Convert an array to a tensor without a copy; TensorFlow aborts the process if it is not aligned."""
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
 def normalized(x: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:

@@ -3,7 +3,7 @@
 Every metric that compile parameters may name is a function of sums over batches (tests/unit/trainer/test_metrics.py
 compares each one with plain Keras on all rows): a mean is a function of a total and a count, an AUC of counts for each
 threshold, an R2 of sums of squares. So the added sums of shards result in Keras' values for all rows. Called by
-``visits.py``.
+``visits.py`` and by backends.
 """
 
 import base64
@@ -13,7 +13,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from mop_backend.frames import Header
 
 from madlib_mop.errors import MopError
@@ -37,6 +36,11 @@ class MetricSums:
     ----------
     model : keras.Model
         Compiled, its metrics' variables made.
+
+    Attributes
+    ----------
+    metrics : list of keras.metrics.Metric
+        The metrics in the order of their sums; backends read their variables after each batch, and add in float64.
     """
 
     def __init__(self, model: keras.Model):
@@ -44,24 +48,12 @@ class MetricSums:
         compiled = model._compile_metrics
         self._compiled = list(compiled.metrics) if compiled is not None else []
         metrics = [model._loss_tracker, *self._compiled, *model._compile_loss.metrics]
-        self._metrics = list({id(metric): metric for metric in metrics}.values())
+        self.metrics = list({id(metric): metric for metric in metrics}.values())
 
     @property
     def n_values(self) -> int:
         """Number of sums."""
-        return sum(_size_of(metric) for metric in self._metrics)
-
-    def take(self) -> tf.Tensor:
-        """Return the newest sums as float64 ``(n_values,)``, and reset Keras' to 0; called in a traced loop.
-
-        Keras adds in float32 and loses digits in large shards. Read after each batch, the sums are added in float64.
-        """
-        values = [tf.reshape(tf.cast(v.value, tf.float64), [-1]) for m in self._metrics for v in m.variables]
-        taken = tf.concat(values, 0)
-        with tf.control_dependencies([taken]):
-            for metric in self._metrics:
-                metric.reset_state()
-        return taken
+        return sum(_size_of(metric) for metric in self.metrics)
 
     def results(self, sums: np.ndarray) -> Results:
         """Return the values of Keras' metrics for these sums, float64 ``(n_values,)``."""
@@ -69,7 +61,7 @@ class MetricSums:
         if sums.shape != (self.n_values,):
             raise Failure(INTERNAL, MopError(f"{sums.size} sums for metrics that have {self.n_values}"))
         values, start = {}, 0
-        for metric in self._metrics:
+        for metric in self.metrics:
             own = sums[start : start + _size_of(metric)]
             start += len(own)
             if is_mean(metric):  # in float64; Keras would divide in float32

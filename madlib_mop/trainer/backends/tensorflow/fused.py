@@ -6,41 +6,39 @@ optimizer state. The operations that `models/fusion.py` allows never mix members
 the other members. They do depend on its place and on the number of places: the last elements of an array are computed
 one by one, those before them in vector registers, and the two round differently.
 
-Called by ``fused_visits.py``; built from a `CompiledModel`, which defines the graph of a member.
+Called by ``backend.py``; built from a compiled model, which defines the graph of a member.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from madlib_mop.models.sharing import Strengths
+from madlib_mop.trainer.backends.base.columns import Columns
+from madlib_mop.trainer.backends.base.interface import (
+    FusedEvaluatePass,
+    FusedModel,
+    FusedTrainPass,
+    MemberModel,
+    Source,
+)
+from madlib_mop.trainer.backends.tensorflow import loop
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
-from madlib_mop.trainer.graphs import loop
-from madlib_mop.trainer.graphs.compiled import CompiledModel
-from madlib_mop.trainer.graphs.loop import Traced
-from madlib_mop.trainer.graphs.variables import Readable
+from madlib_mop.trainer.data.readable import Readable
 from madlib_mop.trainer.process.failures import model_failed
 
 _INT = tf.TensorSpec((), tf.int64)
 _FLOAT = tf.TensorSpec((), tf.float32)
 
 
-class Source(Protocol):
-    """Source of a member's variables: a `State`, or the `ModelVariables` of a newly initialized model."""
-
-    def read(self, group: str, index: int) -> np.ndarray:
-        """Return one variable."""
-
-
-class FusedModel:
+class StackedModel(FusedModel):
     """The variables of k models of one compile signature, and the loops that train and evaluate them together.
 
     Parameters
     ----------
-    compiled : CompiledModel
+    compiled : MemberModel
         A model of that signature; its layers are called, its variables are not changed.
     optimizer : keras.Optimizer
         A new optimizer of its kind, not built yet.
@@ -48,7 +46,7 @@ class FusedModel:
         k.
     """
 
-    def __init__(self, compiled: CompiledModel, optimizer: keras.Optimizer, n_places: int):
+    def __init__(self, compiled: MemberModel, optimizer: keras.Optimizer, n_places: int):
         self._compiled = compiled
         self.specs: Mapping[str, list[TensorSpec]] = compiled.specs()
         self._model, self._spec = compiled.measured()
@@ -66,24 +64,18 @@ class FusedModel:
         }
         self._strengths = {place: tf.Variable(tf.zeros(n_places), trainable=False) for place in compiled.strengths}
         self._metrics = self._model._compile_metrics.metrics if self._model._compile_metrics is not None else []
-        self._run: Traced | None = None
-        self._evaluate_run: Traced | None = None
+        self._train_pass: FusedTrainPass | None = None
+        self._evaluate_pass: FusedEvaluatePass | None = None
 
     @property
     def n_bytes(self) -> int:
-        """Size of all variables, in bytes."""
         return sum(v.dtype.size * v.shape.num_elements() for group in self._groups.values() for v in group)
 
     @property
     def metric_names(self) -> list[str]:
-        """Names of a pass's results: the loss, and the metrics as Keras reports them."""
         return ["loss", *(self._model._compile_metrics.result() if self._metrics else ())]
 
     def load(self, sources: Sequence[Source], strengths: Sequence[Strengths], groups: Sequence[str] = GROUPS) -> None:
-        """Load the state, or some groups of it, and the strengths of each place's member, which fit the model's.
-
-        Raises Failure (model) if members have made different numbers of steps: an optimizer has one counter.
-        """
         for group in groups:
             for index, variable in enumerate(self._groups[group]):
                 values = [source.read(group, index) for source in sources]
@@ -97,32 +89,36 @@ class FusedModel:
             variable.assign([member[place] for member in strengths])
 
     def members(self) -> list["Member"]:
-        """Return the current variables of each place."""
         values = {group: [np.asarray(v.read_value()) for v in variables] for group, variables in self._groups.items()}
         return [Member(self, place, values) for place in range(self.n_places)]
 
-    def train_pass(self) -> Traced:
-        """Return ``f(xs, ys, orders, batch_size, n_batches, constant) -> float32 (metrics, places)``, traced.
+    def train_pass(self) -> FusedTrainPass:
+        if self._train_pass is None:
+            columns = [loop.signature(self._spec.xs), loop.signature(self._spec.ys)]
+            specs = [*columns, tf.TensorSpec((self.n_places, None), tf.int64), _INT, _INT, _FLOAT]
+            run = tf.function(self._pass, autograph=False, input_signature=specs).get_concrete_function()
 
-        ``orders`` is int64 ``(places, n_rows)``: each member's own; ``constant`` divides uint8 x.
-        """
-        if self._run is None:
-            columns = [self._spec.signature("xs"), self._spec.signature("ys")]
-            orders = tf.TensorSpec((self.n_places, None), tf.int64)
-            signature = [*columns, orders, _INT, _INT, _FLOAT]
-            traceable = tf.function(self._pass, autograph=False, input_signature=signature)
-            run: Traced = traceable.get_concrete_function()
-            self._run = run
-        return self._run
+            def train(columns: Columns, orders: np.ndarray, batch_size: int, n_batches: int) -> np.ndarray:
+                sizes = tf.constant(batch_size, tf.int64), tf.constant(n_batches, tf.int64)
+                orders = tf.constant(orders, tf.int64)
+                figures: np.ndarray = run(columns.xs, columns.ys, orders, *sizes, columns.constant).numpy()
+                return figures
 
-    def evaluate_pass(self) -> Traced:
-        """Return ``f(xs, ys, batch_size, constant) -> float64 (metrics, places)``, sums over all rows, traced."""
-        if self._evaluate_run is None:
-            signature = [self._spec.signature("xs"), self._spec.signature("ys"), _INT, _FLOAT]
-            traced = tf.function(self._evaluation, autograph=False, input_signature=signature)
-            run: Traced = traced.get_concrete_function()
-            self._evaluate_run = run
-        return self._evaluate_run
+            self._train_pass = train
+        return self._train_pass
+
+    def evaluate_pass(self) -> FusedEvaluatePass:
+        if self._evaluate_pass is None:
+            specs = [loop.signature(self._spec.xs), loop.signature(self._spec.ys), _INT, _FLOAT]
+            run = tf.function(self._evaluation, autograph=False, input_signature=specs).get_concrete_function()
+
+            def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
+                size = tf.constant(batch_size, tf.int64)
+                totals: np.ndarray = run(columns.xs, columns.ys, size, columns.constant).numpy()
+                return totals
+
+            self._evaluate_pass = evaluate
+        return self._evaluate_pass
 
     def _evaluation(self, xs: loop.Tensors, ys: loop.Tensors, batch_size: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
         n_rows = tf.shape(xs[0], tf.int64)[0]
@@ -244,9 +240,9 @@ class FusedModel:
 
 
 class Member(Readable):
-    """The variables of one place, as they were when `FusedModel.members` was called."""
+    """The variables of one place, as they were when `StackedModel.members` was called."""
 
-    def __init__(self, fused: FusedModel, place: int, values: dict[str, list[np.ndarray]]):
+    def __init__(self, fused: StackedModel, place: int, values: dict[str, list[np.ndarray]]):
         self._fused = fused
         self._place = place
         self._values = values

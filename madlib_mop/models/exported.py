@@ -1,0 +1,75 @@
+"""Models of exported ``.keras`` files, which the Python client runs; the one module of this folder with TensorFlow."""
+
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from madlib_mop.errors import UnreadableText
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.running import batch_rows, filled, filled_batch_rows, is_rowwise
+
+
+class KerasRunner:
+    """A model of an exported ``.keras`` file; it predicts as ``madlib_mop.predict`` does, with the same bits.
+
+    The same bits need the same version of TensorFlow, one thread, and the same kind of processor.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    UnreadableText, Unsupported
+        If the file is no Keras archive, or has a layer that the library does not accept: no code of a file is run.
+    """
+
+    def __init__(self, path: Path):
+        try:
+            with zipfile.ZipFile(path) as file:
+                config = json.loads(file.read("config.json"))
+        except (OSError, ValueError, KeyError, RecursionError, zipfile.BadZipFile):
+            raise UnreadableText(f"{path} is no file of a Keras model", hint="Export the model again.") from None
+        check_architecture(config)
+        self.model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        self._fills = is_rowwise(self.model)
+        self._traced: dict[tuple[tf.TensorSpec, ...], Any] = {}
+
+    def run(self, xs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.float32]]:
+        """Return each output, float32 (n_rows, ...), for inputs (n_rows, ...) in the order of the model."""
+        n_rows = len(xs[0])
+        step = filled_batch_rows(xs) if self._fills else batch_rows(xs)
+        parts = [self._batch([x[start : start + step] for x in xs]) for start in range(0, n_rows, step)]
+        return [np.concatenate(outputs) for outputs in zip(*parts, strict=True)]
+
+    def _batch(self, xs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.float32]]:
+        n_rows = len(xs[0])
+        if self._fills and (n_more := filled(n_rows) - n_rows):
+            xs = [np.concatenate([x, np.repeat(x[-1:], n_more, axis=0)]) for x in xs]
+        traced = self._function(tuple(tf.TensorSpec((None, *x.shape[1:]), x.dtype) for x in xs))
+        # as trainers call it (trainer/backends/tensorflow/loop.py): in a call of the function itself, TensorFlow's
+        # arithmetic optimization changes last bits of some networks
+        outputs = tf.raw_ops.StatefulPartitionedCall(
+            args=[*map(tf.constant, xs), *traced.captured_inputs],
+            Tout=[output.dtype for output in traced.outputs],
+            f=traced,
+        )
+        return [np.asarray(output, np.float32)[:n_rows] for output in outputs]
+
+    def _function(self, specs: tuple[tf.TensorSpec, ...]) -> Any:
+        """Return the function for a kind of data; its first use traces it."""
+        if specs not in self._traced:
+            def call(*xs: tf.Tensor) -> list[tf.Tensor]:
+                outputs = self.model(xs[0] if len(xs) == 1 else list(xs), training=False)
+                return [tf.cast(output, tf.float32) for output in keras.tree.flatten(outputs)]
+
+            function = tf.function(call, input_signature=list(specs), autograph=False)
+            self._traced[specs] = function.get_concrete_function()
+        return self._traced[specs]

@@ -1,0 +1,42 @@
+"""Which backend of Keras a process has: chosen before Keras is imported, then the same for all models.
+
+Called by all parts of the trainer that compute. Keras reads the environment variable ``KERAS_BACKEND`` once, when it is
+imported; so a process has one backend. A backend is a package of this folder, named as Keras names it:
+``environment.py`` has what must be set before its import, ``backend.py`` its `Backend`. Only that package imports it.
+"""
+
+import functools
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from madlib_mop.trainer.backends.base.names import BackendName
+from madlib_mop.trainer.process import loading
+
+if TYPE_CHECKING:  # imports Keras
+    from madlib_mop.trainer.backends.base.interface import Backend
+
+#: The backend of trainers.
+DEFAULT = BackendName.TENSORFLOW
+
+
+def environment_of(name: BackendName = DEFAULT) -> Mapping[str, str]:
+    """Return the environment variables to set before Keras is imported with a backend; imports neither."""
+    found: Mapping[str, str] = importlib.import_module(f"{__package__}.{name}.environment").ENVIRONMENT
+    return found
+
+
+def load() -> "Backend":
+    """Import Keras and its backend, which takes seconds; nothing is computed, so a process may fork afterwards."""
+    with loading.without(loading.UNUSED):
+        return current()
+
+
+@functools.cache
+def current() -> "Backend":
+    """Return the backend that Keras has in this process."""
+    import keras
+
+    name = BackendName(keras.backend.backend())
+    found: Backend = importlib.import_module(f"{__package__}.{name}.backend").BACKEND
+    return found

@@ -1,0 +1,1 @@
+"""Keras' backend TensorFlow: compiled loops, fused models, GPUs, files; the one package that imports TensorFlow."""

@@ -1,0 +1,13 @@
+"""What is set before TensorFlow is imported; the standard library only."""
+
+from collections.abc import Mapping
+
+from madlib_mop.trainer.backends.base.names import BackendName
+
+ENVIRONMENT: Mapping[str, str] = {
+    "KERAS_BACKEND": BackendName.TENSORFLOW,
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    # Allocates tensors with malloc. TensorFlow's own pool doubles in size, so a model of 240 MB maps 1.1 GB; it never
+    # releases memory, so the model after one that was too large would be aborted.
+    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
+}

@@ -1,0 +1,164 @@
+"""Visits in a process of each backend of Keras that is installed, compared there with plain Keras on that backend.
+
+``python -m tests.helpers.unit.backends NAME`` prints the results as JSON: a process has one backend.
+"""
+
+import dataclasses
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+from madlib_mop.trainer.backends import choice
+from madlib_mop.trainer.backends.base.names import BackendName
+
+#: Rows of the shards: with a short last batch, a multiple of the batch size, and fewer than a batch.
+SHARDS = (53, 80, 7)
+INSTALLED = [name for name in BackendName if importlib.util.find_spec(name)]
+
+
+@functools.cache
+def results_of(name: BackendName) -> dict:
+    """Return what `main` prints for a backend."""
+    command = [sys.executable, "-m", "tests.helpers.unit.backends", name]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main(name: str) -> None:
+    """Train, evaluate and predict all cases with the backend; print the differences from plain Keras."""
+    os.environ.update(choice.environment_of(BackendName(name)))
+    backend = choice.load()
+    backend.set_threads(1)
+    backend.start_threads()
+    import keras
+
+    from tests.helpers.unit.cases import CASES
+
+    cases = {case.name: case for case in CASES}
+    results = {
+        "names": [name, str(backend.name), keras.backend.backend()],
+        "loaded": [one for one in ("tensorflow", "jax", "torch") if one in sys.modules],
+        "visits": {title: _visits(case) for title, case in cases.items()},
+        "turns": _turns(CASES[0]),
+    }
+    print(json.dumps(results))
+
+
+def _visits(case) -> dict:
+    """Make visits that alternate between two trainers, which share only the state; evaluate and predict with it."""
+    from madlib_mop.trainer.data import state
+    from tests.helpers.unit.cases import weights_of
+
+    visitors, model, parts = (_visitor(), _visitor()), case.model(), None
+    for segment_id, n_rows in enumerate(SHARDS):
+        trained = _train(visitors[segment_id % 2], case, n_rows, segment_id, parts)
+        parts = trained.parts
+        case.fit(model, 1, segment_id, *case.data(n_rows))
+    return {
+        "weights": state.weights_of(parts) == weights_of(model),
+        "optimizer": _same_optimizer(parts, model),
+        "evaluation": _evaluation(visitors[0], case, model, parts),
+        "prediction": _prediction(visitors[0], case, model, parts),
+    }
+
+
+def _turns(case) -> list[bool]:
+    """Let configurations that differ in learning rate and L2 strength take turns in one compiled model."""
+    import keras
+
+    from madlib_mop.trainer.data import state
+    from tests.helpers.unit.cases import weights_of
+
+    def configuration(rate: float, strength: str):
+        arch = case.build().to_json().replace('"l2": 0.001', f'"l2": {strength}')
+        return dataclasses.replace(
+            case,
+            build=lambda: keras.models.model_from_json(arch),
+            compile_params=case.compile_params.replace("0.01", str(rate)),
+            compiled=lambda: {**case.compiled(), "optimizer": keras.optimizers.Adam(rate)},
+        )
+
+    pairs = [(rate, strength) for rate in (0.01, 0.2) for strength in ("0.001", "0.7")]
+    members = [configuration(*pair) for pair in pairs]
+    visitor, states, models = _visitor(), [None] * len(members), [member.model() for member in members]
+    for segment_id, n_rows in enumerate(SHARDS[:2]):
+        for number, member in enumerate(members):
+            states[number] = _train(visitor, member, n_rows, segment_id, states[number]).parts
+            member.fit(models[number], 1, segment_id, *member.data(n_rows))
+    same = [state.weights_of(parts) == weights_of(model) for parts, model in zip(states, models, strict=True)]
+    return [*same, len(visitor.models) == 1]
+
+
+def _evaluation(visitor, case, model, parts) -> float:
+    """Return the largest relative difference of loss and metrics from Keras' ``evaluate``."""
+    from madlib_mop.trainer.visits import Start
+
+    n_rows = SHARDS[0]
+    found = visitor.evaluate(_recipe(case), Start(parts=list(parts)), _shard(case, n_rows))
+    xs, ys = (columns if len(columns) > 1 else columns[0] for columns in case.data(n_rows))
+    expected = model.evaluate(xs, ys, batch_size=n_rows, verbose=0, return_dict=True)
+    pairs = [(found["loss"], expected["loss"]), *((value, expected[n]) for n, value in found["metrics"].items())]
+    return max(abs(a - b) / max(abs(b), 1e-3) for a, b in pairs)
+
+
+def _prediction(visitor, case, model, parts) -> float:
+    """Return the largest difference of predictions from Keras' ``predict``."""
+    import numpy as np
+
+    from madlib_mop.trainer.visits import Start
+
+    visitor.load_predictor(_recipe(case), Start(parts=list(parts)), 1.0, "")
+    xs = case.data(SHARDS[0])[0]
+    expected = model.predict(xs if len(xs) > 1 else xs[0], verbose=0)
+    expected = expected if isinstance(expected, list) else [expected]
+    return max(float(np.abs(a - b).max()) for a, b in zip(visitor.predict(xs, ""), expected, strict=True))
+
+
+def _visitor():
+    from madlib_mop.trainer.visits import Visitor
+
+    return Visitor(features_room=lambda: 1 << 28)
+
+
+def _train(visitor, case, n_rows: int, segment_id: int, parts):
+    from madlib_mop.trainer.visits import Start
+
+    start = Start() if parts is None else Start(parts=list(parts))
+    return visitor.train(_recipe(case), start, _shard(case, n_rows), 1, segment_id)
+
+
+def _recipe(case):
+    from madlib_mop.trainer.recipe import Recipe
+
+    return Recipe.read(case.request())
+
+
+def _shard(case, n_rows: int):
+    import numpy as np
+
+    from madlib_mop.trainer.data.shards import ShardBuilder
+
+    xs, ys = case.data(n_rows)
+    indices = [number for number, x in enumerate(xs) if x.dtype == np.int32]
+    builder = ShardBuilder(len(xs), len(ys), 1.0, index_inputs=indices)
+    columns = [np.ascontiguousarray(column) for column in (*xs, *ys)]
+    builder.add([column.shape for column in columns], [bytearray(column.tobytes()) for column in columns])
+    return builder.finish()
+
+
+def _same_optimizer(parts, model) -> bool:
+    import numpy as np
+
+    from madlib_mop.trainer.data import state
+
+    decoded = state.decode_state(parts)
+    variables = enumerate(model.optimizer.variables)
+    return all(np.array_equal(decoded.read("optimizer", index), np.asarray(v.value)) for index, v in variables)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,36 @@
+"""What each backend of Keras promises (``trainer/backends/base/interface.py``), for all that are installed."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+from tests.helpers.unit.backends import INSTALLED, results_of  # noqa: E402
+from tests.helpers.unit.cases import CASES  # noqa: E402
+
+TITLES = [case.name for case in CASES]
+
+
+@pytest.mark.parametrize("name", INSTALLED, scope="class")
+class TestPromises:
+    """One process for each backend computes the results (``tests/helpers/unit/backends.py``)."""
+
+    def test_the_process_has_the_backend_that_was_chosen_and_no_other(self, name):
+        results = results_of(name)
+        assert results["names"] == [name] * 3
+        assert results["loaded"] == [name]
+
+    @pytest.mark.parametrize("title", TITLES)
+    def test_visits_leave_the_bits_of_plain_keras(self, name, title):
+        """The state moves between two trainers, and has all of the optimizer."""
+        found = results_of(name)["visits"][title]
+        assert found["weights"] and found["optimizer"]
+
+    @pytest.mark.parametrize("title", TITLES)
+    def test_evaluations_and_predictions_are_those_of_plain_keras(self, name, title):
+        found = results_of(name)["visits"][title]
+        assert found["evaluation"] < 1e-5 and found["prediction"] < 1e-6
+
+    def test_configurations_take_turns_in_one_compiled_model(self, name):
+        """Learning rates and L2 strengths are arguments of the compiled passes, with the bits of constants."""
+        assert results_of(name)["turns"] == [True] * 5
