@@ -190,6 +190,18 @@ def test_an_ensemble_is_one_network(user, client, keras, tmp_path):
     assert np.allclose(load_exported(tmp_path).outputs(x)["y"], predicted(user, "both", [x]), atol=1e-5)
 
 
+def test_an_ensemble_of_ordinary_columns_is_exported_in_every_format(churn, client, frame, tmp_path):
+    churn.rows("SELECT madlib_mop.make_ensemble('churn', 'packed_validation', 'churn_average')")
+    expected = np.array([row for (row,) in churn.rows(
+        "SELECT madlib_mop.predict('churn_average', 1, c) FROM customers c ORDER BY id")], np.float32)  # fmt: skip
+    model = client.model("churn_average", 1)
+    for form in ("keras", "onnx", "saved_model", "safetensors", "tflite"):
+        paths = model.export(tmp_path / form, form)
+        assert {path.name for path in paths[1:]} == {"signature.json", "preprocessor.json", "README.md"}
+    assert np.array_equal(load_exported(tmp_path / "keras").outputs(frame)["churned"], expected)
+    assert np.allclose(load_exported(tmp_path / "onnx").outputs(frame)["churned"], expected, atol=1e-5)
+
+
 @pytest.fixture(scope="module")
 def ensemble(db, user, keras):
     """An ensemble of models of a run, and one whose members no run has trained; each has two or more members."""

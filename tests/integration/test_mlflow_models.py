@@ -8,7 +8,9 @@ import pytest
 
 from madlib_mop.client import connect
 from tests.helpers.columns import train_churn
+from tests.helpers.commands import in_background
 from tests.helpers.exports import networks
+from tests.helpers.faults import wait_for
 from tests.helpers.inference import Dependent, ModelTable, User
 from tests.helpers.invented import invent_run
 from tests.helpers.pages import examples
@@ -216,6 +218,32 @@ def test_a_run_without_an_output_table_says_so(owned, capsys, uri, run_state):
         f"madlib-mop: no model is written: {OWNER}.numbers is not there: it was dropped, or its transaction has not"
         " ended"
     )
+
+
+def test_a_followed_run_waits_for_the_output_table(owned, uri, client, tmp_path):
+    """A run is finished before the transaction that wrote its output table ends."""
+    with closing(owned.connect(OWNER)) as connection:
+        owner = User(connection)
+        owner.rows(f"SET search_path = {OWNER}")
+        for suffix in ("", "_info", "_summary"):
+            owner.rows(f"CREATE TABLE later{suffix} AS TABLE numbers{suffix}")
+        run_id = invent_run(owned, n_models=2, owner=OWNER, state="running")
+        name_output(owned, run_id, OWNER, "later")
+        owner.rows("ALTER TABLE later RENAME TO hidden")
+        process = in_background(owned, "mlflow", str(run_id), "--follow", dsn=owned.dsn_of(OWNER), cwd=tmp_path)
+        experiment = wait_for(lambda: client.get_experiment_by_name("madlib_mop"), what="the experiment")
+        owned.rows("UPDATE madlib_mop.model SET state = 'trained' WHERE run_id = %s", [run_id])
+        owned.rows("UPDATE madlib_mop.run SET state = 'finished', ended_at = now() WHERE run_id = %s", [run_id])
+        owned.rows("SELECT pg_notify('madlib_mop_runs', %s)", [str(run_id)])
+
+        def report():
+            runs = client.search_runs([experiment.experiment_id], f"tags.`madlib_mop.run_id` = '{run_id}'")
+            return runs and client.list_artifacts(runs[0].info.run_id)
+
+        wait_for(report, what="the report")
+        owner.rows("ALTER TABLE hidden RENAME TO later")
+    printed, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "") and "MLmodel" in files_of(client, printed.strip())
 
 
 def test_a_table_whose_name_must_be_quoted(owned, keras, capsys, uri, client):

@@ -49,3 +49,16 @@ def test_it_goes_from_a_frame_to_a_deployed_and_monitored_model(db):
         assert names["champion"].version == 1
     finally:
         names["db"].close()
+
+
+def test_a_second_run_of_all_cells_registers_a_second_version(db):
+    """People run a notebook again in the same database; the test before this one has run it."""
+    names: dict = {}
+    try:
+        values = [shown(cell.replace(CONNECT, f"connect({db.dsn!r}, "), names) for cell in CELLS]
+        _, _, deployed, _, drift, history = values
+        assert deployed is True and names["champion"].version == 2
+        assert list(history["to_version"]) == [2, 1]
+        assert set(drift.loc[drift["kind"] == "input", "verdict"]) == {"large"}
+    finally:
+        names["db"].close()

@@ -57,6 +57,9 @@ def test_files_that_the_pages_for_contributors_name_exist(page):
 
 
 def test_python_of_the_pages_is_run_with_the_tour():
-    # run by tests/integration/test_applications.py, test_client_page.py, test_exports_page.py and test_imports_page.py
-    elsewhere = ["docs/applications.md", "docs/exports.md", "docs/imports.md", "docs/python_client.md"]
+    # run by tests/integration/test_applications.py, test_client_page.py, test_exports_page.py, test_imports_page.py and
+    # test_mlflow_models.py
+    elsewhere = [
+        "docs/applications.md", "docs/exports.md", "docs/imports.md", "docs/python_client.md", "docs/trackers.md",
+    ]  # fmt: skip
     assert [page for page in every_page() if examples(page, "python") and page not in TOUR] == elsewhere
