@@ -71,8 +71,10 @@ def test_a_fit_starts_from_imported_weights(user, keras):
     rows = [(i, "abc"[i % 3], [float(i % 3 == k) for k in range(3)]) for i in range(30)]
     user.table("points", "id integer, y text, x real[]", rows, "%s, %s, %s::real[]")
     user.rows("SET madlib_mop.segments = 1; SELECT madlib.training_preprocessor_dl('points', 'points_p', 'y', 'x')")
-    user.rows("SELECT madlib.load_model_selection_table('starts', 'mst_of_starts', '{1}', ARRAY[%s], ARRAY['batch_size=8'])",
-              "loss='categorical_crossentropy', optimizer='SGD(learning_rate=0.0)', metrics=['accuracy']")  # fmt: skip
+    user.rows(
+        "SELECT madlib.load_model_selection_table('starts', 'mst_of_starts', '{1}', ARRAY[%s], ARRAY['batch_size=8'])",
+        "loss='categorical_crossentropy', optimizer='SGD(learning_rate=0.0)', metrics=['accuracy']",
+    )
     user.rows("SELECT madlib.madlib_keras_fit_multiple_model('points_p', 'fitted', 'mst_of_starts', 1)")
     assert bytes(user.value("SELECT model_weights FROM fitted")) == weights_of(net)
     assert user.value("SELECT training_metrics_final FROM fitted_info") == 1
