@@ -101,7 +101,7 @@ class MetricSums:
         return sums
 
 
-def means_as_answer(names: Sequence[str], totals: Sequence[float], n_rows: int) -> Header:
+def means_as_answer(names: Sequence[str], totals: np.ndarray, n_rows: int) -> Header:
     """Return the result of `MetricSums.as_answer` for metrics that are all means over rows, the loss first."""
     sums = np.array([[total, n_rows] for total in totals], np.float64)
     return written([[name, 2, True] for name in names], sums.ravel())

@@ -24,7 +24,6 @@ from madlib_mop.models.prefix import Split
 from madlib_mop.trainer.backends.base.columns import DataSpec, structure
 from madlib_mop.trainer.backends.base.metric_sums import MetricSums
 
-
 Traceable: TypeAlias = tf.types.experimental.PolymorphicFunction
 Traced = Callable[..., Any]  # traced for one kind of arguments: TensorFlow's ConcreteFunction
 Tensors = Sequence[tf.Tensor]
