@@ -90,8 +90,7 @@ class _Sampled(Search):
         if not self.past:
             return NewStudy(self._sampler(), self.space)
         past = spread(sorted(self.past, key=lambda trial: trial.place), self.n_configurations)
-        of_variations = self.random_state if self.has_model else None
-        return ExperiencedStudy(self._sampler(), self.space, past, self.tried_first, of_variations)
+        return ExperiencedStudy(self._sampler(), self.space, past, self.tried_first)
 
     def _first(self) -> int:
         return self._n_slots

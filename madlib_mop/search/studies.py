@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import TrialState, create_trial
@@ -15,10 +13,7 @@ from optuna.trial import TrialState, create_trial
 from madlib_mop.search.past import PastTrial
 from madlib_mop.search.space import Point, SearchSpace
 from madlib_mop.search.suggestions import fixed_trial, suggest
-from madlib_mop.search.variation import varied
 
-#: One of so many choices after the first ones is the best own configuration, varied.
-VARIED_ONE_OF = 2
 #: By so much, configurations of earlier runs come after the search's own: the best of them counts as much as the one
 #: that ends the best tenth of the search's own.
 HANDICAP = 0.1
@@ -80,11 +75,6 @@ class ExperiencedStudy:
     `HANDICAP` to 1, so that they count less than own results. Their share of the model also decreases with each own
     result. Places change with every result, so each choice is made in a new study of all trials, by one sampler.
 
-    From ten to thirty trials, the estimator's densities are wide: it explores. With past experience, the search is
-    near a good configuration after the first results. So every second choice is the best own configuration so far
-    with its numbers varied a little (`varied`). The sampler chooses instead while no own result is finite, and if the
-    varied configuration was chosen before, e.g. because the space has no ranges.
-
     Parameters
     ----------
     sampler : optuna.samplers.BaseSampler
@@ -92,8 +82,6 @@ class ExperiencedStudy:
     past : sequence of PastTrial
     first : sequence of Point
         What it chooses first, without the sampler.
-    random_state : int or None
-        Of the variations; None for no variations.
     """
 
     def __init__(
@@ -102,59 +90,31 @@ class ExperiencedStudy:
         space: SearchSpace,
         past: Sequence[PastTrial],
         first: Sequence[Point],
-        random_state: int | None,
     ):
         self._sampler = sampler
         self._space = space
         self._past = [
             _Chosen.by(fixed_trial(one.point, space)).as_trial(HANDICAP + (1 - HANDICAP) * one.place) for one in past
         ]
-        self._first = tuple(first)
-        self._random_state = random_state
+        self._first = list(first)
         self._own: list[_Chosen] = []
-        self._keys: set[tuple[int, str, str]] = set()
 
     def ask(self) -> Point:
-        """Return the next one of those to choose first, else in turn the best one varied and the sampler's choice."""
-        point = self._next_point()
-        self._keys.add(point.key)
-        return point
-
-    def tell(self, number: int, loss: float) -> None:
-        """Keep a loss for the choices that follow."""
-        self._own[number].loss = loss
-
-    def _next_point(self) -> Point:
-        n_own, n_first = len(self._own), len(self._first)
-        if n_own < n_first:
-            point = self._first[n_own]
+        """Return the next one of those to choose first, else let the sampler choose."""
+        if self._first:
+            point = self._first.pop(0)
             self._own.append(_Chosen.by(fixed_trial(point, self._space)))
             return point
-        if (n_own - n_first) % VARIED_ONE_OF == 0 and (point := self._varied_best()) is not None:
-            return point
-        return self._sampled()
-
-    def _varied_best(self) -> Point | None:
-        """Return the best own configuration with varied numbers; None if there is none, or not a new one."""
-        known = [(own.loss, n) for n, own in enumerate(self._own) if own.loss is not None and math.isfinite(own.loss)]
-        if not known or self._random_state is None:
-            return None
-        best = self._own[min(known)[1]]
-        rng = np.random.default_rng([self._random_state, len(self._own)])
-        trial = optuna.trial.FixedTrial(varied(best.parameters, best.distributions, rng))
-        point = suggest(trial, self._space)
-        if point.key in self._keys:
-            return None
-        self._own.append(_Chosen.by(trial))
-        return point
-
-    def _sampled(self) -> Point:
         study = optuna.create_study(sampler=self._sampler)
         study.add_trials([*self._past, *self._own_trials()])
         trial = study.ask()
         point = suggest(trial, self._space)
         self._own.append(_Chosen.by(trial))
         return point
+
+    def tell(self, number: int, loss: float) -> None:
+        """Keep a loss for the choices that follow."""
+        self._own[number].loss = loss
 
     def _own_trials(self) -> list[optuna.trial.FrozenTrial]:
         known = sorted(own.loss for own in self._own if own.loss is not None)

@@ -4,20 +4,14 @@ import itertools
 import math
 import random
 import statistics
-import warnings
 
-import numpy as np
-import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
+from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.search import WORST, Add, PastTrial, make_search
 from madlib_mop.search.past import best_points, spread
-from madlib_mop.search.studies import ExperiencedStudy
-from madlib_mop.search.variation import STEP, varied
 from tests.helpers.unit.searches import METHODS, SYNCHRONOUS, Laboratory, space
 
 SEEDS = st.integers(0, 2**31 - 1)
@@ -121,82 +115,6 @@ def test_the_model_learns_from_earlier_trials(method):
     taught = [losses(learned(0.01), state, 16, method)[4:] for state in states]
     untaught = [losses((), state, 16, method)[4:] for state in states]
     assert statistics.median(map(statistics.median, taught)) < statistics.median(map(statistics.median, untaught)) / 2
-
-
-def test_every_second_proposal_is_the_best_own_one_with_numbers_varied():
-    """One at a time, so the best so far is known. The estimator chooses the others, which may lie anywhere."""
-    lab = Laboratory(search_with("tpe", earlier(), params="num_configs=16"))
-    lab.run(1, random.Random(1))
-    keys, results = proposed(lab), [lab.losses[key] for key in sorted(lab.losses)]
-    assert len(set(keys)) == 16
-    for n in range(4, 16, 2):
-        best = keys[min(range(n), key=lambda k: results[k])]
-        assert keys[n][0] == best[0] and numbers(keys[n]).keys() == numbers(best).keys()
-        for name, (value, span) in numbers(keys[n]).items():
-            step = (math.log(value) - math.log(numbers(best)[name][0])) / span
-            assert abs(step) < 5 * STEP or name == "batch_size", (name, value, best)  # batch sizes are rounded
-    bests = {n: keys[min(range(n), key=lambda k: results[k])] for n in range(5, 16, 2)}
-    assert any(numbers(keys[n]).keys() != numbers(best).keys() or keys[n][0] != best[0] for n, best in bests.items())
-
-
-def numbers(key: tuple) -> dict[str, tuple[float, float]]:
-    """Return the numbers of a configuration with the logarithm of (largest / smallest); a list has one value."""
-    optimizer = parse_compile_params(key[1]).optimizer
-    found = {"batch_size": (parse_fit_params(key[2]).batch_size, math.log(16))}
-    if optimizer.name == "SGD":  # a list of rates; 'log_near_one' is uniform in the logarithm of 1 - value
-        return found | {"momentum": (1 - optimizer.kwargs["momentum"], math.log(50)), optimizer.name: (1, 1)}
-    return found | {"rate": (optimizer.kwargs["learning_rate"], math.log(1000)), optimizer.name: (1, 1)}
-
-
-def test_lists_are_not_varied_and_nothing_is_repeated_by_variation():
-    """In a space of lists, the estimator chooses each time, as if no choice were a variation."""
-    grid = "{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['Adam', 'SGD'], 'lr': [0.1, 0.01, 0.001]}]}"
-    searched = space(grid, "{'batch_size': [4, 8, 16], 'epochs': [1]}")
-    points = list(itertools.islice(searched.draw(3), 12))
-    past = [PastTrial(point, (k + 0.5) / 12) for k, point in enumerate(points)]
-    lab = Laboratory(make_search("tpe", "num_configs=12", searched, 1, past)).run(1, random.Random(1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = optuna.samplers.TPESampler(seed=1, constant_liar=True)
-    study = ExperiencedStudy(sampler, searched, past, best_points(past, 3), None)
-    expected = []
-    for number in range(12):
-        expected.append(study.ask().key)
-        study.tell(number, lab.losses[number + 1])
-    assert proposed(lab) == expected
-
-
-def test_draws_do_not_depend_on_results():
-    """With ``algorithm=rand``, no proposal is a variation of the best one."""
-    params = "num_configs=12, num_iterations=1, algorithm=rand"
-    one = Laboratory(search_with("hyperopt", earlier(), 1, params)).run(2, random.Random(1))
-    other = Laboratory(search_with("hyperopt", earlier(), 1, params), lambda text, key, epoch: -key)
-    assert proposed(one) == proposed(other.run(2, random.Random(1)))
-
-
-@LIGHT
-@given(SEEDS, st.integers(1, 100), st.floats(1e-5, 1.0), st.booleans())
-def test_a_varied_number_stays_in_its_range(seed, whole, number, log):
-    distributions = {
-        "whole": IntDistribution(1, 100, log=log),
-        "number": FloatDistribution(1e-5, 1.0, log=log),
-        "fixed": FloatDistribution(0.5, 0.5),
-        "category": CategoricalDistribution([0, 1]),
-    }
-    parameters = {"whole": whole, "number": number, "fixed": 0.5, "category": 1}
-    moved = varied(parameters, distributions, np.random.default_rng(seed))
-    assert moved.keys() == parameters.keys() and (moved["fixed"], moved["category"]) == (0.5, 1)
-    assert isinstance(moved["whole"], int) and 1 <= moved["whole"] <= 100 and 1e-5 <= moved["number"] <= 1.0
-    assert moved == varied(parameters, distributions, np.random.default_rng(seed))
-
-
-def test_variations_find_lower_losses_than_the_estimator_alone(monkeypatch):
-    """Of a smooth loss, whose optimum is that of the earlier table."""
-    states = range(16)
-    with_variations = [min(losses(learned(0.01), state, 16)) for state in states]
-    monkeypatch.setattr(ExperiencedStudy, "_varied_best", lambda self: None)
-    alone = [min(losses(learned(0.01), state, 16)) for state in states]
-    assert statistics.median(with_variations) < statistics.median(alone)
 
 
 @pytest.mark.slow
