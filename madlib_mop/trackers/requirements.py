@@ -7,7 +7,7 @@ from typing import Any
 from madlib_mop.errors import NotReady
 
 #: What pip is asked for, by the name of the package to import. pyproject.toml has the same in its extras.
-REQUIREMENTS = {"tensorboard": "tensorboard>=2.18,<3", "mlflow": "mlflow-skinny>=2.18,<4"}
+REQUIREMENTS = {"tensorboard": "tensorboard>=2.18,<3", "mlflow": "mlflow-skinny>=2.20,<4"}
 
 
 def package(name: str, *modules: str) -> tuple[Any, ...]:
