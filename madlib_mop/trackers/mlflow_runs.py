@@ -19,7 +19,7 @@ from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.trackers.addresses import is_database, reach_database, unreachable
-from madlib_mop.trackers.exported import Models, OutputTable, chosen
+from madlib_mop.trackers.exported import Models, chosen
 from madlib_mop.trackers.facts import MetricPoint, RunRecord, TrackedModel, TrackedRun
 from madlib_mop.trackers.following import RunSession
 from madlib_mop.trackers.mlflow_models import MODEL, write_model
@@ -175,15 +175,14 @@ class MlflowTracker:
         failed: dict[str, list[int]] = {}
         for model, runs in missing:
             try:
-                self._log_model(session, table, model, runs)
+                data = session.export(table, model)
             except MopError as error:
                 failed.setdefault(clean(error.message), []).append(model.mst_key)
-        return [f"model {', '.join(map(str, keys))} is not written: {message}" for message, keys in failed.items()]
+                continue
+            self._log_model(model, data, runs)
+        return [f"{_models_are(keys)} not written: {message}" for message, keys in failed.items()]
 
-    def _log_model(
-        self, session: RunSession, table: OutputTable, model: TrackedModel, runs: Sequence[_Logged]
-    ) -> None:
-        data = session.export(table, model)
+    def _log_model(self, model: TrackedModel, data: bytes, runs: Sequence[_Logged]) -> None:
         for logged in runs:
             with tempfile.TemporaryDirectory() as directory, self._calling():
                 made = write_model(Path(directory) / MODEL, data, logged.run_id)
@@ -289,6 +288,10 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+def _models_are(keys: Sequence[int]) -> str:
+    return f"model {keys[0]} is" if len(keys) == 1 else f"models {', '.join(map(str, keys))} are"
 
 
 def _lacks(logged: _Logged, model: TrackedModel) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from madlib_mop.errors import InsufficientPrivilege
+from madlib_mop.errors import InsufficientPrivilege, NotReady
 from madlib_mop.trackers.exported import Models, chosen
 from madlib_mop.trackers.facts import RunRecord
 from madlib_mop.trackers.mlflow_runs import MlflowTracker
@@ -119,7 +119,7 @@ def test_what_cannot_be_exported_is_one_line_and_the_rest_is_written(uri):
     session = Session({1: denied, 2: an_export(a_model(2).weights_digest), 3: denied})
     tracker = log(uri, a_record(3), session, Models.ALL)
     logged = Logged(uri)
-    assert tracker.problems == ["model 1, 3 is not written: permission denied for table models\\x1b[31m"]
+    assert tracker.problems == ["models 1, 3 are not written: permission denied for table models\\x1b[31m"]
     assert {key for key, run in logged.models.items() if artifacts(logged, run.info.run_id)} == {2}
     assert [file.path for file in logged.client.list_artifacts(tracker.run_id)] == ["report.html"]
     tracker = log(uri, a_record(3), Session())
@@ -138,6 +138,12 @@ def test_the_best_models_come_first_and_only_trained_ones():
     assert chosen(models, Models.NONE) == [] and chosen((), Models.BEST) == []
 
 
-def test_a_damaged_file_is_one_line(uri):
-    tracker = log(uri, a_record(1), Session({1: b"no archive"}))
-    assert len(tracker.problems) == 1 and "is damaged" in tracker.problems[0]
+def test_a_storage_that_takes_no_artifacts_is_an_error(uri, tmp_path):
+    """Otherwise a script would take the model for written."""
+    tracker = MlflowTracker(uri, EXPERIMENT)
+    tracker.start(a_record(1))
+    tracker.write(a_record(1))
+    tracker._client.log_artifact = lambda *_: None  # the report
+    (tmp_path / "mlruns").write_text("a file in the place of the directory")
+    with pytest.raises(NotReady, match="--tracking-uri cannot be reached"):
+        tracker.finish(a_record(1), Session(exports(1)))
