@@ -77,6 +77,7 @@ def check(db, run_id: int, pids=()) -> None:
     assert_nothing_left(db, pids)
 
 
+@pytest.mark.slow
 def test_trainers_worker_sessions_and_drivers(bench, chance):
     call, run_id = begin(bench, "t_processes")
     seen = set()

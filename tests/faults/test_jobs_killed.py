@@ -107,6 +107,7 @@ def test_a_job_that_was_committed_is_not_run_again(jobs):
     assert marks(jobs, "committed once") == 1 and first.process.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_run_is_a_job_and_goes_on_after_its_worker_was_killed(jobs):
     load_digits(jobs)
     load_architectures(jobs)

@@ -39,6 +39,7 @@ def traffic_of(hosts, count) -> Traffic:
     return measure(hosts, count, pack, train)
 
 
+@pytest.mark.slow
 def test_in_connections_on_loopback(cluster, host_clusters):
     """Counted by relays, without special rights: frames and SQL add little."""
     with metered_hosts(cluster, host_clusters) as (hosts, meters):

@@ -89,6 +89,7 @@ def test_the_second_run_of_one_user_does_not_pass_the_first_of_another(bench, at
     assert bench.rows(order, [first.run_id, second.run_id]) == [(first.run_id,), (second.run_id,)]
 
 
+@pytest.mark.slow
 def test_four_users_with_two_runs_each_all_get_their_turn(bench, at_work):
     """None fails for want of memory or connections, and nobody's second run passes another's first."""
     roles = [user(bench, f"one_of_four_{n}") for n in range(4)]
