@@ -51,6 +51,9 @@ def kind_of(data: Data) -> FileKind:
         return FileKind.KERAS
     if start.startswith(_HDF5):
         return FileKind.HDF5
+    # before the others: it begins with the length of its header, whose bytes can be those of a pickle or a program
+    if len(start) > 8 and start[8:9] == b"{" and 8 + int.from_bytes(start[:8], "little") <= len(data):
+        return FileKind.SAFETENSORS
     if start.startswith(_PICKLES):
         raise Unsupported("the file is a pickle, which can run any code; it was not opened", hint=_HINT)
     for beginning, what in _OTHERS:
@@ -58,8 +61,6 @@ def kind_of(data: Data) -> FileKind:
             raise Unsupported(f"the file is {what}, and no file of Keras", hint=_HINT)
     if start[4:8] == b"TFL3":
         raise Unsupported("the file is a TFLite model, which cannot be trained or changed", hint=_HINT)
-    if len(start) > 8 and start[8:9] == b"{" and 8 + int.from_bytes(start[:8], "little") <= len(data):
-        return FileKind.SAFETENSORS
     raise UnreadableText(
         f"the file is neither {FileKind.KERAS}, nor {FileKind.HDF5}, nor {FileKind.SAFETENSORS}."
         f" It begins with {start[:_LONGEST_SHOWN]!r}",

@@ -19,6 +19,12 @@ def test_files_of_models_are_known(data, kind):
     assert kind_of(data) is kind and kind_of(memoryview(data)) is kind
 
 
+@pytest.mark.parametrize("beginning", [b"\x80\x02", b"\x80\x03", b"\x80\x05", b"\x1f\x8b", b"MZ"])
+def test_the_length_of_a_header_of_safetensors_is_not_taken_for_another_kind(beginning):
+    length = int.from_bytes(beginning, "little")
+    assert kind_of(beginning + bytes(6) + b"{}".ljust(length)) is FileKind.SAFETENSORS
+
+
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_a_pickle_is_named_and_not_opened(protocol):
     with pytest.raises(Unsupported, match="is a pickle, which can run any code; it was not opened"):
