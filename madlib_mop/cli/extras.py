@@ -9,6 +9,7 @@ SERVER = {
     "tensorflow-cpu": "tensorflow",
     "keras": "keras",
     "safetensors": "safetensors",
+    "h5py": "h5py",
     "tf2onnx": "tf2onnx",
     "pillow": "PIL",
     "optuna": "optuna",
