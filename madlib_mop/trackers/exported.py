@@ -2,6 +2,8 @@
 
 Whoever reads a table can run code of its owner: a view, a row policy, an expression of an index. The record names the
 table, not the person at the command line. So without a request, only tables of the very role that logs in are read.
+Whoever may drop them or rename their schema could put others in their place. So the transaction that reads them locks
+them first and checks them again.
 """
 
 from collections.abc import Sequence
@@ -22,14 +24,33 @@ from madlib_mop.trackers.facts import TrackedModel, TrackedRun
 
 _TABLE = """
 SELECT r.plan #>> '{output,schema}', r.plan #>> '{output,name}',
-       pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text, c.relowner = u.oid,
        EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
                WHERE a.attrelid = c.oid AND a.attname = 'mst_key' AND NOT a.attisdropped)
 FROM madlib_mop.run AS r
 JOIN pg_catalog.pg_namespace AS n ON n.nspname = r.plan #>> '{output,schema}'
 JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = r.plan #>> '{output,name}'
-JOIN pg_catalog.pg_roles AS u ON u.rolname = current_user
 WHERE r.run_id = %s::pg_catalog.int8
+"""
+#: Locks an output table and its companions, so that they cannot be dropped, renamed or given to another role.
+_LOCK = "LOCK TABLE ONLY {tables} IN ACCESS SHARE MODE"
+#: Whose code could run when such tables of a schema are read: one of them with its owner, if it is not the role that
+#: logs in, and a role that may rename the schema, which no lock prevents. Superusers and the owner of the database may
+#: rename it; they can do more harm in other ways.
+_FOREIGN = """
+SELECT (SELECT ARRAY[c.relname::pg_catalog.text, pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text]
+        FROM pg_catalog.pg_class AS c
+        WHERE c.relnamespace = n.oid AND c.relname = ANY (%s::pg_catalog.text[]) AND c.relowner <> u.oid
+        ORDER BY c.relname LIMIT 1),
+       (SELECT pg_catalog.min(o.rolname::pg_catalog.text)
+        FROM pg_catalog.pg_roles AS o
+        WHERE pg_catalog.has_database_privilege(o.oid, d.oid, 'CREATE') AND NOT o.rolsuper
+          AND pg_catalog.pg_has_role(o.oid, n.nspowner, 'MEMBER')
+          AND NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER')
+          AND NOT pg_catalog.pg_has_role(o.oid, u.oid, 'MEMBER'))
+FROM pg_catalog.pg_namespace AS n
+JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
+JOIN pg_catalog.pg_roles AS u ON u.rolname = current_user
+WHERE n.nspname = %s::pg_catalog.text
 """
 _EXPORT = "SELECT madlib_mop.export_model(%s::pg_catalog.text, %s::pg_catalog.int4, %s::pg_catalog.text)"
 
@@ -51,10 +72,19 @@ class OutputTable:
     relation : Relation
     has_keys : bool
         Whether it has a column ``mst_key``: the table of ``madlib_keras_fit`` has one model and no such column.
+    of_others : bool
+        Whether it may belong to another role than the one that logs in.
     """
 
     relation: Relation
     has_keys: bool
+    of_others: bool = False
+
+    @property
+    def relations(self) -> list[Relation]:
+        """What is read to export one of its models: the table and its companions."""
+        suffixes = ("", "_info", "_summary") if self.has_keys else ("", "_summary")
+        return [self.relation.with_suffix(suffix) for suffix in suffixes]
 
 
 def chosen(models: Sequence[TrackedModel], which: Models) -> list[TrackedModel]:
@@ -79,7 +109,7 @@ def find_table(connection: psycopg.Connection[Any], run: TrackedRun, of_others: 
     NotReady
         If the run has no output table.
     InsufficientPrivilege
-        If it belongs to another role, and ``of_others`` is False.
+        If ``of_others`` is False, and code of another role could run when the table is read.
     """
     if run.state != RunState.FINISHED:
         raise NotReady(f"the run is {run.state}, and has no output table")
@@ -87,13 +117,11 @@ def find_table(connection: psycopg.Connection[Any], run: TrackedRun, of_others: 
         found = connection.execute(_TABLE, [run.origin.run_id]).fetchone()
     if found is None:
         raise NotReady(f"{clean(run.output_table)} is not there: it was dropped, or its transaction has not ended")
-    schema, name, owner, is_own, has_keys = found
-    if not is_own and not of_others:
-        raise InsufficientPrivilege(
-            f"{clean(run.output_table)} belongs to role {clean(owner)}, whose code could run when it is read."
-            " --models best reads it"
-        )
-    return OutputTable(Relation(schema, name), has_keys)
+    schema, name, has_keys = found
+    table = OutputTable(Relation(schema, name), has_keys, of_others)
+    if not of_others:
+        _check_own(connection, table)
+    return table
 
 
 def export_model(connection: psycopg.Connection[Any], table: OutputTable, model: TrackedModel) -> bytes:
@@ -101,6 +129,8 @@ def export_model(connection: psycopg.Connection[Any], table: OutputTable, model:
 
     Raises
     ------
+    InsufficientPrivilege
+        If code of another role could run, and `find_table` was not told that it may.
     MopError
         If the role may not export it, the server has another error, or the table has other weights than the run.
     psycopg.OperationalError
@@ -108,7 +138,11 @@ def export_model(connection: psycopg.Connection[Any], table: OutputTable, model:
     """
     key = model.mst_key if table.has_keys else None
     try:
-        row = connection.execute(_EXPORT, [table.relation.sql, key, Format.KERAS.value], binary=True).fetchone()
+        with connection.transaction():
+            if not table.of_others:
+                connection.execute(_LOCK.format(tables=", ".join(one.sql for one in table.relations)))
+                _check_own(connection, table)
+            row = connection.execute(_EXPORT, [table.relation.sql, key, Format.KERAS.value], binary=True).fetchone()
     except psycopg.Error as error:
         if error.sqlstate is None:
             raise
@@ -119,3 +153,18 @@ def export_model(connection: psycopg.Connection[Any], table: OutputTable, model:
     if model.weights_digest is not None and signature.weights_digest != model.weights_digest:
         raise NotReady(f"{table.relation} has other weights than the run: it was written again")
     return data
+
+
+def _check_own(connection: psycopg.Connection[Any], table: OutputTable) -> None:
+    """Raise InsufficientPrivilege if code of another role could run when the table is read."""
+    names = [one.name for one in table.relations]
+    row = connection.execute(_FOREIGN, [names, table.relation.schema]).fetchone()
+    foreign, renamer = row or (None, None)
+    if foreign is not None:
+        name, owner = foreign
+        is_whose = f"{clean(str(Relation(table.relation.schema, name)))} belongs to role {clean(owner)}"
+    elif renamer is not None:
+        is_whose = f"schema {clean(table.relation.schema)} can be renamed by role {clean(renamer)}"
+    else:
+        return
+    raise InsufficientPrivilege(f"{is_whose}, whose code could run when it is read. --models best reads it")

@@ -1,5 +1,6 @@
 """`madlib-mop mlflow` with models: MLflow's own functions load them, and they predict what the database predicts."""
 
+import re
 import shutil
 from contextlib import closing
 
@@ -7,6 +8,9 @@ import numpy as np
 import pytest
 
 from madlib_mop.client import connect
+from madlib_mop.errors import MopError
+from madlib_mop.trackers import exported
+from madlib_mop.trackers.following import RunSession
 from tests.helpers.columns import train_churn
 from tests.helpers.commands import in_background
 from tests.helpers.exports import networks
@@ -19,7 +23,7 @@ from tests.helpers.security.attacks import user as make_user
 from tests.helpers.trackers import call_here, empty_mlflow, name_output, status_here
 
 pytestmark = pytest.mark.timeout(900)
-OWNER, VIEWER, READER = "owner_of_logged", "viewer_of_logged", "reader_of_logged"
+OWNER, VIEWER, READER, LANDLORD = "owner_of_logged", "viewer_of_logged", "reader_of_logged", "landlord_of_logged"
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +176,72 @@ def test_the_table_of_another_role_is_not_read_without_a_request(owned, capsys, 
         " --models best reads it"
     )
     assert [file.path for file in client.list_artifacts(number)] == ["report.html"]
+
+
+@pytest.fixture
+def lent(owned):
+    """Tables of OWNER in the schema of another role, LANDLORD, who may drop them; the run and OWNER's session."""
+    owned.rows(f"DROP SCHEMA IF EXISTS {LANDLORD} CASCADE")
+    make_user(owned, LANDLORD)
+    owned.rows(f"GRANT ALL ON SCHEMA {LANDLORD} TO {OWNER}")
+    with closing(owned.connect(OWNER)) as connection:
+        for suffix in ("", "_info", "_summary"):
+            User(connection).rows(f"CREATE TABLE {LANDLORD}.lent{suffix} AS TABLE {OWNER}.numbers{suffix}")
+    name_output(owned, run_id := invent_run(owned, n_models=2, owner=OWNER), LANDLORD, "lent")
+    with RunSession(owned.dsn_of(OWNER), run_id) as session:
+        yield session
+
+
+def replace_lent(db, name: str) -> None:
+    """Put a view of LANDLORD in the place of a table in their schema."""
+    with closing(db.connect(LANDLORD)) as connection:
+        User(connection).rows(
+            f"SET search_path = {LANDLORD}; DROP TABLE {name}; CREATE VIEW {name} AS SELECT 1 AS mst_key;"
+            f" GRANT SELECT ON {name} TO {OWNER}"
+        )
+
+
+@pytest.mark.parametrize("name", ["lent", "lent_info", "lent_summary"])
+def test_what_was_replaced_after_the_table_was_found_is_not_read(lent, owned, name):
+    record = lent.read()
+    table = lent.output_table(record.run, of_others=False)
+    assert lent.export(table, record.models[0])
+    replace_lent(owned, name)
+    expected = f"{LANDLORD}.{name} belongs to role {LANDLORD}, whose code could run when it is read."
+    for read in (lambda: lent.export(table, record.models[0]), lambda: lent.output_table(record.run, of_others=False)):
+        with pytest.raises(MopError, match=re.escape(expected)):
+            read()
+
+
+@pytest.mark.parametrize("name", ["lent", "lent_info", "lent_summary"])
+def test_what_is_exported_cannot_be_replaced_meanwhile(lent, owned, name, monkeypatch):
+    """The owner of the schema drops a table between the check and the export."""
+    record = lent.read()
+    table = lent.output_table(record.run, of_others=False)
+    check, outcomes = exported._check_own, []
+
+    def check_and_drop(*arguments):
+        check(*arguments)
+        with closing(owned.connect(LANDLORD)) as connection:
+            with pytest.raises(Exception) as caught:
+                User(connection).rows(f"SET lock_timeout = '200ms'; DROP TABLE {LANDLORD}.{name}")
+            outcomes.append(getattr(caught.value, "pgcode", None))
+
+    monkeypatch.setattr(exported, "_check_own", check_and_drop)
+    assert lent.export(table, record.models[0]) and outcomes == ["55P03"]
+
+
+def test_a_table_in_a_schema_that_others_may_rename_is_not_read(lent, owned):
+    record = lent.read()
+    owned.rows(f"DO $$BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO {LANDLORD}', current_database()); END$$")
+    try:
+        with pytest.raises(MopError, match=f"schema {LANDLORD} can be renamed by role {LANDLORD}, whose code"):
+            lent.output_table(record.run, of_others=False)
+        assert lent.export(lent.output_table(record.run, of_others=True), record.models[0]), "on request it is"
+    finally:
+        owned.rows(
+            f"DO $$BEGIN EXECUTE format('REVOKE CREATE ON DATABASE %I FROM {LANDLORD}', current_database()); END$$"
+        )
 
 
 def test_one_who_may_see_the_run_but_not_export_gets_the_rest_and_one_line(owned, capsys, uri, client):
