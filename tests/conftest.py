@@ -29,6 +29,18 @@ settings.register_profile("madlib_mop", deadline=None)
 settings.load_profile("madlib_mop")
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
+def pytest_collection_modifyitems(items):
+    """Mark all cases but one as slow where a test is marked ``one_case``."""
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("one_case") and not item.get_closest_marker("slow"):
+            name = item.nodeid.partition("[")[0]
+            if name in seen:
+                item.add_marker("slow")
+            seen.add(name)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     """Run a test that is marked ``alone`` while the other processes of pytest-xdist run none.

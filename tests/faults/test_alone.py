@@ -65,6 +65,7 @@ def fit_with(db, table: str, bad: tuple[int, str, str], settings=()):
     return rows[2][2]
 
 
+@pytest.mark.slow
 def test_a_model_too_large_for_memory(bench):
     """Its layers of 36 million weights with Adam exceed the trainer's memory limit."""
     reason = fit_with(

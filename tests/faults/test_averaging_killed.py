@@ -122,6 +122,7 @@ def answers(db):
         return None
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_is_resumed_where_it_was(bench):
     """Cancelled while an iteration is partly staged or just averaged."""
     call, run_id = begin(bench, "t_cancelled")

@@ -58,6 +58,7 @@ def test_before_the_run_is_marked_as_begun(bench):
     cancelled(bench, call, run_id)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("moment", [BEFORE_LISTENING, METRICS])
 def test_around_the_beginning_to_listen(bench, moment):
     with ExitStack() as until_cancelled:
@@ -68,6 +69,7 @@ def test_around_the_beginning_to_listen(bench, moment):
     cancelled(bench, call, run_id)
 
 
+@pytest.mark.slow
 def test_after_the_last_visit(bench):
     """The driver marks the run as trained by updating its row; here the cancel is earlier in that row's lock queue."""
     with begun(bench, statement("t_last")) as (call, run_id):
@@ -88,6 +90,7 @@ def newest_run_of(db, table: str) -> int | None:
     return db.value("SELECT max(run_id) FROM madlib_mop.run WHERE model_output_table = %s", [f"public.{table}"])
 
 
+@pytest.mark.slow
 def test_while_a_resume_begins(bench):
     """The earlier cancel must not stop the resumed run; a second one, before it is marked as begun, must."""
     with begun(bench, statement("t_resumed")) as (call, run_id):
@@ -101,6 +104,7 @@ def test_while_a_resume_begins(bench):
     cancelled(bench, call, run_id)
 
 
+@pytest.mark.slow
 def test_while_a_killed_driver_is_not_replaced_yet(bench):
     with begun(bench, statement("t_killed")) as (call, run_id):
         pass

@@ -77,6 +77,7 @@ def _children_of(pid: int) -> list[int]:
     return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.slow
 def test_a_driver_is_forked_and_ends_with_its_backend(bench, forkserver):
     call, driver = training(bench, "t_forked", n_epochs=40)
     assert parent_of(driver) == forkserver
@@ -97,6 +98,7 @@ def _accepts(bench) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_call_goes_on_when_the_fork_server_is_killed(bench, forkserver):
     call, driver = training(bench, "t_alone")
     kill(forkserver)
@@ -105,6 +107,7 @@ def test_a_call_goes_on_when_the_fork_server_is_killed(bench, forkserver):
     assert_nothing_left(bench, [driver])
 
 
+@pytest.mark.slow
 def test_without_the_fork_server_a_driver_ends_with_its_backend_too(bench, forkserver):
     call, driver = training(bench, "t_orphan", n_epochs=40)
     kill(forkserver)

@@ -46,6 +46,7 @@ def test_without_a_worker_a_warning_says_so(jobs):
     assert state_of(jobs, job_id) == "cancelled"
 
 
+@pytest.mark.slow
 def test_jobs_are_taken_in_turn_by_role_then_by_priority(jobs):
     """With one free slot: the role with fewer running jobs is next; among a role's own jobs, the highest priority."""
     jobs.rows("DELETE FROM madlib_mop.job_record WHERE state NOT IN ('waiting', 'running')")
@@ -77,6 +78,7 @@ def test_a_killed_worker_s_jobs_run_once_by_another_one(jobs):
     assert jobs.value(ROLES) == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_hands_its_jobs_over_at_once(jobs):
     with JobWorker(jobs) as first:
         job_id = submit(jobs, mark("stopped", 30), ALICE)
@@ -88,6 +90,7 @@ def test_a_worker_that_is_stopped_hands_its_jobs_over_at_once(jobs):
     assert jobs.value("SELECT madlib_mop.cancel_job(%s)", [job_id], ALICE) is True
 
 
+@pytest.mark.slow
 def test_a_job_that_was_committed_is_not_run_again(jobs):
     """The worker dies after the job's commit, before it has written the end."""
     job_id = submit(jobs, mark("committed once"), ALICE)
@@ -135,6 +138,7 @@ def test_a_run_is_a_job_and_goes_on_after_its_worker_was_killed(jobs):
     assert expected.run_id != run_id
 
 
+@pytest.mark.slow
 def test_jobs_survive_a_restart_of_the_server(jobs):
     job_id = submit(jobs, mark("restarted", 2), ALICE)
     with JobWorker(jobs) as worker:

@@ -91,6 +91,7 @@ def pids_of(db, run_id: int) -> list:
     return [db.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run_id])]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("how", ["terminated", "killed"])
 def test_the_callers_backend(bench, chance, how):
     """SIGKILL of a backend makes PostgreSQL restart all sessions; pg_terminate_backend does not."""

@@ -32,6 +32,7 @@ def assert_written(db, table: str, run_id: int) -> None:
     assert_nothing_left(db)
 
 
+@pytest.mark.slow
 def test_the_driver_killed_while_it_writes_them(bench):
     with held_at_outputs(bench, statement("t_written")) as (call, run_id, pid):
         assert bench.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == "trained"
@@ -40,6 +41,7 @@ def test_the_driver_killed_while_it_writes_them(bench):
     assert_written(bench, "t_written", run_id)
 
 
+@pytest.mark.slow
 def test_the_driver_killed_while_it_writes_the_one_of_averaging(bench):
     call = (
         "SELECT madlib.madlib_keras_fit('train_2', 't_averaged', 'arch', 1, compile_params, fit_params, 1, seed := 4)"
@@ -52,6 +54,7 @@ def test_the_driver_killed_while_it_writes_the_one_of_averaging(bench):
     assert bench.value("SELECT count(*) FROM t_averaged_summary") == 1
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["t_two", "t_two_info", "public.t_two"])
 def test_a_second_session_that_would_write_one_of_them_is_refused_at_once(bench, name):
     runs = "SELECT count(*) FROM madlib_mop.run"
@@ -71,6 +74,7 @@ def test_a_second_session_that_would_write_one_of_them_is_refused_at_once(bench,
     bench.rows("DROP TABLE t_two, t_two_info, t_two_summary")
 
 
+@pytest.mark.slow
 def test_they_are_reserved_until_their_transaction_has_ended(bench):
     writer = bench.connect(autocommit=False)
     with writer.cursor() as cursor:
@@ -83,6 +87,7 @@ def test_they_are_reserved_until_their_transaction_has_ended(bench):
     assert bench.value("SELECT count(*) FROM t_held") == N_MODELS
 
 
+@pytest.mark.slow
 def test_a_table_that_is_made_meanwhile_costs_nothing_of_the_run(bench):
     with begun(bench, statement("t_taken")) as (call, run_id):
         bench.rows("CREATE TABLE t_taken_summary (mine integer)")
@@ -133,6 +138,7 @@ def test_nothing_is_replaced_but_models(bench):
         bench.rows(statement("undisturbed")[:-1] + ", replace => true, warm_start => true)")
 
 
+@pytest.mark.slow
 def test_all_that_is_in_the_way_is_named_and_can_be_dropped_at_once(bench):
     BackgroundFit(bench, statement("t_dropped")).succeed()
     bench.rows("DROP TABLE t_dropped")

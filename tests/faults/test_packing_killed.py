@@ -67,6 +67,7 @@ def measured(db):
     return db
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("share", [0.3, pytest.param(0.6, marks=pytest.mark.slow), 0.9])
 @pytest.mark.parametrize("victim", ["the driver", "the caller's backend", "the statement"])
 def test_a_killed_packing_leaves_all_or_nothing(measured, victim, share):
@@ -102,6 +103,7 @@ def test_a_killed_driver_is_one_clear_error(measured):
     assert tables(measured) == []
 
 
+@pytest.mark.slow
 def test_a_killed_decoder_is_started_again_for_the_same_bits(db):
     pixels = np.random.default_rng(5).integers(0, 256, (400, 48, 48, 3), np.uint8)
     db.rows("CREATE TABLE photos (id integer, photo bytea, kind text)")

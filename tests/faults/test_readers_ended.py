@@ -28,6 +28,7 @@ def bench(db):
     return db
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("way", ["pg_terminate_backend", "pg_cancel_backend"])
 def test_readers_that_are_ended_read_again(bench, way):
     call = BackgroundFit(bench, fit_statement(f"t_{way}", "mst", N_EPOCHS, "slow", SEED))

@@ -46,6 +46,7 @@ def hold(db, expected: int, run_id: int, table: str, undisturbed: str) -> None:
     assert_nothing_left(db)
 
 
+@pytest.mark.slow
 def test_a_search_whose_driver_is_killed(iris):
     """The caller's backend starts another driver, which restores the search from the record."""
     run = search(iris, "undisturbed", "hyperband", METHODS["hyperband"], random_state=5)

@@ -221,6 +221,7 @@ def steered(db, number: int, selection: str, n_people: int, n_verbs: int, n_stri
         db.rows("SELECT madlib_mop.drop_run(%s)", [each])
 
 
+@pytest.mark.slow
 def test_a_run_that_is_steered_and_killed(bench):
     steered(bench, 1, "four", n_people=2, n_verbs=8, n_strikes=3)
 

@@ -77,6 +77,7 @@ SELECTED = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("way, phase", SELECTED)
 def test_it_stops_at_once_and_goes_on_when_told(bench, way, phase):
     table = f"t_{way}_{phase}".replace(" ", "_")

@@ -22,6 +22,7 @@ def other(cluster):
     run(cluster.connect(), f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_our_tables_are_heap(other):
     make_all_tables(other, 2)

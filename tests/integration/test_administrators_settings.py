@@ -137,6 +137,7 @@ def settled(bench, request):
     connection.close()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("settled", GROUPS.values(), ids=GROUPS.keys(), indirect=True)
 def test_all_of_it_works(settled, request):
     word = request.node.callspec.id.replace(" ", "_")
@@ -170,6 +171,7 @@ def test_all_of_it_works(settled, request):
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_transaction_that_may_not_write_is_named(bench):
     """Nothing is trained if output tables cannot be written; after lifting the setting, training works."""
     before = bench.value("SELECT count(*) FROM madlib_mop.run")

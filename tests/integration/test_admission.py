@@ -63,6 +63,7 @@ def waits(db, run_id: int) -> bool:
     return state == "running" and (detail or "").startswith("waits for its turn: ")
 
 
+@pytest.mark.slow
 def test_a_second_run_waits_and_says_why(bench, at_work):
     call = RoleFit(bench, CAROL, "second", 1)
     wait_for(lambda: waits(bench, call.run_id), what="the wait")
@@ -77,6 +78,7 @@ def test_a_second_run_waits_and_says_why(bench, at_work):
     assert bench.rows(STATE, [call.run_id]) == [("finished", None)]
 
 
+@pytest.mark.slow
 def test_the_second_run_of_one_user_does_not_pass_the_first_of_another(bench, at_work):
     second = RoleFit(bench, ALICE, "hers", 1)
     wait_for(lambda: waits(bench, second.run_id), what="the wait")
@@ -113,6 +115,7 @@ def test_four_users_with_two_runs_each_all_get_their_turn(bench, at_work):
     assert len(owners) == 8 and set(owners[:4]) == set(owners[4:]) == set(roles)
 
 
+@pytest.mark.slow
 def test_a_waiting_run_is_cancelled_and_resumed(bench, at_work):
     call = RoleFit(bench, CAROL, "cancelled", 1)
     wait_for(lambda: waits(bench, call.run_id), what="the wait")
@@ -140,6 +143,7 @@ def test_a_run_whose_driver_was_killed_makes_room(bench, at_work):
     call.succeed()
 
 
+@pytest.mark.slow
 def test_a_run_whose_driver_was_killed_keeps_its_place(bench, at_work):
     """The new driver of the same call does not wait."""
     other = RoleFit(bench, CAROL, "behind", 1)
@@ -160,6 +164,7 @@ def test_it_fails_at_once_if_the_session_wants_that(bench, at_work):
     assert "lets it wait" in call.error.diag.message_hint
 
 
+@pytest.mark.slow
 def test_only_superusers_turn_it_off(bench, at_work):
     error = refused(bench, CAROL, "off")
     assert "setting madlib_mop.admission must be one of wait, error, off (off: superusers only)" in error

@@ -44,6 +44,7 @@ def engine(db):
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_runs(engine, db):
     (example,) = examples("docs/applications.md", "python")
     with engine.begin() as connection:
@@ -99,6 +100,7 @@ def test_a_table_that_was_packed_in_the_same_transaction_is_refused_with_what_to
     assert "Traceback" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_what_an_application_rolls_back_is_gone_but_for_the_run(engine):
     with engine.connect() as connection:
         connection.execute(text(FIT.format(table="'rolled_back'", n=1)))
@@ -114,6 +116,7 @@ def test_what_an_application_rolls_back_is_gone_but_for_the_run(engine):
         assert connection.execute(text("SELECT count(*) FROM rolled_back")).scalar() == 1
 
 
+@pytest.mark.slow
 def test_prepared_calls_with_typed_parameters(psycopg3, db):
     """JDBC sends text as varchar and numbers as integer."""
     psycopg3.execute(
@@ -127,6 +130,7 @@ def test_prepared_calls_with_typed_parameters(psycopg3, db):
     assert db.value("SELECT (SELECT model_weights FROM digit_models) = (SELECT model_weights FROM prepared_3)")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 def test_prepared_predictions_are_those_of_their_arguments(psycopg3, db, mode):
     psycopg3.execute(f"SET plan_cache_mode = {mode}")
@@ -137,6 +141,7 @@ def test_prepared_predictions_are_those_of_their_arguments(psycopg3, db, mode):
             assert table_of(found) == {key: value for key, value in expected.items() if key < n}
 
 
+@pytest.mark.slow
 def test_each_statement_after_a_savepoint_of_its_own(db, engine):
     """As JDBC does it with autosave=always: after an error the transaction goes on."""
     with closing(db.connect(autocommit=False)) as connection, connection.cursor() as cursor:

@@ -76,6 +76,7 @@ GIVEN = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("given", GIVEN)
 def test_what_is_stored_is_what_keras_writes_of_the_model(session, keras, given):
     text = GIVEN[given]() if callable(GIVEN[given]) else GIVEN[given]

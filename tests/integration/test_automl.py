@@ -119,6 +119,7 @@ def test_asha_frees_places_at_once_and_a_replay_has_the_same_bits(iris):
     assert iris.value(added, [run.run_id]) > 0
 
 
+@pytest.mark.slow
 def test_pbt_copies_states_and_a_replay_copies_them_again(iris):
     run = search(iris, "pbt", "pbt", "population=4, num_iterations=3, interval=1", random_state=3)
     exploits = iris.rows(
@@ -144,6 +145,7 @@ def test_pbt_copies_states_and_a_replay_copies_them_again(iris):
     assert decisions(iris, run.run_id) == decisions(iris, again)
 
 
+@pytest.mark.slow
 def test_hyperopt_by_position_trains_one_batch_after_the_other(iris):
     """As MADlib's suite calls it: five configurations on two segments, no validation table, data cached."""
     params = "num_configs=5, num_iterations=2, algorithm=rand"

@@ -74,6 +74,7 @@ def test_uneven_and_empty_shards_average_as_in_numpy(bench):
     assert rows == list(zip((0, 1, 3), (1, 2, 3), n_rows, strict=True)) and len(set(n_rows)) == 3
 
 
+@pytest.mark.slow
 def test_one_segment_is_plain_keras(bench):
     run = average(bench, "alone", 2, source_table="train_1", seed=8)
     assert weights(bench, "alone") == train(bench, run.run_id, 1, adam, 16, 1, True)
@@ -110,6 +111,7 @@ def test_all_segments_start_from_one_state(bench):
     assert newest not in {digests[0] for _, digests, _ in chain}
 
 
+@pytest.mark.slow
 def test_a_warm_start_splits_a_run_without_a_trace(bench):
     first = average(bench, "split", 1, source_table="uneven", seed=4)
     second = average(bench, "split", 2, source_table="uneven", warm_start=True)

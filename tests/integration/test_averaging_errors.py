@@ -43,6 +43,7 @@ def planner(bench):
     catalog.close()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_bad_argument_is_named(planner, case):
     with pytest.raises(MopError) as caught:

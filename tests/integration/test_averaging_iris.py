@@ -26,6 +26,7 @@ def bench(db):
     return db
 
 
+@pytest.mark.slow
 def test_ten_iterations_a_warm_start_and_predictions_in_temporary_tables(bench):
     fit = (
         "SELECT madlib.madlib_keras_fit('iris_packed', 'pg_temp.iris_model', '\"odd arch?\"', 1, %s,"

@@ -87,6 +87,7 @@ def assert_refused(error: Refusal, sqlstate: str, message: str, hint: str) -> No
     assert hint in (error.hint or ""), error
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_bad_argument_is_named(plan, case):
     assert_refused(plan(case.arguments), case.sqlstate, case.message, case.hint)

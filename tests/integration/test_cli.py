@@ -34,6 +34,7 @@ def fitted(bench):
     return run(bench, *FIT, "--seed", "3", "--schedule", "rotation", "--set", "trainer_memory_mb=1500")
 
 
+@pytest.mark.slow
 def test_fit_prints_the_runs_number_and_gives_the_bits_of_the_sql_function(fitted, bench):
     assert fitted.returncode == 0, fitted.stderr
     run_id = int(fitted.stdout)
@@ -55,6 +56,7 @@ def test_runs_lists_them(fitted, bench):
     )
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_resumed_and_replayed(bench, fitted):
     before = newest_run(bench)
     words = ("fit", "iris_train_packed", "stopped", "mst", "30", "--seed", "3", "--schedule", "rotation")
@@ -95,6 +97,7 @@ GRIDS = (
 )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind, words, options", [
     ("fit", ("fit-model", "iris_train_packed", "cli_one", "arch", "1", ADAM.format(0.1), "batch_size=20", "1"), ()),
     ("automl", ("automl", "iris_train_packed", "cli_found", "arch", "cli_best", "1", *GRIDS),
@@ -120,6 +123,7 @@ def test_cancel_says_whether_there_was_something_to_stop(bench, fitted):
     assert (done.returncode, done.stdout) == (1, f"run {int(fitted.stdout)} is not running\n")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "words, message, hint",
     [
@@ -138,6 +142,7 @@ def test_an_error_is_one_line_and_a_hint(fitted, bench, words, message, hint):
     assert first.startswith("madlib-mop: ") and message in first and hint in second
 
 
+@pytest.mark.slow
 def test_whoever_is_no_superuser_needs_a_superusers_login_for_the_record(bench, fitted):
     bench.cluster.create_role("cli_user")
     bench.rows("SELECT madlib_mop.grant_use('cli_user'); GRANT CREATE ON SCHEMA public TO cli_user")
@@ -161,6 +166,7 @@ def test_a_server_that_is_not_there_is_one_line(bench):
 HOLDS = "SELECT coalesce(backend_xid, backend_xmin) IS NOT NULL FROM pg_stat_activity WHERE application_name = %s"
 
 
+@pytest.mark.slow
 def test_no_session_of_its_own_holds_a_snapshot_while_it_trains(bench):
     """A run may take days; VACUUM of other tables, and other work that waits for old snapshots, must not be delayed."""
     before = newest_run(bench)

@@ -179,6 +179,7 @@ def test_a_keras_model_predicts_encoded_rows_as_the_database_predicts_rows(model
     np.testing.assert_allclose(predicted, model.predict_proba(frame).to_numpy(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_is_steered_and_resumed(run, client):
     run.extend(1, mst_key=1)
     copy = run.clone(2, compile={**SOFTMAX_16, "optimizer": {"name": "Adam", "learning_rate": 0.02}}, num_iterations=1)
@@ -207,6 +208,7 @@ def test_a_run_trains_in_the_background_and_is_followed(client, packed, configs)
     assert run.wait().best().table == '"public"."background"'
 
 
+@pytest.mark.slow
 def test_an_async_program_follows_and_waits(client, packed, configs):
     async def follow():
         run = client.fit(packed, configs, epochs=2, seed=1, wait=False)
@@ -239,6 +241,7 @@ def test_a_cancelled_task_stops_waiting_at_once_and_leaves_no_session(client, pa
     wait_for(lambda: db.value(own, [db.name]) == 0, 10, "the end of the listening sessions")
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_the_run_which_can_be_resumed(client, packed, configs):
     def interrupt(status):
         if status.visits_done >= 1:
@@ -253,6 +256,7 @@ def test_an_interrupt_stops_the_run_which_can_be_resumed(client, packed, configs
     run.drop()
 
 
+@pytest.mark.slow
 def test_a_job_trains_without_the_client(client, packed, configs, db):
     job = client.submit(packed, configs, epochs=1, seed=1, models="by_job", job={"name": "nightly", "priority": 3})
     assert job.state == "waiting" and job.frame()["name"].tolist() == ["nightly"]
@@ -320,6 +324,7 @@ def test_a_call_returns_a_value_or_a_frame(client, packed):
     assert isinstance(found, pd.DataFrame) and len(found) == 6
 
 
+@pytest.mark.slow
 def test_an_engine_of_psycopg_3_serves_too(db, packed, frame, model):
     engine = create_engine(db.dsn.replace("postgresql://", "postgresql+psycopg://"))
     with connect(engine, settings={"segments": 2}) as client:

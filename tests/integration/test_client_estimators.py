@@ -64,6 +64,7 @@ def test_training_leaves_only_the_tables_of_models(classifier, db):
     assert {name.partition("_")[0] for name in kept} == {"hopper"}
 
 
+@pytest.mark.slow
 def test_features_of_any_kind_in_a_frame(db):
     X = pd.DataFrame({"city": ["Bonn", "Kiel", None, "Ulm"] * 15, "age": [20, 30, np.nan, 50] * 15})
     y = np.where(X["age"].fillna(40) > 35, 3.5, 1.5)

@@ -39,6 +39,7 @@ def version(model, packed):
     return version
 
 
+@pytest.mark.slow
 def test_a_version_predicts_as_the_model_does(client, version, model, frame):
     assert isinstance(version, RegisteredModel) and (version.name, version.version) == ("churn@1", 1)
     champion = client.registered("CHURN@champion")
@@ -128,6 +129,7 @@ def test_only_the_owner_uses_a_handle(db, version, frame):
         assert "predict_class('churn@champion', NULL, t)" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_model_of_arrays_is_compared_by_its_inputs(client):
     draw = np.random.default_rng(2)
     x = draw.normal(size=(300, 3)).astype(np.float32)

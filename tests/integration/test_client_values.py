@@ -49,6 +49,7 @@ def test_a_database_without_the_extension_is_named(cluster):
         connect(cluster.dsn)
 
 
+@pytest.mark.slow
 def test_a_regression_predicts_numbers_in_the_units_of_the_frame(client, frame):
     draw = np.random.default_rng(3)
     rows = frame.dropna(subset=["Age in years"]).drop(columns="scores")
@@ -64,6 +65,7 @@ def test_a_regression_predicts_numbers_in_the_units_of_the_frame(client, frame):
     assert client.query("SELECT to_regclass(%s) IS NULL AS gone", [packed.table])["gone"][0]
 
 
+@pytest.mark.slow
 def test_arrays_of_numpy_are_packed_and_predicted(client):
     draw = np.random.default_rng(2)
     pictures = draw.random((120, 2, 3, 1)).astype(np.float32)

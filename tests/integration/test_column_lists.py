@@ -70,6 +70,7 @@ def test_networks_of_one_input_and_of_one_for_each_column_train_on_it(caller, db
     assert min(value for (value,) in db.rows("SELECT validation_metrics_final FROM models_info")) > 0.9
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("key", [1, 2])
 def test_the_list_of_packing_predicts_and_evaluates_the_same_rows(caller, db, key):
     db.rows(f"SELECT madlib.madlib_keras_evaluate('models', 'valid', 'evaluated_{key}', mst_key => {key})")
@@ -91,6 +92,7 @@ def wide(caller, name, n):
     return ", ".join(f"c{i}" for i in range(n))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("n", [300, 1500])
 def test_hundreds_of_columns_are_packed_trained_on_and_predicted(caller, db, n):
     listed = wide(caller, f"wide_{n}", n)

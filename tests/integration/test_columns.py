@@ -216,12 +216,14 @@ WRONG_ROWS = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("query", WRONG_ROWS)
 def test_a_wrong_row_is_one_error_that_names_the_column(churn, query):
     error = refusal(churn, f"predict_class('churn', 1, s) FROM ({query} LIMIT 1) AS s")
     assert WRONG_ROWS[query] in str(error), error
 
 
+@pytest.mark.slow
 def test_a_regression_predicts_in_the_units_of_the_table(churn):
     query = "SELECT i % 97 AS area, 1e5 + 3e3 * (i % 97) AS price FROM generate_series(1, 600) i"
     churn.rows(f"CREATE TABLE houses AS {query}")

@@ -177,6 +177,7 @@ def test_random_search_is_repeatable(session):
     assert {row[1] for row in tables[0]} == {1, 2}
 
 
+@pytest.mark.slow
 def test_random_search_without_enough_configurations_says_so(session):
     generate(session, "random", 50, 1)
     assert session.value("SELECT count(*) FROM mst") == 24

@@ -119,6 +119,7 @@ def test_a_function_that_fails_fails_its_model_only_and_is_named(bench, fitted):
     assert bench.value("SELECT object_table FROM out_summary") == "madlib.functions"
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_plain_keras_bit_for_bit(bench, fitted):
     import keras
 
@@ -183,6 +184,7 @@ def test_a_resumed_run_uses_what_it_was_begun_with(bench, fitted, changed):
     assert weights(bench, "again") == weights(bench, "out")
 
 
+@pytest.mark.slow
 def test_a_warm_start_goes_on_with_the_run_s_own_functions(bench, fitted, changed):
     run = fit(bench, "out", "mst", 1, role=ANALYST, warm_start=True)
     told = "custom function MyLoss, spread, top_3_accuracy: the earlier run's version is used; madlib.functions has"
@@ -192,6 +194,7 @@ def test_a_warm_start_goes_on_with_the_run_s_own_functions(bench, fitted, change
     assert bench.rows("SELECT DISTINCT epoch FROM madlib_mop.visit WHERE run_id = %s", [run.run_id]) == [(3,)]
 
 
+@pytest.mark.slow
 def test_when_the_table_is_gone_models_are_still_evaluated(bench, fitted, changed):
     script(bench, "BEGIN", "DROP TABLE madlib.functions", "COMMIT")
     try:

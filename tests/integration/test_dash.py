@@ -56,6 +56,7 @@ def test_the_pages_show_the_record(browser, lab):
     assert shown.count("<tr data-key=") == 2 and "iris_train_packed" in shown and "Adam(lr=0.01)" in shown
 
 
+@pytest.mark.slow
 def test_figures_and_report_are_those_of_the_run(browser, lab):
     figures = browser.get(f"/runs/{lab.trained}/figures")
     found = {figure["key"]: json.loads(figure["spec"]) for figure in figures.json()}
@@ -121,6 +122,7 @@ def test_who_comes_back_gets_what_was_missed(browser, lab):
         assert next(events)[0] == "state"
 
 
+@pytest.mark.slow
 def test_updates_are_computed_once_for_all_viewers(dash, browser, lab):
     run_id = invent_run(lab, state="running")
     got, opened = [], []
@@ -145,6 +147,7 @@ def test_updates_are_computed_once_for_all_viewers(dash, browser, lab):
     assert feed.n_readings <= before + 2, "one reading for all, or one more that was due"
 
 
+@pytest.mark.slow
 def test_without_viewers_nothing_is_read(dash, browser, lab):
     run_id = invent_run(lab, state="running")
     with browser.events(f"/runs/{run_id}/events") as events:
@@ -174,6 +177,7 @@ def test_it_leaves_no_session_behind(lab):
     wait_for(lambda: not opened & sessions(), what="their end")
 
 
+@pytest.mark.slow
 def test_a_port_that_is_in_use_is_one_clear_error(dash, lab):
     failed = run(lab, "dash", "--port", str(dash.port), dsn=dsn_of(lab))
     assert failed.returncode == 1 and f"port {dash.port}" in failed.stderr and "Traceback" not in failed.stderr

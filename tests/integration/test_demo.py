@@ -72,11 +72,13 @@ def test_predictions_are_those_of_the_best_network(demo, db):
     assert sum(str(digit) == value for digit, value in rows) > 0.9 * 199
 
 
+@pytest.mark.slow
 def test_plain_keras_reads_every_architecture_as_it_is(demo, db):
     with closing(db.connect()) as connection:
         assert assert_keras_reads_them(connection) == 4 + 16
 
 
+@pytest.mark.slow
 def test_the_statements_of_the_page_after_the_demo_print_what_it_says_and_leave_nothing(demo, db):
     board, submit, jobs, steer, colleague, view, probabilities, cancel, clean = (
         example.text for example in examples("docs/first_steps.md", "sql")

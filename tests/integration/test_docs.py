@@ -98,6 +98,7 @@ AFTER_THE_DEMO = "docs/first_steps.md"
 PAGES = [page for page in every_page() if page not in (*TOUR, AFTER_THE_DEMO) and examples(page, "sql")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_statements_of_a_page_run_and_print_what_it_says(cluster, page):
     printed = run_page(cluster, page)

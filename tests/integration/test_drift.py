@@ -68,6 +68,7 @@ def test_new_levels_are_counted_and_named(user):
     assert "50 % of the rows have a level that no training row has." in found["reason"]
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_baseline_take_the_place_of_the_training_rows(user):
     found = by_feature(user, DRIFT.format("older", ", baseline => 'older'"))
     assert {row["verdict"] for row in found.values()} == {"stable"} and {row["psi"] for row in found.values()} == {0.0}
@@ -88,6 +89,7 @@ def test_thresholds_are_arguments(user):
     assert by_feature(user, call)["input city"]["verdict"] == "moderate"
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("view", "words"),
     [
@@ -184,6 +186,7 @@ def test_the_preprocessor_of_an_earlier_version_has_no_distribution(user):
     assert compared["input city"]["verdict"] == "large" and compared["input age"]["verdict"] == "stable"
 
 
+@pytest.mark.slow
 def test_the_command_line_prints_and_fails_as_asked(db, user):
     done = run(db, "drift", "churn@champion", "customers")
     assert done.returncode == 0 and re.search(r"age +input +value +stable +0\.\d\d\d +PSI", done.stdout), done
@@ -199,6 +202,7 @@ def test_the_command_line_prints_and_fails_as_asked(db, user):
     assert (done.returncode, done.stdout) == (1, "") and "nowhere" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_job_records_the_results_in_a_table(db, user):
     user.rows("CREATE TABLE watched AS SELECT now() AS checked_at, d.* FROM madlib_mop.drift('churn@1', 'customers') d"
               " LIMIT 0")  # fmt: skip

@@ -76,6 +76,7 @@ def test_the_extension_is_there_as_such(restored):
     assert not restored.value(may_resume, ["public"])
 
 
+@pytest.mark.slow
 def test_new_runs_get_new_numbers_and_old_states_are_gone_on_with(trained, restored):
     old = restored.value("SELECT max(run_id) FROM madlib_mop.run")
     run = fit(restored, "out", "mst", 1, warm_start=True)

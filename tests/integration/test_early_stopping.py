@@ -81,6 +81,7 @@ def normalized(expected: dict) -> dict:
     return {key: (stopped if stopped and stopped < N else None, best) for key, (stopped, best) in expected.items()}
 
 
+@pytest.mark.slow
 def test_models_stop_where_keras_would_and_have_the_weights_of_their_best_iteration(bench):
     assert ends(bench, bench.run.run_id) == normalized(bench.expected)
     ours = bench.weights
@@ -132,6 +133,7 @@ def test_states_are_kept_once_when_all_is_done(bench):
     assert all(found == [version] for _, version, found in rows)
 
 
+@pytest.mark.slow
 def test_a_replay_stops_at_the_same_iterations_with_the_same_bits(bench):
     bench.rows("SELECT madlib_mop.replay(%s, 'early_again')", [bench.run.run_id])
     run_id = newest_run(bench)
@@ -139,6 +141,7 @@ def test_a_replay_stops_at_the_same_iterations_with_the_same_bits(bench):
     assert weights(bench, "early_again") == bench.weights
 
 
+@pytest.mark.slow
 def test_a_warm_start_goes_on_from_the_best_state(bench):
     run = fit(bench, "early", "mst", 1, warm_start=True, **OPTIONS)
     first = bench.rows(
@@ -196,6 +199,7 @@ def _begin(db, table: str) -> tuple[BackgroundFit, int]:
     return call, run_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [4, *(pytest.param(moment, marks=pytest.mark.slow) for moment in (1, 8))])
 def test_a_driver_that_is_killed_and_a_run_that_is_resumed_end_with_the_same_bits(bench, moment):
     """The driver is killed after some metrics and replaced by the backend; then the run is cancelled and resumed."""
@@ -220,6 +224,7 @@ def test_a_driver_that_is_killed_and_a_run_that_is_resumed_end_with_the_same_bit
     assert_nothing_left(bench)
 
 
+@pytest.mark.slow
 def test_model_averaging(bench):
     options = {name: value for name, value in OPTIONS.items() if name != "schedule"}
     run = average(bench, "avg", N, 1, FAST, FIT_PARAMS, early_stopping=TEXT, **options)

@@ -104,6 +104,7 @@ def test_every_way_of_predicting_has_the_weighted_average_of_the_members(user):
     assert info == [(1, loss, metric, "public.models", keys, counts, weights, alone, "trained")]
 
 
+@pytest.mark.slow
 def test_the_same_call_has_the_same_result_and_replaces_it(user):
     first = user.rows(CALL + ")", "models", "packed", "again")
     weights = user.value("SELECT model_weights FROM again")
@@ -113,6 +114,7 @@ def test_the_same_call_has_the_same_result_and_replaces_it(user):
     user.rows("SELECT madlib_mop.drop_models('again')")
 
 
+@pytest.mark.slow
 def test_accuracy_can_be_what_it_is_chosen_by(user):
     members = user.rows(CALL + ", metric => 'accuracy')", "models", "packed", "accurate")
     user.evaluate("accurate", "packed", "evaluated_accurate", mst_key=1)
@@ -120,6 +122,7 @@ def test_accuracy_can_be_what_it_is_chosen_by(user):
     assert np.isclose(members[0][4], accuracy) and accuracy >= max(row[3] for row in members)
 
 
+@pytest.mark.slow
 def test_logits_are_averaged_as_probabilities(user):
     models = {1: classifier(5, last="linear"), 2: classifier(6, last="linear")}
     facts = ModelTable(compile_params=LOGITS, dependent=user.facts.dependent, normalizing_const=2.0)
@@ -136,6 +139,7 @@ def test_logits_are_averaged_as_probabilities(user):
     assert np.isclose(user.value("SELECT loss FROM evaluated_cooked"), loss, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_numbers_are_averaged_as_numbers(user):
     models = {key: classifier(10 + key, last="linear", units=1) for key in (1, 2, 3)}
     facts = ModelTable(
@@ -155,6 +159,7 @@ def test_numbers_are_averaged_as_numbers(user):
     assert "metric 'accuracy' is for classes, but public.lines predicts numbers" in error.message
 
 
+@pytest.mark.slow
 def test_several_inputs_and_outputs(user):
     user.rows("CREATE VIEW both_ways AS SELECT id, x, x AS z, y, ARRAY[t] AS t FROM source")
     user.rows("SELECT madlib.training_preprocessor_dl('both_ways', 'both', 'y, t', 'x, z', 10, 2.0, seed => 1)")
@@ -182,6 +187,7 @@ def test_several_inputs_and_outputs(user):
     assert np.abs(np.array([row[0] for row in rows]) - np.concatenate(expected, axis=1)).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_a_row_of_numbers_is_split_into_the_inputs_of_models_with_one_for_each_number(user):
     models = {}
     for key in (1, 2):
@@ -199,6 +205,7 @@ def test_a_row_of_numbers_is_split_into_the_inputs_of_models_with_one_for_each_n
     assert np.allclose([members[0][4], user.value("SELECT loss FROM evaluated_apart")], loss, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_models_that_predict_nothing_usable_are_left_out_with_a_reason(user):
     broken = classifier(8)
     broken.set_weights([np.full(w.shape, np.nan) for w in broken.get_weights()])
@@ -276,6 +283,7 @@ TABLES = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("names", TABLES, ids=str)
 def test_tables_that_do_not_fit_are_refused(user, names):
     with undone(user.database, User) as mine:
@@ -335,6 +343,7 @@ def churn(db):
     return db
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_a_run_predicts_rows_and_is_no_worse_than_its_best_model(churn):
     db = churn
     members = db.rows("SELECT * FROM madlib_mop.make_ensemble('churn', 'churn_packed_validation', 'all')")

@@ -41,6 +41,7 @@ def data(user, columns="x, y"):
     return np.array([row[0] for row in rows], np.float32) / np.float32(2), [row[1] for row in rows]
 
 
+@pytest.mark.slow
 def test_loss_and_metric_are_those_of_keras(user, net):
     x, labels = data(user)
     loss, accuracy = net.evaluate(x, np.eye(3)[["abc".index(label) for label in labels]], verbose=0)
@@ -71,6 +72,7 @@ def test_a_single_model_and_a_test_table_of_this_transaction(db, user, net):
     connection.close()
 
 
+@pytest.mark.slow
 def test_regression_has_all_its_metrics(user, keras):
     user.rows("SELECT madlib.training_preprocessor_dl('held', 'numbers', 't', 'x', 10, 2.0, '{}', seed => 1)")
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
@@ -91,6 +93,7 @@ def test_regression_has_all_its_metrics(user, keras):
     assert metric == metrics[0]
 
 
+@pytest.mark.slow
 def test_without_metrics_and_with_several_outputs(user, keras):
     """The first output's metrics are first; a model without metrics has NULLs there."""
     user.rows("CREATE VIEW held_both AS SELECT id, x, y, ARRAY[t] AS t FROM held")

@@ -43,6 +43,7 @@ def bench(db):
     return db
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, p, schedule", MATRIX)
 def test_weights_are_those_of_plain_keras(bench, n, p, schedule):
     table = f"out_{n}_{p}_{schedule}"
@@ -67,6 +68,7 @@ def assert_every_hop_reads_what_the_last_wrote(db, run_id: int, mst_key: int) ->
     assert chain[-1][1] == digests(db, run_id)[mst_key]
 
 
+@pytest.mark.slow
 def test_rotation_does_not_depend_on_buffers_caching_or_a_warm_start(bench):
     whole = fit(bench, "out_whole", "mst_alike", 3, source_table="train_2", schedule="rotation", seed=9)
     expected = weights(bench, "out_whole")
@@ -106,6 +108,7 @@ def test_replay_gives_the_same_bits(bench, schedule):
     assert bench.rows(order, [replayed[0]]) == bench.rows(order, [run.run_id])
 
 
+@pytest.mark.slow
 def test_the_seed_is_drawn_and_recorded(bench):
     drawn = fit(bench, "out_drawn", "mst_1", 1, source_table="train_1")
     seed = bench.value("SELECT seed FROM madlib_mop.run WHERE run_id = %s", [drawn.run_id])

@@ -59,6 +59,7 @@ def scaled(name: str, xs) -> list[np.ndarray]:
     return [2 * x for x in xs]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", [
     "dense", "one_unit", "inputs_and_outputs", "embedding", "lstm", "bidirectional_gru", "attention", "convolution",
     "convolution_of_sequences", "normalization",
@@ -88,6 +89,7 @@ def test_exports_of_ten_kinds_of_networks_predict_what_the_database_predicts(
     assert float(np.max(np.abs(found - expected))) <= LAST_BIT.get(name, 0)
 
 
+@pytest.mark.slow
 def test_every_format_has_signature_and_card(user, client, arrays, tmp_path):
     digest = user.value("SELECT encode(sha256(model_weights), 'hex') FROM inputs_and_outputs")
     for form in ("keras", "saved_model", "onnx", "safetensors", "tflite"):
@@ -116,6 +118,7 @@ def frame(churn, client):
     return rows
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("form", ["keras", "onnx"])
 def test_rows_of_a_frame_are_predicted_as_rows_of_the_table(churn, client, frame, form, tmp_path, record_property):
     client.model("churn", 1).export(tmp_path, form)
@@ -160,6 +163,7 @@ def test_unseen_values_and_columns_without_values(churn, client, frame, tmp_path
         local.predict(frame.assign(age="old"))
 
 
+@pytest.mark.slow
 def test_a_scaled_number_comes_back_in_the_units_of_the_table(client, tmp_path):
     draw = np.random.default_rng(3)
     houses = pd.DataFrame({"area": draw.normal(120, 40, 200), "town": draw.choice(["Ulm", "Bonn"], 200)})
@@ -177,6 +181,7 @@ def test_a_scaled_number_comes_back_in_the_units_of_the_table(client, tmp_path):
             load_exported(tmp_path, form).predict_proba(houses)
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_one_network(user, client, keras, tmp_path):
     layers = keras.layers
     nets = {key: keras.Sequential([keras.Input((3,)), layers.Dense(3, "softmax")]) for key in (1, 2)}
@@ -190,6 +195,7 @@ def test_an_ensemble_is_one_network(user, client, keras, tmp_path):
     assert np.allclose(load_exported(tmp_path).outputs(x)["y"], predicted(user, "both", [x]), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_ordinary_columns_is_exported_in_every_format(churn, client, frame, tmp_path):
     churn.rows("SELECT madlib_mop.make_ensemble('churn', 'packed_validation', 'churn_average')")
     expected = np.array([row for (row,) in churn.rows(
@@ -320,6 +326,7 @@ def test_a_preprocessor_of_another_model_is_refused(churn, client, tmp_path):
         load_exported(tmp_path, "keras")
 
 
+@pytest.mark.slow
 def test_the_command_line_writes_the_directory_the_card_and_the_report_of_a_name(churn, db, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = madlib_mop(db, "export", "churn@champion", "--format", "onnx", "--output", str(tmp_path / "out"))
@@ -336,6 +343,7 @@ def test_the_command_line_writes_the_directory_the_card_and_the_report_of_a_name
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_the_report_of_a_registered_model_is_that_of_its_run(churn, db):
     by_name = churn.value("SELECT madlib_mop.report('churn@1')")
     assert f"{db.run.run_id}" in by_name and "<html" in by_name

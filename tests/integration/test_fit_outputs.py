@@ -55,6 +55,7 @@ def test_the_tables_have_the_columns_of_madlib(bench):
     assert columns(bench, "out_summary") == SUMMARY
 
 
+@pytest.mark.slow
 def test_metrics_are_those_of_plain_keras_on_all_rows(bench):
     import keras
 
@@ -165,6 +166,7 @@ def test_notices_tell_of_each_iteration(bench):
     assert "best validation accuracy" in lines[3]
 
 
+@pytest.mark.slow
 def test_a_warm_start_is_driven_by_the_selection_as_it_is_now(bench):
     select(bench, "mst_now", MIXED[:3])
     fit(bench, "warm", "mst_now", 1, seed=6)
@@ -182,6 +184,7 @@ def test_a_warm_start_is_driven_by_the_selection_as_it_is_now(bench):
     assert bench.value("SELECT seed FROM madlib_mop.run WHERE run_id = %s", [run.run_id]) == 6
 
 
+@pytest.mark.slow
 def test_a_warm_start_whose_optimizer_changed_goes_on_with_the_weights(bench):
     select(bench, "mst_changed", MIXED[:1])
     fit(bench, "changed", "mst_changed", 1, seed=6)
@@ -191,6 +194,7 @@ def test_a_warm_start_whose_optimizer_changed_goes_on_with_the_weights(bench):
     assert bench.value("SELECT status FROM changed_info") == "trained"
 
 
+@pytest.mark.slow
 def test_start_weights_come_from_the_architecture_table_and_frozen_layers_stay(bench):
     import json
 
@@ -234,6 +238,7 @@ def test_resuming_a_finished_run_says_so_and_writes_its_tables_only_where_they_a
     assert (weights(bench, "out"), bench.rows("SELECT * FROM out_info ORDER BY 1")) == before
 
 
+@pytest.mark.slow
 def test_small_parts_give_the_same_state(bench):
     fit(bench, "whole_parts", "mst", 1, seed=8, schedule="rotation")
     run = fit(

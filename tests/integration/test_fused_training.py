@@ -111,6 +111,7 @@ def test_exactly_once_and_a_groups_visit_in_one_transaction(bench, fused):
     assert together == {(1, 2, 3), (4, 5), (6,)}
 
 
+@pytest.mark.slow
 def test_results_are_those_of_plain_keras_but_for_rounding(bench, fused):
     """For the recorded visits; models that train separately have Keras' bits. All metrics exist."""
     ours = weights(bench, "out_on")
@@ -146,6 +147,7 @@ def test_it_is_off_by_default(bench):
     assert digests(bench, off.run_id) == digests(bench, on.run_id)
 
 
+@pytest.mark.slow
 def test_same_bits_again_by_replay_and_in_two_calls(bench, fused):
     expected = digests(bench, fused.run_id)
     script(bench, f"SELECT madlib_mop.replay({fused.run_id}, 'out_again')")
@@ -156,6 +158,7 @@ def test_same_bits_again_by_replay_and_in_two_calls(bench, fused):
     assert digests(bench, rest.run_id) == expected
 
 
+@pytest.mark.slow
 def test_same_bits_whatever_is_killed_and_after_a_cancel(bench, fused):
     """Driver and trainer are killed; one of a group's visits cannot be written; the run is cancelled and resumed."""
     before, named = newest_run(bench), ", ".join(f"{name} := %s" for name in OPTIONS)
@@ -191,6 +194,7 @@ def test_same_bits_whatever_is_killed_and_after_a_cancel(bench, fused):
     assert figures(bench, run_id) == figures(bench, fused.run_id)
 
 
+@pytest.mark.slow
 def test_a_member_that_diverges_fails_alone(bench, fused):
     """The other members of its group keep their bits; another group fails as a whole."""
     select(bench, "mst_bad", configurations((0.001, 1e30, 0.003, 1e30, 1e30)))
@@ -207,6 +211,7 @@ def test_a_member_that_diverges_fails_alone(bench, fused):
     assert weights(bench, "out_bad_again") == weights(bench, "out_bad")
 
 
+@pytest.mark.slow
 def test_a_group_that_cannot_be_trained_as_one_is_dissolved(bench):
     """Two models have made different numbers of steps, but a group's optimizer has one counter."""
     select(bench, "mst_w", [(1, ADAM.format(0.01), "batch_size=16"), (1, ADAM.format(0.02), "batch_size=30")])
@@ -223,6 +228,7 @@ def test_a_group_that_cannot_be_trained_as_one_is_dissolved(bench):
     assert weights(bench, "out_w_on") == weights(bench, "out_w_off")
 
 
+@pytest.mark.slow
 def test_it_may_be_a_number(bench):
     options = OPTIONS | {"metrics_compute_frequency": 1}
     pairs = fit(bench, "out_pairs", "mst", 1, ("SET madlib_mop.fused_training = 2",), **options)
@@ -231,6 +237,7 @@ def test_it_may_be_a_number(bench):
     assert "the groups of its shape are full (mst_key 5)" in pairs.notices
 
 
+@pytest.mark.slow
 def test_models_that_may_stop_early_train_apart(bench):
     options = {**OPTIONS, "metrics_compute_frequency": 1}
     run = fit(bench, "stopping", "mst", 3, ON, early_stopping="patience=1, metric=loss", **options)

@@ -79,6 +79,7 @@ def test_the_packed_bits_depend_on_no_order_and_no_number_of_segments(pets):
     assert all(one[name].tobytes() == three[name].tobytes() for name in one)
 
 
+@pytest.mark.slow
 def test_new_rows_are_packed_and_evaluated_by_the_recorded_preprocessor(trained):
     trained.rows("SELECT madlib.validation_preprocessor_dl('pets', 'again', '*', '*', 'pets_packed')")
     photos = content(trained, "again")["photo"]
@@ -89,6 +90,7 @@ def test_new_rows_are_packed_and_evaluated_by_the_recorded_preprocessor(trained)
     assert trained.value("SELECT metric FROM evaluation") == pytest.approx(right)
 
 
+@pytest.mark.slow
 def test_a_view_predicts_what_the_whole_table_gets(trained):
     trained.rows("SELECT madlib.madlib_keras_predict('models', 'pets', 'id', '*', 'predicted', mst_key => 1)")
     trained.rows(
@@ -102,6 +104,7 @@ def test_a_view_predicts_what_the_whole_table_gets(trained):
     assert len(whole) == N_PETS
 
 
+@pytest.mark.slow
 def test_ensembles_and_searches_take_tables_with_images(trained):
     trained.rows("SELECT * FROM madlib_mop.make_ensemble('models', 'pets_packed_validation', 'both')")
     assert trained.value("SELECT count(madlib_mop.predict_class('both', 1, p)) FROM pets p") == N_PETS
@@ -133,6 +136,7 @@ CALLS = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_an_image_that_cannot_be_decoded_is_one_error_with_its_column_and_row(trained, name):
     file, words = BAD_FILES[name]
@@ -172,6 +176,7 @@ def test_null_is_an_error_where_the_proposal_says_so(pets):
     assert "column 'photo' is NULL" in str(error)
 
 
+@pytest.mark.slow
 def test_a_column_of_another_type_than_at_packing_is_one_error(trained):
     trained.rows("CREATE VIEW retyped AS SELECT id, encode(photo, 'hex') AS photo, age, size, kind FROM pets")
     for name, query in CALLS.items():

@@ -41,6 +41,7 @@ def outputs(keras, network) -> np.ndarray:
     return np.concatenate([one.reshape(len(one), -1) for one in found], axis=1)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", [
     "dense", "inputs_and_outputs", "embedding", "lstm", "bidirectional_gru", "attention", "convolution",
     "normalization", "shared_layers", "nested_models", "adapted_normalization", "time_distributed", "frozen_base",
@@ -80,6 +81,7 @@ def test_a_fit_starts_from_imported_weights(user, keras):
     assert user.value("SELECT training_metrics_final FROM fitted_info") == 1
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("write", [saved, saved_weights, legacy_weights, safetensors_of], ids=lambda w: w.__name__)
 def test_weights_of_each_kind_of_file(user, keras, write):
     table, source = f"weights_{write.__name__}", class_net(keras, 2)
@@ -163,6 +165,7 @@ def test_an_imported_version_is_deployed_if_it_has_a_loss(user, keras):
     assert user.value("SELECT madlib_mop.predict_class('rival@best', NULL, ARRAY[0, 0, 1]::real[])") == "c"
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("call, sqlstate, text", [
     ("import_model('t', NULL)", "22023", "import_model: file is missing. Received: NULL"),
     ("import_model('t', '')", "22P02", "import_model: the file is empty"),
@@ -185,6 +188,7 @@ def test_bad_input_is_one_clear_error(user, keras, call, sqlstate, text):
     assert user.value("SELECT count(*) FROM one") == 1 and user.value("SELECT to_regclass('t')") is None
 
 
+@pytest.mark.slow
 def test_the_command_line_and_the_client(db, user, client, keras, tmp_path):
     net = class_net(keras, 1)
     path, weights = tmp_path / "model.keras", tmp_path / "model.weights.h5"

@@ -63,6 +63,7 @@ def test_dsn_of_a_clone_without_a_server_is_an_error_that_says_what_to_run(clone
     assert done.stderr == "madlib_mop: there is no server yet. Run: make server\n"
 
 
+@pytest.mark.slow
 def test_server_is_idempotent(clone):
     def identity():
         return clone.dsn, clone.sql("SELECT pg_postmaster_start_time()")
@@ -79,6 +80,7 @@ def test_server_is_idempotent(clone):
     clone.sql("DROP TABLE kept")
 
 
+@pytest.mark.slow
 def test_server_has_one_worker_of_jobs_which_stop_ends(clone):
     file = clone.state / "clusters" / "server" / "log" / "work.pid"
 
@@ -95,6 +97,7 @@ def test_server_has_one_worker_of_jobs_which_stop_ends(clone):
     wait_for(lambda: worker() != first and alive(worker()), 20, "a new worker")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("command", ["report", "watch"])
 def test_report_and_watch_want_a_number_and_look_for_it_in_the_private_server(clone, command):
     without = clone.make(command, check=False)
@@ -104,6 +107,7 @@ def test_report_and_watch_want_a_number_and_look_for_it_in_the_private_server(cl
     assert unknown.returncode != 0 and re.search("no run (5 that|with this run_id. Received: 5)", unknown.stderr)
 
 
+@pytest.mark.slow
 def test_dash_serves_the_private_server_and_suggests_its_owner(clone):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -170,6 +174,7 @@ def test_the_server_knows_nothing_of_its_users_environment(clone):
     assert {name for name in names if not name.startswith(("PG", "LC_"))} <= {"PATH", "HOME"} | shells
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not AS_ROOT, reason="the owner of the clone and the server's user must be different users")
 def test_the_servers_user_can_write_to_its_data_and_log_only(clone):
     find = ["find", "-L", str(clone.state), "-writable", "-prune", "-print"]
@@ -178,6 +183,7 @@ def test_the_servers_user_can_write_to_its_data_and_log_only(clone):
     assert set(done.stdout.splitlines()) == {str(server / "data"), str(server / "log")}
 
 
+@pytest.mark.slow
 def test_a_swept_socket_directory_is_made_again(clone):
     old = re.search("host=([^&]*)", clone.dsn)[1]
     shutil.rmtree(old)
@@ -185,6 +191,7 @@ def test_a_swept_socket_directory_is_made_again(clone):
     assert clone.sql("SELECT 1") == "1"
 
 
+@pytest.mark.slow
 def test_a_port_that_another_took_is_given_up(clone):
     port = int(clone.cluster("port"))
     clone.make("stop")
@@ -194,6 +201,7 @@ def test_a_port_that_another_took_is_given_up(clone):
     assert clone.sql("SHOW port") == clone.cluster("port")
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_start_shows_the_end_of_its_log(clone):
     clone.make("stop")
     settings = Path(clone.cluster("datadir")) / "postgresql.conf"
@@ -208,6 +216,7 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(clone):
     clone.make("server")
 
 
+@pytest.mark.slow
 def test_changed_sql_replaces_an_extension_without_runs_and_keeps_one_with_rows(clone):
     addition = clone.root / "sql" / "99-test.sql"
     addition.write_text("COMMENT ON SCHEMA madlib_mop IS 'first change';\n")
@@ -226,6 +235,7 @@ def test_changed_sql_replaces_an_extension_without_runs_and_keeps_one_with_rows(
         clone.make("server")
 
 
+@pytest.mark.slow
 def test_clean_leaves_nothing_and_spares_what_is_not_ours(scratch, state):
     own_state = scratch / "to_be_cleaned"
     own_state.mkdir()
@@ -245,6 +255,7 @@ def test_clean_leaves_nothing_and_spares_what_is_not_ours(scratch, state):
     assert foreign.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not AS_ROOT, reason="becomes another user")
 def test_an_ordinary_user_runs_the_server_as_himself_with_his_own_state(scratch, state):
     home = scratch / "home of nobody"
@@ -283,12 +294,14 @@ class TestDoctor:
         found = {line[6:28].strip(): line for line in done.stdout.splitlines() if not line.startswith("  ")}
         return done, found
 
+    @pytest.mark.slow
     def test_a_sound_installation_passes(self, clone):
         done, found = self.doctor(clone)
         assert done.returncode == 0, done.stdout
         assert {line[:4].strip() for line in found.values()} <= {"ok", "All"}
         assert "TensorFlow 2." in found["tensorflow"] and "PostgreSQL" in found["server"]
 
+    @pytest.mark.slow
     def test_no_way_in_by_password(self, clone, hba):
         hba.write_text("".join(line for line in hba.read_text().splitlines(True) if "127.0.0.1" not in line))
         clone.sql("SELECT pg_reload_conf()")
@@ -298,12 +311,14 @@ class TestDoctor:
         assert f"Add this line to {hba}: host all all 127.0.0.1/32 scram-sha-256" in done.stdout
         assert clone.sql("SELECT count(*) FROM pg_roles WHERE rolname LIKE 'madlib_mop_doctor%'") == "0"
 
+    @pytest.mark.slow
     def test_a_loopback_address_that_is_trusted(self, clone, hba):
         hba.write_text(hba.read_text().replace("scram-sha-256", "trust"))
         clone.sql("SELECT pg_reload_conf()")
         done, found = self.doctor(clone)
         assert found["worker login"].startswith("warn") and "trusts 127.0.0.1" in found["worker login"]
 
+    @pytest.mark.slow
     @pytest.mark.skipif(not AS_ROOT, reason="the doctor and the server's user must be different users")
     def test_no_way_in_for_the_driver(self, clone, hba):
         ident = hba.with_name("pg_ident.conf")
@@ -317,6 +332,7 @@ class TestDoctor:
         assert done.returncode != 0
         assert found["catalog login"].startswith("FAIL") and "eer authentication failed" in found["catalog login"]
 
+    @pytest.mark.slow
     def test_a_server_that_is_down(self, clone):
         clone.make("stop")
         try:

@@ -181,6 +181,7 @@ def test_jobs_of_one_name_are_skipped_queued_or_refused(worked):
     assert marks(worked, "named") == 3
 
 
+@pytest.mark.slow
 def test_a_repeated_job_goes_on_until_it_is_cancelled(worked):
     series = submit(worked, mark("repeated"), ALICE, every="1 second")
     wait_for(lambda: marks(worked, "repeated") >= 3, 20, "three repetitions")
@@ -194,6 +195,7 @@ def test_a_repeated_job_goes_on_until_it_is_cancelled(worked):
     assert worked.value(finished, [series]) == n
 
 
+@pytest.mark.slow
 def test_repetitions_do_not_pile_up(worked):
     series = submit(worked, mark("slow", 2.5), ALICE, every="1 second")
     wait_for(lambda: marks(worked, "slow") >= 1, 20, "the first repetition")

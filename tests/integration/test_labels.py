@@ -95,6 +95,7 @@ def test_indices_are_the_places_of_the_one_hot_labels(caller):
     assert caller.tensor("halves_valid", "even").shape == (80, 1)
 
 
+@pytest.mark.slow
 def test_a_sparse_loss_on_indices_trains_what_the_one_hot_loss_does(caller, db):
     select_configurations(db, "mst_sparse", [(1, SPARSE, FIT)])
     select_configurations(db, "mst_one_hot", [(1, ONE_HOT, FIT)])
@@ -113,6 +114,7 @@ def test_a_sparse_loss_on_indices_trains_what_the_one_hot_loss_does(caller, db):
     assert abs(float(share) - losses[0][0][1]) < 1e-6
 
 
+@pytest.mark.slow
 def test_one_unit_tells_two_classes_apart_with_their_names(caller, db):
     select_configurations(db, "mst_binary", [(2, BINARY, FIT)])
     fit(db, "binary", "mst_binary", 8, source_table="halves", validation_table="halves_valid", seed=3)
@@ -186,6 +188,7 @@ def test_labels_that_cannot_be_indices_are_refused(caller):
     assert "labels must be 'one-hot' or 'index'" in word.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed,y,params,model_id", [("one_hot", "y", ONE_HOT, 1), ("halves", "even", BINARY, 2)])
 def test_balanced_weights_train_as_the_same_weights_written_out(caller, db, packed, y, params, model_id):
     counts = [n for (n,) in db.rows(f"SELECT count(*) FROM train_rows GROUP BY {y} ORDER BY {y}")]

@@ -15,6 +15,7 @@ def test_a_host_counts_its_processors_as_its_trainers_do(db):
     assert db.rows("SELECT madlib_mop_calls.count_cores()") == [(processors(),)]
 
 
+@pytest.mark.slow
 def test_the_doctors_facts_come_from_the_server(db):
     with closing(db.connect()) as connection:
         context, here = CheckContext(connection), examine()

@@ -94,12 +94,14 @@ def assert_same(ours: dict[str, float], keras: list[dict[str, float]]) -> None:
         assert ours == pytest.approx(theirs, rel=2e-5, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_hopper(tables):
     fit = "SELECT madlib.madlib_keras_fit_multiple_model('lines', 'line_out', 'line', 2, seed := 1)"
     tables.rows(fit)
     assert_same(recorded(tables, "line_out", "training"), by_keras(tables, "line_out", "lines", REGRESSION))
 
 
+@pytest.mark.slow
 def test_validation_data_and_evaluate(tables):
     tables.rows(
         "SELECT madlib.madlib_keras_fit_multiple_model('classes', 'class_out', 'class', 2, seed := 1,"
@@ -113,6 +115,7 @@ def test_validation_data_and_evaluate(tables):
     assert_same(dict(zip(expected[0], [loss, *metrics], strict=True)), expected)
 
 
+@pytest.mark.slow
 def test_model_averaging(tables):
     statement, values = fit_statement("line_avg", 2, compile_params=REGRESSION, source_table="lines", seed=1)
     tables.rows(statement.replace("'arch'", "'nets'"), values)

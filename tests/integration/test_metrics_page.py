@@ -43,6 +43,7 @@ def becomes(db, wanted: dict[tuple, float]) -> None:
     wait_for(lambda: wanted.items() <= scraped(db).items(), 20, f"{wanted}")
 
 
+@pytest.mark.slow
 def test_runs_visits_and_trainers_are_counted(worked):
     before = scraped(worked)
     assert before["madlib_mop_up",] == 1 and before["madlib_mop_runs", "running"] == 0
@@ -64,6 +65,7 @@ def test_runs_visits_and_trainers_are_counted(worked):
     })  # fmt: skip
 
 
+@pytest.mark.slow
 def test_jobs_the_queue_and_failures_are_counted(worked):
     before = scraped(worked)
     blocking = submit(worked, mark("blocking", sleep_s=600), ALICE)

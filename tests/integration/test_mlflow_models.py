@@ -86,6 +86,7 @@ def files_of(client, run_id: str) -> set[str]:
     return {file.path.rpartition("/")[2] for file in client.list_artifacts(run_id, "model")}
 
 
+@pytest.mark.slow
 def test_rows_of_a_frame_are_predicted_as_rows_of_the_table(churn, db, capsys, uri, client):
     import mlflow
 
@@ -108,6 +109,7 @@ def test_rows_of_a_frame_are_predicted_as_rows_of_the_table(churn, db, capsys, u
     ]
 
 
+@pytest.mark.slow
 def test_bad_rows_are_errors(churn, db, capsys, uri):
     import mlflow
 
@@ -121,6 +123,7 @@ def test_bad_rows_are_errors(churn, db, capsys, uri):
         model.predict(churn.frame, params={"method": "close"})
 
 
+@pytest.mark.slow
 def test_the_network_is_loaded_by_mlflow_keras_and_each_model_is_there_with_all(churn, db, capsys, uri, client):
     import mlflow
 
@@ -133,6 +136,7 @@ def test_the_network_is_loaded_by_mlflow_keras_and_each_model_is_there_with_all(
         assert b"".join(w.astype(np.float32).tobytes() for w in network.get_weights()) == bytes(weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", "inputs_and_outputs", "embedding"])
 def test_arrays_are_predicted_as_in_the_database(db, user, keras, capsys, uri, name):
     import mlflow
@@ -157,6 +161,7 @@ def test_arrays_are_predicted_as_in_the_database(db, user, keras, capsys, uri, n
     assert np.array_equal(np.concatenate(list(found.values()), axis=1), np.array(expected, np.float32))
 
 
+@pytest.mark.slow
 def test_the_table_of_another_role_is_not_read_without_a_request(owned, capsys, uri, client):
     """The owner of the run has put a view in the place of its table: its code would run as a superuser."""
     owned.rows(f"CREATE TABLE {OWNER}.caught (name name); GRANT INSERT ON {OWNER}.caught TO PUBLIC")
@@ -201,6 +206,7 @@ def replace_lent(db, name: str) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lent", "lent_info", "lent_summary"])
 def test_what_was_replaced_after_the_table_was_found_is_not_read(lent, owned, name):
     record = lent.read()
@@ -213,6 +219,7 @@ def test_what_was_replaced_after_the_table_was_found_is_not_read(lent, owned, na
             read()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lent", "lent_info", "lent_summary"])
 def test_what_is_exported_cannot_be_replaced_meanwhile(lent, owned, name, monkeypatch):
     """The owner of the schema drops a table between the check and the export."""
@@ -231,6 +238,7 @@ def test_what_is_exported_cannot_be_replaced_meanwhile(lent, owned, name, monkey
     assert lent.export(table, record.models[0]) and outcomes == ["55P03"]
 
 
+@pytest.mark.slow
 def test_a_table_in_a_schema_that_others_may_rename_is_not_read(lent, owned):
     record = lent.read()
     owned.rows(f"DO $$BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO {LANDLORD}', current_database()); END$$")
@@ -244,6 +252,7 @@ def test_a_table_in_a_schema_that_others_may_rename_is_not_read(lent, owned):
         )
 
 
+@pytest.mark.slow
 def test_one_who_may_see_the_run_but_not_export_gets_the_rest_and_one_line(owned, capsys, uri, client):
     for words, expected in (((), 0), (("--models", "best"), 1)):
         status, number, line = status_here(capsys, owned.dsn_of(VIEWER), "mlflow", owned.run_id, *words)
@@ -256,6 +265,7 @@ def test_one_who_may_see_the_run_but_not_export_gets_the_rest_and_one_line(owned
     assert (status, line) == (0, "") and "MLmodel" in files_of(client, number), "with the right to read the table"
 
 
+@pytest.mark.slow
 def test_weights_of_another_run_are_not_written(owned, keras, capsys, uri, client):
     from tests.helpers.inference import weights_of
 
@@ -272,6 +282,7 @@ def test_weights_of_another_run_are_not_written(owned, keras, capsys, uri, clien
     assert files_of(client, number) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run_state", ["failed", "running"])
 def test_a_run_without_an_output_table_says_so(owned, capsys, uri, run_state):
     run_id = invent_run(owned, owner=OWNER, state=run_state)
@@ -290,6 +301,7 @@ def test_a_run_without_an_output_table_says_so(owned, capsys, uri, run_state):
     )
 
 
+@pytest.mark.slow
 def test_a_followed_run_waits_for_the_output_table(owned, uri, client, tmp_path):
     """A run is finished before the transaction that wrote its output table ends."""
     with closing(owned.connect(OWNER)) as connection:
@@ -316,6 +328,7 @@ def test_a_followed_run_waits_for_the_output_table(owned, uri, client, tmp_path)
     assert (process.returncode, errors) == (0, "") and "MLmodel" in files_of(client, printed.strip())
 
 
+@pytest.mark.slow
 def test_a_table_whose_name_must_be_quoted(owned, keras, capsys, uri, client):
     with closing(owned.connect(OWNER)) as connection:
         owner = User(connection)
@@ -329,6 +342,7 @@ def test_a_table_whose_name_must_be_quoted(owned, keras, capsys, uri, client):
     assert "MLmodel" in files_of(client, call_here(capsys, owned.dsn_of(OWNER), "mlflow", run_id))
 
 
+@pytest.mark.slow
 def test_the_model_of_madlib_keras_fit_has_no_key(owned, keras, capsys, uri, client):
     with closing(owned.connect(OWNER)) as connection:
         owner = User(connection)
@@ -345,6 +359,7 @@ def test_the_model_of_madlib_keras_fit_has_no_key(owned, keras, capsys, uri, cli
     assert "MLmodel" in files_of(client, number)
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_runs(churn, db, capsys, uri):
     (example,) = examples("docs/trackers.md", "python")
     names = {"run_id": call_here(capsys, db.dsn, "mlflow", churn.run_id), "customers": churn.frame}

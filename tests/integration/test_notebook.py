@@ -24,6 +24,7 @@ def shown(cell: str, names: dict) -> object:
     return eval(compile(ast.Expression(body[-1].value), "cell", "eval"), names)
 
 
+@pytest.mark.slow
 def test_it_has_fewer_than_thirty_lines_and_no_outputs():
     assert sum(bool(line.strip()) for cell in CELLS for line in cell.splitlines()) < 30
     assert all(cell["outputs"] == [] for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code")
@@ -31,6 +32,7 @@ def test_it_has_fewer_than_thirty_lines_and_no_outputs():
     assert len({cell["id"] for cell in NOTEBOOK["cells"]}) == len(NOTEBOOK["cells"])
 
 
+@pytest.mark.slow
 def test_it_goes_from_a_frame_to_a_deployed_and_monitored_model(db):
     assert sum(cell.count(CONNECT) for cell in CELLS) == 1
     names: dict = {}
@@ -51,6 +53,7 @@ def test_it_goes_from_a_frame_to_a_deployed_and_monitored_model(db):
         names["db"].close()
 
 
+@pytest.mark.slow
 def test_a_second_run_of_all_cells_registers_a_second_version(db):
     """People run a notebook again in the same database; the test before this one has run it."""
     names: dict = {}

@@ -56,12 +56,14 @@ def test_it_stops_a_model_once_and_says_why(bench, stopped):
     assert bench.rows(shown, [stopped.run_id])[0][0] == "policy"
 
 
+@pytest.mark.slow
 def test_replay_repeats_what_it_did(bench, stopped):
     bench.rows("SELECT madlib_mop.replay(%s, 'again')", [stopped.run_id])
     assert digests(bench, newest_run(bench)) == digests(bench, stopped.run_id)
     assert bench.value("SELECT plan ? 'policy' FROM madlib_mop.run WHERE run_id = %s", [newest_run(bench)]) is False
 
 
+@pytest.mark.slow
 def test_it_clones_the_best_with_half_the_learning_rate(bench):
     policy = """
     SELECT mst_key, 'clone_model' AS action,
@@ -89,6 +91,7 @@ def test_each_row_is_issued_once_and_a_refusal_is_recorded(bench):
     assert states(bench, run.run_id)[1][0] == "trained"
 
 
+@pytest.mark.slow
 def test_an_error_is_told_once_and_the_run_goes_on(bench, stopped):
     policy = "SELECT mst_key, 'stop_model' AS action FROM madlib_mop.model WHERE run_id = $1 AND 1 / (mst_key - 1) = 7"
     run = fit(bench, "failing", "mst", 3, policy=policy, **OPTIONS)
@@ -97,6 +100,7 @@ def test_an_error_is_told_once_and_the_run_goes_on(bench, stopped):
     assert bench.rows(COMMANDS, [run.run_id]) == []
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "columns, told",
     [
@@ -113,12 +117,14 @@ def test_a_wrong_row_is_told_once(bench, columns, told):
     assert {state for state, _ in states(bench, run.run_id).values()} == {"trained"}
 
 
+@pytest.mark.slow
 def test_one_that_takes_too_long_ends(bench):
     policy = "SELECT 1 AS mst_key, pg_sleep(100)::text AS action"
     run = fit(bench, "slow", "mst", 1, ("SET madlib_mop.policy_timeout_s = 1",), policy=policy, **OPTIONS)
     assert "the policy took too long: SET madlib_mop.policy_timeout_s allows more than 1 seconds" in run.notices
 
 
+@pytest.mark.slow
 def test_it_works_with_metrics_of_iterations_too(bench):
     policy = "SELECT mst_key, 'stop_model' AS action FROM madlib_mop.metric WHERE run_id = $1 AND mst_key = 3"
     options = {**OPTIONS, "metrics_every": "iteration", "metrics_sample_rows": None, "metrics_compute_frequency": 1}
@@ -126,6 +132,7 @@ def test_it_works_with_metrics_of_iterations_too(bench):
     assert states(bench, run.run_id)[3][0] == "stopped"
 
 
+@pytest.mark.slow
 def test_names_are_found_by_the_callers_search_path(bench):
     script(bench, "CREATE SCHEMA mine", "CREATE TABLE mine.doomed AS SELECT 2 AS mst_key, 'stop_model' AS action")
     path = ("SET search_path = mine, public",)
@@ -133,12 +140,14 @@ def test_names_are_found_by_the_callers_search_path(bench):
     assert states(bench, run.run_id)[2][0] == "stopped"
 
 
+@pytest.mark.slow
 def test_it_sees_a_percent_sign(bench):
     policy = "SELECT 2 AS mst_key, 'stop_model' AS action, '100 % sure' AS reason WHERE 'a' LIKE '%'"
     run = fit(bench, "percent", "mst", 6, policy=policy, **OPTIONS)
     assert states(bench, run.run_id)[2][1] == "stopped by the policy: 100 % sure"
 
 
+@pytest.mark.slow
 def test_it_survives_a_killed_driver_and_issues_nothing_twice(bench):
     before = newest_run(bench)
     policy = "SELECT 1 AS mst_key, 'extend' AS action, '{\"num_iterations\": 2}'::jsonb AS arguments"

@@ -206,6 +206,7 @@ IDS = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", IDS)
 def test_ids_of_every_type_come_back_as_they_were(user, kind):
     if kind == "record":

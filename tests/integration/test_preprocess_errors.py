@@ -226,6 +226,7 @@ def test_too_many_classes_are_refused_with_the_way_to_regression(caller):
     assert refusal.hint == "For regression, use num_classes => '{}'."
 
 
+@pytest.mark.slow
 def test_a_buffer_that_no_bytea_could_hold_is_refused(caller):
     caller.rows(
         "CREATE TABLE huge AS SELECT array_fill(0::real, ARRAY[1 << 20]) AS x, i AS y FROM generate_series(1, 300) i"

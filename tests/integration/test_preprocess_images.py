@@ -38,6 +38,7 @@ def test_images_become_uint8_and_the_constant_is_left_to_the_trainer(caller):
     assert sorted(one.tobytes() for one in shuffled) == sorted(one.tobytes() for one in PIXELS)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("wanted", "shape"), [([3, 2], (3, 2, 3)), ([12, 10, 1], (12, 10, 1)), ([6, 5, 4], (6, 5, 4))])
 def test_images_are_resized_when_asked(caller, wanted, shape):
     name = f"resized_{wanted[0]}"
@@ -57,6 +58,7 @@ def test_validation_images_of_another_size_are_refused_with_the_way_out(caller):
     assert refusal.hint == "image_shape resizes encoded images."
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [

@@ -74,6 +74,7 @@ def test_three_statements_from_a_table_to_predictions(proposed):
     assert right > 0.8
 
 
+@pytest.mark.slow
 def test_several_targets_and_a_regression(rooms):
     pack_with(rooms, 1, "pack_columns('rooms', 'packed_2', 'sold, price', validation => 0.2, seed => 1)")
     rooms.rows("SELECT madlib_mop.propose_networks('packed_2', 'networks_2', 'configs_2', 1, num_iterations => 2)")
@@ -86,6 +87,7 @@ def test_several_targets_and_a_regression(rooms):
     assert set(found["sold"]) == {"no", "yes"} and -100 < found["price"] < 500
 
 
+@pytest.mark.slow
 def test_a_search_in_one_statement(proposed):
     proposed.rows(
         "SELECT madlib.madlib_keras_automl('packed', 'found', 'networks', 'best', s.model_id_list,"

@@ -71,6 +71,7 @@ QUERIES = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("query", QUERIES)
 def test_answers_are_those_of_single_rows(session, query):
     ((n_rows, n_different),) = values(session, DIFFERENT.format(QUERIES[query]))
@@ -130,6 +131,7 @@ def test_a_model_that_changes_in_the_middle_of_a_statement(session):
     assert values(session, "SELECT count(*), count(DISTINCT (id, p)) FROM seen") == [(60, 60)]
 
 
+@pytest.mark.slow
 def test_a_column_that_is_renamed_in_the_middle_of_a_statement(session):
     """The last rows, whose answers the session has, are predicted anew by their new names."""
     session.execute("CREATE TABLE swapped AS SELECT *, income AS other FROM customers; UPDATE swapped SET other = 0;"
@@ -158,6 +160,7 @@ def test_errors_of_rows_that_the_query_leaves_out_do_not_surface(session):
         session.execute(query.replace("<> 'NaN'", "IS NOT NULL"))
 
 
+@pytest.mark.slow
 def test_wide_rows_are_read_one_by_one_and_memory_is_bounded(session):
     session.execute("CREATE TABLE widened AS SELECT c.*, repeat(md5(id::text), 60) AS note FROM customers c")
     session.execute("ALTER TABLE widened ALTER note SET STORAGE EXTERNAL;"
@@ -178,6 +181,7 @@ def test_wide_rows_are_read_one_by_one_and_memory_is_bounded(session):
 LONG = f"SELECT id, {P} AS p FROM generate_series(1, 20) g, LATERAL (SELECT * FROM customers x WHERE g > 0 OFFSET 0) c"
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("seconds", [0.15, 0.4, 0.8])
 def test_after_a_cancel_in_the_middle_answers_are_right(session, seconds):
     """The answer to a batch whose statement was cancelled must not be taken for that of the next request."""

@@ -69,6 +69,7 @@ KINDS = {
 }  # fmt: skip
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("how", "made"), KINDS.values(), ids=KINDS)
 def test_every_kind_of_table_gives_each_row_once(session, how, made):
     session.execute(made)

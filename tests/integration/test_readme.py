@@ -44,6 +44,7 @@ def tour(db, tmp_path_factory):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_examples_run_and_their_models_are_usable(tour, db):
     assert db.rows("SELECT mst_key, status FROM tour.models_info ORDER BY mst_key") == [(1, "trained"), (2, "trained")]
     right = "SELECT avg((class_value = digit::text)::integer) FROM tour.predictions JOIN demo.digits USING (id)"
@@ -52,16 +53,19 @@ def test_the_examples_run_and_their_models_are_usable(tour, db):
     assert db.value("SELECT metric FROM tour.evaluation") > 0.8
 
 
+@pytest.mark.slow
 def test_the_script_of_plain_keras_and_the_replay_give_the_same_bits(tour):
     assert re.search("^same bits$", tour, re.MULTILINE), tour[-3000:]
     assert re.search(r"models \| same_bits \n-+\+-+\n +4 \| +4\n", tour)
 
 
+@pytest.mark.slow
 def test_plain_keras_reads_every_architecture_as_it_is(tour, db):
     with closing(db.connect()) as connection:
         assert assert_keras_reads_them(connection) >= 7
 
 
+@pytest.mark.slow
 def test_plain_keras_predicts_what_the_page_predicts(tour, db):
     import keras
     import numpy as np
@@ -75,6 +79,7 @@ def test_plain_keras_predicts_what_the_page_predicts(tour, db):
     assert np.allclose(plain.predict(x, verbose=0), [scores for _, scores in rows], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_frozen_layer_kept_its_weights(tour, db):
     start = bytes(db.value("SELECT model_weights FROM tour.networks WHERE model_id = 3"))
     end = bytes(db.value("SELECT model_weights FROM tour.transferred"))
@@ -92,6 +97,7 @@ def columns_of(db, tables: str) -> dict[str, set[str]]:
     return {table: set(columns) for table, columns in rows}
 
 
+@pytest.mark.slow
 def test_the_columns_of_the_output_tables_are_in_the_reference(tour, db):
     text = section("docs/reference.md", "Output tables")
     words = set(re.findall(r"\w+", text.replace("<y>", "digit").replace("<x>", "pixels").replace("<id>", "id")))

@@ -152,6 +152,7 @@ def test_numerics_beyond_float64_are_infinite(tables):
     assert columns["c"].values.tolist() == [-np.inf] and columns["d"].values.tolist() == [0.0]
 
 
+@pytest.mark.slow
 def test_random_numerics_are_those_of_a_cast(tables):
     tables.rows(
         "CREATE TABLE many AS SELECT id, (random() * 10 ^ (random() * 30 - 12))::numeric AS a,"

@@ -263,6 +263,7 @@ def test_without_a_key_the_best_of_the_leaderboard_is_registered(db, churn):
     assert error.hint == "Use one of: 1, 2, 3."
 
 
+@pytest.mark.slow
 def test_a_deploy_checks_a_metric(kinds):
     def deploy(version, **conditions):
         given = "".join(f", {name} => %s" for name in conditions)
@@ -337,6 +338,7 @@ def test_no_prediction_fails_while_an_alias_is_switched_a_hundred_times_a_second
     assert set(seen[n_before:]) == {1, 2, 3} and rate > 50
 
 
+@pytest.mark.slow
 def test_aliases_and_versions_are_there_after_a_restart_of_the_server(db, churn):
     churn.rows("SELECT madlib_mop.set_alias('churn', 'kept', 1); SELECT madlib_mop.set_alias('churn', 'kept', 2)")
     churn.connection.close()

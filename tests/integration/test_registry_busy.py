@@ -90,6 +90,7 @@ class Asking:
         return sorted({name for name, _ in rows}), version
 
 
+@pytest.mark.slow
 def test_no_statement_fails_or_mixes_versions_while_the_alias_is_switched(db, user):
     asking = Asking(db, 8)
     try:

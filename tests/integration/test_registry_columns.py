@@ -18,12 +18,14 @@ def user(db):
     user.connection.close()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("form", ["predict", "predict_class", "predict_json"])
 def test_rows_are_predicted_as_by_the_table(user, form):
     query = "SELECT id, madlib_mop.{}({}, c) FROM customers c ORDER BY id LIMIT 300"
     assert user.rows(query.format(form, NAME)) == user.rows(query.format(form, TABLE))
 
 
+@pytest.mark.slow
 def test_a_whole_table_and_an_evaluation(user):
     for name, model in (("by_name", "'churn@1', "), ("by_table", "'churn', ")):
         key = "" if "@" in model else ", mst_key => 1"
@@ -55,6 +57,7 @@ def test_the_lineage_is_that_of_the_run(db, user):
     assert digest == user.value("SELECT encode(sha256(model_weights), 'hex') FROM churn")
 
 
+@pytest.mark.slow
 def test_challengers_predict_rows_too(user):
     user.rows("SELECT madlib_mop.register('churn', 'churn', 1); SELECT madlib_mop.set_challenger('churn',"
               " 'champion', 2, 1)")

@@ -110,6 +110,7 @@ def test_the_call_is_read_by_the_server_as_it_is_written(page, lab):
     lab.rows("PREPARE again AS " + call.replace("%", "%%"), role=OWNER)
 
 
+@pytest.mark.slow
 def test_one_who_was_granted_to_see_the_run_has_the_report_too(lab, page):
     other = Page(lab.value(REPORT, [lab.run_id], role=VIEWER))
     assert other.table("leaderboard") == page.table("leaderboard")
@@ -148,6 +149,7 @@ def test_a_report_works_in_a_read_only_transaction_and_writes_nothing(lab):
     assert text[0][0] > 1_000_000
 
 
+@pytest.mark.slow
 def test_the_command_writes_one_file_with_an_ordinary_login(lab, tmp_path, page):
     path = tmp_path / "run.html"
     done = madlib_mop(lab, "report", str(lab.run_id), "--output", str(path), dsn=lab.dsn_of(VIEWER))
@@ -156,6 +158,7 @@ def test_the_command_writes_one_file_with_an_ordinary_login(lab, tmp_path, page)
     assert os.listdir(tmp_path) == ["run.html"], "no other file is left"
 
 
+@pytest.mark.slow
 def test_the_command_refuses_what_it_cannot_write_and_who_may_not_see(lab, tmp_path):
     target = tmp_path / "target"
     link = tmp_path / "link.html"
@@ -171,6 +174,7 @@ def test_the_command_refuses_what_it_cannot_write_and_who_may_not_see(lab, tmp_p
     assert not target.exists()
 
 
+@pytest.mark.slow
 def test_a_hundred_models_take_less_than_five_megabytes(lab):
     run_id = record_large_run(lab, 5100, OWNER, 100)
     text = lab.value(REPORT, [run_id], role=OWNER)

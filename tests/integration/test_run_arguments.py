@@ -42,6 +42,7 @@ def test_a_run_keeps_every_argument_of_its_call(fitted, bench):
     assert row == [("iris_train_packed", "iris_test_packed", "models", "mst", "first", GIVEN["description"])]
 
 
+@pytest.mark.slow
 def test_a_replay_has_the_arguments_of_the_run_that_it_repeats_and_its_own_output(fitted, bench):
     bench.rows("SELECT madlib_mop.replay(%s, 'again')", [fitted.run_id])
     run_id = bench.value("SELECT max(run_id) FROM madlib_mop.run")
@@ -52,6 +53,7 @@ def test_a_replay_has_the_arguments_of_the_run_that_it_repeats_and_its_own_outpu
     assert row == [("iris_train_packed", "iris_test_packed", "public.again", "mst", "first", GIVEN["description"])]
 
 
+@pytest.mark.slow
 def test_replace_is_obeyed_by_the_run_and_not_by_its_replay(fitted, bench):
     replaced = fit(bench, "models", "mst", 1, replace=True, source_table="iris_train_packed", seed=4)
     assert bench.value(ARGUMENTS, [replaced.run_id])["replace"] is True
@@ -61,6 +63,7 @@ def test_replace_is_obeyed_by_the_run_and_not_by_its_replay(fitted, bench):
     assert weights(bench, "third") == weights(bench, "models")
 
 
+@pytest.mark.slow
 def test_model_averaging_keeps_its_call_too(bench):
     compile_params = ADAM.format(0.1)
     bench.rows(

@@ -313,6 +313,7 @@ def test_the_servers_trainers_are_forked_from_one_process(database, scores):
         assert name.read() == "mop forkserver\n"
 
 
+@pytest.mark.slow
 def test_it_is_started_when_rows_are_packed(database, scores):
     """A user who packs will train: TensorFlow is imported in the meantime."""
     before = parent_of_a_trainer(database, scores)

@@ -43,6 +43,7 @@ def away(bench):
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_model_selection_table_leads_to_its_own_architectures(bench, away):
     away.rows(FIT.format('"Home".train', "from_away", '"Home".mst', ""))
     same = 'SELECT a.model_weights = b.model_weights FROM "Home".models a JOIN away.from_away b USING (mst_key)'
@@ -67,6 +68,7 @@ def test_names_are_shown_as_they_were_written_and_kept_with_their_schemas(bench)
     ]
 
 
+@pytest.mark.slow
 def test_models_are_used_from_elsewhere(bench, away):
     away.rows("""SELECT madlib.madlib_keras_evaluate('"Home".models', '"Home".valid', 'evaluated', mst_key := 1)""")
     assert away.value("SELECT loss > 0 FROM away.evaluated")
@@ -79,6 +81,7 @@ def test_models_are_used_from_elsewhere(bench, away):
     assert len(away.value(one)) == 10
 
 
+@pytest.mark.slow
 def test_a_warm_start_goes_on_from_elsewhere(bench, away):
     warm = ", warm_start := true"
     away.rows(FIT.format('"Home".train', '"Home".models', '"Home".mst', warm))
@@ -89,6 +92,7 @@ def test_a_warm_start_goes_on_from_elsewhere(bench, away):
     assert bench.rows(model) == [(2,)]
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_from_elsewhere(bench, away):
     connection = bench.connect(autocommit=False)
     with connection.cursor() as cursor:
@@ -115,6 +119,7 @@ def test_configurations_are_added_to_their_own_table_only(bench, away):
     assert bench.value('SELECT count(*) FROM "Home".mst') == 2
 
 
+@pytest.mark.slow
 def test_tables_of_older_versions_are_read_and_written(bench):
     """They have no column of qualified names; their names are looked up in the caller's search_path, as before."""
     script(

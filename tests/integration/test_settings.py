@@ -33,6 +33,7 @@ def test_too_little_memory_for_trainers_to_start_is_refused_before_any_work(benc
     assert bench.rows("SELECT 1 FROM madlib_mop.run WHERE model_output_table = 'public.too_little'") == []
 
 
+@pytest.mark.slow
 def test_what_is_needed_is_enough_for_trainers_and_a_small_network(bench):
     settings = ("SET madlib_mop.trainer_memory_mb = 832", "SET madlib_mop.trainer_threads = 2")
     fit(bench, "just_enough", "mst", 1, settings)
@@ -45,6 +46,7 @@ def test_a_setting_that_is_no_number_in_its_range_is_named(bench, value):
     assert "madlib_mop.trainer_memory_mb must be a whole number from 256" in message and repr(value) in message
 
 
+@pytest.mark.slow
 def test_a_superusers_row_limits_what_callers_may_set(bench):
     bench.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('trainer_memory_mb', '2000')")
     try:

@@ -79,6 +79,7 @@ def test_its_visits_made_again_give_its_bits(skewed, bench):
     assert digests(bench, newest_run(bench)) == digests(bench, run.run_id)
 
 
+@pytest.mark.slow
 def test_a_segment_added_while_a_run_is_stopped_waits_for_a_warm_start(bench):
     """The resumed run has the bits of an uninterrupted one; a later warm start uses all segments."""
     options = {"source_table": "train", "seed": 6, "schedule": "rotation"}

@@ -23,6 +23,7 @@ def bench(db):
     return db
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["rotation", pytest.param("longest_first", marks=pytest.mark.slow)])
 def test_a_run_stays_small_while_its_caller_holds_a_snapshot(bench, schedule):
     before, peak, stop = bench.value(DISK), [0], threading.Event()

@@ -49,6 +49,7 @@ def past_of(db, run_id: int) -> list[tuple]:
     )
 
 
+@pytest.mark.slow
 def test_the_best_earlier_configurations_are_tried_first(iris, first):
     """A quarter of twelve configurations; the plan records all that lie in the space."""
     params = f"num_configs=12, num_iterations=1, start_from='runs {first.run_id}'"
@@ -68,6 +69,7 @@ def test_the_best_earlier_configurations_are_tried_first(iris, first):
     assert iris.value("SELECT automl_params FROM taught_summary") == params
 
 
+@pytest.mark.slow
 def test_a_search_is_resumed_and_replayed_without_the_earlier_run(iris):
     """The earlier run is dropped while the search runs, and its driver is killed: the record has all that is needed."""
     earlier = search(iris, "earlier", "hyperopt", RANDOM.format(4), random_state=3)
@@ -147,12 +149,14 @@ def changed(table: str, assignment: str, run_id: int) -> tuple[str]:
     return (f"UPDATE madlib_mop.{table} SET {assignment} WHERE run_id = {run_id}",)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("change", ALIKE.values(), ids=ALIKE)
 def test_a_run_on_a_table_alike_is_similar(iris, first, change):
     with planned(iris, changed(*change, first.run_id)) as (runs, notices):
         assert first.run_id in runs and "start_from: " in notices
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("change", NOT_ALIKE.values(), ids=NOT_ALIKE)
 def test_a_run_on_another_kind_of_table_is_not_similar(iris, first, change):
     with planned(iris, changed(*change, first.run_id)) as (runs, _):
@@ -188,6 +192,7 @@ def test_a_run_of_another_role_is_like_one_that_is_not_there(iris, first, carol)
         assert "madlib_mop.progress" in error.hint
 
 
+@pytest.mark.slow
 def test_runs_of_other_roles_are_not_similar(iris, first, carol):
     """Not even if their owner granted the right to read them."""
     run = search(iris, "carol.own", "tpe", "num_configs=1, num_iterations=1, start_from=similar", role=carol)

@@ -60,6 +60,7 @@ def test_a_model_that_is_stopped_and_resumed_has_the_bits_of_one_that_was_not(la
     assert_nothing_left(lab)
 
 
+@pytest.mark.slow
 def test_a_visit_in_flight_is_committed_when_its_model_is_stopped(lab):
     run = Steered(lab, "in_flight", (2,))
     stop = BackgroundFit(lab, f"SELECT madlib_mop.stop_model({run.run_id}, 1)")
@@ -75,6 +76,7 @@ def test_a_visit_in_flight_is_committed_when_its_model_is_stopped(lab):
     assert digests(lab, run_id) == lab.expected
 
 
+@pytest.mark.slow
 def test_a_stopped_model_is_not_in_the_output_and_keeps_its_state(lab):
     run = Steered(lab, "stopped", (2,))
     run.steer("stop_model", 3)
@@ -92,6 +94,7 @@ def test_a_stopped_model_is_not_in_the_output_and_keeps_its_state(lab):
     assert sorted(weights(lab, "stopped")) == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mst_key", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_clone_with_the_same_parameters_trains_like_its_original(lab, mst_key):
     run = Steered(lab, f"cloned_{mst_key}", (2,))
@@ -109,6 +112,7 @@ def test_a_clone_with_the_same_parameters_trains_like_its_original(lab, mst_key)
     assert replayed(lab, run_id, f"cloned_{mst_key}_again") == found
 
 
+@pytest.mark.slow
 def test_a_run_with_every_command_is_replayed_with_the_same_bits(lab):
     select_configurations(lab, "more", [(3, SGD.replace("0.05", "0.01"), "batch_size=25"), (3, SGD, "batch_size=12")])
     run = Steered(lab, "all_of_them", (2, 3))
@@ -140,6 +144,7 @@ def test_a_run_with_every_command_is_replayed_with_the_same_bits(lab):
     assert "clone_model by postgres: mst_key 5 is a clone of mst_key 3" in "".join(run.call.connection.notices)
 
 
+@pytest.mark.slow
 def test_a_command_to_a_member_of_a_fused_group_separates_the_group(lab):
     rates = ("0.01", "0.02", "0.03", "0.04")  # two groups of two
     select_configurations(lab, "alike", [(1, ADAM.replace("0.01", rate), "batch_size=16") for rate in rates])
@@ -159,6 +164,7 @@ def test_a_command_to_a_member_of_a_fused_group_separates_the_group(lab):
     assert "train separately from now on: a command changes mst_key 2" in notices, notices
 
 
+@pytest.mark.slow
 def test_extending_a_finished_run_gives_the_bits_of_a_longer_one(lab):
     longer = fit(lab, "longer", "mst", N_EPOCHS + 1, source_table="train", validation_table="valid",
                  metrics_compute_frequency=1, seed=SEED, schedule="rotation")  # fmt: skip
@@ -172,6 +178,7 @@ def test_extending_a_finished_run_gives_the_bits_of_a_longer_one(lab):
     assert replayed(lab, run_id, "extended_again") == digests(lab, longer.run_id)
 
 
+@pytest.mark.slow
 def test_a_paused_run_gives_its_trainers_back(lab):
     run = Steered(lab, "paused", (2,))
     run.steer("pause")
@@ -186,6 +193,7 @@ def test_a_paused_run_gives_its_trainers_back(lab):
     assert digests(lab, run.finish()) == lab.expected
 
 
+@pytest.mark.slow
 def test_what_cannot_be_obeyed_is_refused_and_recorded(lab):
     run = Steered(lab, "refused", (2,))
     messages = [
@@ -247,6 +255,7 @@ def test_rows_issue_commands(lab):
     assert lab.value(refused, [run.run_id]) == 2
 
 
+@pytest.mark.slow
 def test_a_call_that_is_cancelled_withdraws_its_command(lab):
     run = Steered(lab, "withdrawn", (2,))
     pid = lab.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run.run_id])
@@ -295,6 +304,7 @@ def test_a_visit_that_is_committed_after_its_model_was_stopped_leaves_it_stopped
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_command_that_comes_while_the_output_tables_are_written_is_not_lost(lab):
     """The driver marks its run as finished then, but a command has prepared it."""
     run_id = Steered(lab, "meanwhile").finish()
@@ -312,6 +322,7 @@ def test_a_command_that_comes_while_the_output_tables_are_written_is_not_lost(la
     assert lab.rows(last, [run_id]) == [(N_EPOCHS + 1, "trained")]
 
 
+@pytest.mark.slow
 def test_a_reopened_run_does_not_replace_the_models_of_a_newer_run(lab):
     run_id = Steered(lab, "taken").finish()
     newer = Steered(lab, "taken", statement=RUN.replace("schedule =>", "replace => true, schedule =>")).finish()

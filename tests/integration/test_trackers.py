@@ -71,6 +71,7 @@ def test_tensorboard_reads_the_metrics_of_the_record(lab, call, tmp_path, role):
         assert read == {f"epoch_{name}": points for name, points in expected.items()} and len(read) == 2
 
 
+@pytest.mark.slow
 def test_the_command_is_a_process_that_prints_one_line(lab, tmp_path):
     done = madlib_mop(lab, "tensorboard", str(lab.run_id), str(tmp_path / "logs"), dsn=lab.dsn_of(OWNER))
     assert (done.returncode, done.stderr, done.stdout) == (0, "", f"{tmp_path}/logs/run_{lab.run_id}\n")
@@ -82,6 +83,7 @@ def test_the_command_is_a_process_that_prints_one_line(lab, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run(lab, call, tmp_path, made_store):
     shutil.copy(made_store, tmp_path / "mlflow.db")
     lines = [line for example in examples(PAGE, "sh") for line in example.text.splitlines() if line.strip()]
@@ -94,6 +96,7 @@ def test_the_commands_of_the_page_run(lab, call, tmp_path, made_store):
     assert {"logs", "mlflow.db", "studies.db", "studies.journal"} <= set(os.listdir(tmp_path))
 
 
+@pytest.mark.slow
 def test_mlflow_reads_the_run_and_a_second_call_adds_nothing(lab, call, tmp_path, made_store):
     from mlflow.tracking import MlflowClient
 
@@ -186,6 +189,7 @@ def test_a_password_in_the_variable_is_used_and_not_printed(lab, call, monkeypat
     assert "a-secret" not in f"{raised.value.message}{raised.value.hint}"
 
 
+@pytest.mark.slow
 def test_a_login_that_fails_is_one_error(lab, tmp_path):
     done = madlib_mop(lab, "tensorboard", "1", str(tmp_path), dsn="host=127.0.0.1 port=1 dbname=x")
     assert done.returncode == 1 and done.stderr.startswith("madlib-mop: cannot log in: ")
@@ -263,6 +267,7 @@ def test_a_followed_run_is_written_as_it_goes_on_and_until_it_ends(lab, tmp_path
     assert (process.returncode, errors, printed) == (0, "", f"{tmp_path}/run_{run_id}\n")
 
 
+@pytest.mark.slow
 def test_a_session_that_is_lost_is_one_error_and_a_second_call_goes_on(lab, tmp_path):
     run_id = invent_run(lab, owner=OWNER, state="running")
     storage = str(tmp_path / "studies.journal")

@@ -109,6 +109,7 @@ def test_texts_and_vectors_are_arrays_and_kept_columns_are_unchanged(customers):
     )
 
 
+@pytest.mark.slow
 def test_names_are_cut_to_63_bytes_and_numbered_and_wide_numbers_are_one_array(customers):
     long, umlauts = "l" * 63, "ü" * 31
     customers.rows(

@@ -49,6 +49,7 @@ def refused(db, query: str, *parameters) -> str:
     return text
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("columns", ["*", None, "seen, joined, active, city, tier, income, age"])
 def test_a_table_is_predicted_as_its_rows_are(churn, columns):
     """Row by row and by thousands: dense networks have the same bits."""
@@ -64,6 +65,7 @@ def test_a_table_is_predicted_as_its_rows_are(churn, columns):
     ]
 
 
+@pytest.mark.slow
 def test_forms_of_the_prediction(churn):
     predict(churn, "churn", "customers", "best", pred_type="response")
     right = churn.value("SELECT avg((class_value = churned)::integer) FROM best JOIN customers USING (id)")
@@ -80,6 +82,7 @@ def test_forms_of_the_prediction(churn):
     assert churn.value("SELECT count(*) FROM unseen WHERE prob BETWEEN 0 AND 1") == 10
 
 
+@pytest.mark.slow
 def test_a_regression_is_predicted_in_the_units_of_the_table(prices):
     predict(prices, "prices", "houses", "guesses")
     rows = prices.rows("SELECT price, prob, class_value, rank FROM guesses JOIN houses USING (id)")
@@ -112,6 +115,7 @@ def test_later_rows_are_packed_by_the_recorded_preprocessor(churn):
     assert len(churn.rows(digests)) == 1
 
 
+@pytest.mark.slow
 def test_a_model_is_evaluated_on_the_validation_rows_and_on_later_rows(churn):
     churn.rows("SELECT madlib.madlib_keras_evaluate('churn', 'packed_validation', 'evaluation', mst_key => 1)")
     loss, metric = churn.rows("SELECT loss, metric FROM evaluation")[0]
@@ -128,6 +132,7 @@ def test_a_model_is_evaluated_on_the_validation_rows_and_on_later_rows(churn):
     assert "another preprocessor" in refused(churn, evaluate)
 
 
+@pytest.mark.slow
 def test_a_run_takes_later_rows_as_validation_table(churn):
     churn.rows("CREATE VIEW few AS SELECT * FROM customers WHERE id <= 50")
     churn.rows("SELECT madlib.validation_preprocessor_dl('few', 'few_packed', '*', '*', 'packed')")
@@ -179,6 +184,7 @@ def wrong_tables(churn):
     return churn
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("query", BAD)
 def test_wrong_input_has_one_clear_error(wrong_tables, query):
     assert BAD[query] in refused(wrong_tables, query)

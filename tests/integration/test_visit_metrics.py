@@ -62,6 +62,7 @@ def test_there_is_one_set_after_each_visit(bench, sampled, mst_key):
     assert len({row[7] for row in rows if row[5] == 0}) == N_SEGMENTS * N_EPOCHS, "the loss changes with each visit"
 
 
+@pytest.mark.slow
 def test_a_sample_of_all_rows_gives_the_metrics_of_all_rows(bench):
     """The validation table has one shard here, so both evaluate the same rows in the same order."""
     options = {**OPTIONS, "source_table": "train_1", "validation_table": "valid_1"}
@@ -74,6 +75,7 @@ def test_a_sample_of_all_rows_gives_the_metrics_of_all_rows(bench):
     assert bench.rows(of_visits, [run.run_id]) == of_all and len(of_all) == 12
 
 
+@pytest.mark.slow
 def test_the_sample_is_the_beginning_of_a_shard_and_one_for_all(bench, sampled):
     (segment,) = bench.rows(
         "SELECT segment_id, n_rows, fingerprint IS NOT NULL FROM madlib_mop.segment"
@@ -89,6 +91,7 @@ def test_they_are_repeated_by_replay(bench, sampled):
     assert found(bench, newest_run(bench)) == found(bench, sampled.run_id)
 
 
+@pytest.mark.slow
 def test_after_every_second_visit_and_by_default_on_a_tenth_of_a_visit(bench):
     run = fit(bench, "second", "mst", N_EPOCHS, metrics_every="2", **OPTIONS)
     rows = found(bench, run.run_id)
@@ -99,6 +102,7 @@ def test_after_every_second_visit_and_by_default_on_a_tenth_of_a_visit(bench):
     assert {row[4] for row in rows} == {largest}, "100 rows are the least, and the shard has fewer"
 
 
+@pytest.mark.slow
 def test_breadth_first_makes_first_visits_at_no_more_segments_than_there_are_processors(bench):
     """A trainer that uses all of them makes the first visits of all models."""
     threads = f"SET madlib_mop.trainer_threads = {processors()}"
@@ -107,6 +111,7 @@ def test_breadth_first_makes_first_visits_at_no_more_segments_than_there_are_pro
     assert bench.value(first, [run.run_id]) == 1
 
 
+@pytest.mark.slow
 def test_without_a_validation_table_they_are_of_training_rows(bench):
     options = {**OPTIONS, "validation_table": None}
     run = fit(bench, "training_only", "mst", 1, metrics_every="visit", metrics_sample_rows=50, **options)
@@ -115,11 +120,13 @@ def test_without_a_validation_table_they_are_of_training_rows(bench):
     assert set(bench.rows(board, [run.run_id])) == {(N_SEGMENTS, None, False)}
 
 
+@pytest.mark.slow
 def test_more_rows_than_the_shard_has_are_told(bench):
     run = fit(bench, "much", "mst", 1, metrics_every="visit", metrics_sample_rows=100000, **OPTIONS)
     assert "rows are used, which are all rows of one validation shard" in run.notices
 
 
+@pytest.mark.slow
 def test_fused_models_have_those_of_separate_ones(bench):
     rates = [0.001, 0.002, 0.004]
     select_configurations(bench, "alike", [(4, DENSE.format(rate), "batch_size=16, epochs=1") for rate in rates])
@@ -146,6 +153,7 @@ def _dense() -> str:
     return keras.Sequential([keras.Input((8, 8, 1)), *layers]).to_json()
 
 
+@pytest.mark.slow
 def test_a_search_has_them_too(bench):
     bench.rows(
         "SELECT madlib.madlib_keras_automl('train_3', 'searched', 'arch', 'searched_mst', ARRAY[3],"
@@ -163,6 +171,7 @@ def test_a_search_has_them_too(bench):
     assert counts and all(n_visits == n_metrics for _, n_visits, n_metrics in counts)
 
 
+@pytest.mark.slow
 def test_a_killed_trainer_and_a_cancel_leave_one_set_for_each_visit(bench, plain):
     statement = (
         "SELECT madlib.madlib_keras_fit_multiple_model('train_3', 'killed', 'mst', 2, validation_table := 'valid_3',"

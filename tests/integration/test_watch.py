@@ -109,6 +109,7 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
     }  # fmt: skip
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("ending", "expected"), [("finished", 0), ("failed", 1), ("cancelled", 1), ("interrupted", 1)])
 def test_the_exit_status_tells_how_the_run_ended(lab, ending, expected):
     watched = run(lab, "watch", str(invent_run(lab, state=ending)))
@@ -134,12 +135,14 @@ def test_it_hears_of_a_change_at_once(lab):
     assert process.returncode == 1 and "failed: a reason" in printed
 
 
+@pytest.mark.slow
 def test_a_run_of_another_role_is_like_one_that_is_not_there(lab):
     theirs = run(lab, "watch", str(invent_run(lab, owner="bob")), dsn=lab.dsn_of("ann"))
     assert (theirs.returncode, theirs.stdout) == (1, "") and "there is no run" in theirs.stderr
     assert run(lab, "watch", str(invent_run(lab, owner="ann")), dsn=lab.dsn_of("ann")).returncode == 0
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("words", [(), ("--json",), ("terminal",)], ids=str)
 def test_hostile_names_are_text(lab, words):
     run_id = str(invent_run(lab, n_models=50, state="running", output=HOSTILE, source=HOSTILE, detail=HOSTILE))
@@ -164,6 +167,7 @@ def test_a_terminal_of_80_columns_shows_whole_headings_and_the_selected_model(la
         assert terminal.ends() == 0
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("end", "expected"), [("q", 0), (signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
 def test_the_terminal_is_as_before(lab, end, expected):
     with closing(Terminal(*command(lab, "watch", str(invent_run(lab, state="running"))))) as terminal:

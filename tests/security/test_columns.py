@@ -109,6 +109,7 @@ EVIL_CALLS = (
 ACCEPTED = ("huge",)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_preprocessor_that_somebody_changed_is_one_error(bench, name):
     """The owner of a model table may write anything into its summary; others predict with it."""
@@ -167,6 +168,7 @@ REFUSED_TYPES = (
 )
 
 
+@pytest.mark.slow
 def test_no_cast_or_operator_of_another_user_runs_where_rows_are_packed_or_predicted(bench):
     user(bench, MALLORY)
     if not bench.rows("SELECT 1 FROM pg_namespace WHERE nspname = 'mallory'"):
@@ -266,6 +268,7 @@ def policed(bench):
     return bench
 
 
+@pytest.mark.slow
 def test_reading_ahead_runs_no_policy_that_the_query_does_not_run(policed):
     """The view's owner reads all rows; read by Bob himself, each row would run Alice's function as Bob."""
     connection = policed.connect(BOB)
@@ -277,6 +280,7 @@ def test_reading_ahead_runs_no_policy_that_the_query_does_not_run(policed):
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_role_that_may_read_a_view_only_predicts_its_rows(policed):
     policed.rows(f"REVOKE SELECT ON policed FROM {BOB}", role=ALICE)
     query = f"SET search_path = {ALICE}; SELECT count({AHEAD}) FROM seen"
@@ -284,6 +288,7 @@ def test_a_role_that_may_read_a_view_only_predicts_its_rows(policed):
     policed.rows(f"GRANT SELECT ON policed TO {BOB}", role=ALICE)
 
 
+@pytest.mark.slow
 def test_reading_ahead_waits_for_no_lock_that_the_query_does_not_need(bench):
     """A query with rows of a table's type that does not read the table runs while another session has locked it."""
     locking, connection = bench.connect(ALICE, autocommit=False), bench.connect(ALICE)

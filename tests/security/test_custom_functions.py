@@ -221,6 +221,7 @@ def test_nobody_but_superusers_turns_pickles_on(bench):
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_pickle_that_a_superuser_allowed_is_opened_in_the_sandbox_only(bench, marker):
     assert importlib.util.find_spec("dill"), "the tests install dill"
     import dill

@@ -93,6 +93,7 @@ def test_a_logout_ends_the_session(dash):
     assert browser.get("/").status_code == 303
 
 
+@pytest.mark.slow
 def test_a_logout_ends_the_updates(dash, lab):
     dash.browser("ann")  # another session, which keeps the sessions at the server open
     browser = dash.browser("ann")

@@ -31,6 +31,7 @@ def forgiving(dash):
     dash.site.limits = LoginLimits()
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_refused_like_an_unknown_role(dash):
     dash.browser("ann")  # whose sessions at the server are there to be shared
     answers = [
@@ -47,6 +48,7 @@ def test_a_role_without_rights_on_the_extension_is_told_so(dash):
     assert answer.status_code == 403 and "grant_use" in answer.text
 
 
+@pytest.mark.slow
 def test_failed_logins_slow_down_the_next(dash):
     for _ in range(3):
         assert dash.browser().log_in("ann", "wrong").status_code == 403
@@ -157,6 +159,7 @@ def test_without_a_host_it_does_not_log_in_by_the_socket(monkeypatch):
         server_of("dbname=d")
 
 
+@pytest.mark.slow
 def test_another_address_needs_tls(db):
     server = server_of("host=127.0.0.1 dbname=d")
     for host in ("0.0.0.0", "192.0.2.1", "::"):

@@ -72,6 +72,7 @@ def put(db, file: bytes) -> None:
     db.rows("UPDATE hostile SET photo = %s WHERE id = 4", [file], ALICE)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_image_is_one_error(photos, name):
     put(photos, HOSTILE[name]())
@@ -134,6 +135,7 @@ def decoders(backend: int) -> list[int]:
     return found
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("call", CALLS)
 def test_a_decoder_that_is_killed_is_one_error_and_leaves_nothing(photos, call):
     put(photos, encoded(np.zeros((3000, 3000, 3), np.uint8)))  # decoding takes long enough to be found
@@ -173,6 +175,7 @@ def wait_until(condition, seconds=20):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_cancelled_prediction_ends_the_decoder(photos):
     """The answer for the image before must not be taken for that of the next."""
     put(photos, bomb())

@@ -81,6 +81,7 @@ def refused(bench, marker, statement, file):
     return error
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_that_is_not_what_it_says_is_refused(bench, marker, name):
     file, text = files(marker)[name]
@@ -89,12 +90,14 @@ def test_a_file_that_is_not_what_it_says_is_refused(bench, marker, name):
         assert text in error.message and error.sqlstate in ("0A000", "22P02"), error
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", dangerous(Marker("x")))
 def test_no_architecture_of_a_file_runs_code(bench, marker, name):
     error = refused(bench, marker, MODEL, keras_archive(dangerous(marker)[name]))
     assert error.message.startswith("import_model: config.json"), error
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_weights_are_refused(bench, marker, name):
     file, text = HOSTILE[name]

@@ -51,6 +51,7 @@ def test_its_session_has_no_more_rights_than_its_owner(jobs, escape):
     assert state == "failed" and ("permission denied" in error or "must be superuser" in error), error
 
 
+@pytest.mark.slow
 def test_a_row_that_is_written_by_hand_runs_as_who_wrote_it(jobs):
     connection = jobs.connect(MALLORY)
     for columns, values in (
@@ -106,6 +107,7 @@ def test_rows_that_submit_would_refuse_stop_no_worker(jobs):
     assert end_of(jobs, submit(jobs, "SELECT 1", ALICE)) == ("finished", None)
 
 
+@pytest.mark.slow
 def test_nobody_marks_a_job_as_done(jobs):
     job_id = submit(jobs, "SELECT pg_sleep(2)", ALICE)
     wait_for(lambda: jobs.value(RUNNING, [job_id]), what="its session")
@@ -117,6 +119,7 @@ def test_nobody_marks_a_job_as_done(jobs):
     assert end_of(jobs, job_id) == ("finished", None)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("control", ["cancel_job(%s)", "run_now(%s)", "alter_job(%s, priority => 1)"])
 def test_somebody_elses_job_is_like_one_that_is_not_there(jobs, control):
     job_id = submit(jobs, "SELECT 1", ALICE, at="2999-01-01")

@@ -62,6 +62,7 @@ def test_prepared_transactions_of_superusers_and_of_other_locks_stay(locks):
     session.close()
 
 
+@pytest.mark.slow
 def test_what_autovacuum_runs_keeps_nobody_from_his_run(locks):
     """ANALYZE evaluates index expressions; its process is not a user's session."""
     run_id = record_run(locks, 53, ALICE)
@@ -112,6 +113,7 @@ def test_who_waits_for_the_lock_does_not_get_it_next(locks):
 LOAD = f"SELECT madlib.load_keras_model('{ALICE}.arch', '{SOFTMAX}')"
 
 
+@pytest.mark.slow
 def test_a_lock_by_a_tables_number_keeps_nobody_from_adding_to_it(locks):
     locks.rows(LOAD, role=ALICE)
     number = locks.value(f"SELECT '{ALICE}.arch'::regclass::oid::bigint")
@@ -126,6 +128,7 @@ def test_a_lock_by_a_tables_number_keeps_nobody_from_adding_to_it(locks):
     session.close()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("right", ["ALL", "INSERT, SELECT"])
 def test_architectures_get_ids_one_at_a_time(locks, right):
     locks.rows("DROP TABLE IF EXISTS alice.arch")

@@ -70,6 +70,7 @@ def test_a_role_that_owns_more_than_can_be_locked_stops_nobody(roles, catalog, l
     assert roles.value("SELECT madlib_mop.cancel(%s)", [run_id], ALICE) is False
 
 
+@pytest.mark.slow
 def test_who_grants_a_login_role_something_does_not_keep_it(roles, catalog, login):
     """A GRANT, which every role can execute, locks its grantee until the transaction ends."""
     stranger = roles.connect(MALLORY, autocommit=False)

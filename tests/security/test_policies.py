@@ -32,6 +32,7 @@ def notices(bench, name: str, expression: str) -> str:
     return fit(bench, f"alice.{name}", "mst", 1, policy=policy, **OPTIONS).notices
 
 
+@pytest.mark.slow
 def test_it_has_the_rights_of_the_caller(bench):
     """It is logged in as the run's role, which is no superuser, and acts as the caller."""
     here = "(SELECT concat_ws(' ', session_user, current_user, rolsuper) FROM pg_roles WHERE rolname = session_user)"
@@ -41,6 +42,7 @@ def test_it_has_the_rights_of_the_caller(bench):
     assert login.startswith("madlib_mop_run_") and (role, is_superuser) == (ALICE, "f")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "statement, refused",
     [
@@ -71,6 +73,7 @@ def test_a_role_without_the_right_to_train_cannot_use_it(bench):
             **{**OPTIONS, "role": MALLORY})  # fmt: skip
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "policy, told",
     [

@@ -90,6 +90,7 @@ def found_by(db, role: str) -> set[str]:
     return {table for table in tables if db.value(query.format(table), [f"%{SECRET}%"], role)}
 
 
+@pytest.mark.slow
 def test_only_the_owner_reads_the_values_of_settings(bench, pupil):
     policy(bench, "current_setting('app.buffers', true)")
     for role in (VIEWER, f"{VIEWER}_too"):
@@ -107,6 +108,7 @@ def test_only_the_owner_reads_the_values_of_settings(bench, pupil):
     assert bench.rows("SELECT 1 FROM madlib_mop.caller_setting WHERE value LIKE %s", [f"%{SECRET}%"]) == []
 
 
+@pytest.mark.slow
 def test_resume_and_replay_read_by_the_settings_of_the_run(bench, pupil):
     of_readers = "CASE WHEN session_user = '{}' THEN current_setting('app.buffers', true) ELSE '1' END"
     policy(bench, of_readers.format(PUPIL))

@@ -44,6 +44,7 @@ def bench(state):
         cluster.destroy()
 
 
+@pytest.mark.slow
 def test_who_holds_every_lock_that_a_run_showed_does_not_stop_the_next_one(bench):
     """Every role can take any advisory lock, and pg_locks shows those of others."""
     owner = bench.connect(OWNER, autocommit=False)
@@ -76,6 +77,7 @@ def test_who_may_make_no_table_there_reserves_no_name(bench):
     stranger.close()
 
 
+@pytest.mark.slow
 def test_a_prepared_transaction_keeps_its_names_and_a_crash_frees_the_others(bench):
     open_one, prepared = bench.connect(OWNER, autocommit=False), bench.connect(OWNER)
     with prepared.cursor() as cursor, open_one.cursor() as cursor_of_open:

@@ -99,6 +99,7 @@ def test_runs_of_a_dropped_role_are_the_superusers(db, victim):
     assert db.rows("SELECT * FROM madlib_mop.run") == []
 
 
+@pytest.mark.slow
 def test_a_dump_has_the_owners_name_and_no_run_of_nobodys(db, victim):
     gone = f"{victim} gone"
     new_role(db, gone)

@@ -78,6 +78,7 @@ def test_a_base_backup_leaves_it_out(models, directory):
     assert (backup / "PG_VERSION").exists() and not list((backup / "pg_stat_tmp").iterdir())
 
 
+@pytest.mark.slow
 @as_root
 @pytest.mark.parametrize("full", [False, True])
 def test_an_impostor_gets_nothing_and_predict_goes_on_with_a_trainer_of_its_own(models, directory, full):
@@ -92,6 +93,7 @@ def test_an_impostor_gets_nothing_and_predict_goes_on_with_a_trainer_of_its_own(
         assert not forkservers(models)
 
 
+@pytest.mark.slow
 @as_root
 def test_a_call_that_an_impostor_keeps_waiting_can_be_cancelled(models, directory):
     name = socket_of("trainers", directory)
@@ -111,6 +113,7 @@ def test_a_call_that_an_impostor_keeps_waiting_can_be_cancelled(models, director
     session.connection.close()
 
 
+@pytest.mark.one_case
 @as_root
 @pytest.mark.parametrize("full", [False, True])
 def test_an_impostor_gets_no_call(models, directory, full):

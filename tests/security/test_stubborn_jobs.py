@@ -69,6 +69,7 @@ def test_jobs_that_end_without_a_start_keep_no_other_role_waiting(jobs):
     jobs.rows("DELETE FROM madlib_mop.job_record WHERE state = 'waiting' AND owner = %s::regrole", [MALLORY])
 
 
+@pytest.mark.slow
 def test_a_huge_error_is_cut(jobs):
     before = peak_mb(jobs)
     state, error = end_of(jobs, submit(jobs, "DO $$ BEGIN RAISE '%', repeat('x', 1000000); END $$", MALLORY))
@@ -78,6 +79,7 @@ def test_a_huge_error_is_cut(jobs):
     assert peak_mb(jobs) < before + 100
 
 
+@pytest.mark.slow
 def test_a_huge_time_zone_stays_in_the_database(jobs):
     before = peak_mb(jobs)
     zone = "json_build_object('TimeZone', repeat('x', 100000000))::jsonb"
@@ -115,6 +117,7 @@ def test_a_repeated_job_of_a_role_that_was_dropped_ends(jobs):
     assert jobs.value(of_series, [series, series]) == 1
 
 
+@pytest.mark.slow
 def test_the_view_of_jobs_does_not_wait_for_jobs_of_others(jobs):
     """If each of his jobs were checked for her, this would take longer."""
     jobs.rows("DELETE FROM madlib_mop.job_record")

@@ -47,6 +47,7 @@ def stuck(db):
     return db
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("view", ["holds_nothing", "holds_an_object"])
 def test_a_reader_that_takes_no_cancel_ends_with_the_run(stuck, view):
     before = fingerprint(stuck, CAROLS_RUN)

@@ -64,6 +64,7 @@ def outcome(cursor, tamper: str, call: str) -> tuple[str, str]:
         cursor.execute("ROLLBACK")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("table", "calls", "counts"),
     [
@@ -113,6 +114,7 @@ CONTENTS = {
 }  # fmt: skip
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("content", CONTENTS)
 def test_buffers_that_contradict_themselves_are_one_error(bench, content):
     connection = bench.connect(ALICE)
@@ -143,6 +145,7 @@ def test_ids_of_architectures_that_are_no_numbers_are_one_error(bench, kind):
     connection.close()
 
 
+@pytest.mark.slow
 def test_keys_by_the_hundred_thousand_are_checked_at_once_and_shown_in_part(bench):
     connection = bench.connect(ALICE)
     with connection.cursor() as cursor:
@@ -170,6 +173,7 @@ NAMES = {  # a column's name -> its values by i
 TARGET = "y'\"%s{y}"
 
 
+@pytest.mark.slow
 def test_any_names_go_through_packing_networks_training_ensembles_and_predictions(bench):
     columns = ", ".join(f"{value} AS {ident(name)}" for name, value in NAMES.items())
     tables = [ident(f"{letter}\"'%s{{0}}") for letter in ("s", "p", "a", "m", "o", "best\n")]
@@ -269,6 +273,7 @@ OUTPUTS = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("call", OUTPUTS)
 def test_tables_come_and_go_with_the_callers_transaction(bench, call):
     one, other = bench.connect(ALICE), bench.connect(ALICE)
@@ -293,6 +298,7 @@ def test_tables_come_and_go_with_the_callers_transaction(bench, call):
     other.close()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("call", OUTPUTS)
 def test_a_call_that_is_cancelled_leaves_no_table_and_no_process(bench, call):
     connection = bench.connect(ALICE)

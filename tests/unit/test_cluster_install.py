@@ -134,6 +134,7 @@ def test_a_new_version_replaces_the_old_one_and_its_files(machines):
     assert machines.library("alpha") == "second" and not old.exists()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "wrong, found",
     [

@@ -113,6 +113,7 @@ def test_the_first_python_of_the_system_that_suits_is_taken(machine):
     assert machine.choose() == machine.system[1]
 
 
+@pytest.mark.slow
 def test_the_python_asked_for_is_taken_and_remembered(machine):
     other = machine.python(13)
     assert other in machine.make_library(MOP_PYTHON=other)
@@ -122,6 +123,7 @@ def test_the_python_asked_for_is_taken_and_remembered(machine):
     assert (machine.library / "venv").stat().st_ino == before.st_ino
 
 
+@pytest.mark.slow
 def test_another_python_makes_the_environment_anew(machine):
     first, second = machine.python(13), machine.python(13, "another")
     machine.make_library(MOP_PYTHON=first)
@@ -161,6 +163,7 @@ def test_a_program_that_is_no_python_is_refused_in_one_line(machine):
     assert done.stderr.startswith("madlib_mop: PYTHON=/bin/false is not Python")
 
 
+@pytest.mark.slow
 def test_the_server_asked_for_is_taken_and_remembered(machine):
     newer, older = machine.server(18), machine.server(16)
     installed = f"{machine.directory}/postgresql-*/bin/pg_config"
@@ -171,6 +174,7 @@ def test_the_server_asked_for_is_taken_and_remembered(machine):
     assert remembered.stdout.strip() == older
 
 
+@pytest.mark.slow
 def test_servers_of_two_versions_have_a_tree_each(machine):
     old, new = (machine.setup(machine.server(major)) for major in (16, 18))
     assert old != new

@@ -24,6 +24,7 @@ def lines(text: str) -> set[tuple[str, ...]]:
     return {tuple(line.split()) for line in text.splitlines()}
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_its_first_command_prints():
     shown = PAGE.partition("```\n segments")[2].partition("```")[0]
     printed = lines(run(*COMMANDS[0]))

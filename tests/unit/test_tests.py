@@ -1,6 +1,8 @@
 """The tests themselves: places of helpers, and rows of the table of defences that name existing code."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ def test_helpers_are_in_one_folder():
     assert elsewhere == made  # expected: what a release creates, and its sources
 
 
+@pytest.mark.slow
 def test_each_helper_is_imported_under_one_name():
     names = {path.stem for path in FILES if path.parent == ROOT / "tests" / "helpers"}
     short = [
@@ -31,6 +34,14 @@ def test_each_helper_is_imported_under_one_name():
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in names
     ]
     assert short == []
+
+
+@pytest.mark.parametrize("selection, n_cases", [("not slow", 1), ("slow", 6)])
+def test_one_case_of_seven_is_fast(selection, n_cases):
+    test = "tests/unit/columns/test_records.py::test_numbers_are_the_nearest_float64"
+    done = subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", selection, test], cwd=ROOT,
+                          stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert done.stdout.count("::test_numbers_are_the_nearest_float64[") == n_cases
 
 
 @pytest.mark.parametrize("defence", DEFENCES, ids=lambda defence: defence.name)

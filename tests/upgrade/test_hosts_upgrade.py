@@ -176,6 +176,7 @@ def test_every_row_is_there_and_the_host_is_registered(updated, before):
     assert finding(updated)[0] is State.OK
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_with_the_bits_of_an_undisturbed_one(updated):
     assert_resumes(updated.db)
 
@@ -190,6 +191,7 @@ def assert_resumes(db) -> None:
     assert_same_models(db, run_id, "analyst.interrupted", twin, "analyst.twin")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_replayed_with_the_same_bits(updated):
     db = updated.db
     run_id = run_of(db, "models")
@@ -197,6 +199,7 @@ def test_a_finished_run_is_replayed_with_the_same_bits(updated):
     assert_same_models(db, run_of(db, "models_again"), "analyst.models_again", run_id, "analyst.models")
 
 
+@pytest.mark.slow
 def test_its_models_predict_and_a_new_run_trains_at_the_host(updated):
     db = updated.db
     query = "SELECT madlib_mop.predict_class('models', 1, x) FROM public.valid_rows ORDER BY id LIMIT 3"
@@ -207,6 +210,7 @@ def test_its_models_predict_and_a_new_run_trains_at_the_host(updated):
     assert db.rows(query, [again.run_id]) == [(SERVER, 2), (None, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_host_may_be_updated_first(cluster, host_cluster, version):
     one_thread()

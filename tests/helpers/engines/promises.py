@@ -33,12 +33,14 @@ class Promises:
         bench.check(bench.run_id)
         bench.assert_exact(db)
 
+    @pytest.mark.slow
     def test_reproducible(self, bench: Bench):
         """Promise 2: a replay gives the same bits."""
         bench.db.rows("SELECT madlib_mop.replay(%s, 'again')", [bench.run_id])
         assert weights(bench.db, "again") == weights(bench.db, "undisturbed")
         bench.check(newest_run(bench.db))
 
+    @pytest.mark.slow
     def test_ordinary_tables(self, bench: Bench, db):
         """Promise 10: a table is packed, trained on and predicted with the same bits as on one server.
 
@@ -66,6 +68,7 @@ class Promises:
         assert found[0] == found[1] and len(found[0][3][0]) == 2
         assert len(found[0][4]) >= 2 * 2 * bench.n_segments and found[0][5] == [("policy", "obeyed")]
 
+    @pytest.mark.slow
     def test_killed(self, bench: Bench, request):
         """Promise 4: after trainers and worker sessions are killed at any time, the run ends with the same bits.
 
@@ -89,6 +92,7 @@ class Promises:
         assert bench.db.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == "finished"
         bench.check(run_id, seen)
 
+    @pytest.mark.slow
     def test_stopped(self, bench: Bench):
         """Promise 6: a run cancelled by its number or its caller's statement ends everywhere; resume has the same bits.
 
@@ -123,6 +127,7 @@ class Promises:
         assert bench.db.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == state
         assert bench.db.rows("SELECT relname FROM pg_class WHERE relname ~ '^stopped'") == []
 
+    @pytest.mark.slow
     def test_alone(self, bench: Bench):
         """Promise 5: only a model with a NaN loss and one that cannot be built fail; the others keep their bits."""
         db = bench.db
@@ -140,6 +145,7 @@ class Promises:
         assert "does not build" in not_built and "negative" in not_built and "(9, 9, 1, 2)" in not_built
         bench.assert_nothing_left()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("call", CALLS, ids=str)
     def test_bad_input(self, bench: Bench, call: BadCall):
         """Promise 8: one clear error before any work, with the problem, the value received and the solution."""

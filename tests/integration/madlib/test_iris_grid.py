@@ -113,6 +113,7 @@ def test_predictions_of_the_best_are_right_as_often_as_its_accuracy_says(grid, b
     assert float(grid.value(right)) == pytest.approx(accuracy)
 
 
+@pytest.mark.slow
 def test_a_warm_start_goes_on_where_the_run_left_off_and_transfer_starts_from_its_weights(grid, best):
     """The last test, because it changes the output table."""
     before = dict(grid.rows("SELECT mst_key, training_loss_final FROM iris_multi_model_info"))

@@ -84,6 +84,7 @@ def test_the_loss_is_the_mean_over_rows_and_units(custom):
     assert custom.value(mean) == pytest.approx(said, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_model_without_metrics_has_a_loss_only(bench):
     """One-hot labels; NULL for fit_params; Keras 2's spellings without effect; no setting is changed."""
     settings = "SELECT name, setting FROM pg_settings WHERE name <> 'transaction_isolation' ORDER BY name"

@@ -107,6 +107,7 @@ def rows_of(db, table):
     return x, [np.eye(3)[[KINDS.index(row[2]) for row in rows]], np.eye(2)[[int(row[3]) for row in rows]]]
 
 
+@pytest.mark.slow
 def test_one_metric_is_computed_of_every_output_and_the_first_is_told(db, first, keras_model):
     """metrics=['categorical_accuracy'], not nested, which plain Keras 3 would reject."""
     for data_set, table in (("training", "train"), ("validation", "test")):

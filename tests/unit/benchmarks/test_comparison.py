@@ -42,6 +42,7 @@ def measure(monkeypatch, tmp_path):
     return compare
 
 
+@pytest.mark.slow
 def test_every_way_is_measured_in_turn_and_one_that_fails_not_again(measure):
     made, (ratio, cost) = measure()
     assert made == [("hopper", 1), ("plain", 1), ("ray_tune", 1), ("hopper", 2), ("plain", 2)]
@@ -62,6 +63,7 @@ def test_nothing_to_go_on_with_is_a_beginning(measure):
     assert len(measure(go_on=True)[0]) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [pytest.param("plan", marks=pytest.mark.slow), "commit"])
 def test_it_does_not_go_on_with_another_comparison(measure, monkeypatch, change):
     measure(lasts=4)

@@ -60,6 +60,7 @@ sys.path[:0] = {path!r}
 """
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "code",
     [
@@ -77,6 +78,7 @@ def test_client_and_command_line_work_without_the_packages_of_the_server(code):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("command", ["report 1", "dash", "work"])
 def test_commands_without_their_packages_say_so(command):
     words = ["madlib-mop", *command.split()]
@@ -88,6 +90,7 @@ def test_commands_without_their_packages_say_so(command):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "sklearn", "keras"])
 def test_importing_the_client_imports_no_library_of_frames_or_models(library):
     code = f"import madlib_mop.client; sys.exit({library!r} in sys.modules)"

@@ -48,6 +48,7 @@ def test_rows_of_unusual_lengths_have_a_sha_256(length):
     np.testing.assert_array_equal(hashes([row[:length]])[0], np.frombuffer(digest[:16], ">u8"))
 
 
+@pytest.mark.slow
 def test_a_million_rows_that_differ_in_one_column_do_not_collide_in_either_half():
     n_rows = 1_000_000
     hasher = RowHasher(1)
@@ -59,6 +60,7 @@ def test_a_million_rows_that_differ_in_one_column_do_not_collide_in_either_half(
         assert len(np.unique(found[:, half])) == n_rows
 
 
+@pytest.mark.slow
 def test_rows_that_differ_in_two_words_do_not_collide():
     rows = np.zeros((1000, 1000, 2), "<u8")
     rows[:, :, 0] = (np.arange(1000, dtype=np.uint64) << np.uint64(54))[:, None]

@@ -92,6 +92,7 @@ def bits(arrays):
     return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(tables(), st.data())
 def test_a_row_has_the_same_bits_alone_and_among_others(table, data):

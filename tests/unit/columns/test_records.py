@@ -101,6 +101,7 @@ def test_one_row_is_read_as_many_are(data):
         assert column.family == family_of(kinds[place])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["int2", "int4", "int8", "oid", "float4", "float8", "bool"])
 @given(data=st.data())
 def test_numbers_are_the_nearest_float64(kind, data):

@@ -60,6 +60,7 @@ VALUES = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("family", VALUES)
 @settings(max_examples=30)
 @given(data=st.data())

@@ -237,6 +237,7 @@ def whole(method: str, **options) -> MemoryRecord:
     return record
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("method", SMALLEST)
 def test_killed_after_any_write_it_goes_on_to_the_same_end(method):
     """Promise 4 for each step; asha's decisions may depend on the fault, and a replay repeats them."""

@@ -41,6 +41,7 @@ def train(model, **kwargs):
     return [np.asarray(variable) for variable in (*model.variables, *model.optimizer.variables)]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", MODELS)
 def test_start_weights_and_training_are_those_of_plain_keras(name):
     make_plain, optimizer = MODELS[name]
@@ -67,6 +68,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_others():
     assert not np.array_equal(one[0], other[0])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("document", [KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10], ids=["2.1.6", "2.2.4-tf", "2.10"])
 def test_models_of_keras_2_train(document):
     shape = describe(check_architecture(document))
@@ -231,6 +233,7 @@ def test_signature_is_blind_to_a_constant_learning_rate_only():
     assert len({base, *different}) == 1 + len(different)
 
 
+@pytest.mark.slow
 def test_a_learning_rate_is_a_variable_of_the_optimizer():
     texts = ("loss='mse', optimizer='SGD(lr=0.1)'", "loss='mse', optimizer='SGD(lr=0.4)'")
     models = [build_model(perceptron().to_json(), parse_compile_params(text), 1) for text in texts]
@@ -247,6 +250,7 @@ def test_an_architecture_that_does_not_pass_its_check_never_becomes_a_model():
         build_model(keras_3(layer("Lambda")), parse_compile_params("loss='mse', optimizer='adam'"))
 
 
+@pytest.mark.slow
 def test_importing_build_is_what_imports_tensorflow():
     code = "import sys, madlib_mop.models.build; assert 'tensorflow' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, stderr=subprocess.DEVNULL)

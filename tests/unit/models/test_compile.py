@@ -85,6 +85,7 @@ def test_losses_are_those_of_plain_keras(text):
     assert model.loss.get_config() == LOSSES[text]().get_config()
 
 
+@pytest.mark.slow
 def test_every_loss_and_metric_by_name_trains():
     needed = {snake_case(name) for name in REQUIRED}
     skip = {"concordance_correlation", "pearson_correlation", "binary_io_u", "ctc", "circle"}  # these need other data
@@ -102,6 +103,7 @@ def test_every_loss_and_metric_by_name_trains():
             assert np.isfinite(ours.evaluate(x, y, verbose=0)), name
 
 
+@pytest.mark.slow
 def test_metrics_by_class_are_those_of_plain_keras_with_names_of_their_own():
     text = "metrics=['accuracy', TopKCategoricalAccuracy(k=2), TopKCategoricalAccuracy(k=3), AUC(curve='PR')]"
     params = parse_compile_params(f"loss='mse', optimizer='sgd', {text}")
@@ -136,6 +138,7 @@ def test_several_outputs_by_list_and_by_name():
     assert {"kind_accuracy", "amount_mae", "amount_mape"} <= {*results[0]}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("metric", ["'mae'", "['mae']", "['MeanAbsoluteError(name=\"mae\")']"])
 def test_one_metric_alone_is_for_every_output(metric):
     """As in Keras 2; each output gets its own object."""

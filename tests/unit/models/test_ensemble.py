@@ -54,6 +54,7 @@ def outputs(model, x):
     return found if isinstance(found, list) else [found]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("make", "counts"),
     [

@@ -101,6 +101,7 @@ def test_time_of_the_parts_and_between_tasks_is_the_time_of_the_segments(figures
     assert {row["k"] for row in parts} == {"visits", "no task"}
 
 
+@pytest.mark.slow
 def test_models_with_the_same_parameters_have_no_figures_of_them():
     same = tuple(replace(a_model(key), hyper_parameters={"network": "1"}) for key in range(1, 13))
     keys = {f.key for f in figures_of(some_facts(sample=same))}
@@ -125,6 +126,7 @@ def test_two_parameters_with_few_values_are_cells_and_others_a_surface(figures):
     assert min(scores) <= min(c["s"] for c in surface) and max(c["s"] for c in surface) <= max(scores)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_value_is_data_in_every_figure(text):
     models = tuple(

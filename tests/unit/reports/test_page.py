@@ -126,6 +126,7 @@ def test_the_balance_of_classes_is_shown_and_said(read):
     assert any("They are not recorded." in text for text in texts)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_name_is_text_everywhere(text, read):
     models = tuple(

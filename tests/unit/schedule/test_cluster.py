@@ -60,6 +60,7 @@ def test_infinitely_many_segments_can_be_fed_where_nothing_is_shared():
     assert set(Costs(1.0).feeds().values()) == {inf}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["rotation", pytest.param("longest_first", marks=pytest.mark.slow)])
 def test_forecasts_for_hundreds_of_segments_take_seconds(schedule):
     """120,000 visits; ten million (10,000 models on 1,000 segments) take slightly more than 100 times as long."""

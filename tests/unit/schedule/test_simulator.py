@@ -61,6 +61,7 @@ def test_barrier_rounds_take_their_longest_visit():
     assert efficiency(spans).makespan_s == 16.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "sigma"),
     [

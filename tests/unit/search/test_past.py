@@ -56,6 +56,7 @@ def test_the_best_earlier_configurations_are_tried_first_and_once(method, n_slot
         assert not set(best[:n_first]) & set(keys[n_first:])
 
 
+@pytest.mark.slow
 @LIGHT
 @given(st.sampled_from(sorted(METHODS)), st.integers(1, 6), SEEDS)
 def test_the_same_calls_give_the_same_actions(method, n_slots, seed):
@@ -65,6 +66,7 @@ def test_the_same_calls_give_the_same_actions(method, n_slots, seed):
     assert [getattr(again, name)(*arguments) for name, arguments in lab.calls] == lab.said
 
 
+@pytest.mark.slow
 @LIGHT
 @given(st.sampled_from(SYNCHRONOUS), st.integers(1, 6), SEEDS, st.randoms(use_true_random=False))
 def test_the_order_within_a_round_does_not_matter(method, n_slots, seed, rng):
@@ -108,6 +110,7 @@ def losses(past, random_state: int, n_configs: int, method: str = "tpe") -> list
     return [lab.losses[key] for key in sorted(lab.losses)]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("method", ["tpe", "hyperopt"])
 def test_the_model_learns_from_earlier_trials(method):
     """Also without those that are tried again, the proposals are better than those of a search that knows nothing."""

@@ -56,6 +56,7 @@ def best_of(method, params, random_state, n_slots=4):
     return min(Laboratory(search, loss).run(n_slots, random.Random(random_state)).losses.values())
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("method", "params"), [("hyperopt", "algorithm=tpe"), ("tpe", "")])
 def test_tpe_comes_nearer_than_random_search(method, params):
     """On a function with its minimum in one branch of the space, by a factor of more than 2 (mean of six seeds)."""

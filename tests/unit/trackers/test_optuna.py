@@ -224,6 +224,7 @@ def test_metrics_on_samples_are_no_values_of_epochs(journal):
     assert load(journal).trials[0].intermediate_values == {}
 
 
+@pytest.mark.one_case
 def test_values_that_are_not_finite(address):
     values = ((1, math.nan), (2, math.inf), (3, 0.5))
     points = tuple(MetricPoint(1, BEGAN, "validation", "accuracy", v, n, n, False) for n, v in values)

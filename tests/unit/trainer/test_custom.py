@@ -92,6 +92,7 @@ def test_weights_and_metrics_are_those_of_plain_keras(trainer):
     assert found["metrics"]["top_3_accuracy"] == pytest.approx(exact, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_many_outputs_name_them_by_output_or_in_a_list(trainer):
     case = next(case for case in CASES if case.name.startswith("two inputs"))
     xs, ys = case.data(41)

@@ -33,6 +33,7 @@ def by_keras(case, model, n):
     )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("case", CASES[:5], ids=lambda case: case.name)
 def test_evaluation_equals_keras(trainer, case):
     trainer.send_shard("s", *case.data(173))
@@ -112,6 +113,7 @@ def test_evaluation_leaves_the_state_alone(trainer):
     assert trainer.train(case.request(), "s", epoch=2, state=first)[0]["digest_out"] == expected
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("stored", "case"),
     [

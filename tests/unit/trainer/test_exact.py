@@ -43,6 +43,7 @@ PAIRS = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("case", "order"), PAIRS, ids=lambda value: getattr(value, "name", value))
 def test_visits_equal_keras(trainer, case, order):
     keys = order.split()
@@ -63,6 +64,7 @@ def test_visits_equal_keras(trainer, case, order):
     assert digests[-1][1] == state.digest_of(parts)
 
 
+@pytest.mark.slow
 def test_models_taking_turns_equal_models_alone(trainer):
     """Four configurations with dropout, two to a compiled model; one after the other on each shard."""
     keys = ("53",)
@@ -84,6 +86,7 @@ def test_models_taking_turns_equal_models_alone(trainer):
         assert state.weights_of(states[case, mst_key]) == weights_of(model), (case.name, mst_key)
 
 
+@pytest.mark.slow
 def test_learning_rates_share_a_compiled_model_and_not_their_values(trainer):
     case = CASES[0]
     send_shards(trainer, case, ["53"])
@@ -98,6 +101,7 @@ def test_learning_rates_share_a_compiled_model_and_not_their_values(trainer):
     assert trainer.ask({"op": "stats"})[0]["compiled_models"] <= before + 1
 
 
+@pytest.mark.slow
 def test_start_weights_replace_the_drawn_ones(trainer):
     case = CASES[0]
     send_shards(trainer, case, ["53"])
@@ -112,6 +116,7 @@ def test_start_weights_replace_the_drawn_ones(trainer):
 OPTIMIZERS = sorted(keras_names.OPTIMIZERS)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_state_goes_on_in_another_process(trainer, another_trainer, name):
     """The state contains all of an optimizer: visits alternate between two processes, both with compiled models."""
@@ -136,6 +141,7 @@ def test_a_state_goes_on_in_another_process(trainer, another_trainer, name):
 POLICIES = ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.slow)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_mixed_precision(trainer, policy):
     """With float16 the loss is scaled; the scale is in the state too."""
@@ -166,6 +172,7 @@ def test_a_frozen_layer_stays(trainer):
     assert not np.array_equal(decoded.read("weights", len(decoded.specs("weights")) - 1), last)
 
 
+@pytest.mark.slow
 def test_images_are_normalized_as_before_packing(trainer):
     """uint8 x divided in the graph is float32 x divided by NumPy; 3 is no power of 2, so 1/3 times x would differ."""
     case, rng = CASES[1], np.random.default_rng(1)

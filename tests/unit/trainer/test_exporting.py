@@ -63,6 +63,7 @@ def as_inputs(network):
     return [x.astype(tensor.dtype) for x, tensor in zip(network.xs, network.model.inputs, strict=True)]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", NETWORKS)
 def test_keras_predicts_the_same_bits(trainer, name, tmp_path):
     network, path = NETWORKS[name], tmp_path / "model.keras"
@@ -94,6 +95,7 @@ def test_without_arithmetic_optimization_keras_itself_predicts_the_same_bits(tra
     assert np.array_equal(outputs, predicted(trainer, network)[0])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", NETWORKS)
 def test_onnx_runtime_predicts_the_same_to_5_decimal_places(trainer, name, record_property):
     network = NETWORKS[name]
@@ -110,6 +112,7 @@ def test_onnx_runtime_predicts_the_same_to_5_decimal_places(trainer, name, recor
     assert session.get_modelmeta().custom_metadata_map["madlib_mop/README.md"] == "# Card"
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_saved_model_predicts_the_same(trainer, name, tmp_path, record_property):
     network = NETWORKS[name]
@@ -125,6 +128,7 @@ def test_a_saved_model_predicts_the_same(trainer, name, tmp_path, record_propert
     assert read_additions("model.zip", data) == ADDITIONS
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", NETWORKS)
 def test_tflite_is_what_kerass_own_export_gives(trainer, name, record_property):
     network = NETWORKS[name]

@@ -135,6 +135,7 @@ def test_a_shard_that_is_not_there(trainer):
     assert "'elsewhere' is not in the trainer's memory" in error.message
 
 
+@pytest.mark.slow
 def test_a_layer_that_fails_inside_of_tensorflow(trainer):
     """The kernel detects an index beyond an embedding's rows; the message has stack frames of the graph."""
     words = CASES[2]
@@ -150,6 +151,7 @@ LIMIT_BYTES = 700 << 20
 CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("batch_size", [4000, 3999], ids=["static", "general"])
 @pytest.mark.parametrize("hidden", [[layers.BatchNormalization], []], ids=["normalized", "plain"])
 def test_a_batch_too_large_for_memory(hidden, batch_size):
@@ -205,6 +207,7 @@ def test_a_limit_that_tensorflow_does_not_fit_into():
     assert "madlib_mop.trainer_memory_mb" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_what_was_lost_by_a_failure_ends_the_process():
     """A recurrent layer's loop leaks its tensors; the answer says that the process ends."""
     arch = keras.Sequential([keras.Input((32, 96)), layers.LSTM(1024), layers.Dense(10)]).to_json()

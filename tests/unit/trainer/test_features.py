@@ -156,6 +156,7 @@ OTHERS = ("weighted", "nested", "standardised", "one frozen branch")
 SLOW = [pytest.param(c, marks=pytest.mark.slow) if c.name in OTHERS else c for c in LEARNS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SLOW, ids=lambda case: case.name)
 def test_the_same_weights_as_through_the_prefix(trainer, through, case):
     """Batch sizes that divide a shard and others, and fewer rows than a batch."""
@@ -186,6 +187,7 @@ def test_the_frozen_layers_keep_their_bits_and_the_others_learn(trainer):
         assert kept == (layer in ("first", weights.layers[1].name)), variable.path
 
 
+@pytest.mark.slow
 def test_a_frozen_batch_normalization_uses_its_statistics(trainer):
     """The statistics differ from those of the data, so the output shows which were used."""
     model = shifted(STANDARDISED.model())
@@ -202,6 +204,7 @@ def shifted(model):
     return model
 
 
+@pytest.mark.slow
 def test_models_that_begin_alike_share_features():
     """Models with another head, L2 strength or names share features; other weights of the prefix have their own."""
     weights = weights_of(STANDARDISED.model())
@@ -217,6 +220,7 @@ def test_models_that_begin_alike_share_features():
         assert (stats["features"], stats["feature_bytes"]) == (2, 2 * 60 * 12 * 4)
 
 
+@pytest.mark.slow
 def test_features_are_used_only_for_batches_that_give_their_bits(trainer):
     """Layer normalisation: a batch of 10 rows differs in bits from one of 16; both visits equal Keras."""
     for batch_size in (10, 16):
@@ -225,6 +229,7 @@ def test_features_are_used_only_for_batches_that_give_their_bits(trainer):
         assert state.weights_of(parts) == weights_of(by_keras(case, (80, 53)))
 
 
+@pytest.mark.slow
 def test_features_give_way_to_shards():
     """Features use the memory that shards leave; without any, visits compute the prefix with the same result."""
     xs, ys = STANDARDISED.data(80)

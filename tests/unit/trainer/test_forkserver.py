@@ -97,6 +97,7 @@ def test_it_trains_to_the_bits_of_a_process_of_its_own(server):
     assert forked["digest_out"] == started["digest_out"] and forked["digest_in"] == started["digest_in"]
 
 
+@pytest.mark.slow
 def test_it_gives_up_the_same_rights(server):
     """The sandbox is the same as in a separate trainer; and it has no file of the fork server."""
     child = Child(TRAINER, forkserver=server)
@@ -174,6 +175,7 @@ def test_a_killed_owner_takes_it_along(server):
         assert ended(pid) < 3
 
 
+@pytest.mark.slow
 def test_it_outlives_the_fork_server_and_its_end_is_seen_then():
     with subprocess.Popen(["sleep", "600"]) as lives_with:
         with trainer(forkserver(lives_with.pid)) as child:
@@ -186,6 +188,7 @@ def test_it_outlives_the_fork_server_and_its_end_is_seen_then():
         lives_with.kill()
 
 
+@pytest.mark.slow
 def test_all_end_with_the_server():
     with subprocess.Popen(["sleep", "600"]) as lives_with:
         child = Child(TRAINER, forkserver=forkserver(lives_with.pid))
@@ -196,6 +199,7 @@ def test_all_end_with_the_server():
         child.stop()
 
 
+@pytest.mark.slow
 def test_it_ends_when_nobody_has_needed_it_for_a_while():
     server = forkserver(before="sys.argv.append('0.2'); ")
     with trainer(server) as child:

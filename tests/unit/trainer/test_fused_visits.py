@@ -152,6 +152,7 @@ OPTIMIZERS = (
 )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_members_end_as_apart_but_for_rounding(trainer, optimizer):
     """Learning rates, strengths, orders and start weights differ."""
@@ -162,6 +163,7 @@ def test_members_end_as_apart_but_for_rounding(trainer, optimizer):
         assert_near(ours, train_apart(trainer, model))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "extra",
     [
@@ -179,6 +181,7 @@ def test_layers(trainer, extra):
         assert_near(ours, train_apart(trainer, model), tolerance)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("fit", ["batch_size=15, shuffle=False", "batch_size=10, epochs=2, steps_per_epoch=3"])
 def test_orders(trainer, fit):
     models = [member(number, "Adam(lr={rate})", fit) for number in range(3)]
@@ -249,6 +252,7 @@ def test_a_member_may_go_on_apart(trainer):
 EXTRA = (lambda: layers.Dropout(0.5), layers.BatchNormalization, lambda: layers.Softmax(name="softmax"))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("loss", ["categorical_crossentropy", "mse"])
 def test_an_evaluation_gives_what_it_gives_apart_but_for_rounding(trainer, loss):
     """On another shard than the one trained on last; a place is empty, and what trains next is not disturbed."""

@@ -59,6 +59,7 @@ def outputs(model, network):
     return keras.tree.flatten(model.predict_on_batch(xs[0] if len(xs) == 1 else xs))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", NETWORKS)
 def test_files_of_keras_come_in_with_the_predictions_of_keras_own_loading(trainer, name, tmp_path):
     network, path = NETWORKS[name], tmp_path / "model.keras"
@@ -243,6 +244,7 @@ def test_hostile_files_are_refused_before_a_number_is_read(trainer, name):
     assert text in refused(trainer, file, arch, by_name=True, skip_mismatch=True).message
 
 
+@pytest.mark.slow
 def test_damaged_files_are_one_clear_error(trainer):
     model = two()
     whole = saved_weights(model)

@@ -63,6 +63,7 @@ def status(pid, key):
     raise KeyError(key)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("started", [False, True])
 def test_idle_it_ends_when_its_input_does(started):
     with Trainer(started=started) as trainer:
@@ -70,6 +71,7 @@ def test_idle_it_ends_when_its_input_does(started):
         assert trainer.process.wait(_DEADLINE_S) == 0
 
 
+@pytest.mark.slow
 def test_computing_it_ends_when_its_input_does():
     with Trainer() as trainer:
         busy(trainer)
@@ -79,6 +81,7 @@ def test_computing_it_ends_when_its_input_does():
         assert time.monotonic() - begin < 1
 
 
+@pytest.mark.slow
 def test_stop_ends_it():
     with Trainer() as trainer:
         trainer.ask({"op": "stop"})
@@ -111,6 +114,7 @@ def test_a_parent_that_is_gone_before_is_noticed():
         assert child.stdout.read() == b""
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_not_for_it():
     with Trainer() as trainer:
         trainer.process.send_signal(signal.SIGINT)

@@ -107,6 +107,7 @@ def of_shards(answers, name):
     return sum(a["n_rows"] * a["metrics"][name] for a in answers) / sum(SHARDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [pytest.param(kind, id=kind.loss, marks=pytest.mark.slow if "binary" in kind.loss else ()) for kind in KINDS],
@@ -133,6 +134,7 @@ def test_no_metric_of_the_allow_list_is_left_out():
     assert tried >= set(METRICS) - SPARSE
 
 
+@pytest.mark.slow
 def test_outputs_weights_and_weighted_losses(trainer):
     """A model of two outputs: metrics of each, loss weights, weighted_metrics, regularisation."""
     inner = keras.Input((6,), name="x")

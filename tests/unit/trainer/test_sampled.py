@@ -8,6 +8,7 @@ from tests.helpers.unit.trainer import Trainer, TrainerError
 PLACE = {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "has_state": False, "has_weights": False}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("case", CASES[:6], ids=lambda case: case.name)
 def test_they_are_those_of_an_evaluation_and_change_no_bit(case):
     with Trainer() as trainer:

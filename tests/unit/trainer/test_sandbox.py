@@ -135,6 +135,7 @@ def test_the_probe_would_notice(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_a_sandboxed_trainer_trains_the_same_bits():
     from tests.helpers.unit.cases import CASES
 

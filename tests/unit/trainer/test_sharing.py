@@ -70,6 +70,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "optimizer"),
     [

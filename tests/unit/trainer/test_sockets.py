@@ -93,6 +93,7 @@ def test_an_impostor_leads_to_no_fork_at_once(abstract):
             sockets.connect(abstract, time.monotonic())
 
 
+@pytest.mark.slow
 @as_root
 @pytest.mark.timeout(60)  # a blocking connect would never end
 def test_an_impostor_who_lets_nobody_connect_does_not_keep_us_waiting(abstract):
@@ -112,6 +113,7 @@ def test_a_trainer_of_its_own_comes_where_an_impostor_listens(abstract):
         child.stop()
 
 
+@pytest.mark.slow
 @as_root
 def test_other_users_get_nothing_by_an_abstract_name(abstract):
     server = named(abstract)
@@ -173,6 +175,7 @@ def test_sockets_that_nobody_listens_at_are_removed(path):
         assert listener.accept()
 
 
+@pytest.mark.slow
 def test_it_is_forked_from_after_a_kill_has_left_the_socket(path):
     server = named(path)
     child = Child(TRAINER, forkserver=server)
@@ -186,6 +189,7 @@ def test_it_is_forked_from_after_a_kill_has_left_the_socket(path):
     other.stop()
 
 
+@pytest.mark.slow
 def test_it_is_forked_from_after_a_start_that_took_long(path, monkeypatch):
     monkeypatch.setattr(forkserver, "_CONNECT_S", 0.0)  # a machine that stood still
     child = Child(TRAINER, forkserver=named(path))
@@ -193,6 +197,7 @@ def test_it_is_forked_from_after_a_start_that_took_long(path, monkeypatch):
     child.stop()
 
 
+@pytest.mark.slow
 def test_a_fork_server_that_hangs_holds_up_no_stop(path):
     """While it is stopped, it reports neither forked nor ended trainers."""
     child = Child(TRAINER, forkserver=named(path))

@@ -50,6 +50,7 @@ shapes = st.lists(st.integers(0, 40), max_size=3).map(tuple)
 groups = st.lists(st.builds(tensor, shapes, st.sampled_from(DTYPES), st.integers(0, 9)), max_size=8)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.fixed_dictionaries({group: groups for group in GROUPS}),

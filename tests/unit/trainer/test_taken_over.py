@@ -63,6 +63,7 @@ def trainer():
         yield started
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "before, after, made, keep",
     [

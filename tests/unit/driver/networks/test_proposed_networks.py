@@ -91,6 +91,7 @@ TRAINED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("targets", "recipe"), TRAINED)
 def test_every_architecture_trains_with_its_parameters(targets, recipe):
     fitted_columns = preprocessor("all", targets)
