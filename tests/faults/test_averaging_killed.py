@@ -20,6 +20,8 @@ from tests.helpers.faults import (
 )
 from tests.helpers.training import digests
 
+pytestmark = pytest.mark.slow
+
 N_EPOCHS, SEED = 24, 77
 TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the full test
 OPTIONS = {"source_table": "uneven", "validation_table": "valid_3", "metrics_compute_frequency": 1, "seed": SEED}
@@ -75,9 +77,6 @@ def check(db, run_id: int, pids=()) -> None:
     )
     assert db.value("SELECT count(DISTINCT version) FROM madlib_mop.model_state WHERE run_id = %s", [run_id]) == 1
     assert_nothing_left(db, pids)
-
-
-@pytest.mark.slow
 def test_trainers_worker_sessions_and_drivers(bench, chance):
     call, run_id = begin(bench, "t_processes")
     seen = set()
@@ -94,9 +93,6 @@ def test_trainers_worker_sessions_and_drivers(bench, chance):
                 kill(victim)
     call.succeed()
     check(bench, run_id, seen)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["server", "caller"])
 def test_the_server_and_the_callers_backend(bench, chance, how):
     for number in range(TIMES):
@@ -120,9 +116,6 @@ def answers(db):
         return db.value("SELECT 1")
     except psycopg2.OperationalError:
         return None
-
-
-@pytest.mark.slow
 def test_a_cancelled_run_is_resumed_where_it_was(bench):
     """Cancelled while an iteration is partly staged or just averaged."""
     call, run_id = begin(bench, "t_cancelled")

@@ -9,6 +9,8 @@ import pytest
 from tests.helpers.faults import BackgroundFit, kill, trainers, undisturbed, visits, wait_for
 from tests.helpers.gates import Gate, begun
 
+pytestmark = pytest.mark.slow
+
 FAULTS = "SELECT faults FROM madlib_mop.run WHERE run_id = %s"
 WAITING = """
 SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'madlib_mop driver'
@@ -19,9 +21,6 @@ SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_na
 @pytest.fixture(scope="module")
 def bench(db):
     return undisturbed(db, 2, 2, 1, 82)
-
-
-@pytest.mark.slow
 def test_a_visit_that_failed_before_the_interruption_is_at_its_second_attempt_after_it(bench):
     call = "SELECT madlib.madlib_keras_fit_multiple_model('train_2', 't_faults', 'mst', 40, seed := 82)"
     with begun(bench, call) as (call, run_id):

@@ -8,7 +8,7 @@ from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newes
 from tests.helpers.searches import arguments, decisions, prepare, results, search, statement, states
 from tests.helpers.training import one_thread, weights
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 METHODS = {
     "hyperband": "R=3, eta=3",
     "pbt": "population=4, num_iterations=3, interval=1",
@@ -44,9 +44,6 @@ def hold(db, expected: int, run_id: int, table: str, undisturbed: str) -> None:
     assert states(db, run_id) == states(db, expected)
     assert weights(db, table) == weights(db, undisturbed)
     assert_nothing_left(db)
-
-
-@pytest.mark.slow
 def test_a_search_whose_driver_is_killed(iris):
     """The caller's backend starts another driver, which restores the search from the record."""
     run = search(iris, "undisturbed", "hyperband", METHODS["hyperband"], random_state=5)
@@ -56,9 +53,6 @@ def test_a_search_whose_driver_is_killed(iris):
     hold(iris, run.run_id, run_id, "driver_killed", "undisturbed")
     n_starts = "SELECT count(*) FROM madlib_mop.search_event WHERE run_id = %s AND event = 'start'"
     assert iris.value(n_starts, [run_id]) == 1
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_search_whose_server_is_stopped_and_that_is_cancelled_then(iris, method):
     chance = random.Random(method)
@@ -82,9 +76,6 @@ def test_a_search_whose_server_is_stopped_and_that_is_cancelled_then(iris, metho
         undisturbed = f"{method}_whole"
         expected = search(iris, undisturbed, method, METHODS[method], random_state=5).run_id
     hold(iris, expected, run_id, f"{method}_killed", undisturbed)
-
-
-@pytest.mark.slow
 def test_a_budget_ends_a_search_with_the_best_so_far(iris):
     """Models end after whole epochs, and are evaluated then; a replay has the same bits."""
     params = "population=30, num_iterations=1000, interval=2, budget_s=40"

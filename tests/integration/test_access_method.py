@@ -7,6 +7,8 @@ import pytest
 from tests.conftest import Database, run
 from tests.helpers.engines.surface import make_all_tables, not_heap, our_tables
 
+pytestmark = pytest.mark.slow
+
 OTHER = "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler"
 
 
@@ -20,9 +22,6 @@ def other(cluster):
     run(cluster.connect(name), "CREATE EXTENSION madlib_mop CASCADE")
     yield Database(cluster, name)
     run(cluster.connect(), f"DROP DATABASE {name} WITH (FORCE)")
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_our_tables_are_heap(other):
     make_all_tables(other, 2)

@@ -194,7 +194,6 @@ def test_a_warm_start_goes_on_with_the_run_s_own_functions(bench, fitted, change
     assert bench.rows("SELECT DISTINCT epoch FROM madlib_mop.visit WHERE run_id = %s", [run.run_id]) == [(3,)]
 
 
-@pytest.mark.slow
 def test_when_the_table_is_gone_models_are_still_evaluated(bench, fitted, changed):
     script(bench, "BEGIN", "DROP TABLE madlib.functions", "COMMIT")
     try:

@@ -7,10 +7,9 @@ import pytest
 from tests.helpers.training import ADAM, fit, load_architectures, load_digits, pack
 from tests.helpers.training import select_configurations as select
 
+pytestmark = pytest.mark.slow
+
 N_READS = "SELECT calls FROM pg_stat_user_functions WHERE funcname = 'state_part_of'"
-
-
-@pytest.mark.slow
 def test_an_evaluation_leaves_the_optimizers_parts_alone(db):
     """Adam has two slots per weight: about two thirds of a state, here in many small parts."""
     db.rows(f'ALTER DATABASE "{db.name}" SET track_functions = \'all\'')

@@ -10,6 +10,8 @@ from tests.helpers.faults import BackgroundFit, wait_for
 from tests.helpers.jobs import ALICE, JobWorker, end_of, make_marks, mark, submit
 from tests.helpers.training import ALIKE, fit, load_architectures, load_digits, pack, select_configurations
 
+pytestmark = pytest.mark.slow
+
 N_ITERATIONS = 100  # long enough to be seen by a page that is read once a second
 N_VISITS = 2 * 2  # of an iteration: models, segments
 
@@ -41,9 +43,6 @@ def scraped(db) -> dict[tuple, float]:
 def becomes(db, wanted: dict[tuple, float]) -> None:
     """Wait until the page shows some values; it is read at most once a second."""
     wait_for(lambda: wanted.items() <= scraped(db).items(), 20, f"{wanted}")
-
-
-@pytest.mark.slow
 def test_runs_visits_and_trainers_are_counted(worked):
     before = scraped(worked)
     assert before["madlib_mop_up",] == 1 and before["madlib_mop_runs", "running"] == 0
@@ -63,9 +62,6 @@ def test_runs_visits_and_trainers_are_counted(worked):
         ("madlib_mop_visits_total",): before["madlib_mop_visits_total",] + (N_ITERATIONS + 1) * N_VISITS,
         ("madlib_mop_models", "trained"): 2,
     })  # fmt: skip
-
-
-@pytest.mark.slow
 def test_jobs_the_queue_and_failures_are_counted(worked):
     before = scraped(worked)
     blocking = submit(worked, mark("blocking", sleep_s=600), ALICE)

@@ -12,6 +12,8 @@ import pytest
 from tests.helpers.columns import train_churn
 from tests.helpers.inference import User
 
+pytestmark = pytest.mark.slow
+
 ANSWERS = {1: "no", 2: "yes"}
 CLASS = "madlib_mop.predict_class('turn@busy', NULL, c)"
 #: Each returns the classes that it has seen, and the version that answers in the same statement.
@@ -88,9 +90,6 @@ class Asking:
         assert len(rows) == 40
         (version,) = {version for _, version in rows}
         return sorted({name for name, _ in rows}), version
-
-
-@pytest.mark.slow
 def test_no_statement_fails_or_mixes_versions_while_the_alias_is_switched(db, user):
     asking = Asking(db, 8)
     try:

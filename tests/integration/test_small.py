@@ -6,6 +6,8 @@ import pytest
 
 from tests.helpers.training import ADAM, fit, load_digits, mlp, one_thread, pack, select_configurations
 
+pytestmark = pytest.mark.slow
+
 DISK = """
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
 WHERE relnamespace = 'madlib_mop'::regnamespace AND relname LIKE 'model\\_state\\_%' AND relkind = 'r'
@@ -21,10 +23,7 @@ def bench(db):
     pack(db, 2)
     select_configurations(db, "mst", [(1 + i % 2, ADAM, f"batch_size={60 - i}, epochs=1") for i in range(6)])
     return db
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("schedule", ["rotation", pytest.param("longest_first", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("schedule", ["rotation", "longest_first"])
 def test_a_run_stays_small_while_its_caller_holds_a_snapshot(bench, schedule):
     before, peak, stop = bench.value(DISK), [0], threading.Event()
 

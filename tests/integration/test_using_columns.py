@@ -140,6 +140,7 @@ def test_a_run_takes_later_rows_as_validation_table(churn):
     assert churn.value("SELECT validation_loss_final > 0 FROM churn_few_info")
 
 
+@pytest.mark.slow
 def test_a_model_from_elsewhere_predicts_what_transform_writes(churn):
     """madlib_keras_predict_byom knows no preprocessor: the encoded table has its inputs."""
     churn.rows("SELECT madlib_mop.transform('prices', 'houses', 'houses_encoded', keep => 'id')")

@@ -8,6 +8,8 @@ from tests.helpers.faults import newest_run, visits, wait_for
 from tests.helpers.security.attacks import user
 from tests.helpers.training import ALIKE, fit, load_architectures, load_digits, pack, select_configurations
 
+pytestmark = pytest.mark.slow
+
 ALICE = "alice"
 READERS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'madlib_mop reader of run ' || %s"
 
@@ -48,17 +50,11 @@ class LateRun:
         self._thread.join(120)
         assert self.fitted, "the call failed"
         return self.fitted[0].notices
-
-
-@pytest.mark.slow
 def test_a_policy_whose_first_metrics_come_late_can_log_in(bench):
     policy = "SELECT 1 AS mst_key, current_user::text AS action"
     run = LateRun(bench, "late", 1, policy=policy, metrics_every="visit", metrics_sample_rows=10)
     run.expire()
     assert "Received: 'alice'" in run.finish()
-
-
-@pytest.mark.slow
 def test_readers_log_in_again_after_a_long_pause(bench):
     run = LateRun(bench, "paused", 40)
     wait_for(lambda: visits(bench, run.run_id) > 1, what="visits")

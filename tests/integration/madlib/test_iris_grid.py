@@ -5,6 +5,8 @@ import pytest
 from tests.helpers.iris import N_HELD_OUT, N_TRAIN, load_iris, load_perceptrons, pack_iris
 from tests.helpers.training import weights
 
+pytestmark = pytest.mark.slow
+
 CLASSES = ["Iris-setosa", "Iris-versicolor", "Iris-virginica"]
 GRID = """{'loss': ['categorical_crossentropy'], 'metrics': ['accuracy'],
            'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.001, 0.01, 0.1]}]}"""
@@ -111,9 +113,6 @@ def test_predictions_of_the_best_are_right_as_often_as_its_accuracy_says(grid, b
     right = "SELECT avg((class_value = class_text)::int) FROM iris_predict JOIN iris_test USING (id) WHERE rank = 1"
     accuracy = grid.value("SELECT validation_metrics_final FROM iris_multi_model_info WHERE mst_key = %s", [best])
     assert float(grid.value(right)) == pytest.approx(accuracy)
-
-
-@pytest.mark.slow
 def test_a_warm_start_goes_on_where_the_run_left_off_and_transfer_starts_from_its_weights(grid, best):
     """The last test, because it changes the output table."""
     before = dict(grid.rows("SELECT mst_key, training_loss_final FROM iris_multi_model_info"))

@@ -11,6 +11,7 @@ from tests.helpers.unit.cases import CASES  # noqa: E402
 TITLES = [case.name for case in CASES]
 
 
+@pytest.mark.slow  # tests/unit/trainer/test_exact.py has faster cases
 @pytest.mark.parametrize("name", INSTALLED, scope="class")
 class TestPromises:
     """One process for each backend computes the results (``tests/helpers/unit/backends.py``)."""
