@@ -1,6 +1,7 @@
 """Sums are exact: equal to those of fractions, for any magnitudes, order and division into parts."""
 
 import math
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -36,8 +37,11 @@ def variance_of(values):
 
 def assert_nearest_root(root, square):
     """Assert that no other float64 is nearer to the square root: the square is between those of the midpoints."""
-    below, above = Fraction(math.nextafter(root, -math.inf)), Fraction(math.nextafter(root, math.inf))
-    middle = Fraction(root)
+    if root == sys.float_info.max:
+        above = Fraction(2) ** 1024  # the next number, if the exponent had no limit
+    else:
+        above = Fraction(math.nextafter(root, math.inf))
+    below, middle = Fraction(math.nextafter(root, -math.inf)), Fraction(root)
     assert square <= ((middle + above) / 2) ** 2
     assert ((below + middle) / 2) ** 2 <= square or root == 0  # half of the least positive number is rounded to 0
 
@@ -51,6 +55,7 @@ def test_a_sum_is_that_of_fractions(values):
 
 @given(st.lists(FINITE | st.sampled_from(EXTREMES), min_size=1, max_size=40))
 @example([0.0, 5e-324])
+@example([sys.float_info.max, -sys.float_info.max])
 def test_moments_are_those_of_fractions_rounded_once(values):
     moments = moments_of(values)
     assert moments.count == len(values)
