@@ -268,13 +268,19 @@ def test_an_ensemble_without_runs_and_a_table_with_other_columns(ensemble, clien
     assert "averages the outputs" not in client.model("of_none", 1).card()
 
 
-def test_registered_models_and_their_cards(churn, client, db, tmp_path, keras):
+@pytest.fixture(scope="module")
+def registered(churn):
+    """The model of customers as version 1 of a name, which is its champion."""
     churn.rows("SELECT madlib_mop.register('churn', 'churn', note => 'the | first'),"
                " madlib_mop.set_alias('churn', 'champion', 1)")  # fmt: skip
-    by_name = churn.value("SELECT madlib_mop.export_model('churn@champion', format => 'safetensors')")
-    assert bytes(by_name) == bytes(churn.value("SELECT madlib_mop.export_model('churn@1', NULL, 'SAFETENSORS')"))
+    return churn
+
+
+def test_registered_models_and_their_cards(registered, client, db, tmp_path, keras):
+    by_name = registered.value("SELECT madlib_mop.export_model('churn@champion', format => 'safetensors')")
+    assert bytes(by_name) == bytes(registered.value("SELECT madlib_mop.export_model('churn@1', NULL, 'SAFETENSORS')"))
     model = client.model("churn@champion")
-    assert weights_of(model.to_keras()) == bytes(churn.value("SELECT model_weights FROM churn"))
+    assert weights_of(model.to_keras()) == bytes(registered.value("SELECT model_weights FROM churn"))
     card = model.card()
     for part in ("# Model churn@1", "the \\| first", f"| run | {db.run.run_id} |", "| validation | accuracy |",
                  "| joined | date |", "| training rows | 480 |"):  # fmt: skip
@@ -327,7 +333,9 @@ def test_a_preprocessor_of_another_model_is_refused(churn, client, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_line_writes_the_directory_the_card_and_the_report_of_a_name(churn, db, tmp_path, monkeypatch):
+def test_the_command_line_writes_the_directory_the_card_and_the_report_of_a_name(
+    registered, db, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     done = madlib_mop(db, "export", "churn@champion", "--format", "onnx", "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
@@ -344,7 +352,7 @@ def test_the_command_line_writes_the_directory_the_card_and_the_report_of_a_name
 
 
 @pytest.mark.slow
-def test_the_report_of_a_registered_model_is_that_of_its_run(churn, db):
-    by_name = churn.value("SELECT madlib_mop.report('churn@1')")
+def test_the_report_of_a_registered_model_is_that_of_its_run(registered, db):
+    by_name = registered.value("SELECT madlib_mop.report('churn@1')")
     assert f"{db.run.run_id}" in by_name and "<html" in by_name
-    assert len(churn.value(f"SELECT madlib_mop.report('{db.run.run_id}')")) == pytest.approx(len(by_name), rel=0.01)
+    assert len(registered.value(f"SELECT madlib_mop.report('{db.run.run_id}')")) == pytest.approx(len(by_name), rel=0.01)
