@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mop_backend.forkserver import Forked, ForkServer, of_this_server
+from mop_backend.forkserver import ENVIRONMENT, Forked, ForkServer, of_this_server
 from mop_backend.frames import Blob, Channel, Check, Frame, Header, PeerGone
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr_fd,
                 cwd="/",
-                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"},
+                env=ENVIRONMENT,
                 start_new_session=True,
                 bufsize=0,
             )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg2
 import pytest
+from mop_backend.forkserver import ENVIRONMENT
 from psycopg2.extensions import encrypt_password
 
 from madlib_mop.catalog.names import Relation, quote
@@ -135,7 +136,7 @@ def test_no_setting_chooses_what_is_run_or_where(bench, seen):
         if command[3:] != ["madlib_mop.driver"]:  # the first call's driver is not forked
             assert command[3] == f"madlib_mop.{module}.forkserver" and int(command[5]) == bench.cluster.server_pid
         environment = dict(item.split("=", 1) for item in seen.environments[pid].rstrip("\0").split("\0"))
-        assert environment == {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+        assert environment == ENVIRONMENT
         assert not alive(pid)
 
 

@@ -3,14 +3,25 @@
 import contextlib
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from mop_backend.forkserver import ENVIRONMENT
 from mop_backend.process import Child, ChildDied
 
 from madlib_mop.driver.running.deaths import ran_out_of_memory
 from tests.helpers.faults import wait_for
+
+
+def gives_huge_pages_to_those_who_ask() -> bool:
+    """Return whether the kernel gives huge pages to memory that asks for them only, and malloc can ask."""
+    with contextlib.suppress(OSError, ValueError):  # no such kernel, another libc
+        name, version = os.confstr("CS_GNU_LIBC_VERSION").split()
+        mode = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+        return name == "glibc" and tuple(map(int, version.split("."))) >= (2, 35) and "[madvise]" in mode
+    return False
 
 
 @pytest.fixture
@@ -41,7 +52,16 @@ def open_files(pid) -> set[str]:
 
 
 def test_the_environment_is_fixed(child):
-    assert sorted(read(child, "environ")) == ["LANG=C.UTF-8", "PATH=/usr/bin:/bin", "PYTHONUNBUFFERED=1"]
+    assert dict(item.split("=", 1) for item in read(child, "environ")) == ENVIRONMENT
+    assert set(ENVIRONMENT) == {"PATH", "LANG", "PYTHONUNBUFFERED", "GLIBC_TUNABLES"}
+
+
+@pytest.mark.skipif(not gives_huge_pages_to_those_who_ask(), reason="huge pages for all, or for none")
+def test_large_arrays_ask_for_huge_pages():
+    code = "array = bytearray(8 << 20); print(open('/proc/self/smaps').read())"
+    maps = subprocess.check_output([sys.executable, "-I", "-c", code], env=ENVIRONMENT, text=True)
+    flags = [line.split()[1:] for line in maps.splitlines() if line.startswith("VmFlags:")]
+    assert any("hg" in of_one_mapping for of_one_mapping in flags)
 
 
 def test_the_interpreter_is_isolated_from_where_it_is_started(child):
