@@ -233,8 +233,8 @@ DRIFT = Function(
             "predictions", "boolean", "whether the rows are predicted too, and the predictions compared", default=True
         ),
         Argument(
-            "max_rows", "bigint", "about so many rows of each table are drawn at random; NULL: all rows", default=None,
-            check=Whole(1, hint="NULL reads all rows."),
+            "max_rows", "bigint", "approximate number of rows that are drawn at random from each table; NULL: all rows",
+            default=None, check=Whole(1, hint="NULL reads all rows."),
         ),
         Argument(
             "moderate", "double precision", "from this stability index (PSI) on, a difference is moderate", default=0.1,

@@ -54,7 +54,8 @@ IMPORT_WEIGHTS = Function(
         Argument("file", "bytea", "a .keras, .weights.h5, .h5 or .safetensors file", check=Given(_FILE_HINT)),
         Argument(
             "by_name", "boolean",
-            "whether layers are matched by their names; others keep their weights. false: by their order, all of them",
+            "true: layers are matched by name, and layers without a match keep their weights; false: all layers are"
+            " matched by order",
             default=False,
         ),
         Argument("skip_mismatch", "boolean", "whether layers that do not fit are left as they are", default=False),

@@ -25,8 +25,9 @@ METRICS_FREQUENCY = Argument(
 )  # fmt: skip
 METRICS_EVERY = Argument(
     "metrics_every", "text",
-    "when metrics on a sample of rows are computed: 'visit': after each visit of a model; a number such as '4': after"
-    " every fourth visit; 'iteration': never (metrics_compute_frequency is about metrics on all rows)",
+    "when metrics on a sample of rows are computed. 'visit': after each visit of a model; a number such as '4': after"
+    " every fourth visit; 'iteration': not on a sample, only on all rows after iterations, as"
+    " metrics_compute_frequency says",
     default="iteration",
     check=Every(("iteration", "visit"), "With 'visit', models can be compared as soon as each has made one visit."),
 )  # fmt: skip
