@@ -1,8 +1,9 @@
 """Write the tables of docs/ that the library knows anew; called by ``make docs-tables``.
 
 The table of a function's arguments stands between ``<!-- arguments: NAME -->`` and ``<!-- end -->``. The table of the
-schedules begins with ``<!-- schedules -->``, the table of the methods of search with ``<!-- methods -->``. ``--check``
-writes nothing: exit status 1 says that a page is not current.
+schedules begins with ``<!-- schedules -->``, the tables of the methods of search and of their parameters with
+``<!-- methods -->`` and ``<!-- search_parameters -->``. ``--check`` writes nothing: exit status 1 says that a page is
+not current.
 """
 
 import argparse
@@ -11,7 +12,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MARKED = re.compile(r"(<!-- (?:arguments: (\w+)|(methods|schedules)) -->\n).*?(<!-- end -->)", re.DOTALL)
+LISTS = "methods|search_parameters|schedules"
+MARKED = re.compile(rf"(<!-- (?:arguments: (\w+)|({LISTS})) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def with_tables(text: str) -> str:

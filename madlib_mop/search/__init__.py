@@ -1,9 +1,9 @@
 """Searches of configurations, for madlib_keras_automl: pure; the driver trains their proposals and reports losses."""
 
 from .base import Action, Add, Exploit, Extend, Finish, Proposal, Search, Stop
-from .hyperband import HyperbandParams, Round, hyperband_rounds
+from .by_name import METHODS, make_search, method_name, parse_params, search_class
 from .location import Locator
-from .methods import METHODS, make_search, method_name, parse_params, search_class
+from .methods.hyperband import HyperbandParams, Round, hyperband_rounds
 from .parameters import SIMILAR, SearchParams
 from .past import WORST, PastTrial
 from .space import SearchSpace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from madlib_mop.errors import InvalidParameter
@@ -14,19 +14,25 @@ MAX_EPOCHS = 1_000_000
 MAX_CONFIGURATIONS = 100_000
 #: The value of start_from that stands for the earlier runs on tables like that of the search.
 SIMILAR = "similar"
+#: The meanings of parameters that several methods have.
+N_CONFIGURATIONS = "number of configurations to try"
+N_ITERATIONS = "number of iterations of each model"
 _RUNS = re.compile(r"runs?\s+(\d{1,18}(?:\s*,\s*\d{1,18})*)", re.IGNORECASE)
+
+
+def parameter(default: Any, meaning: str) -> Any:
+    """Return a field of a method's parameters; ``meaning`` is its explanation in the manual."""
+    return field(default=default, metadata={"meaning": meaning})
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchParams:
-    """What all searches take: ``budget_s``, seconds after which the search ends with the best so far, or None; and
-    ``start_from``, the earlier runs that it learns from: ``similar``, ``runs 12, 15``, or None.
+    """The parameters of all methods. All values are checked: InvalidParameter says which is wrong."""
 
-    Each is made with all values checked: InvalidParameter says which is wrong.
-    """
-
-    budget_s: float | None = None
-    start_from: str | None = None
+    budget_s: float | None = parameter(None, "the search ends after this many seconds of training")
+    start_from: str | None = parameter(
+        None, "the earlier runs that the search learns from: `similar`, or a list of runs such as `runs 12, 15`"
+    )
 
     def __post_init__(self) -> None:
         if self.budget_s is not None and not (is_number(self.budget_s) and self.budget_s > 0):
@@ -42,7 +48,7 @@ class SearchParams:
     @property
     def text(self) -> str:
         """The parameters as a user would write them, defaults included; those that are None are left out."""
-        given = {field.name: getattr(self, field.name) for field in own_first(type(self))}
+        given = {one.name: getattr(self, one.name) for one in own_first(type(self))}
         return ", ".join(
             f"{name}={value if isinstance(value, str) and value.isidentifier() else write_value(value)}"
             for name, value in given.items()
@@ -60,8 +66,8 @@ def floor_log(number: int, base: int) -> int:
 
 def own_first(kind: type[SearchParams]) -> list[Field[Any]]:
     """Return the fields of a method's parameters, those that all methods have last."""
-    common = {field.name for field in fields(SearchParams)}
-    return sorted(fields(kind), key=lambda field: field.name in common)
+    common = {one.name for one in fields(SearchParams)}
+    return sorted(fields(kind), key=lambda one: one.name in common)
 
 
 def whole(value: object, name: str, lowest: int, highest: int | None = None) -> None:

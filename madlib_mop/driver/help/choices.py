@@ -8,6 +8,7 @@ from collections.abc import Callable
 from madlib_mop.calls.tables import listing, markdown_table
 from madlib_mop.schedule import SCHEDULES
 from madlib_mop.search import METHODS, search_class
+from madlib_mop.search.parameters import own_first
 
 
 def schedules() -> str:
@@ -39,6 +40,19 @@ def methods_table() -> str:
     return markdown_table(titles, rows)
 
 
+def search_parameters_table() -> str:
+    """Return the parameters of the methods of search as a table of the manual, those of all methods last."""
+    methods_of: dict[tuple[str, str], list[str]] = {}
+    for method in METHODS:
+        for parameter in own_first(search_class(method).params_class):
+            methods_of.setdefault((parameter.name, parameter.metadata["meaning"]), []).append(method)
+    rows = [
+        (f"`{name}`", "all" if len(found) == len(METHODS) else ", ".join(f"`{method}`" for method in found), meaning)
+        for (name, meaning), found in sorted(methods_of.items(), key=lambda item: len(item[1]) == len(METHODS))
+    ]
+    return markdown_table(("parameter", "methods", "meaning"), rows)
+
+
 def repeatable_methods() -> str:
     """Return the names of the methods of search with which the same call has the same result."""
     *names, last = (name for name in METHODS if search_class(name).repeatable)
@@ -52,4 +66,8 @@ LISTS: dict[str, Callable[[], str]] = {
     "repeatable_methods": repeatable_methods,
 }
 #: Replacements of the text between ``<!-- name -->`` and ``<!-- end -->`` in a page of the manual.
-TABLES: dict[str, Callable[[], str]] = {"schedules": schedules_table, "methods": methods_table}
+TABLES: dict[str, Callable[[], str]] = {
+    "schedules": schedules_table,
+    "methods": methods_table,
+    "search_parameters": search_parameters_table,
+}

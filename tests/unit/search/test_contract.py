@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.search import Add, Exploit, Extend, Finish, Stop
-from madlib_mop.search.methods import METHODS as LIBRARY
+from madlib_mop.search.by_name import METHODS as LIBRARY
 from tests.helpers.unit.searches import (
     METHODS,
     SMALLEST,

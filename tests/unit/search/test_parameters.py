@@ -9,7 +9,7 @@ import pytest
 from madlib_mop.driver.commands.help import give_help
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 from madlib_mop.search import make_search, method_name, parse_params
-from madlib_mop.search.methods import METHODS, search_class
+from madlib_mop.search.by_name import METHODS, search_class
 from madlib_mop.search.parameters import floor_log
 from tests.helpers.unit.searches import space
 

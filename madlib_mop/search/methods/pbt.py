@@ -10,7 +10,14 @@ import numpy as np
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.calls import is_number
 from madlib_mop.search.base import Action, Exploit, Extend, Search, Stop
-from madlib_mop.search.parameters import MAX_CONFIGURATIONS, MAX_EPOCHS, SearchParams, whole
+from madlib_mop.search.parameters import (
+    MAX_CONFIGURATIONS,
+    MAX_EPOCHS,
+    N_ITERATIONS,
+    SearchParams,
+    parameter,
+    whole,
+)
 from madlib_mop.search.perturbation import perturbed
 from madlib_mop.search.space import Point, derived
 
@@ -19,10 +26,10 @@ from madlib_mop.search.space import Point, derived
 class PbtParams(SearchParams):
     """``population`` models of ``num_iterations`` each; every ``interval`` the worst ``quantile`` copies the best."""
 
-    population: int = 8
-    num_iterations: int = 10
-    interval: int = 2
-    quantile: float = 0.25
+    population: int = parameter(8, "number of models, which all train for `num_iterations` iterations")
+    num_iterations: int = parameter(10, N_ITERATIONS)
+    interval: int = parameter(2, "number of iterations between two comparisons of the population")
+    quantile: float = parameter(0.25, "share of the models that count as the worst, and as the best; at most 0.5")
 
     def __post_init__(self) -> None:
         super().__post_init__()

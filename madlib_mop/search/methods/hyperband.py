@@ -8,18 +8,24 @@ from fractions import Fraction
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.search.base import Action, Extend, Search, Stop
-from madlib_mop.search.parameters import MAX_CONFIGURATIONS, MAX_EPOCHS, SearchParams, floor_log, whole
+from madlib_mop.search.parameters import (
+    MAX_CONFIGURATIONS,
+    MAX_EPOCHS,
+    SearchParams,
+    floor_log,
+    parameter,
+    whole,
+)
 from madlib_mop.search.space import derived
 
 
 @dataclass(frozen=True, kw_only=True)
 class HyperbandParams(SearchParams):
-    """``R``: most iterations of a round; ``eta``: the fraction 1/eta continues; ``skip_last``: number of rounds to
-    omit at the end."""
+    """Brackets of up to ``R`` iterations, of which each has its last ``skip_last`` rounds left out."""
 
-    R: int = 6
-    eta: int = 3
-    skip_last: int = 0
+    R: int = parameter(6, "maximum number of iterations of a round")
+    eta: int = parameter(3, "1 / `eta` is the share of the models that continue after a round")
+    skip_last: int = parameter(0, "number of rounds that each bracket leaves out at its end")
 
     def __post_init__(self) -> None:
         super().__post_init__()

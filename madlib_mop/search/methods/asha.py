@@ -7,17 +7,25 @@ from dataclasses import dataclass
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.search.base import Action, Extend, Search, Stop
-from madlib_mop.search.parameters import MAX_CONFIGURATIONS, MAX_EPOCHS, SearchParams, floor_log, whole
+from madlib_mop.search.parameters import (
+    MAX_CONFIGURATIONS,
+    MAX_EPOCHS,
+    N_CONFIGURATIONS,
+    SearchParams,
+    floor_log,
+    parameter,
+    whole,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AshaParams(SearchParams):
-    """``num_configs`` models; rungs at ``r``, ``r * eta``, ... epochs, none above ``R``."""
+    """Models are compared at rungs of ``r``, ``r * eta``, ... epochs, none above ``R``."""
 
-    R: int = 9
-    eta: int = 3
-    r: int = 1
-    num_configs: int = 27
+    R: int = parameter(9, "maximum number of iterations of a model")
+    eta: int = parameter(3, "1 / `eta` is the share of the models that continue after a comparison")
+    r: int = parameter(1, "number of iterations before a model is first compared with others")
+    num_configs: int = parameter(27, N_CONFIGURATIONS)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,7 +1,7 @@
 """The methods of search by name, the parser of their parameters, and their searches; called by the driver.
 
-A new method is a module of this folder, with a subclass of `base.Search` and one of `parameters.SearchParams`, and its
-line in `METHODS`. The help text and the manual's table of methods are made from these.
+A new method is a module in `methods/`, with a subclass of `base.Search` and one of `parameters.SearchParams`, and its
+line in `METHODS`. The help text and the manual's tables of methods and parameters are made from these.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEFAULT_METHOD = "hyperband"
 def search_class(method: str) -> type[Search]:
     """Return the class of a method's searches; ``method`` is a name of `METHODS`."""
     module, name = METHODS[method].split(":")
-    found: type[Search] = getattr(import_module(f"madlib_mop.search.{module}"), name)
+    found: type[Search] = getattr(import_module(f"madlib_mop.search.methods.{module}"), name)
     return found
 
 

@@ -9,7 +9,15 @@ import optuna
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.search.base import Action, Search
-from madlib_mop.search.parameters import MAX_CONFIGURATIONS, MAX_EPOCHS, SearchParams, whole
+from madlib_mop.search.parameters import (
+    MAX_CONFIGURATIONS,
+    MAX_EPOCHS,
+    N_CONFIGURATIONS,
+    N_ITERATIONS,
+    SearchParams,
+    parameter,
+    whole,
+)
 from madlib_mop.search.past import spread
 from madlib_mop.search.studies import ExperiencedStudy, NewStudy, Study
 
@@ -22,9 +30,13 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 class HyperoptParams(SearchParams):
     """``num_configs`` models of ``num_iterations`` each; ``algorithm`` 'tpe' or 'rand'."""
 
-    num_configs: int = 20
-    num_iterations: int = 5
-    algorithm: str = "tpe"
+    num_configs: int = parameter(20, N_CONFIGURATIONS)
+    num_iterations: int = parameter(5, N_ITERATIONS)
+    algorithm: str = parameter(
+        "tpe",
+        "`tpe`: Tree-structured Parzen Estimator, which learns from earlier results. `rand`: random draws."
+        " Both are samplers of Optuna",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,8 +51,8 @@ class HyperoptParams(SearchParams):
 class TpeParams(SearchParams):
     """``num_configs`` models of ``num_iterations`` each."""
 
-    num_configs: int = 20
-    num_iterations: int = 5
+    num_configs: int = parameter(20, N_CONFIGURATIONS)
+    num_iterations: int = parameter(5, N_ITERATIONS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
