@@ -1,4 +1,4 @@
-"""The base class of searches: results in, proposals and actions out; created by `methods.make_search`, used by the
+"""The base class of searches: results in, proposals and actions out; created by `by_name.make_search`, used by the
 driver."""
 
 from __future__ import annotations

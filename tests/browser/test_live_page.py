@@ -118,6 +118,7 @@ def test_a_run_is_watched_and_a_model_is_stopped_by_its_button(browser, dash, la
         show_run(browser, dash, steered.run_id, colours=colours, width=width)
         keep_picture(browser, f"run_{colours}_{width}")
         assert browser.run(WIDE), "the page itself does not scroll sideways"
+        assert browser.covered_texts() == []
         assert browser.messages() == []
 
 

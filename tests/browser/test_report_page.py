@@ -51,6 +51,12 @@ def test_all_figures_are_drawn_without_messages_and_requests(browser, path, widt
     assert browser.run(wide), "the page itself does not scroll sideways"
 
 
+@pytest.mark.parametrize("width", [1280, 700, 390])
+def test_no_text_of_a_figure_covers_another_one(browser, path, width):
+    browser.open(path, width=width)
+    assert browser.covered_texts() == []
+
+
 def test_a_script_that_is_not_the_pages_does_not_run(browser, reports):
     """The content security policy stops what escaping would have let through."""
     browser.open(reports / "real.html")

@@ -20,6 +20,23 @@ axe.run(document, {resultTypes: ["violations"]}).then((found) => done(found.viol
 """
 _UNDRAWN = """return [...document.querySelectorAll('.chart')]
     .filter(chart => chart.offsetParent && !chart.querySelector('svg')).length"""
+# Texts of one figure that cover each other by more than a pixel; the same text twice is its outline.
+_COVERED = """
+const found = [];
+for (const svg of document.querySelectorAll(".chart svg")) {
+    const texts = [...svg.querySelectorAll("text")].filter(t => t.textContent && t.getAttribute("opacity") !== "0")
+        .map(t => [t.textContent, t.getBoundingClientRect()]);
+    texts.forEach(([a, p], i) => texts.slice(i + 1).forEach(([b, q]) => {
+        const wide = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+        const high = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+        if (a !== b && wide > 1 && high > 3) found.push(`${svg.closest("figure")?.id}: ${a} / ${b}`);
+    }));
+    const edge = svg.closest(".chart").getBoundingClientRect().right;
+    const beyond = texts.filter(([, p]) => p.right > edge + 2);
+    beyond.forEach(([a]) => found.push(`${svg.closest("figure")?.id}: ${a} | edge`));
+}
+return found;
+"""
 
 
 class Browser:
@@ -77,6 +94,10 @@ class Browser:
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
         return [address for address in sent if not address.startswith(("data:", "chrome:", "about:"))]
+
+    def covered_texts(self) -> list[str]:
+        """Return pairs of texts of a figure of which one covers the other, and texts beyond the figure's edge."""
+        return self.run(_COVERED)
 
     def violations(self) -> list[str]:
         """Return what axe-core finds, the impact first."""

@@ -231,7 +231,7 @@ async function draw(figure) {
     } catch { /* it is drawn anew below */ }
   }
   before?.view.finalize();
-  const config = chart.clientWidth < 520 ? { ...THEME, ...SLIM } : THEME;
+  const config = themeFor(chart.clientWidth);
   const { view } = await window.vegaEmbed(chart, spec, {
     ast: true, actions: false, renderer: "svg", defaultStyle: false, mode: "vega-lite", config, logLevel: 1,
     tooltip: { disableDefaultStyle: true },
@@ -257,11 +257,15 @@ const THEME = {
   text: { fontSize: 12 },
   range: { category: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => `var(--c${i})`) },
 };
-const SLIM = {
-  legend: { ...THEME.legend, columns: 2, labelLimit: 110, layout: { top: { direction: "vertical" } } },
-  axis: { ...THEME.axis, labelLimit: 150 },
-  axisXQuantitative: { tickCount: 4 },
-};
+const SLIM = { axis: { ...THEME.axis, labelLimit: 150 }, axisXQuantitative: { tickCount: 4 } };
+
+// In a narrow figure, legends are below each other, with as many columns as fit.
+function themeFor(width) {
+  if (width >= 760) return THEME;
+  const columns = Math.max(2, Math.floor(width / 130));
+  const legend = { ...THEME.legend, columns, labelLimit: 110, layout: { top: { direction: "vertical" } } };
+  return { ...THEME, ...(width < 520 ? SLIM : {}), legend };
+}
 
 // ---- commands
 

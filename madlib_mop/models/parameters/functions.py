@@ -1,4 +1,4 @@
-"""Checks the losses and metrics of compile parameters; called by `params`."""
+"""Checks the losses and metrics of compile parameters; called by `parser`."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Grids and random search over compile and fit parameters: dicts of choices in, texts of parameters out.
 
-Used by ``generate_model_configs`` and by the searches. `params` parses and checks the resulting
+Used by ``generate_model_configs`` and by the searches. `parser` parses and checks the resulting
 texts.
 """
 

@@ -14,6 +14,8 @@ COLOURS = tuple(f"var(--c{i})" for i in range(1, 9))
 #: From the worst to the best fifth.
 RAMP = tuple(f"var(--r{i})" for i in range(1, 6))
 QUIET, INK, BAND, IDLE = "var(--quiet)", "var(--ink)", "var(--band)", "var(--idle)"
+#: Padding in pixels of a figure of bars, with room for the number after the longest one.
+BESIDE_BARS = {"left": 5, "top": 5, "right": 44, "bottom": 5}
 #: Models with a colour of their own.
 N_COLOURED = 6
 

@@ -5,7 +5,16 @@ from collections.abc import Iterator, Sequence
 import altair as alt
 
 from madlib_mop.reports.facts import ModelFacts, RunFacts
-from madlib_mop.reports.figures.drawing import COLOURS, data, in_words, readable_text, score_colour, spec, value_text
+from madlib_mop.reports.figures.drawing import (
+    BESIDE_BARS,
+    COLOURS,
+    data,
+    in_words,
+    readable_text,
+    score_colour,
+    spec,
+    value_text,
+)
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.figures.positions import dimension
 from madlib_mop.reports.figures.slices import slices, together
@@ -55,7 +64,7 @@ def _importance(facts: RunFacts, found: Importance) -> Figure:
         description=f"The share of the differences in {facts.score_name} between {found.n_models} models that each"
         f" parameter explains, by Optuna's evaluator {found.evaluator}.{left}",
         summary=f"{name} explains {percent(share)} of the differences.",
-        spec=spec(alt.layer(bars, texts), 30 * len(rows), shares=rows),
+        spec=spec(alt.layer(bars, texts).properties(padding=BESIDE_BARS), 30 * len(rows), shares=rows),
         headings=("parameter", "importance"),
         rows=body,
         n_rows=n_rows,
@@ -74,7 +83,8 @@ def _parallel(facts: RunFacts, models: Sequence[ModelFacts], names: Sequence[str
         for i, (m, p, text) in reversed(list(enumerate(zip(models, d.places, d.texts, strict=True))))
     ]  # fmt: skip
     ticks = [{"k": d.name, "p": p, "t": text} for d in dimensions for p, text in d.ticks]
-    x = alt.X("k:N", sort=order, title=None, scale=alt.Scale(type="point", padding=0.4), axis=_dimension_axis())
+    scale = alt.Scale(type="point", padding=0.4)
+    x = alt.X("k:N", sort=order, title=None, scale=scale, axis=_dimension_axis(len(order)))
     y = alt.Y("p:Q", axis=None, scale=alt.Scale(domain=[-0.05, 1.05]))
     over = alt.selection_point(name="over", on="pointerover", fields=["m"], empty=False, clear="pointerout")
     hints = [
@@ -104,8 +114,11 @@ def _parallel(facts: RunFacts, models: Sequence[ModelFacts], names: Sequence[str
     )
 
 
-def _dimension_axis() -> alt.Axis:
-    return alt.Axis(orient="top", labelAngle=0, grid=True, domain=False, ticks=False, labelFontWeight=600)
+def _dimension_axis(n: int) -> alt.Axis:
+    limit = alt.ExprRef(f"width / {n} - 6")
+    return alt.Axis(
+        orient="top", labelAngle=0, grid=True, domain=False, ticks=False, labelFontWeight=600, labelLimit=limit
+    )
 
 
 def _apart(i: int, n: int, is_discrete: bool) -> float:

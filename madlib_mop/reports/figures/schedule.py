@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 
 from madlib_mop.reports.facts import RunFacts, Schedule
-from madlib_mop.reports.figures.drawing import COLOURS, IDLE, data, spec
+from madlib_mop.reports.figures.drawing import BESIDE_BARS, COLOURS, IDLE, data, spec
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.formats import count, duration, percent
 
@@ -71,7 +71,9 @@ def _gantt(facts: RunFacts) -> Figure:
     layers: list[Any] = [idle, bars]
     if len(rows) <= _LABELLED_BARS:
         middle = alt.Chart(data("bars")).transform_calculate(c="(datum.a + datum.b) / 2")
-        layers.append(middle.mark_text(color="var(--on-bar)", fontSize=10).encode(alt.X("c:Q"), y, text="m:N"))
+        fits = alt.ExprRef("scale('x', datum.b) - scale('x', datum.a) > 7 * length(toString(datum.m)) ? 1 : 0")
+        names = middle.mark_text(color="var(--on-bar)", fontSize=10, opacity=fits)
+        layers.append(names.encode(alt.X("c:Q"), y, text="m:N"))
     spans = [{"g": load.segment_id, "a": round(first, 3), "b": round(last, 3)} for load in timeline.loads]
     body, n_rows = _load_rows(timeline)
     step = max(14, min(34, 480 // len(timeline.loads)))
@@ -188,7 +190,7 @@ def _time(facts: RunFacts) -> Figure:
         description="Seconds of all segments together, by what their trainers did. A graph is traced once for each"
         " architecture and trainer. Between tasks, a visit is committed, or the segment waits for a model.",
         summary=f"The largest part is {rows[0]['p']}: {rows[0]['q']} of {duration(whole)}." if rows else "",
-        spec=spec(alt.layer(bars, texts), 24 * len(rows), parts=rows),
+        spec=spec(alt.layer(bars, texts).properties(padding=BESIDE_BARS), 24 * len(rows), parts=rows),
         headings=("part", "time", "share"),
         rows=body,
         n_rows=n_rows,

@@ -13,6 +13,8 @@ from madlib_mop.reports.figures.positions import Dimension, dimension, in_order
 from madlib_mop.reports.formats import number
 
 Places = list[dict[str, Any]]
+#: Letters of all labels of a parameter that fit side by side in a narrow figure, and in a wide one.
+_FEW_LETTERS, _MOST_LETTERS = 7, 14
 
 
 def slices(facts: RunFacts, models: Sequence[ModelFacts], names: Sequence[str]) -> Figure:
@@ -23,7 +25,7 @@ def slices(facts: RunFacts, models: Sequence[ModelFacts], names: Sequence[str]) 
         for i, d in enumerate(dimensions)
         for m, p, text in zip(models, d.places, d.texts, strict=True)
     ]
-    ticks = [{"p": i + 0.1 + 0.8 * p, "t": text} for i, d in enumerate(dimensions) for p, text in d.ticks]
+    ticks = [tick for i, d in enumerate(dimensions) for tick in _ticks(i, d)]
     heads = [{"p": i + 0.5, "t": d.name} for i, d in enumerate(dimensions)]
     walls = [{"p": i} for i in range(1, len(dimensions))]
     x = alt.X("p:Q", axis=None, scale=alt.Scale(domain=[0, len(dimensions)], nice=False))
@@ -37,9 +39,19 @@ def slices(facts: RunFacts, models: Sequence[ModelFacts], names: Sequence[str]) 
         ],
     )  # fmt: skip
     rules = alt.Chart(data("walls")).mark_rule(color="var(--rule)").encode(x)
-    below = alt.Chart(data("ticks")).mark_text(color="var(--ink)", baseline="top", dy=6, limit=90)
+    below = alt.Chart(data("ticks")).mark_text(
+        color="var(--ink)",
+        baseline="top",
+        align=alt.ExprRef("datum.a"),
+        dx=alt.ExprRef("datum.a === 'left' ? -4 : datum.a === 'right' ? 4 : 0"),
+        dy=alt.ExprRef("width < 480 && datum.low ? 20 : 6"),
+        limit=90,
+    )
     texts = below.encode(x, y=alt.value("height"), text="t:N")
-    above = alt.Chart(data("heads")).mark_text(color="var(--ink)", fontWeight=600, baseline="bottom", dy=-6)
+    limit = alt.ExprRef(f"width / {len(dimensions)} - 6")
+    above = alt.Chart(data("heads")).mark_text(
+        color="var(--ink)", fontWeight=600, baseline="bottom", dy=-6, limit=limit
+    )
     titles = above.encode(x, y=alt.value(0), text="t:N")
     body, n_rows = table(_averages(facts, models, names))
     return Figure(
@@ -49,13 +61,34 @@ def slices(facts: RunFacts, models: Sequence[ModelFacts], names: Sequence[str]) 
         " parameters are.",
         summary=_of_slices(facts, models, names),
         spec=spec(
-            alt.layer(rules, dots, texts, titles).properties(padding={"bottom": 24, "top": 24, "left": 5, "right": 5}),
+            alt.layer(rules, dots, texts, titles).properties(padding={"bottom": 38, "top": 24, "left": 5, "right": 5}),
             220, models=rows, ticks=ticks, heads=heads, walls=walls,
         ),
         headings=("parameter", "value", "models", f"best {facts.score_name}", f"median {facts.score_name}"),
         rows=body,
         n_rows=n_rows,
     )  # fmt: skip
+
+
+def _ticks(number: int, of: Dimension) -> Places:
+    """Return the labelled values of a parameter, the first and the last one within its area.
+
+    If the labels are long, every second one is lower in a narrow figure. If they are very long, only these two are
+    left.
+    """
+    ticks = sorted(of.ticks)
+    n_letters = sum(len(text) for _, text in ticks)
+    if n_letters > _MOST_LETTERS:
+        ticks = [ticks[0], *ticks[1:][-1:]]
+    return [
+        {
+            "p": number + 0.1 + 0.8 * p,
+            "t": text,
+            "a": "left" if i == 0 < len(ticks) - 1 else "right" if i == len(ticks) - 1 > 0 else "center",
+            "low": n_letters > _FEW_LETTERS and i % 2 == 1,
+        }
+        for i, (p, text) in enumerate(ticks)
+    ]
 
 
 def _groups(facts: RunFacts, models: Sequence[ModelFacts], name: str) -> dict[str, list[float]]:

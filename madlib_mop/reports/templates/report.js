@@ -30,10 +30,9 @@
     if (drawn.has(key) || !window.vegaEmbed || chart.offsetParent === null) return;
     drawn.set(key, true);
     const text = document.querySelector(`script[data-spec="${CSS.escape(key)}"]`).textContent;
-    const narrow = chart.clientWidth < 520;
     const spec = JSON.parse(text);
     const options = {
-      ast: true, renderer: "svg", actions: false, mode: "vega-lite", config: narrow ? { ...config, ...slim } : config,
+      ast: true, renderer: "svg", actions: false, mode: "vega-lite", config: configFor(chart.clientWidth),
       defaultStyle: false, tooltip: { disableDefaultStyle: true },
     };
     window.vegaEmbed(chart, spec, options).then(() => {
@@ -43,11 +42,15 @@
       console.error(error);
     });
   }
-  const slim = {
-    legend: { ...config.legend, columns: 2, labelLimit: 110, layout: { top: { direction: "vertical" } } },
-    axis: { ...config.axis, labelLimit: 150 },
-    axisXQuantitative: { tickCount: 4 },
-  };
+  const slim = { axis: { ...config.axis, labelLimit: 150 }, axisXQuantitative: { tickCount: 4 } };
+
+  // In a narrow figure, legends are below each other, with as many columns as fit.
+  function configFor(width) {
+    if (width >= 760) return config;
+    const columns = Math.max(2, Math.floor(width / 130));
+    const legend = { ...config.legend, columns, labelLimit: 110, layout: { top: { direction: "vertical" } } };
+    return { ...config, ...(width < 520 ? slim : {}), legend };
+  }
 
   function drawAll() {
     const charts = [...document.querySelectorAll(".chart")].filter((chart) => !drawn.has(chart.dataset.figure));

@@ -1,5 +1,6 @@
 """automl_params: valid texts, defaults, and one clear error for everything else."""
 
+import dataclasses
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -137,3 +138,9 @@ def test_a_search_is_made_of_a_text_or_of_what_was_parsed():
 def test_logarithms_are_exact(number, base, expected):
     """The integer part of the logarithm, also at powers."""
     assert floor_log(number, base) == expected
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_parameter_has_a_meaning_for_the_manual(method):
+    fields = dataclasses.fields(search_class(method).params_class)
+    assert [field.name for field in fields if not field.metadata.get("meaning")] == []
