@@ -1,13 +1,14 @@
 """Live updates of runs: computed once for each role and run, and sent to all browsers that show it; called by `events`.
 
-A feed reads its run when the run's driver tells of a change, at most once a second, and not more often than a twentieth
-of the time that reading takes. Without news, it looks every five seconds, while the run trains.
+A feed reads its run when the run's driver tells of a change, at most every two seconds, and reading takes at most a
+twentieth of its time. Without news, it looks every five seconds, while the run trains.
 """
 
 import asyncio
 import contextlib
 import json
 import logging
+import math
 import secrets
 import time
 from collections import deque
@@ -21,7 +22,7 @@ from madlib_mop.errors import MopError, NotReady
 
 _LOG = logging.getLogger("madlib_mop.dash")
 PAGE = 100
-_MIN_PAUSE_S, _PAUSE_FACTOR = 1.0, 20
+_MIN_PAUSE_S, _PAUSE_FACTOR = 2.0, 20
 _QUIET_S, _QUIET_ENDED_S = 5.0, 30.0
 #: How long a feed without viewers goes on: a page that is loaded again finds it.
 _LINGER_S = 5.0
@@ -96,6 +97,7 @@ class Feed:
         self._kept: deque[Update] = deque(maxlen=_MAX_KEPT)
         self._has_state = asyncio.Event()
         self.n_readings = 0
+        self._read_at = -math.inf
         account.listeners.add(self._on_told)
         self._task = asyncio.create_task(self._run())
 
@@ -103,6 +105,11 @@ class Feed:
     def is_over(self) -> bool:
         """Whether it has ended: the role lost the run, or nobody watches."""
         return self._task.done()
+
+    @property
+    def has_just_read(self) -> bool:
+        """Whether the role could see the run a few seconds ago."""
+        return not self.is_over and time.monotonic() < self._read_at + _QUIET_S
 
     def stop(self) -> None:
         """End it."""
@@ -167,6 +174,7 @@ class Feed:
         if seen is None:
             raise NotReady("it is not there any more for this role")
         self._send(seen.parts)
+        self._read_at = began
         self._has_state.set()
         pause_s = max(_MIN_PAUSE_S, _PAUSE_FACTOR * (time.monotonic() - began))
         return pause_s, max(pause_s, _QUIET_S if seen.is_alive else _QUIET_ENDED_S)
@@ -197,6 +205,11 @@ class Feeds:
         if key not in self._feeds:
             self._feeds[key] = Feed(account, lambda told: run_id in (None, told), look)
         return self._feeds[key]
+
+    def shows(self, account: Account, run_id: int) -> bool:
+        """Return whether a feed has read the run for this role a few seconds ago."""
+        feed = self._feeds.get((account, run_id))
+        return feed is not None and feed.has_just_read
 
     def close(self) -> None:
         """End all."""

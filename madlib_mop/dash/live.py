@@ -27,7 +27,7 @@ T = TypeVar("T")
 _PING_S = 10.0
 _MAX_VIEWERS = 20
 #: Figures are drawn anew at most so often: seconds, and as a multiple of the time that drawing took.
-_MIN_AGE_S, _AGE_FACTOR = 5.0, 40
+_MIN_AGE_S, _AGE_FACTOR = 10.0, 40
 _PING = b": ping\n\n"
 _HAS_ENDED = b"event: end\ndata: {}\n\n"
 
@@ -72,7 +72,8 @@ class LiveHandlers:
     async def figures(self, request: Request) -> Response:
         """Return the figures of a run: HTML and Vega-Lite, as JSON."""
         session, run_id = self._site.session_of(request, False), run_id_of(request)
-        await self._check(session, run_id)
+        if not self._site.feeds.shows(session.account, run_id):
+            await self._check(session, run_id)
         drawn = self._drawn_of(session.account, run_id)
         async with drawn.lock:
             if time.monotonic() >= drawn.fresh_until:

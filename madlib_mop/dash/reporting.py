@@ -1,6 +1,7 @@
 """The figures and the report of a run, read in one snapshot on a session of the role; called by `live` and `pages`."""
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -8,6 +9,7 @@ import threading
 import time
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -50,7 +52,10 @@ class Drawing:
 
 
 def _give_way() -> None:
+    os.setsid()  # Linux shares processors between sessions first, and priorities count within a session
     os.nice(19)
+    with contextlib.suppress(OSError):  # other systems, and kernels without groups of sessions
+        Path("/proc/self/autogroup").write_text("19")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the live page, which ends this process
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 

@@ -5,7 +5,7 @@ const liveState = document.getElementById("live-state");
 const message = document.getElementById("message");
 const say = document.getElementById("say");
 const SAY_EVERY_MS = 30_000;
-const FIGURES_EVERY_MS = 5_000;
+const FIGURES_EVERY_MS = 10_000;
 let saidAt = 0;
 let lastState = null;
 

@@ -7,7 +7,7 @@ Called by the loop over a run's tasks. What changes the run's own row notifies i
 import time
 from collections.abc import Callable
 
-PAUSE_S = 0.5
+PAUSE_S = 1.0
 
 
 class RunSignal:
