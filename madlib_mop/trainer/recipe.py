@@ -81,16 +81,21 @@ class Recipe:
         ``weights`` (float32, flattened, in ``get_weights()`` order) replace the drawn ones before the optimizer is
         made, for some optimizers start from them (ScheduleFreeAdamW).
         """
-        seed = seeds.model_seed(self.seed, self.mst_key)
         with blaming(MODEL):
-            if self.compile_params is not None and self.compile_params.custom_names:
-                choice.current().seed(seed)  # custom functions, unlike layers, may use the global generator
-            model = build.build_architecture(self.config, seed)
+            model = self.draw()
             if weights is not None:
                 ModelVariables(model, with_optimizer=False).load_weights(weights)
             if self.compile_params is not None:
                 self.compile(model)
             return model
+
+    def draw(self) -> keras.Model:
+        """Build the model as `build` does, without compiling it."""
+        seed = seeds.model_seed(self.seed, self.mst_key)
+        with blaming(MODEL):
+            if self.compile_params is not None and self.compile_params.custom_names:
+                choice.current().seed(seed)  # custom functions, unlike layers, may use the global generator
+            return build.build_architecture(self.config, seed)
 
     def compile(self, model: keras.Model) -> None:
         """Compile a model, or a part of one, by the configuration's compile parameters."""

@@ -271,7 +271,11 @@ def _begin(
         return None if start.taken_over or state.static_batch == UNDECIDED else state.static_batch
     if start.weights is not None and groups != GROUPS:
         compiled.load_weights(start.weights)
-    elif start.weights is not None or drawn_for != recipe.chance:
+    elif start.weights is None and drawn_for == recipe.chance:
+        pass  # it was built for this configuration, and not used since
+    elif start.weights is None and compiled.has_empty_optimizer:
+        compiled.begin_like(recipe.draw(), recipe.optimizer())
+    else:
         compiled.copy_from(ModelVariables(recipe.build(start.weights)))
     return None
 

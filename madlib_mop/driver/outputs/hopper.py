@@ -227,8 +227,8 @@ def _write_model(session: CallerSession, record: Record, output: Relation, model
 def insert_model(
     session: CallerSession, output: Relation, mst_key: int, weights: bytes | None, arch: str, segment: int | None
 ) -> None:
-    """Write one row of a table of models."""
-    session.execute(
+    """Write one row of a table of models, without waiting for it: the next model is read meanwhile."""
+    session.post(
         statement(
             "INSERT INTO {t} (mst_key, model_weights, model_arch, __dist_key__) VALUES ($1, $2, $3, $4)", t=output
         ),

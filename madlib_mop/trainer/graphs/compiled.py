@@ -35,6 +35,8 @@ class CompiledModel(ModelVariables):
     ----------
     drawn_for : tuple or None
         ``Recipe.chance`` of the configuration whose initial state the variables have now; None for any other state.
+    has_empty_optimizer : bool
+        Whether the optimizer of a new model is empty (`begin_like`).
 
     Parameters
     ----------
@@ -56,6 +58,7 @@ class CompiledModel(ModelVariables):
         check_columns(model, spec)
         self.spec = spec
         self.drawn_for: tuple[int, int, float | None] | None = None
+        self.has_empty_optimizer = self.optimizer_is_empty()
         self._train_passes: collections.OrderedDict[tuple[bool, int, bool], TrainPass] = collections.OrderedDict()
         self._evaluate_passes: dict[bool, EvaluatePass] = {}
         self._prefix_batches: dict[int, PrefixBatch] = {}

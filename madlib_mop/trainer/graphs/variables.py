@@ -13,7 +13,7 @@ from madlib_mop.trainer.backends.base.interface import Tensor
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.data.readable import Readable
 from madlib_mop.trainer.data.shards import aligned_empty
-from madlib_mop.trainer.data.state import State
+from madlib_mop.trainer.data.state import FORWARD_GROUPS, State
 from madlib_mop.trainer.process.failures import model_failed
 
 _WORTH_ALIGNING_BYTES = 1 << 20
@@ -95,6 +95,32 @@ class ModelVariables(Readable):
             for mine, theirs in zip(variables, other.groups[group], strict=True):
                 mine.assign(theirs.value)
 
+    def optimizer_is_empty(self) -> bool:
+        """Return whether all of the optimizer's variables but its learning rate are 0: weights play no role in them."""
+        rate = _learning_rate(self.model)
+        others = [index for index, variable in enumerate(self.groups["optimizer"]) if variable is not rate]
+        return not any(np.any(self.read("optimizer", index)) for index in others)
+
+    def begin_like(self, drawn: keras.Model, optimizer: keras.Optimizer) -> None:
+        """Load the weights of a model that is not compiled, and empty the optimizer.
+
+        Parameters
+        ----------
+        drawn : keras.Model
+            A model with the same compile signature.
+        optimizer : keras.Optimizer
+            Its optimizer, not built: its learning rate is used. All else in an optimizer that `optimizer_is_empty`
+            was empty after it was built is 0.
+        """
+        self.holds = None
+        groups = _groups_of(drawn, with_optimizer=False)
+        for group in FORWARD_GROUPS:
+            for mine, theirs in zip(self.groups[group], groups[group], strict=True):
+                mine.assign(theirs.value)
+        rate = _learning_rate(self.model)
+        for variable in self.groups["optimizer"]:
+            variable.assign(_rate_of(optimizer).value if variable is rate else keras.ops.zeros_like(variable))
+
     def take_over(self, state: State, fresh: "ModelVariables", keep_optimizer: bool) -> None:
         """Load the state of a model with other parameters, except its learning rate.
 
@@ -110,7 +136,7 @@ class ModelVariables(Readable):
         rate = _learning_rate(fresh.model)
         self.copy_from(fresh)
         fits = state.specs("optimizer") == self.specs()["optimizer"]
-        self.load(state, GROUPS if keep_optimizer and fits else ("weights", "variables"))
+        self.load(state, GROUPS if keep_optimizer and fits else FORWARD_GROUPS)
         if isinstance(rate, keras.Variable):  # otherwise it is a schedule, which depends on the number of steps
             _learning_rate(self.model).assign(rate.value)
 
@@ -128,7 +154,11 @@ def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list[keras
 
 def _learning_rate(model: keras.Model) -> Any:
     """Return a model's learning rate, a variable or a schedule; with loss scaling, that of the inner optimizer."""
-    return getattr(model.optimizer, "inner_optimizer", model.optimizer)._learning_rate
+    return _rate_of(model.optimizer)
+
+
+def _rate_of(optimizer: keras.Optimizer) -> Any:
+    return getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
 
 
 def _tensor_of(state: State, group: str, index: int) -> np.ndarray | Tensor:
