@@ -124,6 +124,7 @@ def _watch(client: httpx.Client, run_id: int, stop: threading.Event, ready: thre
         response = events.getresponse()
         while not stop.is_set() and (line := response.readline()):
             if line.startswith(b"data: ") and time.monotonic() > asked_at + FIGURES_EVERY_S:
+                figures.close()  # the server may have closed an idle connection
                 figures.request("GET", path + "/figures", headers={"Cookie": cookies, "If-None-Match": tag})
                 answer = figures.getresponse()
                 answer.read()
