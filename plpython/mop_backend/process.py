@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import subprocess
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from mop_backend.spinning import Spinner
 
 TRAINER = "madlib_mop.trainer"
+#: Capacity of a pipe: states and rows are megabytes, and each time that it is full or empty costs two wake-ups. The
+#: kernel lets a user's pipes have 64 MB together.
+_PIPE_BYTES = 256 << 10
+_F_SETPIPE_SZ = 1031  # in the module fcntl since Python 3.10
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -94,6 +99,7 @@ class Child:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None, "both are pipes"
         self._stdin, self._stdout = stdin, stdout
+        _widen(stdin.fileno(), stdout.fileno())
         self._channel = Channel(stdout.fileno(), stdin.fileno(), check, spinner=spinner)
 
     @property
@@ -169,3 +175,9 @@ class Child:
             yield
         except PeerGone:
             raise self.death() from None
+
+
+def _widen(*fds: int) -> None:
+    for fd in fds:
+        with contextlib.suppress(OSError):  # the user has too many pipes: these stay as they are
+            fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)

@@ -2,11 +2,12 @@
 
 Called by all parts of the trainer that compute. Keras reads the environment variable ``KERAS_BACKEND`` once, when it is
 imported; so a process has one backend. A backend is a package of this folder, named as Keras names it:
-``environment.py`` has what must be set before its import, ``backend.py`` its `Backend`. Only that package imports it.
+``environment.py`` has what must be known before its import, ``backend.py`` its `Backend`. Only that package imports it.
 """
 
 import functools
 import importlib
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,9 @@ def environment_of(name: BackendName = DEFAULT) -> Mapping[str, str]:
 
 def load() -> "Backend":
     """Import Keras and its backend, which takes seconds; nothing is computed, so a process may fork afterwards."""
-    with loading.without(loading.UNUSED):
+    name = BackendName(os.environ["KERAS_BACKEND"])
+    needed = importlib.import_module(f"{__package__}.{name}.environment").NEEDED
+    with loading.without(package for package in loading.UNUSED if package not in needed):
         return current()
 
 

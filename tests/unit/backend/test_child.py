@@ -1,6 +1,7 @@
 """Promise 7: our processes have a fixed interpreter and environment, independent of the parent's."""
 
 import contextlib
+import fcntl
 import os
 import socket
 import subprocess
@@ -13,6 +14,8 @@ from mop_backend.process import Child, ChildDied
 
 from madlib_mop.driver.running.deaths import ran_out_of_memory
 from tests.helpers.faults import wait_for
+
+F_GETPIPE_SZ = 1032
 
 
 def gives_huge_pages_to_those_who_ask() -> bool:
@@ -49,6 +52,11 @@ def open_files(pid) -> set[str]:
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             names.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
     return {name for name in names if not name.startswith("/memfd:")}
+
+
+def test_pipes_hold_many_pages(child):
+    for pipe in (child._stdin, child._stdout):
+        assert fcntl.fcntl(pipe.fileno(), F_GETPIPE_SZ) >= 256 << 10
 
 
 def test_the_environment_is_fixed(child):

@@ -5,6 +5,7 @@ import os
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+from madlib_mop.trainer.backends.base.names import BackendName  # noqa: E402
 from tests.helpers.unit.backends import INSTALLED, results_of  # noqa: E402
 from tests.helpers.unit.cases import CASES  # noqa: E402
 
@@ -16,10 +17,11 @@ TITLES = [case.name for case in CASES]
 class TestPromises:
     """One process for each backend computes the results (``tests/helpers/unit/backends.py``)."""
 
-    def test_the_process_has_the_backend_that_was_chosen_and_no_other(self, name):
+    def test_the_process_has_the_backend_that_was_chosen(self, name):
+        """TensorFlow imports JAX where that is installed, for its own converters."""
         results = results_of(name)
         assert results["names"] == [name] * 3
-        assert results["loaded"] == [name]
+        assert set(results["loaded"]) - {name} <= ({BackendName.JAX} if name == BackendName.TENSORFLOW else set())
 
     @pytest.mark.parametrize("title", TITLES)
     def test_visits_leave_the_bits_of_plain_keras(self, name, title):

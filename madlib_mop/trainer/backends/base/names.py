@@ -7,3 +7,4 @@ class BackendName(enum.StrEnum):
     """A backend of Keras; the values are Keras' own names, and those of the packages beside this one."""
 
     TENSORFLOW = "tensorflow"
+    JAX = "jax"

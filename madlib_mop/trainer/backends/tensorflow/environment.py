@@ -1,4 +1,4 @@
-"""What is set before TensorFlow is imported; the standard library only."""
+"""What must be known before TensorFlow is imported; the standard library only."""
 
 from collections.abc import Mapping
 
@@ -11,3 +11,5 @@ ENVIRONMENT: Mapping[str, str] = {
     # releases memory, so the model after one that was too large would be aborted.
     "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
 }
+#: What it uses of `loading.UNUSED`.
+NEEDED: frozenset[str] = frozenset()

@@ -1,0 +1,1 @@
+"""JAX as the backend of Keras."""

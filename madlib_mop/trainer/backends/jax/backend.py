@@ -1,0 +1,113 @@
+"""JAX as the backend of Keras; see ``base/interface.py``, and ``loop.py`` for the loops over mini-batches."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from jax import numpy as jnp
+
+from madlib_mop.errors import Unsupported
+from madlib_mop.exports.formats import Format
+from madlib_mop.models.prefix import Split
+from madlib_mop.trainer.backends.base.columns import Columns, DataSpec
+from madlib_mop.trainer.backends.base.interface import (
+    Backend,
+    Converter,
+    EvaluatePass,
+    FusedModel,
+    MemberModel,
+    PredictBatch,
+    PrefixBatch,
+    TensorForm,
+    TrainPass,
+)
+from madlib_mop.trainer.backends.base.names import BackendName
+from madlib_mop.trainer.backends.jax import loop
+from madlib_mop.trainer.process.failures import INPUT, MODEL, Failure
+
+
+class Jax(Backend):
+    """JAX: a pass is one function compiled by XLA, for the shapes of its arguments."""
+
+    name = BackendName.JAX
+    title = "JAX"
+    least_free_bytes = 64 << 20
+
+    def version(self) -> str:
+        return str(jax.__version__)
+
+    def set_threads(self, n_threads: int) -> None:
+        if n_threads == 1:
+            os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+        os.environ["NPROC"] = str(n_threads)  # XLA's number of threads
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+    def open_gpus(self, need: bool = True) -> list[str]:
+        if not need:
+            return []
+        raise Failure(
+            INPUT, Unsupported("use_gpus: JAX trains on processors here", hint="Use the backend tensorflow on GPUs.")
+        )
+
+    def start_threads(self) -> None:
+        ones = jnp.ones((8, 8))
+        jnp.matmul(ones, ones).block_until_ready()
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+    def seed(self, seed: int) -> None:
+        """Do nothing: JAX has no global generator."""
+
+    def value_of(self, variable: keras.Variable) -> np.ndarray:
+        return np.asarray(variable.value)
+
+    def tensor_of(self, array: np.ndarray) -> jax.Array:
+        tensor: jax.Array = jnp.from_dlpack(array)
+        return tensor
+
+    def tensor_form(self, value: Any) -> TensorForm:
+        tensor = jnp.asarray(value)
+        is_number = bool(jnp.issubdtype(tensor.dtype, jnp.number) or tensor.dtype == jnp.bool_)
+        return TensorForm(tensor, str(tensor.dtype), is_number, tuple(tensor.shape))
+
+    def strength_variable(self, strength: float) -> loop.Strength:
+        return loop.Strength(strength)
+
+    def columns(
+        self,
+        xs: Sequence[np.ndarray],
+        ys: Sequence[np.ndarray],
+        normalizing_const: float,
+        row_weights: np.ndarray | None = None,
+    ) -> Columns:
+        weights = [] if row_weights is None else [jnp.asarray(row_weights)]
+        constant = jnp.float32(normalizing_const)
+        return Columns([self.tensor_of(x) for x in xs], [self.tensor_of(y) for y in ys], weights, constant)
+
+    def static_batch_of(self, n_rows: int, batch_size: int, inherited: int | None) -> tuple[int, int]:
+        return 0, 0  # each step is compiled for the size of its batch, here as in Keras' fit
+
+    def train_pass(self, model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int) -> TrainPass:
+        return loop.train_pass(model)
+
+    def evaluate_pass(self, model: keras.Model, spec: DataSpec) -> EvaluatePass:
+        return loop.evaluate_pass(model)
+
+    def prefix_batch(self, split: Split, spec: DataSpec, static_batch: int) -> PrefixBatch:
+        return loop.prefix_batch(split)
+
+    def predict_batch(self, model: keras.Model, spec: DataSpec, normalizing_const: float) -> PredictBatch:
+        return loop.predict_batch(model, normalizing_const)
+
+    def fused_model(self, member: MemberModel, optimizer: keras.Optimizer, n_places: int) -> FusedModel:
+        raise Failure(MODEL, Unsupported("models are not trained together on JAX"))
+
+    def converters(self) -> Mapping[Format, Converter]:
+        return {}
+
+
+BACKEND = Jax()

@@ -1,0 +1,14 @@
+"""What must be known before JAX is imported; the standard library only."""
+
+from collections.abc import Mapping
+
+from madlib_mop.trainer.backends.base.names import BackendName
+
+ENVIRONMENT: Mapping[str, str] = {
+    "KERAS_BACKEND": BackendName.JAX,
+    "JAX_PLATFORMS": "cpu",
+    # JAX asks servers of cloud providers whether it runs on a TPU; a trainer has no network.
+    "TPU_SKIP_MDS_QUERY": "1",
+}
+#: What it uses of `loading.UNUSED`.
+NEEDED = frozenset({"scipy"})
