@@ -1,10 +1,10 @@
 #!/bin/bash
 # Puts the library where a server can run it: library.sh DIR [EXTRA...] makes DIR/venv and DIR/backend/mop_backend.
 #
-# EXTRAs are the extras of pyproject.toml. Nothing is done twice: the interpreter, each list of requirements and the
-# sources are stamped in DIR, and a second run with the same ones writes nothing and takes a moment. DIR/venv is run by
-# the driver and the trainers. DIR/backend is imported by PL/Python and uses the standard library only, so PL/Python may
-# have another Python.
+# EXTRAs are the extras of pyproject.toml; BACKENDS='tensorflow jax' adds those of Keras' other backends. Nothing is done
+# twice: the interpreter, each list of requirements and the sources are stamped in DIR, and a second run with the same
+# ones writes nothing and takes a moment. DIR/venv is run by the driver and the trainers. DIR/backend is imported by
+# PL/Python and uses the standard library only, so PL/Python may have another Python.
 
 . "$(dirname "$0")/common.sh"
 
@@ -13,6 +13,13 @@ DIR=$(cd "$1" && pwd -P)
 VENV=$DIR/venv
 PYTHON=$(choose_python "$DIR")
 shift
+for backend in ${BACKENDS:-tensorflow}; do
+    case $backend in
+        tensorflow) ;; # always installed
+        jax) set -- "$@" jax ;;
+        *) die "BACKENDS names the backends of Keras: tensorflow, jax. Received: $backend" ;;
+    esac
+done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -1,7 +1,9 @@
 """Entry of the trainer process: ties it to its parent first, then serves frames until it gets a stop.
 
-Forked trainers come here by ``forkserver.py``.
+Forked trainers come here by ``forkserver.py``. The word ``--backend=NAME`` chooses Keras' backend.
 """
+
+import sys
 
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime
@@ -9,7 +11,7 @@ from madlib_mop.trainer.process import lifetime
 
 def main() -> None:
     """Serve requests on stdin and stdout; ends at end of file, at ``stop``, and with its parent."""
-    serve(lifetime.settle(choice.environment_of()))
+    serve(lifetime.settle(choice.environment_of(choice.taken_from(sys.argv))))
 
 
 def serve(pipes: tuple[int, int]) -> None:

@@ -8,6 +8,7 @@ the fork.
 import importlib
 import random
 import signal
+import sys
 
 from mop_backend.forking import Kind, serve_forks
 
@@ -19,7 +20,7 @@ _MODULES = ("data.averaging", "process.sandbox", "process.seccomp", "server", "v
 
 def main() -> None:
     """Load Keras and its backend, then fork trainers."""
-    lifetime.prepare(choice.environment_of())
+    lifetime.prepare(choice.environment_of(choice.taken_from(sys.argv)))
     lifetime.write_oom_score(500)
     serve_forks("mop forkserver", _load, Kind("trainer", _run, signal.SIGKILL))
 

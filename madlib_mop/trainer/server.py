@@ -111,6 +111,8 @@ class Session:
         from madlib_mop.trainer.backends import choice
 
         backend = choice.load()
+        if header.get("backend", choice.DEFAULT) != backend.name:
+            raise malformed(f"the trainer's backend is {backend.name}, not {header['backend']}")
         import keras
         import numpy
 

@@ -17,10 +17,10 @@ from typing import Any
 import plpy
 
 from mop_backend import __version__, allocation
-from mop_backend.forkserver import DRIVERS, of_this_server
+from mop_backend.forkserver import BACKENDS, DRIVERS, USUAL_BACKEND, of_this_server
 from mop_backend.frames import Blob, Header, Json
 from mop_backend.interrupts import ClientGone, Interrupts
-from mop_backend.process import LIBRARY, Child, ChildDied
+from mop_backend.process import LIBRARY, Child, ChildDied, trainers_of
 from mop_backend.rights import MixedRoles, caller_roles
 from mop_backend.values import decode_arguments, encode_columns, encode_value
 
@@ -211,7 +211,7 @@ class _Conversation:
     def hold(self, request: Header, blobs: Sequence[Blob]) -> Json:
         """Send the request, then run the driver's requests until it returns a result or an error."""
         try:
-            if self.function in _BEFORE_TRAINERS and (trainers := of_this_server(LIBRARY)) is not None:
+            if self.function in _BEFORE_TRAINERS and (trainers := trainers_of(_usual_backend())) is not None:
                 trainers.start()
             driver = Child(_DRIVER, check=self._interrupts, forkserver=of_this_server(LIBRARY, DRIVERS))
         except OSError as error:
@@ -322,6 +322,12 @@ def check_version(version: str) -> None:
             "55000",
             hint="Run ALTER EXTENSION madlib_mop UPDATE, or install the library of the extension's version.",
         )
+
+
+def _usual_backend() -> str:
+    """Return the backend that the caller's session has set; a wrong one is an error later."""
+    found = plpy.execute("SELECT pg_catalog.current_setting('madlib_mop.backend', true) AS backend")[0]["backend"]
+    return found if found in BACKENDS else USUAL_BACKEND
 
 
 def _session(caller_path: str | None) -> Header:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mop_backend.forkserver import ForkServer, of_this_server
+from mop_backend.forkserver import USUAL_BACKEND, ForkServer, backend_words
 from mop_backend.frames import Blob, Check, Frame, Header
-from mop_backend.process import LIBRARY, TRAINER, Child, ChildDied
+from mop_backend.process import TRAINER, Child, ChildDied, trainers_of
 from mop_backend.rows import Listener
 from mop_backend.shards import Place, Reading, Source, shard_form
 
@@ -31,8 +31,10 @@ class HostRefused(Exception):
 class FedByReader(Child):
     """A channel into which a reader session's rows are forwarded; parameters are those of `Child`."""
 
-    def __init__(self, module: str, check: Check, forkserver: ForkServer | None = None):
-        super().__init__(module, check, forkserver=forkserver)
+    def __init__(
+        self, module: str, check: Check, forkserver: ForkServer | None = None, words: Sequence[str] = ()
+    ):
+        super().__init__(module, check, forkserver=forkserver, words=words)
         self._check = check
         self._listener: Listener | None = None
 
@@ -98,13 +100,16 @@ class Local(FedByReader):
         As for `Child`.
     gpus : sequence of int
         The GPUs that it may use.
+    backend : str
+        Its backend of Keras.
     """
 
     averages = True
 
-    def __init__(self, check: Check, gpus: Sequence[int] = ()):
+    def __init__(self, check: Check, gpus: Sequence[int] = (), backend: str = USUAL_BACKEND):
         # CUDA reads the list of its GPUs when TensorFlow is imported; a forked process has imported it already.
-        super().__init__(TRAINER, check, forkserver=None if gpus else of_this_server(LIBRARY))
+        forkserver = None if gpus else trainers_of(backend)
+        super().__init__(TRAINER, check, forkserver=forkserver, words=backend_words(backend))
 
 
 class Remote(FedByReader):

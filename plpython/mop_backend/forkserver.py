@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: Modules of the fork servers.
 TRAINERS = "madlib_mop.trainer.forkserver"
 DRIVERS = "madlib_mop.driver.forkserver"
+#: The backends of Keras that trainers can have, and the one that they have unless settings say otherwise.
+BACKENDS = ("tensorflow", "jax")
+USUAL_BACKEND = "tensorflow"
 #: The whole environment of trainers and drivers.
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
@@ -72,6 +75,13 @@ class ForkServer:
             return None
         address, lives_with = words.rsplit(" ", 1)
         return cls(address, int(lives_with), [python, "-I", "-m", TRAINERS])
+
+    def with_backend(self, backend: str) -> ForkServer:
+        """Return the fork server of the trainers that have a backend of Keras; each backend has one of its own."""
+        if backend == USUAL_BACKEND:
+            return self
+        command = [*self._command, *backend_words(backend)]
+        return ForkServer(f"{self.address}.{backend}", self._lives_with, command, self._waits)
 
     @property
     def words(self) -> str:
@@ -144,6 +154,11 @@ class ForkServer:
                 start_new_session=True,
             )
         return True
+
+
+def backend_words(backend: str) -> list[str]:
+    """Return the words of a trainer's command line that name its backend."""
+    return [] if backend == USUAL_BACKEND else [f"--backend={backend}"]
 
 
 def of_this_server(library: str, module: str = TRAINERS) -> ForkServer | None:

@@ -25,7 +25,7 @@ from mop_backend.challenger import Observed, Recorder, Rows
 from mop_backend.frames import Blob, Frame, Header, encoded
 from mop_backend.interrupts import Interrupts
 from mop_backend.predict_model import FoundModel, Model, RegisteredModel
-from mop_backend.process import Child, ChildDied, start_trainer
+from mop_backend.process import Child, ChildDied, backend_of, start_trainer
 from mop_backend.registered_names import is_registered
 from mop_backend.spinning import Spinner
 
@@ -342,7 +342,7 @@ class Session:
 
     def _load(self, model: FoundModel) -> None:
         if self._child is None:
-            self._child = start_trainer(Interrupts(), Spinner())
+            self._child = start_trainer(Interrupts(), Spinner(), backend_of(model.found["start"]))
             try:
                 self._ask({"op": "start", **model.found["start"]})
             except call.CallError:

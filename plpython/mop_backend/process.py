@@ -7,10 +7,18 @@ import fcntl
 import os
 import select
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mop_backend.forkserver import ENVIRONMENT, Forked, ForkServer, of_this_server
+from mop_backend.forkserver import (
+    BACKENDS,
+    ENVIRONMENT,
+    USUAL_BACKEND,
+    Forked,
+    ForkServer,
+    backend_words,
+    of_this_server,
+)
 from mop_backend.frames import Blob, Channel, Check, Frame, Header, PeerGone
 
 if TYPE_CHECKING:
@@ -47,9 +55,31 @@ class ChildDied(Exception):
         return lines[-1].strip()[-300:] if lines else None
 
 
-def start_trainer(check: Check | None = None, spinner: Spinner | None = None) -> Child:
-    """Start a trainer without GPUs for this backend, forked if possible. See `Child`."""
-    return Child(TRAINER, check, forkserver=of_this_server(LIBRARY), spinner=spinner)
+def start_trainer(
+    check: Check | None = None, spinner: Spinner | None = None, backend: str = USUAL_BACKEND
+) -> Child:
+    """Start a trainer without GPUs for this process, with one of Keras' backends, forked if possible. See `Child`."""
+    return Child(TRAINER, check, forkserver=trainers_of(backend), spinner=spinner, words=backend_words(backend))
+
+
+def backend_of(start: Header) -> str:
+    """Return the backend of Keras that a request "start" is for; requests of older versions do not say.
+
+    Raises
+    ------
+    ValueError
+        If it is no backend's name.
+    """
+    backend = start.get("backend", USUAL_BACKEND)
+    if backend not in BACKENDS:
+        raise ValueError(f"there is no backend {backend!r}")
+    return str(backend)
+
+
+def trainers_of(backend: str) -> ForkServer | None:
+    """Return this server's fork server of trainers that have a backend of Keras."""
+    server = of_this_server(LIBRARY)
+    return None if server is None else server.with_backend(backend)
 
 
 class Child:
@@ -70,6 +100,8 @@ class Child:
         The fork server for the module's process, if there is one.
     spinner : Spinner or None
         How to wait for answers that come within microseconds.
+    words : sequence of str
+        The module's arguments, for a process that is not forked.
     """
 
     def __init__(
@@ -79,12 +111,13 @@ class Child:
         python: str | None = None,
         forkserver: ForkServer | None = None,
         spinner: Spinner | None = None,
+        words: Sequence[str] = (),
     ):
         self._stderr_fd = os.memfd_create(module)
         try:
             forked = forkserver.fork(self._stderr_fd, check) if forkserver is not None else None
             self._process: Forked | subprocess.Popen[bytes] = forked or subprocess.Popen(
-                [python or os.path.join(LIBRARY, "venv", "bin", "python"), "-I", "-m", module],
+                [python or os.path.join(LIBRARY, "venv", "bin", "python"), "-I", "-m", module, *words],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr_fd,

@@ -24,7 +24,7 @@ from mop_backend.call import CallError, check_version
 from mop_backend.frames import Blob, Frame, Header
 from mop_backend.interrupts import Interrupts
 from mop_backend.memory import start_here
-from mop_backend.process import Child, ChildDied, start_trainer
+from mop_backend.process import Child, ChildDied, backend_of, start_trainer
 from mop_backend.shards import stream_shard
 
 _KEY = "select key from madlib_mop.coordinator where coordinator = $1"
@@ -136,7 +136,7 @@ class _Session:
         op = message["op"]
         if op == "start":
             self._end_trainer()
-            self._child = start_trainer(Interrupts())
+            self._child = start_trainer(Interrupts(), backend=backend_of(message))
             message = start_here({**message, "sandbox": self._settings.get(_SANDBOX) != "off"})
         elif self._child is None:
             raise ChildDied(0, "")

@@ -19,7 +19,7 @@ from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
 from mop_backend.frames import Frame, Header
 from mop_backend.interrupts import Interrupts
-from mop_backend.process import ChildDied
+from mop_backend.process import ChildDied, backend_of
 from mop_backend.record import RunRecord
 from mop_backend.rows import RowsLost
 from mop_backend.shards import Source, with_sample
@@ -332,7 +332,7 @@ class Writer:
         gpus = self._plan.get("gpus") or {}
         own = [gpus.get(str(self._segment_id), 0)] if gpus else []
         if self._place is None:
-            self._child = Local(Interrupts(), own)
+            self._child = Local(Interrupts(), own, backend_of(self._plan["trainer"]))
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
         else:

@@ -14,6 +14,7 @@ from madlib_mop.exports.card import CardFacts, InputColumn, card
 from madlib_mop.exports.formats import CARD, MAX_BYTES, PREPROCESSOR, SIGNATURE, Format
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature, file_names
 from madlib_mop.models.ensemble import input_dtypes
+from madlib_mop.trainer.backends.base.names import BackendName
 
 if TYPE_CHECKING:  # imports NumPy
     from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
@@ -48,7 +49,7 @@ def export_model(call: Call) -> bytes:
         "outputs": [one.name for one in signature.outputs],
         "additions": additions,
     }
-    with LocalTrainer(call.session) as trainer:
+    with LocalTrainer(call.session, backend=BackendName.TENSORFLOW) as trainer:  # it has all formats
         _, (file,) = trainer.ask(request, [read_weights(call.session, model)])
     _check_size(call, form, len(file))
     return bytes(file)

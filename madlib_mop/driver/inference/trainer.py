@@ -3,14 +3,15 @@
 import sys
 from collections.abc import Sequence
 
-from mop_backend.forkserver import ForkServer
+from mop_backend.forkserver import ForkServer, backend_words
 from mop_backend.frames import Blob, Frame, Header
 from mop_backend.machine import processors
-from mop_backend.process import TRAINER, Child, ChildDied
+from mop_backend.process import TRAINER, Child, ChildDied, backend_of
 
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, from_dict
+from madlib_mop.trainer.backends.base.names import BackendName
 
 _SIGKILL = -9
 
@@ -27,6 +28,8 @@ class LocalTrainer:
         Its visible GPUs; none by default.
     need_gpus : bool
         Whether it is an error that TensorFlow cannot use them.
+    backend : BackendName or None
+        Its backend; that of the session's setting by default.
 
     Raises
     ------
@@ -34,10 +37,22 @@ class LocalTrainer:
         From any method: the trainer's error, or its death.
     """
 
-    def __init__(self, session: CallerSession, gpus: Sequence[int] = (), need_gpus: bool = True):
+    def __init__(
+        self,
+        session: CallerSession,
+        gpus: Sequence[int] = (),
+        need_gpus: bool = True,
+        backend: BackendName | None = None,
+    ):
         start = {"op": "start", **_start_settings(session), "gpus": list(gpus), "need_gpus": need_gpus}
+        if backend is not None:
+            start["backend"] = str(backend)
         forkserver = None if gpus else ForkServer.told(session.info.forkserver, sys.executable)
-        self._child = Child(TRAINER, python=sys.executable, forkserver=forkserver)
+        backend = backend_of(start)
+        if forkserver is not None:
+            forkserver = forkserver.with_backend(backend)
+        words = backend_words(backend)
+        self._child = Child(TRAINER, python=sys.executable, forkserver=forkserver, words=words)
         self._is_started = False
         try:
             self._child.send(start)

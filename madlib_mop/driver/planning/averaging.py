@@ -12,15 +12,24 @@ from madlib_mop.driver.planning.hopper import RunPlan, choose_seed, plan_models,
 from madlib_mop.driver.planning.label_fit import check_compile_params, with_class_weights
 from madlib_mop.driver.planning.run_data import check_connections, read_data
 from madlib_mop.driver.planning.selection import Configuration, read_architecture_table, read_configuration
-from madlib_mop.driver.planning.warm_start import WarmModel, WarmStart, is_state_of, no_weights, recorded_functions
+from madlib_mop.driver.planning.warm_start import (
+    WarmModel,
+    WarmStart,
+    backend_of,
+    is_state_of,
+    no_state,
+    no_weights,
+    recorded_functions,
+)
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.settings import read_settings
+from madlib_mop.driver.session.settings import read_backend, read_settings
 from madlib_mop.errors import InvalidParameter, UndefinedTable
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.models.stored import same_architecture
 from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
+from madlib_mop.trainer.backends.base.names import BackendName
 
 
 def plan_model(call: Call, record: Record) -> RunPlan:
@@ -61,7 +70,8 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     functions = read_custom_functions(session, object_table, set(configuration.custom_names), recorded=recorded)
     if old is not None:
         output = old
-        warm = _find_warm_start(session, record, output, call.info.role_oid, configuration)
+        backend = read_backend(record, session)
+        warm = _find_warm_start(session, record, output, call.info.role_oid, configuration, backend)
     else:
         there = if_there(session, replace, MODEL_TABLES, "model")
         output = session.output(a.get("model"), SUFFIXES, "model", there)
@@ -99,7 +109,12 @@ def plan_model(call: Call, record: Record) -> RunPlan:
 
 
 def _find_warm_start(
-    session: CallerSession, record: Record, output: Relation, owner: int, configuration: Configuration
+    session: CallerSession,
+    record: Record,
+    output: Relation,
+    owner: int,
+    configuration: Configuration,
+    backend: BackendName,
 ) -> WarmStart:
     """Find the state to continue the model of an output table with: like `find_warm_start`, for a table of one
     model."""
@@ -121,7 +136,7 @@ def _find_warm_start(
     parent = record.newest_run(str(output), owner)
     parent = parent if parent and parent.schedule == AVERAGING else None
     old = next(iter(record.models(parent.run_id)), None) if parent else None
-    state = old if is_state_of(old, digest) else None
+    state = old if parent and backend_of(parent) == backend and is_state_of(old, digest) else None
     seed = parent.seed if parent else None
     run_id = parent.run_id if parent else None
     next_epoch = state.epoch + 1 if state else 1
@@ -131,8 +146,7 @@ def _find_warm_start(
     if digest is None:
         raise no_weights(f"model: {output}", state is not None)
     session.notice(
-        "warm start: continuing with the weights only; the optimizer state is reset (no training state is"
-        " recorded for these weights and parameters)"
+        f"warm start: continuing with the weights only; the optimizer state is reset ({no_state(parent, backend)})"
     )
     (row,) = session.execute(statement("SELECT model_weights FROM {t}", t=output))
     return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, weights=row["model_weights"])})

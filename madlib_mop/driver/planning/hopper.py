@@ -26,7 +26,7 @@ from madlib_mop.driver.planning.run_data import check_connections, read_data
 from madlib_mop.driver.planning.selection import Configuration, read_selection
 from madlib_mop.driver.planning.warm_start import WarmStart, find_warm_start, recorded_functions
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.settings import read_settings
+from madlib_mop.driver.session.settings import read_backend, read_settings
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.custom import CustomFunctions
 
@@ -93,7 +93,8 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     if old is not None:
         warn_changed(session, selection.object_table, selection.functions)
         output = old
-        warm = find_warm_start(session, record, output, call.info.role_oid, configurations)
+        backend = read_backend(record, session)
+        warm = find_warm_start(session, record, output, call.info.role_oid, configurations, backend)
     else:
         there = if_there(session, replace, MODEL_TABLES, "model_output_table")
         output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table", there)

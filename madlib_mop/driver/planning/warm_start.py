@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.outputs.hopper import passes_field
 from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, NotReady, UndefinedTable
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.stored import same_architecture
+from madlib_mop.trainer.backends.base.names import BackendName
 
 _COLUMNS = {"mst_key", "model_weights", "model_arch"}
 
@@ -45,13 +47,18 @@ class WarmStart:
 
 
 def find_warm_start(
-    session: CallerSession, record: Record, output: Relation, owner: int, configurations: Sequence[Configuration]
+    session: CallerSession,
+    record: Record,
+    output: Relation,
+    owner: int,
+    configurations: Sequence[Configuration],
+    backend: BackendName,
 ) -> WarmStart:
     """Find the states to continue the models of an output table with.
 
     A model continues with its full training state if the run that wrote it is recorded, the table has the same
-    weights, and its compile parameters and architecture are unchanged; else with the table's weights. Weights
-    that do not fit into a field are NULL in the table: then the state must be available.
+    weights, and its compile parameters, its architecture and the backend are unchanged; else with the table's weights.
+    Weights that do not fit into a field are NULL in the table: then the state must be available.
 
     Raises
     ------
@@ -76,7 +83,8 @@ def find_warm_start(
     )
     digests = {row["mst_key"]: row["digest"] for row in found}
     parent = record.newest_run(str(output), owner)
-    old = {m.mst_key: m for m in record.models(parent.run_id)} if parent else {}
+    same_backend = parent is not None and backend_of(parent) == backend
+    old = {m.mst_key: m for m in record.models(parent.run_id)} if parent and same_backend else {}
     models = {}
     for c in configurations:
         if c.mst_key not in digests:
@@ -93,9 +101,21 @@ def find_warm_start(
     if weights_only:
         session.notice(
             f"warm start: mst_key {', '.join(map(str, weights_only))}: continuing with the weights only; the"
-            " optimizer state is reset (no training state is recorded for these weights and parameters)"
+            f" optimizer state is reset ({no_state(parent, backend)})"
         )
     return WarmStart(parent.run_id if parent else None, parent.seed if parent else None, models)
+
+
+def backend_of(run: Run) -> BackendName:
+    """Return the backend of a run's trainers; runs of older versions do not say."""
+    return BackendName(run.plan.trainer.get("backend", BackendName.TENSORFLOW))
+
+
+def no_state(parent: Run | None, backend: BackendName) -> str:
+    """Return why a warm start has no training state."""
+    if parent is not None and backend_of(parent) != backend:
+        return f"run {parent.run_id} trained on {backend_of(parent)}, and this one trains on {backend}"
+    return "no training state is recorded for these weights and parameters"
 
 
 def recorded_functions(record: Record, output: Relation, owner: int) -> CustomFunctions:

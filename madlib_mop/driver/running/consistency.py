@@ -10,8 +10,9 @@ from madlib_mop.catalog.rows.of_run import SAMPLE
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.errors import InvalidParameter, NotReady
+from madlib_mop.trainer.backends.base.names import BackendName
 
-_VERSIONS = ("python", "tensorflow", "keras", "numpy")
+_VERSIONS = ("python", *BackendName, "keras", "numpy")
 
 
 class RunConsistency:
@@ -71,7 +72,7 @@ class RunConsistency:
 
     def check_versions(self, answer: Header) -> None:
         """Record the versions of the run's training; warn if they have changed since its start."""
-        versions = {name: answer[name] for name in _VERSIONS}
+        versions = {str(name): answer[name] for name in _VERSIONS if name in answer}
         if versions == self._versions:
             return
         if self._versions:

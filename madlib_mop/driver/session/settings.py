@@ -1,5 +1,6 @@
 """Settings: superusers' in madlib_mop.setting, callers' with SET madlib_mop.<name>; read when a run is planned."""
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,7 +9,8 @@ from mop_backend.machine import processors
 from mop_backend.memory import MIB, share_of_memory
 
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, NotReady
+from madlib_mop.trainer.backends.base.names import BackendName
 
 _MAX_PART_BYTES = 64 * MIB
 # Memory that a trainer maps before it has a model, and memory of each of its threads (TensorFlow 2.21: 337 MB with one
@@ -30,7 +32,7 @@ _PREDICT_MEMORY_MB = 2048
 _PREDICT_IDLE_S = 300
 _HOST_WAIT_S = 600
 _POLICY_TIMEOUT_S = 10
-CALLER_SWITCHES = ("materialise_features", "fused_training")
+CALLER_SWITCHES = ("materialise_features", "fused_training", "backend")
 #: All settings that callers may SET; segments and hosts are read when rows are packed.
 SESSION_SETTINGS = ("segments", "hosts", "admission", *CALLER_SETTINGS, *CALLER_SWITCHES)
 # Group sizes of fused training: the default if it is "on" (larger groups are hardly faster: benchmarks/fusion.py), and
@@ -86,6 +88,8 @@ class Settings:
         Whether trainers keep what frozen first layers make of a shard, for the visits that follow.
     fused_training : int
         How many configurations of one shape may be trained together in one graph; 0 if none.
+    backend : BackendName
+        Keras' backend in trainers.
     """
 
     worker_host: str
@@ -102,6 +106,7 @@ class Settings:
     sandbox: bool
     materialise_features: bool
     fused_training: int
+    backend: BackendName = BackendName.TENSORFLOW
 
     def trainer_start(self) -> Header:
         """Return the start parameters of a trainer."""
@@ -112,6 +117,7 @@ class Settings:
             "part_bytes": self.state_part_bytes,
             "sandbox": self.sandbox,
             "materialise_features": self.materialise_features,
+            "backend": str(self.backend),
         }
 
     def share_at_host(self, n_trainers: int) -> Header | None:
@@ -170,6 +176,7 @@ def read_settings(record: SuperuserSettings, session: CallerSession, n_trainers:
         sandbox=fixed.get("sandbox", "on") != "off",
         materialise_features=_switch("materialise_features", fixed, session),
         fused_training=_fused_training(fixed, session),
+        backend=read_backend(record, session),
     )
 
 
@@ -201,6 +208,39 @@ def read_admission(record: SuperuserSettings, session: CallerSession) -> Admissi
             hint="DELETE FROM madlib_mop.setting WHERE name = 'max_runs'; resets it to its default.",
         )
     return AdmissionRule(mode, int(text))
+
+
+def read_backend(record: SuperuserSettings, session: CallerSession) -> BackendName:
+    """Read the setting ``backend``; the caller's word counts before the superusers'.
+
+    Raises
+    ------
+    InvalidParameter
+        If there is no such backend, or if configurations are to be trained together on another than TensorFlow.
+    NotReady
+        If it is not installed.
+    """
+    fixed = record.settings()
+    name = BackendName.TENSORFLOW
+    for where, text in _sources("backend", fixed, session):
+        try:
+            name = BackendName(text.strip().lower())
+        except ValueError:
+            raise InvalidParameter(
+                f"setting madlib_mop.backend must be one of {', '.join(BackendName)}. Received: {text!r} ({where})",
+                hint=_reset_hint("backend"),
+            ) from None
+    if importlib.util.find_spec(name) is None:
+        raise NotReady(
+            f"setting madlib_mop.backend is {name}, but the library has no package {name}",
+            hint=f"An administrator installs it: make server BACKENDS='tensorflow {name}'. {_reset_hint('backend')}",
+        )
+    if name != BackendName.TENSORFLOW and _fused_training(fixed, session):
+        raise InvalidParameter(
+            f"setting madlib_mop.fused_training is on, but models are not trained together on the backend {name}",
+            hint="SET madlib_mop.fused_training = off; or RESET madlib_mop.backend;",
+        )
+    return name
 
 
 def _enough_memory(memory_mb: int, threads: int) -> None:

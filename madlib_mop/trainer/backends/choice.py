@@ -19,6 +19,21 @@ if TYPE_CHECKING:  # imports Keras
 
 #: The backend of trainers.
 DEFAULT = BackendName.TENSORFLOW
+_OPTION = "--backend="
+
+
+def taken_from(words: list[str]) -> BackendName:
+    """Return the backend that a word ``--backend=NAME`` of a command line names, and remove the word.
+
+    Raises
+    ------
+    ValueError
+        If there is no such backend.
+    """
+    named = [word for word in words if word.startswith(_OPTION)]
+    for word in named:
+        words.remove(word)
+    return BackendName(named[-1].removeprefix(_OPTION)) if named else DEFAULT
 
 
 def environment_of(name: BackendName = DEFAULT) -> Mapping[str, str]:
