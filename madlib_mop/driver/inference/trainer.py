@@ -48,10 +48,10 @@ class LocalTrainer:
         if backend is not None:
             start["backend"] = str(backend)
         forkserver = None if gpus else ForkServer.told(session.info.forkserver, sys.executable)
-        backend = backend_of(start)
+        chosen = backend_of(start)
         if forkserver is not None:
-            forkserver = forkserver.with_backend(backend)
-        words = backend_words(backend)
+            forkserver = forkserver.with_backend(chosen)
+        words = backend_words(chosen)
         self._child = Child(TRAINER, python=sys.executable, forkserver=forkserver, words=words)
         self._is_started = False
         try:

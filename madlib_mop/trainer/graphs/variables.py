@@ -119,7 +119,7 @@ class ModelVariables(Readable):
                 mine.assign(theirs.value)
         rate = _learning_rate(self.model)
         for variable in self.groups["optimizer"]:
-            variable.assign(_rate_of(optimizer).value if variable is rate else keras.ops.zeros_like(variable))
+            variable.assign(_rate_of(optimizer).value if variable is rate else keras.ops.zeros(variable.shape, variable.dtype))
 
     def take_over(self, state: State, fresh: "ModelVariables", keep_optimizer: bool) -> None:
         """Load the state of a model with other parameters, except its learning rate.
