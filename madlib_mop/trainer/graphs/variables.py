@@ -119,7 +119,8 @@ class ModelVariables(Readable):
                 mine.assign(theirs.value)
         rate = _learning_rate(self.model)
         for variable in self.groups["optimizer"]:
-            variable.assign(_rate_of(optimizer).value if variable is rate else keras.ops.zeros(variable.shape, variable.dtype))
+            begin = _rate_of(optimizer).value if variable is rate else keras.ops.zeros(variable.shape, variable.dtype)
+            variable.assign(begin)
 
     def take_over(self, state: State, fresh: "ModelVariables", keep_optimizer: bool) -> None:
         """Load the state of a model with other parameters, except its learning rate.
