@@ -38,7 +38,8 @@ def export(monkeypatch):
         source = Source("ab" * 32, n_weight_bytes, None, None)
 
         @contextmanager
-        def trainer(session):
+        def trainer(session, backend):
+            assert backend == "tensorflow", "it has all formats"
             export.work.append("a trainer")
             yield SimpleNamespace(ask=lambda request, blobs: ({}, [FileOf(n_file_bytes)]))
 
