@@ -211,7 +211,7 @@ class _Conversation:
     def hold(self, request: Header, blobs: Sequence[Blob]) -> Json:
         """Send the request, then run the driver's requests until it returns a result or an error."""
         try:
-            if self.function in _BEFORE_TRAINERS and (trainers := trainers_of(_usual_backend())) is not None:
+            if self.function in _BEFORE_TRAINERS and (trainers := trainers_of(_wanted_backend())) is not None:
                 trainers.start()
             driver = Child(_DRIVER, check=self._interrupts, forkserver=of_this_server(LIBRARY, DRIVERS))
         except OSError as error:
@@ -324,7 +324,7 @@ def check_version(version: str) -> None:
         )
 
 
-def _usual_backend() -> str:
+def _wanted_backend() -> str:
     """Return the backend that the caller's session has set; a wrong one is an error later."""
     found = plpy.execute("SELECT pg_catalog.current_setting('madlib_mop.backend', true) AS backend")[0]["backend"]
     return found if found in BACKENDS else USUAL_BACKEND

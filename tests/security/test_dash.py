@@ -253,6 +253,24 @@ def test_a_run_of_another_role_is_like_one_that_is_not_there(dash, lab, path):
     assert theirs.status_code == none.status_code == 404 and theirs.text == none.text
 
 
+def test_figures_are_kept_for_the_roles_that_may_see_the_run(dash, lab):
+    run_id = invent_run(lab, owner="ann", state="running")
+    path = f"/runs/{run_id}"
+    ann, bob = dash.browser("ann"), dash.browser("bob")
+    with ann.events(f"{path}/events") as events:
+        next(events)
+        assert ann.get(f"{path}/figures").status_code == 200
+        assert bob.get(f"{path}/figures").status_code == 404, "that ann has just seen it says nothing of bob"
+
+
+def test_figures_that_are_kept_are_not_for_a_role_that_lost_the_run(dash, lab):
+    run_id = invent_run(lab, owner="ann", state="finished")
+    ann = dash.browser("ann")
+    assert ann.get(f"/runs/{run_id}/figures").status_code == 200
+    lab.rows("UPDATE madlib_mop.run SET owner = 'bob'::regrole WHERE run_id = %s", [run_id])
+    assert ann.get(f"/runs/{run_id}/figures").status_code == 404
+
+
 def test_the_list_has_only_the_runs_that_the_role_may_see(dash, lab):
     def listed(role):
         return {n for n in (lab.ann, lab.bob) if f'href="/runs/{n}"' in dash.browser(role).get("/").text}

@@ -132,6 +132,21 @@ DEFENCES_OF_DASH = (
         (_DASH + "test_a_run_of_another_role_is_like_one_that_is_not_there",),
     ),
     Defence(
+        "figures are of a run that the role may see",
+        _LIVE,
+        "        if not self._site.feeds.shows(session.account, run_id):\n"
+        "            await self._check(session, run_id)\n",
+        "",
+        (_DASH + "test_figures_that_are_kept_are_not_for_a_role_that_lost_the_run",),
+    ),
+    Defence(
+        "that one role has seen a run says nothing of another role",
+        "madlib_mop/dash/feeds.py",
+        "        feed = self._feeds.get((account, run_id))\n",
+        "        feed = next((one for (_, number), one in self._feeds.items() if number == run_id), None)\n",
+        (_DASH + "test_figures_are_kept_for_the_roles_that_may_see_the_run",),
+    ),
+    Defence(
         "a command is for a run that the role may see",
         _VERBS,
         "        if status is None:\n            raise HTTPException(404)\n",

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from mop_backend.forkserver import ENVIRONMENT
-from mop_backend.process import Child, ChildDied
+from mop_backend.forkserver import ENVIRONMENT, backend_words
+from mop_backend.process import Child, ChildDied, backend_of
 
 from madlib_mop.driver.running.deaths import ran_out_of_memory
 from tests.helpers.faults import wait_for
@@ -57,6 +57,14 @@ def open_files(pid) -> set[str]:
 def test_pipes_hold_many_pages(child):
     for pipe in (child._stdin, child._stdout):
         assert fcntl.fcntl(pipe.fileno(), F_GETPIPE_SZ) >= 256 << 10
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax --more", "../jax", "", None, 1])
+def test_only_known_backends_become_words_of_a_command_line(backend):
+    with pytest.raises(ValueError):
+        backend_of({"op": "start", "backend": backend})
+    assert backend_of({"op": "start"}) == "tensorflow"
+    assert backend_words(backend_of({"backend": "jax"})) == ["--backend=jax"]
 
 
 def test_the_environment_is_fixed(child):
