@@ -57,6 +57,13 @@ def test_no_text_of_a_figure_covers_another_one(browser, path, width):
     assert browser.covered_texts() == []
 
 
+def test_bars_have_different_labels_where_those_are_shortened(browser, path):
+    browser.open(path, width=390)
+    texts = "document.querySelectorAll('[data-figure=time] .role-axis-label text')"
+    parts = [label for label in browser.run(f"return [...{texts}].map((t) => t.textContent)") if label[0].isalpha()]
+    assert any(label.endswith("…") for label in parts) and len(set(parts)) == len(parts)
+
+
 def test_a_script_that_is_not_the_pages_does_not_run(browser, reports):
     """The content security policy stops what escaping would have let through."""
     browser.open(reports / "real.html")

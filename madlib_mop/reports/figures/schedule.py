@@ -162,7 +162,7 @@ def _time(facts: RunFacts) -> Figure:
     named.append(("no task", "between tasks", idle))
     named.sort(key=lambda item: -item[2])
     rows = [
-        {"k": kind, "p": f"{part} ({kind})" if kind != "no task" else part, "s": round(seconds, 3),
+        {"k": kind, "p": f"{kind}: {part}" if kind != "no task" else part, "s": round(seconds, 3),
          "t": duration(seconds), "q": percent(seconds / whole if whole else 0.0)}
         for kind, part, seconds in named
         if seconds > 0
