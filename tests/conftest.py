@@ -3,6 +3,9 @@
 Unit tests use neither and need no server. ``make/cluster.sh`` creates the cluster with the name ``test-<pid>``
 (others of the session: ``test-<pid>-<name>``). It is removed at the end; the next session removes the clusters of a
 killed one. With pytest-xdist, each process has a cluster of its own.
+
+The environment variable ``MOP_TEST_BACKEND`` names another backend of Keras than TensorFlow: then it is the default of
+the clusters' trainers, and plain Keras in the tests' process has it too. Tests marked ``tensorflow`` are skipped.
 """
 
 import fcntl
@@ -17,12 +20,17 @@ from urllib.parse import quote
 import pytest
 from hypothesis import settings
 
+from madlib_mop.trainer.backends import choice
+from madlib_mop.trainer.backends.base.names import BackendName
 from tests.helpers.database import SqlSessions
 from tests.helpers.training import one_thread, quiet_keras
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = "madlib_mop_template"
 PASSWORD = "a password for tests"
+BACKEND = BackendName(os.environ.get("MOP_TEST_BACKEND", choice.DEFAULT))
+if BACKEND != choice.DEFAULT:
+    os.environ.update(choice.environment_of(BACKEND))  # before a test imports Keras
 
 # the duration of an example depends on the other load of the machine
 settings.register_profile("madlib_mop", deadline=None)
@@ -31,9 +39,11 @@ settings.load_profile("madlib_mop")
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
 def pytest_collection_modifyitems(items):
-    """Mark all cases but one as slow where a test is marked ``one_case``."""
+    """Mark all cases but one as slow where a test is marked ``one_case``; skip what another backend does not do."""
     seen = set()
     for item in items:
+        if BACKEND != BackendName.TENSORFLOW and item.get_closest_marker("tensorflow"):
+            item.add_marker(pytest.mark.skip(reason=f"not on {BACKEND}"))
         if item.get_closest_marker("one_case") and not item.get_closest_marker("slow"):
             name = item.nodeid.partition("[")[0]
             if name in seen:
@@ -65,7 +75,8 @@ class Cluster:
     def __init__(self, name: str, *settings: str, within: Sequence[str] = ()):
         self.name = name
         self._within = within
-        self._settings = [word for setting in ("fsync = off", *settings) for word in ("--set", setting)]
+        of_all = ["fsync = off"] if BACKEND == choice.DEFAULT else ["fsync = off", f"madlib_mop.backend = '{BACKEND}'"]
+        self._settings = [word for setting in (*of_all, *settings) for word in ("--set", setting)]
         self._roles: set[str] = set()
         self._answers: dict[tuple[str, ...], str] = {}
 

@@ -21,6 +21,7 @@ from madlib_mop.trainer.backends.base.interface import FusedModel, FusedTrainPas
 from madlib_mop.trainer.backends.base.metric_sums import means_as_answer
 from madlib_mop.trainer.data.shards import Shard
 from madlib_mop.trainer.data.state import FORWARD_GROUPS, UNDECIDED, State, digest_of
+from madlib_mop.trainer.graphs import migration
 from madlib_mop.trainer.graphs.compiled import CompiledModel
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import INTERNAL, MODEL, Failure, blaming
@@ -191,7 +192,7 @@ def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard
     inherited = None
     if start.parts:
         digest = digest_of(start.parts)
-        state = visits.decoded(start.parts)
+        state = migration.own(visits.decoded(start.parts), start.begins, recipe.build)
         compiled.check_fits(state)
         inherited = None if state.static_batch == UNDECIDED else state.static_batch
     else:

@@ -35,6 +35,7 @@ def start_of(header: Request, blobs: list[Blob]) -> "Start":
             digest=header.get("digest"),
             taken_over=taken_over is not None,
             keep_optimizer=bool((taken_over or {}).get("optimizer", True)),
+            begins=bool(header.get("begins")),
         )
     if header.get("has_weights"):
         if len(blobs) != 1:

@@ -29,6 +29,7 @@ from madlib_mop.trainer.data.state import (
     decode_state,
     digest_of,
 )
+from madlib_mop.trainer.graphs import migration
 from madlib_mop.trainer.graphs.compiled import CompiledCache, CompiledModel
 from madlib_mop.trainer.graphs.features import BatchSizes, FeatureCache
 from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values
@@ -46,7 +47,7 @@ class Start:
 
     ``taken_over`` says that the state is that of another configuration, whose parameters this one does not share: for
     training, the learning rate is this one's own then, and so are all the optimizer's variables unless
-    ``keep_optimizer``.
+    ``keep_optimizer``. ``begins`` says that a run begins with the state, so it may be of another backend.
     """
 
     parts: list[Blob] | None = None
@@ -54,6 +55,7 @@ class Start:
     digest: str | None = None
     taken_over: bool = False
     keep_optimizer: bool = True
+    begins: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +176,7 @@ class Visitor:
         with blaming(MODEL):
             variables = ModelVariables(recipe.build(start.weights), with_optimizer=False)
             if start.parts:
-                variables.load(decoded(start.parts, FORWARD_GROUPS), FORWARD_GROUPS)
+                variables.load_to_predict(decoded(start.parts, FORWARD_GROUPS))
             predictor = Predictor(variables.model, normalizing_const, preprocessor)
         self.predictors.add(key, predictor)
 
@@ -262,7 +264,7 @@ def _begin(
     held, compiled.holds = compiled.holds, None
     drawn_for, compiled.drawn_for = compiled.drawn_for, None
     if start.parts:
-        state = decoded(start.parts, groups)
+        state = migration.own(decoded(start.parts, groups), start.begins, recipe.build, groups)
         if start.taken_over and groups == GROUPS:
             compiled.take_over(state, ModelVariables(recipe.build()), start.keep_optimizer)
         elif held != digest_in:

@@ -240,6 +240,7 @@ class Writer:
             "has_state": bool(parts),
             "has_weights": bool(weights),
             "taken_over": _unchanged_copy(model),
+            "begins": model["state_version"] == 0,  # the state of a warm start, perhaps one of another backend
         }
         return start, parts or weights
 

@@ -5,12 +5,14 @@ It uses only the documented orders of madlib_mop: `model.fit` on each shard with
 
 import numpy as np
 
+from madlib_mop.trainer.data.parts import GROUPS
+from madlib_mop.trainer.data.state import decode_state
 from tests.helpers.training import ADAM, SGD, weights
 
 
 def train(
     db, run_id: int, mst_key: int, optimizer, batch_size: int, epochs: int, shuffle: bool, start=None,
-    loss="categorical_crossentropy", until_epoch: int | None = None,
+    loss="categorical_crossentropy", until_epoch: int | None = None, optimizer_values=None,
 ) -> bytes:  # fmt: skip
     """Train one configuration as recorded in a run; return its weights, float32, in get_weights() order.
 
@@ -29,6 +31,8 @@ def train(
         Argument of Keras' compile.
     until_epoch : int or None
         The last epoch to train; None: the last one of the run.
+    optimizer_values : list of ndarray or None
+        Start values of the optimizer's variables.
     """
     import keras
 
@@ -46,6 +50,10 @@ def train(
     if start is not None:
         model.set_weights(start)
     model.compile(optimizer=optimizer(), loss=loss, metrics=["accuracy"])
+    if optimizer_values is not None:
+        model.optimizer.build(model.trainable_variables)
+        for variable, value in zip(model.optimizer.variables, optimizer_values, strict=True):
+            variable.assign(value)
     for epoch, segment in visits:
         if until_epoch is not None and epoch > until_epoch:
             break
@@ -69,17 +77,29 @@ def optimizer_of(compile_params: str):
     return lambda: keras.optimizers.Adam(rate)
 
 
-def assert_exact(db, run_id: int, table: str, configurations) -> None:
-    """Assert that every model's weights equal the oracle's."""
+def assert_exact(db, run_id: int, table: str, configurations, parent: int | None = None) -> None:
+    """Assert that every model's weights equal the oracle's; with ``parent``, continued from that run's states."""
     ours = weights(db, table)
     assert sorted(ours) == list(range(1, len(configurations) + 1))
     for mst_key, (_, compile_params, fit_params) in enumerate(configurations, 1):
         fields = dict(item.split("=") for item in fit_params.replace(" ", "").split(","))
         theirs = train(
             db, run_id, mst_key, optimizer_of(compile_params), int(fields["batch_size"]), int(fields["epochs"]),
-            fields.get("shuffle") != "False",
+            fields.get("shuffle") != "False", **(_end_of(db, parent, mst_key) if parent is not None else {}),
         )  # fmt: skip
         assert ours[mst_key] == theirs, f"mst_key {mst_key} of run {run_id} differs from plain Keras"
+
+
+def _end_of(db, run_id: int, mst_key: int) -> dict:
+    """Return the values at the end of a model's training, as arguments of `train`."""
+    parts = db.rows(
+        "SELECT s.data FROM madlib_mop.model m JOIN madlib_mop.model_state s USING (run_id, mst_key)"
+        " WHERE run_id = %s AND mst_key = %s AND s.slot = m.state_slot AND s.version = m.state_version ORDER BY part",
+        [run_id, mst_key],
+    )
+    state = decode_state([bytes(part) for (part,) in parts])
+    read = {group: [state.read(group, i) for i in range(len(state.specs(group)))] for group in GROUPS}
+    return {"start": read["weights"], "optimizer_values": read["optimizer"]}
 
 
 def shard(db, table: str, segment: int) -> tuple[np.ndarray, np.ndarray]:

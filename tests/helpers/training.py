@@ -73,7 +73,11 @@ def smallest() -> str:
 def quiet_keras():
     """Import Keras with one thread and without its start-up messages."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    if os.environ.setdefault("KERAS_BACKEND", "tensorflow") != "tensorflow":
+        one_thread()
+        import keras
+
+        return keras
     import keras
     import tensorflow as tf
 
@@ -83,12 +87,11 @@ def quiet_keras():
 
 
 def one_thread() -> None:
-    """Limit TensorFlow in this process to one thread, as in trainers; call it before TensorFlow's first use.
-
-    A process with another backend of Keras has set its own threads.
-    """
+    """Limit Keras' backend in this process to one thread, as in trainers; call it before its first use."""
     if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
-        return
+        from madlib_mop.trainer.backends import choice
+
+        return choice.current().set_threads(1)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf
 

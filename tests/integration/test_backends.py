@@ -7,7 +7,7 @@ import pytest
 
 from madlib_mop.trainer.backends.base.names import BackendName
 from tests.helpers.oracle_process import assert_exact_on
-from tests.helpers.training import ADAM, SGD, digests, fit, load_architectures, load_digits, pack, script, weights
+from tests.helpers.training import ADAM, SGD, fit, load_architectures, load_digits, pack, script, weights
 from tests.helpers.training import select_configurations as select
 
 JAX = ("SET madlib_mop.backend = 'jax'",)
@@ -82,11 +82,19 @@ class TestJax:
         )
         assert differences[0] < 1e-5 and differences[1] == 800
 
-    def test_a_warm_start_on_another_backend_begins_with_the_weights(self, bench, run):
-        fit(bench, "hops", "mst", 1, schedule="rotation", seed=3)
-        before = digests(bench, bench.value("SELECT max(run_id) FROM madlib_mop.run"))
-        second = fit(bench, "hops", "mst", 1, JAX, schedule="rotation", warm_start=True)
-        assert "trained on tensorflow, and this one trains on jax" in second.notices
-        assert digests(bench, second.run_id) != before
-        third = fit(bench, "hops", "mst", 1, JAX, schedule="rotation", warm_start=True)
-        assert "optimizer state is reset" not in third.notices
+    @pytest.mark.parametrize("first, second", [("tensorflow", "jax"), ("jax", "tensorflow")])
+    def test_a_warm_start_on_another_backend_continues_with_weights_and_optimizer(self, bench, first, second):
+        table = f"from_{first}"
+        before = fit(bench, table, "mst", 1, (f"SET madlib_mop.backend = '{first}'",), schedule="rotation", seed=3)
+        setting = f"SET madlib_mop.backend = '{second}'"
+        after = fit(bench, table, "mst", 1, (setting,), schedule="rotation", warm_start=True)
+        assert f"run {before.run_id} trained on {first}, and this one trains on {second}" in after.notices
+        assert "optimizer state is reset" not in after.notices
+        backend = BackendName(second)
+        assert_exact_on(backend, bench, after.run_id, table, CONFIGURATIONS, before.run_id)
+        third = fit(bench, table, "mst", 1, (setting,), schedule="rotation", warm_start=True)
+        assert "trained on" not in third.notices
+        script(bench, f"SELECT madlib_mop.replay({after.run_id}, '{table}_again')")
+        digest = "SELECT mst_key, digest FROM madlib_mop.model WHERE run_id = %s ORDER BY 1"
+        again = bench.value("SELECT max(run_id) FROM madlib_mop.run")
+        assert bench.rows(digest, [again]) == bench.rows(digest, [after.run_id])

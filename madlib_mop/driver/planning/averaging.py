@@ -13,13 +13,13 @@ from madlib_mop.driver.planning.label_fit import check_compile_params, with_clas
 from madlib_mop.driver.planning.run_data import check_connections, read_data
 from madlib_mop.driver.planning.selection import Configuration, read_architecture_table, read_configuration
 from madlib_mop.driver.planning.warm_start import (
+    NO_STATE,
     WarmModel,
     WarmStart,
-    backend_of,
     is_state_of,
-    no_state,
     no_weights,
     recorded_functions,
+    tell_migration,
 )
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -136,17 +136,16 @@ def _find_warm_start(
     parent = record.newest_run(str(output), owner)
     parent = parent if parent and parent.schedule == AVERAGING else None
     old = next(iter(record.models(parent.run_id)), None) if parent else None
-    state = old if parent and backend_of(parent) == backend and is_state_of(old, digest) else None
+    state = old if is_state_of(old, digest) else None
     seed = parent.seed if parent else None
     run_id = parent.run_id if parent else None
     next_epoch = state.epoch + 1 if state else 1
     c = configuration
     if state and state.compile_params == c.compile_params and same_architecture(state.model_arch, c.arch):
+        tell_migration(session, parent, backend)
         return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, state=state)})
     if digest is None:
         raise no_weights(f"model: {output}", state is not None)
-    session.notice(
-        f"warm start: continuing with the weights only; the optimizer state is reset ({no_state(parent, backend)})"
-    )
+    session.notice(f"warm start: continuing with the weights only; the optimizer state is reset ({NO_STATE})")
     (row,) = session.execute(statement("SELECT model_weights FROM {t}", t=output))
     return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, weights=row["model_weights"])})

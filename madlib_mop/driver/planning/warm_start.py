@@ -15,6 +15,8 @@ from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.stored import same_architecture
 from madlib_mop.trainer.backends.base.names import BackendName
 
+#: Why a warm start has the weights only.
+NO_STATE = "no training state is recorded for these weights and parameters"
 _COLUMNS = {"mst_key", "model_weights", "model_arch"}
 
 
@@ -57,7 +59,8 @@ def find_warm_start(
     """Find the states to continue the models of an output table with.
 
     A model continues with its full training state if the run that wrote it is recorded, the table has the same
-    weights, and its compile parameters, its architecture and the backend are unchanged; else with the table's weights.
+    weights, and its compile parameters and its architecture are unchanged; else with the table's weights. The state may
+    be of another backend; its first visit converts it.
     Weights that do not fit into a field are NULL in the table: then the state must be available.
 
     Raises
@@ -83,8 +86,7 @@ def find_warm_start(
     )
     digests = {row["mst_key"]: row["digest"] for row in found}
     parent = record.newest_run(str(output), owner)
-    same_backend = parent is not None and backend_of(parent) == backend
-    old = {m.mst_key: m for m in record.models(parent.run_id)} if parent and same_backend else {}
+    old = {m.mst_key: m for m in record.models(parent.run_id)} if parent else {}
     models = {}
     for c in configurations:
         if c.mst_key not in digests:
@@ -101,8 +103,10 @@ def find_warm_start(
     if weights_only:
         session.notice(
             f"warm start: mst_key {', '.join(map(str, weights_only))}: continuing with the weights only; the"
-            f" optimizer state is reset ({no_state(parent, backend)})"
+            f" optimizer state is reset ({NO_STATE})"
         )
+    if len(weights_only) < len(models):
+        tell_migration(session, parent, backend)
     return WarmStart(parent.run_id if parent else None, parent.seed if parent else None, models)
 
 
@@ -111,11 +115,13 @@ def backend_of(run: Run) -> BackendName:
     return BackendName(run.plan.trainer.get("backend", BackendName.TENSORFLOW))
 
 
-def no_state(parent: Run | None, backend: BackendName) -> str:
-    """Return why a warm start has no training state."""
+def tell_migration(session: CallerSession, parent: Run | None, backend: BackendName) -> None:
+    """Say it if training states of a run continue on another backend."""
     if parent is not None and backend_of(parent) != backend:
-        return f"run {parent.run_id} trained on {backend_of(parent)}, and this one trains on {backend}"
-    return "no training state is recorded for these weights and parameters"
+        session.notice(
+            f"warm start: run {parent.run_id} trained on {backend_of(parent)}, and this one trains on {backend}:"
+            " weights and variables of optimizers are converted, and random numbers begin anew"
+        )
 
 
 def recorded_functions(record: Record, output: Relation, owner: int) -> CustomFunctions:

@@ -18,6 +18,8 @@ _OWN_PART_BYTES = 64 << 10
 #: The headers would not fit into smaller parts; tests use parts of nearly this size.
 SMALLEST_PART_BYTES = 2048
 
+#: The backend of Keras that a state belongs to if its header names none.
+USUAL_BACKEND = "tensorflow"
 _FORMAT = "madlib_mop.state/1"
 _LENGTH_BYTES = 8
 _DTYPES = {
@@ -94,7 +96,7 @@ class Located(Piece):
     end: int
 
 
-Metadata = dict[str, Any]  # content of a part's header: format, part, parts, counts, static_batch, shapes
+Metadata = dict[str, Any]  # content of a part's header: format, part, parts, counts, static_batch, shapes, backend
 Specs = Mapping[str, Sequence[TensorSpec]]  # group -> tensors of a state, in order
 
 
@@ -145,7 +147,7 @@ def _tensors(specs: Specs) -> Iterator[tuple[str, int, TensorSpec]]:
 
 
 def headed_part(
-    specs: Specs, pieces: list[Piece], number: int, n_parts: int, static_batch: int
+    specs: Specs, pieces: list[Piece], number: int, n_parts: int, static_batch: int, backend: str = USUAL_BACKEND
 ) -> tuple[memoryview, int]:
     """Create a part with its header and space for its tensors; return it and the offset of the first tensor."""
     shapes = {
@@ -160,6 +162,7 @@ def headed_part(
         "counts": [len(specs[group]) for group in GROUPS],
         "static_batch": static_batch,
         "shapes": shapes,
+        **({} if backend == USUAL_BACKEND else {"backend": backend}),
     }
     return empty_part(metadata, pieces, [specs[piece.group][piece.index] for piece in pieces])
 
@@ -207,7 +210,7 @@ def parse_header(part: Blob, number: int) -> Header:
             raise StateError(f"part {number} of the training state has {len(view)} bytes, expected {offset}")
         if not all(isinstance(metadata[key], int) for key in ("part", "parts", "static_batch")):
             raise StateError(f"part {number} of the training state has a damaged header")
-        if len(metadata["counts"]) != len(GROUPS):
+        if len(metadata["counts"]) != len(GROUPS) or not isinstance(metadata.get("backend", ""), str):
             raise StateError(f"part {number} of the training state has a damaged header")
     except StateError:
         raise

@@ -5,12 +5,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from madlib_mop.trainer.data.parts import TensorSpec
+from madlib_mop.trainer.data.parts import USUAL_BACKEND, TensorSpec
 from madlib_mop.trainer.data.state import encode_state
 
 
 class Readable:
-    """A training state whose variables can be read one by one."""
+    """A training state whose variables can be read one by one.
+
+    Attributes
+    ----------
+    backend : str
+        Keras' name of the backend whose variables these are.
+    """
+
+    backend: str = USUAL_BACKEND
 
     def specs(self) -> Mapping[str, list[TensorSpec]]:
         """Return shape and dtype of each variable, by group."""
@@ -27,7 +35,8 @@ class Readable:
 
     def encode(self, static_batch: int, part_bytes: int) -> list[memoryview]:
         """Return the training state in parts."""
-        return encode_state(self.specs(), self.read, static_batch=static_batch, part_bytes=part_bytes)
+        sizes = {"static_batch": static_batch, "part_bytes": part_bytes}
+        return encode_state(self.specs(), self.read, backend=self.backend, **sizes)
 
     def weights_are_finite(self) -> bool:
         """Return whether no float weight is NaN or infinite."""

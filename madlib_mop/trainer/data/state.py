@@ -18,6 +18,7 @@ from mop_backend.frames import Blob
 from madlib_mop.trainer.data.parts import (
     GROUPS,
     SMALLEST_PART_BYTES,
+    USUAL_BACKEND,
     Header,
     Located,
     Piece,
@@ -43,6 +44,7 @@ def encode_state(
     *,
     static_batch: int = 0,
     part_bytes: int = DEFAULT_PART_BYTES,
+    backend: str = USUAL_BACKEND,
 ) -> list[memoryview]:
     """Write a training state.
 
@@ -57,6 +59,8 @@ def encode_state(
         See ``State.static_batch``.
     part_bytes : int
         Largest size of a part in bytes, header included; at least ``SMALLEST_PART_BYTES``.
+    backend : str
+        See ``State.backend``.
 
     Returns
     -------
@@ -70,7 +74,7 @@ def encode_state(
     held: tuple[str, int] | None = None
     data: memoryview | None = None
     for number, pieces in enumerate(plan):
-        part, offset = headed_part(specs, pieces, number, len(plan), static_batch)
+        part, offset = headed_part(specs, pieces, number, len(plan), static_batch, backend)
         for piece in pieces:
             spec = specs[piece.group][piece.index]
             if data is None or held != (piece.group, piece.index):
@@ -125,7 +129,7 @@ def decode_state(parts: Sequence[Blob], groups: Sequence[str] = GROUPS) -> "Stat
         is_right = n_parts >= len(parts) if tuple(groups) != GROUPS else n_parts == len(parts)
         if header.metadata["part"] != number or not is_right:
             raise StateError(f"part {header.metadata['part']} of {n_parts} stands at place {number} of {len(parts)}")
-        if any(header.metadata[key] != first[key] for key in ("counts", "static_batch", "parts")):
+        if any(header.metadata.get(key) != first.get(key) for key in ("counts", "static_batch", "parts", "backend")):
             raise StateError(f"part {number} belongs to another training state than part 0")
     return State(parts, headers, groups)
 
@@ -145,12 +149,15 @@ class State:
         step for batches of one known size in that case, and for any size else; the two round differently, and a
         Keras model keeps the choice (see ``backends/tensorflow/loop.py``). So it is part of the state. ``UNDECIDED``
         in an average of states: the next visit decides by its own shard.
+    backend : str
+        Keras' name of the backend whose variables these are.
     """
 
     def __init__(self, parts: Sequence[Blob], headers: list[Header], groups: Sequence[str]):
         self._parts = [memoryview(part).cast("B") for part in parts]
         metadata = headers[0].metadata
         self.static_batch: int = metadata["static_batch"]
+        self.backend: str = metadata.get("backend", USUAL_BACKEND)
         self._pieces: dict[tuple[str, int], list[Located]] = {}
         self._shapes: dict[tuple[str, int], tuple[int, ...]] = {}
         for header in headers:

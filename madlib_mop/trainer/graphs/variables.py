@@ -14,7 +14,7 @@ from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.data.readable import Readable
 from madlib_mop.trainer.data.shards import aligned_empty
 from madlib_mop.trainer.data.state import FORWARD_GROUPS, State
-from madlib_mop.trainer.process.failures import model_failed
+from madlib_mop.trainer.process.failures import Failure, model_failed
 
 _WORTH_ALIGNING_BYTES = 1 << 20
 
@@ -33,6 +33,7 @@ class ModelVariables(Readable):
 
     def __init__(self, model: keras.Model, *, with_optimizer: bool = True):
         self.model = model
+        self.backend = choice.current().name
         self.holds: str | None = None
         if with_optimizer and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
@@ -63,15 +64,37 @@ class ModelVariables(Readable):
 
     def check_fits(self, state: State, groups: Sequence[str] = GROUPS) -> None:
         """Raise Failure (model) unless these groups of a training state have the model's shapes."""
-        expected = self.specs()
         for group in groups:
-            if state.specs(group) != expected[group]:
-                raise model_failed(
-                    f"the stored training state does not fit the model: its {group} are {_size(state.specs(group))}, "
-                    f"the model's are {_size(expected[group])}",
-                    hint="The architecture or the optimizer was changed after the state was stored; start without "
-                    "warm_start.",
-                )
+            if state.specs(group) != self.specs()[group]:
+                raise self._unfit(group, state.specs(group))
+
+    def _unfit(self, group: str, found: list[TensorSpec]) -> Failure:
+        return model_failed(
+            f"the stored training state does not fit the model: its {group} are {_size(found)}, "
+            f"the model's are {_size(self.specs()[group])}",
+            hint="The architecture or the optimizer was changed after the state was stored; start without warm_start.",
+        )
+
+    def load_to_predict(self, state: State) -> None:
+        """Load what a forward pass needs of a state of any backend. Raises Failure (model)."""
+        if state.backend == self.backend:
+            self.load(state, FORWARD_GROUPS)
+        else:
+            self.move_in(state, ("weights",))
+
+    def move_in(self, state: State, groups: Sequence[str] = ("weights", "optimizer")) -> None:
+        """Load groups of a state of another backend; numbers are converted within their kind. Raises Failure (model).
+
+        The other groups stay as they are: backends have random numbers of their own.
+        """
+        for group in groups:
+            theirs, ours = state.specs(group), self.specs()[group]
+            if [(spec.shape, _kind(spec)) for spec in theirs] != [(spec.shape, _kind(spec)) for spec in ours]:
+                raise self._unfit(group, theirs)
+        self.holds = None
+        for group in groups:
+            for index, variable in enumerate(self.groups[group]):
+                variable.assign(keras.ops.cast(state.read(group, index), variable.dtype))
 
     def load_weights(self, weights: Blob) -> None:
         """Load weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model)."""
@@ -170,6 +193,11 @@ def _tensor_of(state: State, group: str, index: int) -> np.ndarray | Tensor:
     aligned = aligned_empty(spec.shape, np.dtype(spec.dtype))
     state.copy_to(group, index, aligned)
     return choice.current().tensor_of(aligned)
+
+
+def _kind(spec: TensorSpec) -> str:
+    """Return what two dtypes share if one backend uses the one where another backend uses the other."""
+    return "integer" if spec.dtype in ("int32", "int64") else spec.dtype
 
 
 def _size(specs: list[TensorSpec]) -> str:

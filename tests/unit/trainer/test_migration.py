@@ -1,0 +1,85 @@
+"""States of another backend: a run may begin with one, and then has the bits of plain Keras with the same values."""
+
+import os
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import keras  # noqa: E402
+
+from madlib_mop.trainer.data.parts import GROUPS, TensorSpec  # noqa: E402
+from madlib_mop.trainer.data.state import decode_state, digest_of, encode_state  # noqa: E402
+from tests.helpers.training import one_thread  # noqa: E402
+from tests.helpers.unit.perceptron import LABELS, ROWS, bits, fit, plain, request  # noqa: E402
+from tests.helpers.unit.trainer import Trainer, TrainerError  # noqa: E402
+
+pytestmark = pytest.mark.tensorflow
+one_thread()
+PLACE = {"shard": "rows", "segment_id": 0, "has_state": True, "has_weights": False}
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    with Trainer() as started:
+        started.send_shard("rows", [ROWS], [LABELS])
+        yield started
+
+
+def as_other(parts, backend="jax"):
+    """Return a state with the dtypes that it would have on JAX, and other random numbers."""
+    state = decode_state(parts)
+    dtypes = {"weights": None, "variables": "uint32", "optimizer": None}
+    values = {group: [state.read(group, i) for i in range(len(state.specs(group)))] for group in GROUPS}
+    for group, dtype in dtypes.items():
+        values[group] = [v.astype(dtype or ("int32" if v.dtype == np.int64 else v.dtype)) for v in values[group]]
+    values["variables"] = [np.full_like(v, 99) for v in values["variables"]]
+    specs = {group: [TensorSpec(v.shape, v.dtype.name) for v in values[group]] for group in GROUPS}
+    made = encode_state(specs, lambda group, index: values[group][index], static_batch=0, backend=backend)
+    return [bytes(part) for part in made]
+
+
+@pytest.fixture(scope="module")
+def state(trainer):
+    """A state after a visit, with the dtypes of JAX."""
+    _, parts = trainer.train(request("Adam(0.01)", 1), "rows")
+    return as_other([bytes(part) for part in parts])
+
+
+def begin(trainer, parts, optimizer="Adam(0.01)", **more):
+    head = {"op": "train", "model": request(optimizer, 1), "epoch": 2, **PLACE, "begins": True, **more}
+    return trainer.ask(head, [bytearray(part) for part in parts])
+
+
+def test_a_run_that_begins_with_one_has_the_bits_of_plain_keras_with_its_values(trainer, state):
+    answer, parts = begin(trainer, state)
+    assert answer["digest_in"] == digest_of(state)
+    theirs, oracle = decode_state(state), plain(keras.optimizers.Adam(0.01), 1)
+    oracle.optimizer.build(oracle.trainable_variables)
+    for group, variables in (("weights", oracle.weights), ("optimizer", oracle.optimizer.variables)):
+        for index, variable in enumerate(variables):
+            variable.assign(theirs.read(group, index))
+    fit(oracle, 2, 1)
+    ours = decode_state(parts)
+    found = [ours.read(g, i) for g in ("weights", "optimizer") for i in range(len(ours.specs(g)))]
+    assert b"".join(value.tobytes() for value in found) == bits(oracle)
+    assert ours.backend == "tensorflow" and theirs.backend == "jax"
+
+
+def test_a_run_that_has_begun_refuses_it(trainer, state):
+    with pytest.raises(TrainerError, match="a state of the backend jax in a run on tensorflow") as raised:
+        begin(trainer, state, begins=False)
+    assert raised.value.kind == "internal"
+
+
+def test_one_of_another_optimizer_is_refused(trainer, state):
+    with pytest.raises(TrainerError, match="its optimizer are .* the model's are"):
+        begin(trainer, state, "SGD(0.1)")
+
+
+def test_predictions_need_its_weights_only(trainer, state):
+    trainer.load_predictor(request("Adam(0.01)", 1), state=state)
+    (found,) = trainer.predict(ROWS)
+    oracle = plain(keras.optimizers.Adam(0.01), 1)
+    oracle.set_weights([decode_state(state).read("weights", index) for index in range(len(oracle.weights))])
+    assert np.allclose(found, oracle.predict(ROWS, verbose=0), atol=1e-6)
