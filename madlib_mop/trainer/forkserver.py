@@ -27,6 +27,8 @@ def main() -> None:
 
 def _load() -> None:
     loading.load_dill()
+    if not choice.is_installed():
+        return  # each trainer says so in its first answer
     choice.load()
     for name in _MODULES:
         importlib.import_module(f"madlib_mop.trainer.{name}")

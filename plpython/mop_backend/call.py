@@ -49,6 +49,11 @@ _BEFORE_TRAINERS = {
 }
 #: Functions whose driver is restarted if it is killed.
 _RUNS = {"madlib_keras_fit", "madlib_keras_fit_multiple_model", "madlib_keras_automl", "replay", "resume"}
+#: The session's setting before the superusers', as the driver reads them.
+_BACKEND = """
+SELECT coalesce(nullif(pg_catalog.current_setting('madlib_mop.backend', true), ''),
+                (SELECT s.value FROM madlib_mop.setting AS s WHERE s.name = 'backend')) AS backend
+"""
 #: Exceptions of PL/Python for PostgreSQL's errors: of a statement, and of a message, after which PostgreSQL checks for
 #: interrupts.
 _SQL_ERRORS = (plpy.SPIError, plpy.Error)
@@ -325,8 +330,8 @@ def check_version(version: str) -> None:
 
 
 def _wanted_backend() -> str:
-    """Return the backend that the caller's session has set; a wrong one is an error later."""
-    found = plpy.execute("SELECT pg_catalog.current_setting('madlib_mop.backend', true) AS backend")[0]["backend"]
+    """Return the backend that the caller's session or a superuser has set; a wrong one is an error later."""
+    found = plpy.execute(_BACKEND)[0]["backend"]
     return found if found in BACKENDS else USUAL_BACKEND
 
 

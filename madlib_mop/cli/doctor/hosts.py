@@ -10,7 +10,7 @@ import psycopg
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
-from madlib_mop.driver.data.host_checks import SAME, problems
+from madlib_mop.driver.data.host_checks import OPTIONAL, SAME, problems
 from madlib_mop.engines.hosts.connections import connect_host, read_login, reason
 from madlib_mop.engines.hosts.tables import unused_tables
 from madlib_mop.errors import MopError
@@ -38,8 +38,8 @@ def check(context: CheckContext) -> Iterator[Finding]:
     if not added:
         return
     with context.session.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(SAME)} FROM madlib_mop.version()")
-        ours = dict(zip(SAME, one_row(cursor), strict=True))
+        cursor.execute(f"SELECT {', '.join(SAME + OPTIONAL)} FROM madlib_mop.version()")
+        ours = dict(zip(SAME + OPTIONAL, one_row(cursor), strict=True))
     for server, is_mapped, is_there in added:
         name = f"host {server}"
         if is_there and not is_mapped:

@@ -50,7 +50,8 @@ def _tensorflow(inside: Header) -> Finding:
         found = "; ".join(f"{name} cannot be imported: {error}" for name, error in broken.items())
         return Finding("tensorflow", State.FAIL, found, _REINSTALL)
     versions = {name: module["version"] for name, module in inside["modules"].items()}
-    return Finding("tensorflow", State.OK, f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}")
+    found = f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}"
+    return Finding("tensorflow", State.OK, f"{found}, JAX {versions['jax']}" if "jax" in versions else found)
 
 
 def _library(inside: Header, context: CheckContext) -> Finding:

@@ -1,9 +1,10 @@
-"""Run by the server's own user in the library's interpreter: does TensorFlow import, does the catalog login work?
+"""Run by the server's own user in the library's interpreter: do Keras' backends import, does the catalog login work?
 
 ``python -I -m madlib_mop.cli.doctor.probe SOCKETS PORT DATABASE`` prints one JSON object. Called by probe.sql.
 """
 
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -11,6 +12,8 @@ from typing import Any
 
 import madlib_mop
 from madlib_mop.errors import MopError
+from madlib_mop.trainer.backends import choice
+from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.process import loading
 
 
@@ -25,7 +28,8 @@ def modules() -> dict[str, dict[str, str]]:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     found = {}
     with loading.without(loading.UNUSED):
-        for name in ("tensorflow", "keras", "numpy", "safetensors", "mop_backend"):
+        others = [name for name in BackendName if name != choice.DEFAULT and importlib.util.find_spec(name)]
+        for name in (choice.DEFAULT, *others, "keras", "numpy", "safetensors", "mop_backend"):
             try:
                 found[name] = {"version": importlib.import_module(name).__version__}
             except Exception as error:  # report any exception of a broken installation

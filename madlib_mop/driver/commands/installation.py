@@ -14,13 +14,14 @@ from madlib_mop.driver.session.call import Call
 
 
 def version(call: Call) -> dict[str, str | None]:
-    """Return the versions of the package, Python, TensorFlow, Keras and NumPy."""
+    """Return the versions of the package, Python, TensorFlow, Keras and NumPy, and of JAX if it is installed."""
     return {
         "package": __version__,
         "python": platform.python_version(),
         "tensorflow": _version("tensorflow-cpu") or _version("tensorflow"),
         "keras": _version("keras"),
         "numpy": _version("numpy"),
+        "jax": _version("jax"),
     }
 
 

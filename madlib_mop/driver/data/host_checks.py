@@ -15,6 +15,8 @@ LEAST_VERSION = 150000
 MOST_CLOCK_OFFSET_S = 2.0
 #: Packages whose versions affect a run's results bit by bit.
 SAME = ("tensorflow", "keras", "numpy")
+#: The same, of packages that a server need not have.
+OPTIONAL = ("jax",)
 # Servers with equal system identifiers may be copies of each other; if the start times are equal too, they are one
 # server.
 _WHICH = """
@@ -27,7 +29,7 @@ SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, pg_cat
        (SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'madlib_mop'),
        (SELECT a.default_version FROM pg_catalog.pg_available_extensions a WHERE a.name = 'madlib_mop')
 """
-_VERSIONS = "SELECT tensorflow, keras, numpy, python, package FROM madlib_mop.version()"
+_VERSIONS = "SELECT tensorflow, keras, numpy, jax, python, package FROM madlib_mop.version()"
 _OURS = "SELECT coordinator, key FROM madlib_mop.host WHERE server = %s"
 _THEIRS = "SELECT key FROM madlib_mop.coordinator WHERE coordinator = %s"
 _OUR_NAMES = "SELECT server::pg_catalog.text, coordinator FROM madlib_mop.host WHERE server <> %s"
@@ -102,7 +104,8 @@ def problems(
             hint="Run `madlib-mop doctor` on that host to see what is missing.",
         )
         return
-    other = [f"{name} {versions[name]} (here {ours[name]})" for name in SAME if versions[name] != ours[name]]
+    names = [*SAME, *(name for name in OPTIONAL if versions[name] and ours[name])]
+    other = [f"{name} {versions[name]} (here {ours[name]})" for name in names if versions[name] != ours[name]]
     if other:
         yield NotReady(
             f"server {server} has different versions, which may not compute the same bits: {', '.join(other)}",
@@ -124,7 +127,7 @@ def clock_problem(server: str, offset_s: float) -> NotReady:
 
 def read_versions(connection: psycopg.Connection) -> dict[str, str | None]:
     """Read the versions of a server's library packages."""
-    names = (*SAME, "python", "package")
+    names = (*SAME, *OPTIONAL, "python", "package")
     return dict(zip(names, one_row(connection.execute(_VERSIONS)), strict=True))
 
 

@@ -7,12 +7,16 @@ imported; so a process has one backend. A backend is a package of this folder, n
 
 import functools
 import importlib
+import importlib.util
 import os
+import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from madlib_mop.errors import NotReady
 from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.process import loading
+from madlib_mop.trainer.process.failures import INPUT, Failure
 
 if TYPE_CHECKING:  # imports Keras
     from madlib_mop.trainer.backends.base.interface import Backend
@@ -42,9 +46,28 @@ def environment_of(name: BackendName = DEFAULT) -> Mapping[str, str]:
     return found
 
 
+def is_installed() -> bool:
+    """Return whether the chosen backend's package is installed; imports nothing."""
+    return importlib.util.find_spec(os.environ["KERAS_BACKEND"]) is not None
+
+
 def load() -> "Backend":
-    """Import Keras and its backend, which takes seconds; nothing is computed, so a process may fork afterwards."""
+    """Import Keras and its backend, which takes seconds; nothing is computed, so a process may fork afterwards.
+
+    Raises
+    ------
+    Failure
+        input: the backend's package is not installed.
+    """
     name = BackendName(os.environ["KERAS_BACKEND"])
+    if not is_installed():
+        raise Failure(
+            INPUT,
+            NotReady(
+                f"the trainers of server {socket.gethostname()} have no package {name}",
+                hint=f"An administrator installs it there: make server BACKENDS='tensorflow {name}', or make install.",
+            ),
+        )
     needed = importlib.import_module(f"{__package__}.{name}.environment").NEEDED
     with loading.without(package for package in loading.UNUSED if package not in needed):
         return current()

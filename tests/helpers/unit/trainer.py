@@ -8,10 +8,12 @@ import sys
 import tempfile
 
 import numpy as np
-from mop_backend.forkserver import ForkServer
+from mop_backend.forkserver import USUAL_BACKEND, ForkServer, backend_words
 from mop_backend.frames import Channel
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+#: The backend of Keras of the tests.
+BACKEND = os.environ.get("MOP_TEST_BACKEND", USUAL_BACKEND)
 _RUN = "import sys, runpy; sys.path[:0] = {paths!r}; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
 
 
@@ -44,13 +46,13 @@ class Trainer:
     server, as usual, or, with ``forked=False``, started with ``python -I -m madlib_mop.trainer``.
     """
 
-    def __init__(self, *, started=True, forked=True, **settings):
+    def __init__(self, *, started=True, forked=True, backend=BACKEND, **settings):
         self.stderr = tempfile.TemporaryFile()
         self.process = (
-            forkserver().fork(self.stderr.fileno())
+            forkserver().with_backend(backend).fork(self.stderr.fileno())
             if forked
             else subprocess.Popen(
-                command("madlib_mop.trainer"),
+                [*command("madlib_mop.trainer"), *backend_words(backend)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.stderr,
@@ -60,8 +62,12 @@ class Trainer:
         )
         self.channel = Channel(self.process.stdout.fileno(), self.process.stdin.fileno())
         if started:
-            defaults = {"threads": 1, "memory_limit_bytes": None, "shard_cache_bytes": 1 << 28, "sandbox": False}
-            self.versions = self.ask({"op": "start", **defaults, **settings})[0]
+            self.versions = self.start(backend=backend, **settings)
+
+    def start(self, **settings):
+        """Send the request ``start``; return the answer."""
+        defaults = {"threads": 1, "memory_limit_bytes": None, "shard_cache_bytes": 1 << 28, "sandbox": False}
+        return self.ask({"op": "start", **defaults, **settings})[0]
 
     def __enter__(self):
         return self

@@ -213,7 +213,7 @@ def test_it_ends_when_nobody_has_needed_it_for_a_while():
 
 def test_why_there_is_no_trainer_is_told():
     """For example a broken TensorFlow: the reason is the last line of the trainer's output."""
-    child = Child(TRAINER, forkserver=forkserver(before="sys.modules['tensorflow'] = None; "))
+    child = Child(TRAINER, forkserver=forkserver(before="sys.modules['tensorflow.python'] = None; "))
     with pytest.raises(ChildDied) as death:
         child.ask(START)
     assert death.value.returncode == 1 and "tensorflow" in death.value.last_words

@@ -1,6 +1,7 @@
 """The protocol: answers to all requests, including malformed ones, after which the process continues."""
 
 import hashlib
+import importlib.util
 import random
 
 import numpy as np
@@ -203,3 +204,12 @@ def test_weights_replace_those_of_the_architecture_only(trainer):
     weights = weights_of(CASE.model())
     digests = {trainer.train(CASE.request(seed=seed), "s", weights=weights)[0]["digest_out"] for seed in (1, 2)}
     assert len(digests) == 2
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is not None, reason="JAX is installed")
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_trainer_without_its_backend_says_what_to_install(forked):
+    with Trainer(started=False, forked=forked, backend="jax") as trainer, pytest.raises(TrainerError) as raised:
+        trainer.start(backend="jax")
+    assert raised.value.kind == "input" and raised.value.sqlstate == "55000"
+    assert "have no package jax" in raised.value.message and "BACKENDS='tensorflow jax'" in raised.value.hint
