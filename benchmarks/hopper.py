@@ -6,7 +6,9 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg2
@@ -19,14 +21,63 @@ SCHEMA = "mop_bench"
 N_SEGMENTS = 2
 _LOOK_S = 0.5  # between two measurements of disk usage, which slow the run down
 LIMITS = {"conv": 0.65, "mlp": 0.35, "fused": 0.20}
+_VISITS = """
+SELECT extract(epoch FROM sum(ended_at - started_at)) FROM madlib_mop.visit WHERE run_id = %s
+GROUP BY epoch ORDER BY epoch
+"""
 _DISK = """
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
 WHERE c.relnamespace = 'madlib_mop'::regnamespace AND c.relname LIKE 'model\\_state\\_%' AND c.relkind = 'r'
 """
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Both ways on the same rows.
+
+    Attributes
+    ----------
+    plain_s, hopper_s : float
+    peak_bytes : int
+        Most disk space that the run's states took at once.
+    figures : dict
+        Of the run's record.
+    source : str
+        What the rows are.
+    """
+
+    plain_s: float
+    hopper_s: float
+    peak_bytes: int
+    figures: dict[str, Any]
+    source: str
+
+    @property
+    def ratio(self) -> float:
+        return self.hopper_s / self.plain_s
+
+
 def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> list[Ratio]:
     """Run both ways on the same rows; print their times, the run's disk usage and the breakdown of its time."""
+    found = measure(dsn, grid, n_rows, n_epochs)
+    figures = found.figures
+    print(f"\n{grid}: 16 configurations, {n_rows} rows of {found.source}, {n_epochs} epochs, {N_SEGMENTS} segments")
+    print(f"  plain Keras, {N_SEGMENTS} processes side by side   {found.plain_s:7.1f} s")
+    print(f"  hopper, in the database                {found.hopper_s:7.1f} s")
+    ratios = [
+        Ratio(f"{grid}: hopper / plain Keras", found.ratio, LIMITS[grid]),
+        Ratio(f"{grid}: makespan / lower bound", figures["ratio"]),
+        Ratio(f"{grid}: disk used by states / sum of states", found.peak_bytes / figures["states"], 3.0),
+    ]
+    print(*ratios, sep="\n")
+    for what, part in (("whole run", figures["whole"]), ("after the first epoch", figures["later"])):
+        print(f"  of the segments' time, {what}, outside of training and evaluating {part.outside_share:6.1%}")
+        print(part, flush=True)
+    return ratios
+
+
+def measure(dsn: str, grid: str, n_rows: int, n_epochs: int, backend: str = "tensorflow") -> Measured:
+    """Run plain Keras and the hopper, one after the other, on a backend of Keras."""
     x, y, x_valid, y_valid, source = images(n_rows, n_rows // 4)
     if grid == "fused":
         x, x_valid, source = features(x, x_valid, source)
@@ -36,28 +87,17 @@ def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> list[Ratio]:
         with connection.cursor() as cursor:
             load(cursor, x, y, x_valid, y_valid)
             configure(cursor, grid)
-            plain_s = _plain(grid, n_epochs, x, y, x_valid, y_valid)
+            plain_s = _plain(grid, n_epochs, x, y, x_valid, y_valid, backend)
             disk = _DiskWatch(dsn)
             cursor.execute(f"SET madlib_mop.fused_training = {'on' if grid == 'fused' else 'off'}")
+            cursor.execute(f"SET madlib_mop.backend = '{backend}'")
             hopper_s = seconds_of(lambda: _fit(cursor, n_epochs))
             peak = disk.stop()
             figures = _figures(cursor)
             cursor.execute(f"SELECT madlib_mop.drop_run({figures['run_id']}); DROP SCHEMA {SCHEMA} CASCADE")
     finally:
         connection.close()
-    print(f"\n{grid}: 16 configurations, {n_rows} rows of {source}, {n_epochs} epochs, {N_SEGMENTS} segments")
-    print(f"  plain Keras, {N_SEGMENTS} processes side by side   {plain_s:7.1f} s")
-    print(f"  hopper, in the database                {hopper_s:7.1f} s")
-    ratios = [
-        Ratio(f"{grid}: hopper / plain Keras", hopper_s / plain_s, LIMITS[grid]),
-        Ratio(f"{grid}: makespan / lower bound", figures["ratio"]),
-        Ratio(f"{grid}: disk used by states / sum of states", peak / figures["states"], 3.0),
-    ]
-    print(*ratios, sep="\n")
-    for what, part in (("whole run", figures["whole"]), ("after the first epoch", figures["later"])):
-        print(f"  of the segments' time, {what}, outside of training and evaluating {part.outside_share:6.1%}")
-        print(part, flush=True)
-    return ratios
+    return Measured(plain_s, hopper_s, peak, figures, source)
 
 
 def load(cursor, x, y, x_valid, y_valid) -> None:
@@ -100,14 +140,14 @@ def _fit(cursor, n_epochs: int) -> None:
     )
 
 
-def _plain(grid: str, n_epochs: int, x, y, x_valid, y_valid) -> float:
+def _plain(grid: str, n_epochs: int, x, y, x_valid, y_valid, backend: str) -> float:
     """Return the time of the plain scripts, from their start to the end of the last one."""
     one_hot = np.eye(10, dtype=np.float32)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "data.npz"
         np.savez(path, x=x, y=one_hot[y], x_valid=x_valid, y_valid=one_hot[y_valid])
         script = Path(__file__).with_name("plain_keras.py")
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": backend}
 
         def run():
             processes = [
@@ -131,8 +171,10 @@ def _figures(cursor) -> dict:
     (ratio,) = cursor.fetchone()
     cursor.execute("SELECT sum(state_bytes) FROM madlib_mop.model WHERE run_id = %s", [run_id])
     (states,) = cursor.fetchone()
+    cursor.execute(_VISITS, [run_id])
     return {
         "run_id": run_id,
+        "epochs": [float(seconds) for (seconds,) in cursor.fetchall()],
         "ratio": ratio,
         "states": float(states),
         "whole": breakdown(cursor, run_id, N_SEGMENTS),

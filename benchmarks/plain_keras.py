@@ -1,9 +1,10 @@
 """The hopper's reference: plain Keras, one process of several, each of which trains its share of a grid.
 
 ``plain_keras.py GRID DATA.npz EPOCHS NUMBER OF [THREADS]``: every OF-th configuration, from NUMBER on: compile, fit,
-evaluate.
+evaluate. The environment variable ``KERAS_BACKEND`` chooses the backend.
 """
 
+import os
 import sys
 
 import numpy as np
@@ -11,10 +12,7 @@ import numpy as np
 
 def main(grid: str, path: str, n_epochs: int, number: int, of: int, n_threads: int = 1) -> None:
     """Train and evaluate this process's share."""
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(n_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(n_threads)
+    _set_threads(os.environ.get("KERAS_BACKEND", "tensorflow"), n_threads)
     import keras
     from workload import build, configurations
 
@@ -26,6 +24,18 @@ def main(grid: str, path: str, n_epochs: int, number: int, of: int, n_threads: i
         model.fit(data["x"], data["y"], batch_size=c.batch_size, epochs=n_epochs, verbose=0)
         for part in ("", "_valid"):
             model.evaluate(data["x" + part], data["y" + part], batch_size=c.batch_size, verbose=0)
+
+
+def _set_threads(backend: str, n_threads: int) -> None:
+    if backend == "jax":
+        os.environ["NPROC"] = str(n_threads)
+        if n_threads == 1:
+            os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+        return
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(n_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(n_threads)
 
 
 if __name__ == "__main__":

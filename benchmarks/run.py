@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+from backends import compare_backends  # noqa: E402
 from columns import compare_columns  # noqa: E402
 from comparison import FUSED, WAYS, Plan, compare_ways  # noqa: E402
 from dash import compare_dash  # noqa: E402
@@ -33,7 +34,7 @@ from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
     "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict", "dash",
-    "reports", "quality", "columns", "comparison",
+    "reports", "quality", "columns", "backends", "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
@@ -49,6 +50,8 @@ FULL = (
 #: Benchmarks that `make bench-check` compares with the recorded ratios, except those that take long or need peers.
 GUARDED = ("conv", "mlp", "fused", "features", "schedule", "predict", "waits")
 N_GUARD_RUNS = 3
+#: A part of "columns", and one that repeats "conv" and "mlp".
+_ON_REQUEST = ("quality", "backends")
 
 
 def main() -> None:
@@ -59,7 +62,7 @@ def main() -> None:
         names = arguments.only or GUARDED
         ratios = medians([ratio for name in names for ratio in sections[name]()] for _ in range(N_GUARD_RUNS))
         sys.exit(_check(ratios, arguments.record))
-    names = arguments.only or [name for name in sections if name != "quality"]  # it is a part of "columns"
+    names = arguments.only or [name for name in sections if name not in _ON_REQUEST]
     ratios = [ratio for name in names for ratio in sections[name]()]
     print("\nall ratios, smaller is better")
     print(*ratios, sep="\n", flush=True)
@@ -120,6 +123,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "dash": partial(compare_dash, dsn, *size),
         "reports": partial(compare_reports, dsn),
         "quality": compare_all,
+        "backends": partial(compare_backends, dsn, *size),
         "columns": lambda: [*compare_columns(dsn), *compare_all()],
         "comparison": partial(compare_ways, plans, arguments.output, arguments.go_on),
     }

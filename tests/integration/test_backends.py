@@ -42,12 +42,6 @@ def test_a_backend_that_is_not_installed_is_refused_with_the_command_that_instal
     assert "has no package jax" in str(error) and "BACKENDS='tensorflow jax'" in error.diag.message_hint
 
 
-@needs_jax
-def test_models_are_not_trained_together_on_jax(bench):
-    error = failure(bench, *JAX, "SET madlib_mop.fused_training = on")
-    assert "fused_training is on" in str(error)
-
-
 @pytest.fixture(scope="module")
 def run(bench):
     """A run on JAX."""

@@ -130,7 +130,7 @@ class FusedModel(ABC):
     def load(self, sources: Sequence[Source], strengths: Sequence[Strengths], groups: Sequence[str] = GROUPS) -> None:
         """Load the state, or some groups of it, and the strengths of each place's member, which fit the model's.
 
-        Raises Failure (model) if members have made different numbers of steps: an optimizer has one counter.
+        Raises Failure (model) if members have made different numbers of steps, where an optimizer has one counter.
         """
 
     @abstractmethod

@@ -25,8 +25,8 @@ from madlib_mop.trainer.backends.base.interface import (
     TrainPass,
 )
 from madlib_mop.trainer.backends.base.names import BackendName
-from madlib_mop.trainer.backends.jax import loop
-from madlib_mop.trainer.process.failures import INPUT, MODEL, Failure
+from madlib_mop.trainer.backends.jax import fused, loop
+from madlib_mop.trainer.process.failures import INPUT, Failure
 
 
 class Jax(Backend):
@@ -104,7 +104,7 @@ class Jax(Backend):
         return loop.predict_batch(model, normalizing_const)
 
     def fused_model(self, member: MemberModel, optimizer: keras.Optimizer, n_places: int) -> FusedModel:
-        raise Failure(MODEL, Unsupported("models are not trained together on JAX"))
+        return fused.MappedModel(member, n_places)
 
     def converters(self) -> Mapping[Format, Converter]:
         return {}

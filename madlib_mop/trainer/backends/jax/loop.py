@@ -24,6 +24,8 @@ from madlib_mop.trainer.backends.base.metric_sums import MetricSums, scalar
 
 Values = list[jax.Array]
 State = tuple[Values, ...]
+#: Columns, or the rows of a mini-batch: x, y and row weights.
+Batch = Any
 
 
 class Strength:
@@ -55,21 +57,21 @@ def train_pass(model: keras.Model) -> TrainPass:
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: State, batch: Any, strong: Sequence[jax.Array]) -> State:
-        with _traced(strengths, strong):
+        with traced(strengths, strong):
             _, after = model.train_step(state, batch)
         found: State = after
         return found
 
     @functools.partial(jax.jit, static_argnums=3)
     def select(data: Any, order: jax.Array, start: int, n: int, constant: jax.Array) -> Any:
-        x, y, weights = _batch(data, jax.lax.dynamic_slice_in_dim(order, start, n), constant)
+        x, y, weights = batch_of(data, jax.lax.dynamic_slice_in_dim(order, start, n), constant)
         return x, y, *weights
 
     def train(columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
         own = model.trainable_variables, model.non_trainable_variables
         groups = *own, model.optimizer.variables, model.metrics_variables
         state, data = _distinct(_values(groups)), (columns.xs, columns.ys, columns.row_weights)
-        rows, strong = _indices(order), _numbers(strengths)
+        rows, strong = indices_of(order), _numbers(strengths)
         for start in range(0, n_batches * batch_size, batch_size):
             n = min(batch_size, len(order) - start)
             state = step(state, select(data, rows, start, n, columns.constant), strong)
@@ -92,14 +94,14 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
         state: State, xs: Values, ys: Values, constant: jax.Array, strong: Sequence[jax.Array], batch_size: int
     ) -> Values:
         def step(_: None, rows: jax.Array) -> tuple[None, jax.Array]:
-            x, y, _ = jax.lax.optimization_barrier(_batch((xs, ys, ()), rows, constant))
+            x, y, _ = jax.lax.optimization_barrier(batch_of((xs, ys, ()), rows, constant))
             _, (_, _, metrics) = model.test_step(state, (x, y))
             return None, jnp.concatenate([jnp.ravel(metrics[number]).astype(jnp.float32) for number in taken])
 
         order = jnp.arange(len(xs[0]), dtype=jnp.int32)
         n_full = len(order) // batch_size
         found = []
-        with _traced(strengths, strong):
+        with traced(strengths, strong):
             if n_full:
                 rows = order[: n_full * batch_size].reshape(n_full, batch_size)
                 found.append(jax.lax.scan(step, None, rows)[1])
@@ -123,7 +125,7 @@ def prefix_batch(split: Split) -> PrefixBatch:
 
     def compute(columns: Columns, rows: np.ndarray) -> list[np.ndarray]:
         xs = [columns.xs[number] for number in split.sources]
-        return [np.asarray(made) for made in forward(_of(split.prefix), xs, _indices(rows), columns.constant)]
+        return [np.asarray(made) for made in forward(_of(split.prefix), xs, indices_of(rows), columns.constant)]
 
     return compute
 
@@ -151,7 +153,8 @@ def _forward(model: keras.Model, training: bool) -> Callable[..., Values]:
     return compiled
 
 
-def _batch(data: Any, rows: jax.Array, constant: jax.Array) -> tuple[Any, Any, list[jax.Array]]:
+def batch_of(data: Batch, rows: jax.Array, constant: jax.Array) -> tuple[Any, Any, list[jax.Array]]:
+    """Return rows of columns in the structure that a model takes: x, y and row weights, float32."""
     xs, ys, weights = data
     x = structure([_normalized(jnp.take(x, rows, 0), constant) for x in xs])
     y = structure([jnp.take(y, rows, 0).astype(jnp.float32) for y in ys])
@@ -187,7 +190,8 @@ def _of(model: keras.Model) -> State:
     return _values((model.trainable_variables, model.non_trainable_variables))
 
 
-def _indices(order: np.ndarray) -> jax.Array:
+def indices_of(order: np.ndarray) -> jax.Array:
+    """Return numbers of rows as int32, JAX's integers."""
     return jnp.asarray(order, jnp.int32)
 
 
@@ -203,7 +207,8 @@ def _numbers(strengths: Sequence[Strength]) -> list[jax.Array]:
 
 
 @contextlib.contextmanager
-def _traced(strengths: Sequence[Strength], values: Sequence[jax.Array]) -> Iterator[None]:
+def traced(strengths: Sequence[Strength], values: Sequence[jax.Array]) -> Iterator[None]:
+    """Let arguments of a compiled pass stand for strengths while it is traced."""
     for strength, value in zip(strengths, values, strict=True):
         strength.traced = value
     try:
