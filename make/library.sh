@@ -16,8 +16,8 @@ shift
 for backend in ${BACKENDS:-tensorflow}; do
     case $backend in
         tensorflow) ;; # always installed
-        jax) set -- "$@" jax ;;
-        *) die "BACKENDS names the backends of Keras: tensorflow, jax. Received: $backend" ;;
+        jax | torch) set -- "$@" "$backend" ;;
+        *) die "BACKENDS names the backends of Keras: tensorflow, jax, torch. Received: $backend" ;;
     esac
 done
 work=$(mktemp -d)

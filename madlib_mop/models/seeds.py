@@ -1,6 +1,6 @@
-"""The seeds of a model's start weights and of the row order of a pass; used by trainers.
+"""The seeds of a model's start weights, of the row order of a pass, and of a visit; used by trainers.
 
-Both depend only on recorded numbers, so a run is repeatable from its record
+They depend only on recorded numbers, so a run is repeatable from its record
 (``numpy.random.SeedSequence``, O'Neill's seed_seq design, spreads neighbouring seeds apart).
 """
 
@@ -23,6 +23,22 @@ def model_seed(seed: int, mst_key: int) -> int:
         32 bits, ``0 <= result < 2**32``.
     """
     return int(np.random.SeedSequence([seed, mst_key]).generate_state(1)[0])
+
+
+def visit_seed(seed: int, mst_key: int, epoch: int, segment_id: int) -> int:
+    """Return the seed of a backend's global generator for a visit, if its layers draw from one.
+
+    Parameters
+    ----------
+    seed, mst_key, epoch, segment_id : int
+        As for ``pass_permutation``.
+
+    Returns
+    -------
+    int
+        32 bits, ``0 <= result < 2**32``.
+    """
+    return int(np.random.SeedSequence([seed, mst_key, epoch, segment_id]).generate_state(1)[0])
 
 
 def pass_permutation(seed: int, mst_key: int, epoch: int, segment_id: int, pass_: int, n_rows: int) -> np.ndarray:

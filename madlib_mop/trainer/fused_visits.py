@@ -24,6 +24,7 @@ from madlib_mop.trainer.data.state import FORWARD_GROUPS, UNDECIDED, State, dige
 from madlib_mop.trainer.graphs import migration
 from madlib_mop.trainer.graphs.compiled import CompiledModel
 from madlib_mop.trainer.graphs.variables import ModelVariables
+from madlib_mop.trainer.process.clock import Clock
 from madlib_mop.trainer.process.failures import INTERNAL, MODEL, Failure, blaming
 from madlib_mop.trainer.recipe import Recipe
 
@@ -75,7 +76,7 @@ def train_fused(
     Failure
         No member can be trained in this way: memory, internal, or the model's.
     """
-    clock = visits.Clock()
+    clock = Clock()
     first = _first_alike(recipes)
     n_batches, n_passes = visits.extent(first, shard)
     with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
@@ -120,7 +121,7 @@ def evaluate_fused(
     Parameters are those of `train_fused`; of the states there may be no more parts than a forward pass needs. Raises
     Failure, as it does, also where one member alone cannot be evaluated.
     """
-    clock = visits.Clock()
+    clock = Clock()
     first = _first_alike(recipes)
     with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
         states: dict[int, State] = {}

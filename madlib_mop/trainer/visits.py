@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -34,6 +33,7 @@ from madlib_mop.trainer.graphs.compiled import CompiledCache, CompiledModel
 from madlib_mop.trainer.graphs.features import BatchSizes, FeatureCache
 from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values
 from madlib_mop.trainer.graphs.variables import ModelVariables
+from madlib_mop.trainer.process.clock import Clock
 from madlib_mop.trainer.process.failures import INPUT, INTERNAL, MODEL, Failure, blaming, invalid_input, model_failed
 from madlib_mop.trainer.recipe import Recipe
 
@@ -215,7 +215,7 @@ class Visitor:
             return *predictor.rows.values(predictor.predict(xs)), rows
 
     def _features(
-        self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes, clock: "Clock"
+        self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes, clock: Clock
     ) -> tuple[np.ndarray, ...] | None:
         """Return what goes into the model behind its frozen prefix, if that is kept for this shard."""
         features = self.features.columns(compiled, shard, sizes)
@@ -224,7 +224,7 @@ class Visitor:
         return features
 
     @contextlib.contextmanager
-    def compiled(self, recipe: Recipe, spec: DataSpec, clock: "Clock") -> Iterator[CompiledModel]:
+    def compiled(self, recipe: Recipe, spec: DataSpec, clock: Clock) -> Iterator[CompiledModel]:
         """Lend the compiled model of a configuration; it is let go of when its use fails."""
         with blaming(MODEL):
             key = (recipe.signature, spec)
@@ -241,20 +241,6 @@ class Visitor:
             except BaseException:
                 self.models.drop(key)
                 raise
-
-
-class Clock:
-    """Takes the time of each stage of a visit, in seconds; stages that are entered twice add up."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        """Add the time since the last call to a stage."""
-        now = time.perf_counter()
-        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
-        self._last = now
 
 
 def _begin(
@@ -341,6 +327,7 @@ def _run_passes(
     weights = row_weights_of(shard, fit.class_weight) if fit.class_weight is not None else None
     columns = choice.current().columns(xs, shard.ys, shard.normalizing_const, weights)
     model.stop_training = False
+    choice.current().begin_visit(recipe.visit_seed(epoch, segment_id))
     if callbacks:
         callbacks.on_train_begin()
     for pass_ in range(n_passes):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TRAINERS = "madlib_mop.trainer.forkserver"
 DRIVERS = "madlib_mop.driver.forkserver"
 #: The backends of Keras that trainers can have, and the one that they have unless settings say otherwise.
-BACKENDS = ("tensorflow", "jax")
+BACKENDS = ("tensorflow", "jax", "torch")
 USUAL_BACKEND = "tensorflow"
 #: The whole environment of trainers and drivers.
 ENVIRONMENT = {

@@ -7,7 +7,7 @@ import numpy as np
 
 from madlib_mop.trainer.data.parts import GROUPS
 from madlib_mop.trainer.data.state import decode_state
-from tests.helpers.training import ADAM, SGD, weights
+from tests.helpers.training import ADAM, SGD, begin_visit, weights
 
 
 def train(
@@ -58,6 +58,7 @@ def train(
         if until_epoch is not None and epoch > until_epoch:
             break
         x, y = shard(db, source, segment)
+        begin_visit(seed, mst_key, epoch, segment)
         for pass_ in range(epochs):
             order = np.arange(len(x))
             if shuffle:
@@ -143,6 +144,7 @@ def train_averaged(
                 for variable, value in zip(_variables(model), state, strict=True):
                     variable.assign(value)
             x, y = shards[segment]
+            begin_visit(seed, 1, epoch, segment)
             for pass_ in range(epochs):
                 order = np.arange(len(x))
                 if shuffle:

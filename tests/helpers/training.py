@@ -100,6 +100,14 @@ def one_thread() -> None:
         tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
+def begin_visit(seed: int, mst_key: int, epoch: int, segment: int) -> None:
+    """Seed PyTorch's generator as trainers do before a visit; Keras' layers without a seed draw from it."""
+    if os.environ.get("KERAS_BACKEND") == "torch":
+        import torch
+
+        torch.manual_seed(int(np.random.SeedSequence([seed, mst_key, epoch, segment]).generate_state(1)[0]))
+
+
 def load_digits(db, n_train: int = 240, n_valid: int = 80) -> None:
     """Write tables ``train_rows`` and ``valid_rows`` (id, x real[][][], y integer)."""
     x, y = digits()

@@ -216,7 +216,7 @@ def read_backend(record: SuperuserSettings, session: CallerSession) -> BackendNa
     Raises
     ------
     InvalidParameter
-        If there is no such backend.
+        If there is no such backend, or if configurations are to be trained together on one that cannot.
     NotReady
         If it is not installed.
     """
@@ -234,6 +234,11 @@ def read_backend(record: SuperuserSettings, session: CallerSession) -> BackendNa
         raise NotReady(
             f"setting madlib_mop.backend is {name}, but the library has no package {name}",
             hint=f"An administrator installs it: make server BACKENDS='tensorflow {name}'. {_reset_hint('backend')}",
+        )
+    if name == BackendName.TORCH and _fused_training(fixed, session):
+        raise InvalidParameter(
+            f"setting madlib_mop.fused_training is on, but models are not trained together on the backend {name}",
+            hint="SET madlib_mop.fused_training = off; or RESET madlib_mop.backend;",
         )
     return name
 

@@ -59,7 +59,7 @@ def test_pipes_hold_many_pages(child):
         assert fcntl.fcntl(pipe.fileno(), F_GETPIPE_SZ) >= 256 << 10
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax --more", "../jax", "", None, 1])
+@pytest.mark.parametrize("backend", ["theano", "jax --more", "../jax", "", None, 1])
 def test_only_known_backends_become_words_of_a_command_line(backend):
     with pytest.raises(ValueError):
         backend_of({"op": "start", "backend": backend})

@@ -8,3 +8,4 @@ class BackendName(enum.StrEnum):
 
     TENSORFLOW = "tensorflow"
     JAX = "jax"
+    TORCH = "torch"

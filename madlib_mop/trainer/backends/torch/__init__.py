@@ -1,0 +1,1 @@
+"""PyTorch as the backend of Keras."""

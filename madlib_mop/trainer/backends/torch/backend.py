@@ -1,0 +1,117 @@
+"""PyTorch as the backend of Keras; see ``base/interface.py``, and ``loop.py`` for the loops over mini-batches."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+
+from madlib_mop.errors import Unsupported
+from madlib_mop.exports.formats import Format
+from madlib_mop.models.prefix import Split
+from madlib_mop.trainer.backends.base.columns import Columns, DataSpec
+from madlib_mop.trainer.backends.base.interface import (
+    Backend,
+    Converter,
+    EvaluatePass,
+    FusedModel,
+    MemberModel,
+    PredictBatch,
+    PrefixBatch,
+    TensorForm,
+    TrainPass,
+)
+from madlib_mop.trainer.backends.base.names import BackendName
+from madlib_mop.trainer.backends.torch import loop
+from madlib_mop.trainer.process.failures import INPUT, MODEL, Failure
+
+
+class Torch(Backend):
+    """PyTorch: a pass is a recorded graph of its operations for each number of rows in a batch."""
+
+    name = BackendName.TORCH
+    title = "PyTorch"
+    least_free_bytes = 64 << 20
+
+    def version(self) -> str:
+        return str(torch.__version__)
+
+    def set_threads(self, n_threads: int) -> None:
+        torch.set_num_threads(n_threads)
+        with contextlib.suppress(RuntimeError):  # it can be set once
+            torch.set_num_interop_threads(n_threads)
+
+    def open_gpus(self, need: bool = True) -> list[str]:
+        if not need:
+            return []
+        raise Failure(
+            INPUT,
+            Unsupported("use_gpus: PyTorch trains on processors here", hint="Use the backend tensorflow on GPUs."),
+        )
+
+    def start_threads(self) -> None:
+        torch.matmul(torch.ones(8, 8), torch.ones(8, 8))
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+    def seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def begin_visit(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def value_of(self, variable: keras.Variable) -> np.ndarray:
+        value: torch.Tensor = variable._value.detach()
+        if value.dtype == torch.bfloat16:
+            array: np.ndarray = keras.ops.convert_to_numpy(value)
+            return array
+        return value.numpy()
+
+    def tensor_of(self, array: np.ndarray) -> torch.Tensor:
+        return loop.tensor_of(array)
+
+    def tensor_form(self, value: Any) -> TensorForm:
+        tensor = keras.ops.convert_to_tensor(value)
+        dtype = keras.backend.standardize_dtype(tensor.dtype)
+        return TensorForm(tensor, dtype, not tensor.is_complex(), tuple(tensor.shape))
+
+    def strength_variable(self, strength: float) -> loop.Strength:
+        return loop.Strength(strength)
+
+    def columns(
+        self,
+        xs: Sequence[np.ndarray],
+        ys: Sequence[np.ndarray],
+        normalizing_const: float,
+        row_weights: np.ndarray | None = None,
+    ) -> Columns:
+        weights = [] if row_weights is None else [loop.tensor_of(row_weights)]
+        constant = torch.tensor(normalizing_const, dtype=torch.float32)
+        return Columns(list(map(loop.tensor_of, xs)), list(map(loop.tensor_of, ys)), weights, constant)
+
+    def static_batch_of(self, n_rows: int, batch_size: int, inherited: int | None) -> tuple[int, int]:
+        return 0, 0  # operations do not depend on what a model was compiled for
+
+    def train_pass(self, model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int) -> TrainPass:
+        return loop.train_pass(model)
+
+    def evaluate_pass(self, model: keras.Model, spec: DataSpec) -> EvaluatePass:
+        return loop.evaluate_pass(model)
+
+    def prefix_batch(self, split: Split, spec: DataSpec, static_batch: int) -> PrefixBatch:
+        return loop.prefix_batch(split)
+
+    def predict_batch(self, model: keras.Model, spec: DataSpec, normalizing_const: float) -> PredictBatch:
+        return loop.predict_batch(model, normalizing_const)
+
+    def fused_model(self, member: MemberModel, optimizer: keras.Optimizer, n_places: int) -> FusedModel:
+        raise Failure(MODEL, Unsupported("models are not trained together on PyTorch"))
+
+    def converters(self) -> Mapping[Format, Converter]:
+        return {}
+
+
+BACKEND = Torch()

@@ -1,0 +1,209 @@
+"""The loops over mini-batches on PyTorch: one pass of training, one of evaluation, one batch of prediction.
+
+Called by ``backend.py``. A training step does what Keras' ``train_step`` does, and is recorded as a graph for each
+number of rows in a batch (``graphs.py``). Some steps cannot be recorded, because they need the value of a tensor:
+layers with a seed of their own, average weights, accumulated gradients. These are made by Keras, step by step.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+
+from madlib_mop.models.prefix import Split
+from madlib_mop.trainer.backends.base.columns import Columns, structure
+from madlib_mop.trainer.backends.base.interface import EvaluatePass, PredictBatch, PrefixBatch, TrainPass
+from madlib_mop.trainer.backends.base.metric_sums import MetricSums, scalar
+from madlib_mop.trainer.backends.torch.graphs import Graph, Untraceable, graph_of
+
+Tensors = list[torch.Tensor]
+_MOST_GRAPHS = 8
+
+
+class Strength:
+    """The strength of an L2 regularizer, which a graph reads from the same memory each time."""
+
+    def __init__(self, value: float):
+        self.variable = keras.Variable(value, dtype="float32", trainable=False)
+
+    def assign(self, value: float) -> None:
+        """Set the value."""
+        self.variable.assign(value)
+
+    def __mul__(self, other: torch.Tensor) -> torch.Tensor:
+        product: torch.Tensor = self.variable.value * other
+        return product
+
+
+class _TrainPass:
+    """The training pass of a compiled model whose metrics' variables are made."""
+
+    def __init__(self, model: keras.Model):
+        self._model = model
+        self._variables = _distinct(
+            model.trainable_variables, model.non_trainable_variables, model.optimizer.variables,
+            model.metrics_variables, [one.variable for one in _strengths_of(model)],
+        )  # fmt: skip
+        self._graphs: dict[tuple[int, float | None], Graph | None] = {}
+        self._has_fixed_rate = False  # whether the graphs contain the learning rate
+
+    def __call__(self, columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
+        model, rows = self._model, torch.from_numpy(np.ascontiguousarray(order, np.int64))
+        values = [variable._value for variable in self._variables]
+        for start in range(0, n_batches * batch_size, batch_size):
+            batch = _batch(columns, rows[start : start + batch_size])
+            graph = self._graph_for(batch)
+            if graph is None:
+                model.train_step(self._structure(batch))
+                continue
+            with torch.no_grad():
+                graph(*values, *batch)
+        return {name: scalar(value.detach()) for name, value in model.get_metrics_result().items()}
+
+    def _graph_for(self, batch: Tensors) -> Graph | None:
+        """Return the graph for batches of this many rows; None if Keras must make the steps."""
+        key = len(batch[0]), self._rate if self._has_fixed_rate else None
+        if key not in self._graphs:
+            while len(self._graphs) >= _MOST_GRAPHS:
+                del self._graphs[next(iter(self._graphs))]
+            graph = self._traced(batch)
+            key = len(batch[0]), self._rate if self._has_fixed_rate else None
+            self._graphs[key] = graph
+        return self._graphs[key]
+
+    @property
+    def _rate(self) -> float | None:
+        rate = self._model.optimizer._learning_rate
+        return float(rate._value) if isinstance(rate, keras.Variable) else None
+
+    def _traced(self, batch: Tensors) -> Graph | None:
+        rate = self._model.optimizer._learning_rate
+        for constants in ((), (rate,)) if isinstance(rate, keras.Variable) else ((),):
+            if self._has_fixed_rate and not constants:
+                continue
+            try:
+                graph = graph_of(self._step, self._variables, batch, constants)
+            except Untraceable:
+                continue
+            self._has_fixed_rate = bool(constants)
+            return graph
+        return None
+
+    def _structure(self, batch: Tensors) -> Any:
+        n_x, n_y = len(self._model.inputs), len(self._model.outputs)
+        x, y = structure(batch[:n_x]), structure(batch[n_x : n_x + n_y])
+        return x, y, *batch[n_x + n_y :]
+
+    def _step(self, *batch: torch.Tensor) -> Tensors:
+        """Do what Keras' ``train_step`` does; gradients come from a function, because a graph has no ``grad``."""
+        model = self._model
+        x, y, *weights = self._structure(list(batch))
+        weight = weights[0] if weights else None
+        predicted = model(x, training=True)
+        loss = model._compute_loss(x=x, y=y, y_pred=predicted, sample_weight=weight, training=True)
+        model._loss_tracker.update_state(loss, sample_weight=len(batch[0]))
+        trained = model.trainable_weights[:]
+        scaled = model.optimizer.scale_loss(loss)
+        gradients = torch.autograd.grad(scaled, [v._value for v in trained], allow_unused=True)
+        with torch.no_grad():
+            model.optimizer.apply(list(gradients), trained)
+            model.compute_metrics(x, y, predicted, sample_weight=weight)
+        return [loss.detach()]
+
+
+def train_pass(model: keras.Model) -> TrainPass:
+    """Return the training pass of a compiled model whose metrics' variables are made."""
+    return _TrainPass(model)
+
+
+def evaluate_pass(model: keras.Model) -> EvaluatePass:
+    """Return the evaluation pass of a compiled model whose metrics' variables are made."""
+    sums = MetricSums(model)
+    taken = [variable for metric in sums.metrics for variable in metric.variables]
+    graphs: dict[int, Graph] = {}
+    variables = _distinct(
+        model.trainable_variables, model.non_trainable_variables, model.metrics_variables,
+        [one.variable for one in _strengths_of(model)],
+    )  # fmt: skip
+    n_x = len(model.inputs)
+
+    def step(*batch: torch.Tensor) -> Tensors:
+        x, y = structure(batch[:n_x]), structure(batch[n_x:])
+        for variable in model.metrics_variables:
+            variable._value = variable._value.clone()  # each batch begins with metrics that were reset
+        predicted = model(x, training=False)
+        loss = model._compute_loss(x=x, y=y, y_pred=predicted, sample_weight=None, training=False)
+        model._loss_tracker.update_state(loss, sample_weight=len(batch[0]))
+        model.compute_metrics(x, y, predicted, sample_weight=None)
+        return [torch.cat([variable._value.reshape(-1).to(torch.float32) for variable in taken])]
+
+    def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
+        total = np.zeros(sums.n_values)
+        values, order = [variable._value for variable in variables], torch.arange(len(columns.xs[0]))
+        with torch.no_grad():
+            for rows in torch.split(order, batch_size):
+                batch = _batch(columns, rows)
+                if len(rows) not in graphs:
+                    graphs[len(rows)] = graph_of(step, variables, batch)
+                (of_batch,) = graphs[len(rows)](*values, *batch)
+                total += of_batch.numpy().astype(np.float64)
+        return total
+
+    return evaluate
+
+
+def prefix_batch(split: Split) -> PrefixBatch:
+    """Return the function that computes a batch of features."""
+
+    def compute(columns: Columns, rows: np.ndarray) -> list[np.ndarray]:
+        index = torch.from_numpy(np.ascontiguousarray(rows, np.int64))
+        xs = [_normalized(columns.xs[number].index_select(0, index), columns.constant) for number in split.sources]
+        with torch.no_grad():
+            return _arrays(split.prefix(structure(xs), training=True))
+
+    return compute
+
+
+def predict_batch(model: keras.Model, normalizing_const: float) -> PredictBatch:
+    """Return the function that predicts a batch."""
+    constant = torch.tensor(normalizing_const, dtype=torch.float32)
+
+    def predict(xs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        tensors = [_normalized(tensor_of(x), constant) for x in xs]
+        with torch.no_grad():
+            return _arrays(model(structure(tensors), training=False))
+
+    return predict
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """Return an array's memory as a tensor."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _arrays(outputs: Any) -> list[np.ndarray]:
+    return [output.to(torch.float32).numpy() for output in keras.tree.flatten(outputs)]
+
+
+def _batch(columns: Columns, rows: torch.Tensor) -> Tensors:
+    """Return rows of all columns, float32 (x that are indices: int32): x, y and row weights."""
+    xs = [_normalized(x.index_select(0, rows), columns.constant) for x in columns.xs]
+    ys = [y.index_select(0, rows).to(torch.float32) for y in columns.ys]
+    return [*xs, *ys, *(weights.index_select(0, rows) for weights in columns.row_weights)]
+
+
+def _normalized(x: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.float32) / constant if x.dtype == torch.uint8 else x
+
+
+def _distinct(*groups: Sequence[keras.Variable]) -> list[keras.Variable]:
+    return list({id(variable): variable for group in groups for variable in group}.values())
+
+
+def _strengths_of(model: keras.Model) -> list[Strength]:
+    """Return the strengths of the model's regularizers that are `Strength`, each once."""
+    regularizers = [getattr(variable, "regularizer", None) for variable in model.trainable_variables]
+    found = [getattr(regularizer, "l2", None) for regularizer in regularizers]
+    return list({id(one): one for one in found if isinstance(one, Strength)}.values())
