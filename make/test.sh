@@ -1,11 +1,34 @@
 #!/bin/bash
 # Sets up and runs the tests; test.sh [pytest's arguments]. The slow ones, those that take defences out, and those that
 # need another server or a browser, run only on request: make test ARGS="-m slow". Without arguments, one process for
-# each core runs them, each on its own cluster; files are distributed in order, because long ones come first.
+# each core runs them, each on its own cluster; files are distributed in order, because long ones come first. Then a
+# short set of them runs with each other backend of Keras that is installed (MOP_TEST_BACKEND, see tests/conftest.py).
 
 . "$(dirname "$0")/common.sh"
 
+FAST="not slow and not engine and not mutation and not browser"
+SHORT=(
+    tests/faults/test_killed.py tests/integration/test_exact.py tests/integration/test_fit_outputs.py
+    tests/integration/test_predict.py tests/unit/trainer/test_evaluate.py tests/unit/trainer/test_exact.py
+    tests/unit/trainer/test_sandbox.py
+)
+
+run() { "$LIBRARY/venv/bin/python" -m pytest -m "$FAST" "$@"; }
+
+is_installed() { "$LIBRARY/venv/bin/python" -Ic "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))"; }
+
 "$ROOT/make/setup.sh" test
 cd "$ROOT"
-[ $# -gt 0 ] || set -- --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-exec "$LIBRARY/venv/bin/python" -m pytest -m "not slow and not engine and not mutation and not browser" "$@"
+if [ $# -gt 0 ]; then
+    run "$@"
+    exit
+fi
+parallel=(--numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
+status=0
+run "${parallel[@]}" || status=$?
+for backend in jax torch; do
+    is_installed "$backend" || continue
+    say "a short set of tests with the backend $backend"
+    MOP_TEST_BACKEND=$backend run "${parallel[@]}" "${SHORT[@]}" || status=$?
+done
+exit "$status"

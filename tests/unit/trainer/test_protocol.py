@@ -1,6 +1,7 @@
 """The protocol: answers to all requests, including malformed ones, after which the process continues."""
 
 import hashlib
+import importlib
 import importlib.util
 import random
 
@@ -10,7 +11,7 @@ import pytest
 from madlib_mop.trainer.data import state
 from madlib_mop.trainer.data.parts import SMALLEST_PART_BYTES
 from tests.helpers.unit.cases import CASES, weights_of
-from tests.helpers.unit.trainer import Trainer, TrainerError
+from tests.helpers.unit.trainer import BACKEND, Trainer, TrainerError
 
 CASE = CASES[0]
 
@@ -23,11 +24,11 @@ def trainer():
 
 def test_start_tells_what_runs(trainer):
     import keras
-    import tensorflow as tf
 
     answer = trainer.versions
     assert answer["pid"] == trainer.process.pid
-    assert (answer["tensorflow"], answer["keras"]) == (tf.__version__, keras.__version__)
+    backend = importlib.import_module(BACKEND)
+    assert (answer[BACKEND], answer["keras"]) == (backend.__version__, keras.__version__)
     assert answer["numpy"] == np.__version__
     assert answer["memory_limit_bytes"] is None and answer["memory_bytes"] > 100 << 20
     assert (answer["landlock"], answer["seccomp"]) == (False, False)
