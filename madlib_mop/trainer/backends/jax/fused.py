@@ -176,7 +176,8 @@ class Member(Readable):
         return self._fused.specs
 
     def read(self, group: str, index: int) -> np.ndarray:
-        return self._values[group][index][self._place]
+        value: np.ndarray = self._values[group][index][self._place]
+        return value
 
 
 def _sum_of_rows(values: jax.Array) -> jax.Array:

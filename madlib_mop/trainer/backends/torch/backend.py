@@ -68,7 +68,8 @@ class Torch(Backend):
         if value.dtype == torch.bfloat16:
             array: np.ndarray = keras.ops.convert_to_numpy(value)
             return array
-        return value.numpy()
+        found: np.ndarray = value.numpy()
+        return found
 
     def tensor_of(self, array: np.ndarray) -> torch.Tensor:
         return loop.tensor_of(array)
