@@ -8,7 +8,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 
 from madlib_mop.models.seeds import model_seed, pass_permutation  # noqa: E402
+from tests.helpers.training import one_thread  # noqa: E402
 
+one_thread()
 N_ROWS = 53
 ROWS = np.random.default_rng(3).random((N_ROWS, 4), np.float32)
 LABELS = np.eye(3, dtype=np.int16)[np.random.default_rng(4).integers(3, size=N_ROWS)]

@@ -10,12 +10,10 @@ import keras  # noqa: E402
 
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec  # noqa: E402
 from madlib_mop.trainer.data.state import decode_state, digest_of, encode_state  # noqa: E402
-from tests.helpers.training import one_thread  # noqa: E402
 from tests.helpers.unit.perceptron import LABELS, ROWS, bits, fit, plain, request  # noqa: E402
 from tests.helpers.unit.trainer import Trainer, TrainerError  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
-one_thread()
 PLACE = {"shard": "rows", "segment_id": 0, "has_state": True, "has_weights": False}
 
 

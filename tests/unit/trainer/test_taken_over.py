@@ -8,11 +8,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 
 from madlib_mop.trainer.data import state  # noqa: E402
-from tests.helpers.training import one_thread  # noqa: E402
 from tests.helpers.unit.perceptron import LABELS, ROWS, bits, fit, plain, request  # noqa: E402
 from tests.helpers.unit.trainer import Trainer  # noqa: E402
-
-one_thread()
 
 
 @pytest.fixture(scope="module")
