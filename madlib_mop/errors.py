@@ -120,3 +120,21 @@ def from_dict(fields: Mapping[str, Any]) -> MopError:
     error = classes.get(sqlstate, MopError)(fields["message"], hint=fields.get("hint"), detail=fields.get("detail"))
     error.sqlstate = sqlstate
     return error
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Return whether an error of Python, or of a backend of Keras, means too little memory.
+
+    It is known by the name of its class and by its text, so that no backend is imported.
+
+    TensorFlow: a constant that does not fit into memory (Grappler makes such of a batch whose size is known) is told
+    as one that cannot be parsed. JAX and PyTorch have no class for it.
+    """
+    kinds, text = {cls.__name__ for cls in type(error).__mro__}, str(error)
+    return (
+        isinstance(error, MemoryError)
+        or "ResourceExhaustedError" in kinds
+        or ("OpError" in kinds and "Cannot parse tensor from proto" in text)
+        or ("JaxRuntimeError" in kinds and "RESOURCE_EXHAUSTED" in text)
+        or ("RuntimeError" in kinds and "can't allocate memory" in text)
+    )

@@ -16,7 +16,7 @@ from keras.src.backend.common import global_state
 from keras.src.random import seed_generator
 from keras.src.utils import rng_utils
 
-from madlib_mop.errors import ModelFailed, MopError
+from madlib_mop.errors import ModelFailed, MopError, is_exhausted
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID, Node
 from madlib_mop.models.parameters.keras_names import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
@@ -217,13 +217,13 @@ def _functions(value: Any, kind: str, custom: Mapping[str, Callable[..., Any]]) 
 
 
 def failure(what: str, error: Exception) -> MopError:
-    """Convert an error of Keras or TensorFlow to one sentence for the model's row.
+    """Convert an error of Keras or its backend to one sentence for the model's row.
 
     Out-of-memory errors are raised unchanged, because the model is not their cause.
     """
     if isinstance(error, MopError):
         return error
-    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
+    if is_exhausted(error):
         raise error
     return ModelFailed(f"{what}: {first_reason(error)}", detail=str(error)[:4000])
 

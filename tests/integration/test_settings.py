@@ -29,7 +29,7 @@ def refusal(bench, table: str, setting: str) -> str:
 def test_too_little_memory_for_trainers_to_start_is_refused_before_any_work(bench, setting):
     message = refusal(bench, "too_little", f"SET madlib_mop.{setting}")
     assert "madlib_mop.trainer_memory_mb is too small: with madlib_mop.trainer_threads = " in message
-    assert "TensorFlow alone needs" in message and "SET madlib_mop.trainer_memory_mb = " in message
+    assert "a trainer without a model needs" in message and "SET madlib_mop.trainer_memory_mb = " in message
     assert bench.rows("SELECT 1 FROM madlib_mop.run WHERE model_output_table = 'public.too_little'") == []
 
 

@@ -249,7 +249,7 @@ def _enough_memory(memory_mb: int, threads: int) -> None:
     if memory_mb < least:
         raise InvalidParameter(
             f"setting madlib_mop.trainer_memory_mb is too small: with madlib_mop.trainer_threads = {threads},"
-            f" TensorFlow alone needs {least} MB. Received: {memory_mb}",
+            f" a trainer without a model needs {least} MB. Received: {memory_mb}",
             hint=f"SET madlib_mop.trainer_memory_mb = {2 * least}; or fewer madlib_mop.trainer_threads.",
         )
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from madlib_mop.errors import is_exhausted
 from madlib_mop.models.prefix import Split
 from madlib_mop.models.running import batch_rows
 from madlib_mop.trainer.backends import choice
@@ -94,7 +95,7 @@ class FeatureCache:
             else:
                 decision, features = self._tried(compiled, shard, key, sizes)
         except Exception as error:
-            if not (isinstance(error, MemoryError) or choice.current().is_out_of_memory(error)):
+            if not is_exhausted(error):
                 raise
             self._features.clear()
             decision, features = 0, None

@@ -42,6 +42,7 @@ class Predictor:
         self._functions: dict[DataSpec, PredictBatch] = {}
         self._one_row: dict[Shapes, PredictBatch] = {}
         self._fills = is_rowwise(model)
+        self._rows = choice.current().rows_of_predictions if self._fills else None
 
     def predict(self, xs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         """Return each output for all rows.
@@ -58,7 +59,7 @@ class Predictor:
             One array an output, float32 ``(n_rows, ...)``.
         """
         function = self._function(DataSpec.of(xs))
-        n_rows, batch_size = len(xs[0]), filled_batch_rows(xs) if self._fills else batch_rows(xs)
+        n_rows, batch_size = len(xs[0]), self._rows or (filled_batch_rows(xs) if self._fills else batch_rows(xs))
         outputs: list[np.ndarray] = []
         for start in range(0, n_rows, batch_size):
             stop = min(start + batch_size, n_rows)
@@ -74,7 +75,7 @@ class Predictor:
     def _compute(self, function: PredictBatch, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return each output for the rows of one batch."""
         n_rows = len(xs[0])
-        n_computed = filled(n_rows) if self._fills else n_rows
+        n_computed = self._rows or (filled(n_rows) if self._fills else n_rows)
         return [output[:n_rows] for output in function([_aligned(x, n_computed) for x in xs])]
 
     def _function(self, spec: DataSpec) -> PredictBatch:

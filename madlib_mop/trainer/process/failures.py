@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mop_backend.frames import Header
 
-from madlib_mop.errors import InvalidParameter, ModelFailed, MopError, OutOfResources
+from madlib_mop.errors import InvalidParameter, ModelFailed, MopError, OutOfResources, is_exhausted
 
 #: The configuration is the cause: its model ends ``failed``, the others continue.
 MODEL = "model"
@@ -57,7 +57,7 @@ def failure_of(error: BaseException, kind: str = INTERNAL) -> Failure:
     """Return the failure for an exception; ``kind`` is the default kind."""
     if isinstance(error, Failure):
         return error
-    if isinstance(error, MemoryError) or _is_exhausted(error):
+    if is_exhausted(error):
         return Failure(MEMORY, OutOfResources(f"not enough memory{_for_what(error)}", hint=_MEMORY_HINT))
     if isinstance(error, MopError):
         return Failure(kind, error)
@@ -90,19 +90,12 @@ def sentence_of(error: BaseException) -> str:
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
-def _is_exhausted(error: BaseException) -> bool:
-    """Return whether a backend ran out of memory, by the names of its errors: none is imported here.
-
-    TensorFlow: a constant that does not fit into memory (Grappler makes such of a batch whose size is known) is told
-    as one that cannot be parsed.
-    """
-    kinds = {cls.__name__ for cls in type(error).__mro__}
-    return "ResourceExhaustedError" in kinds or "OpError" in kinds and "Cannot parse tensor from proto" in str(error)
-
-
 def _for_what(error: BaseException) -> str:
-    """Return the purpose of the memory, if the message has the shape of a tensor."""
+    """Return the purpose of the memory, if the message has the shape or the size of a tensor."""
     text = str(error)
     found = re.search(r"tensor with shape\[([\d,]+)\]", text)
     sizes = found[1].split(",") if found else re.findall(r"size: (\d+)", text)
-    return f" for a tensor of shape ({', '.join(sizes)})" if sizes else ""
+    if sizes:
+        return f" for a tensor of shape ({', '.join(sizes)})"
+    n_bytes = re.search(r"allocat(?:e|ing) (\d+) bytes", text)
+    return f" for a tensor of {int(n_bytes[1]):,} bytes" if n_bytes else ""

@@ -23,7 +23,7 @@ NETWORKS = networks(keras)
 #: These use operators of TensorFlow in TFLite, which its plain interpreter lacks.
 RECURRENT = ("lstm", "bidirectional_gru")
 ADDITIONS = {"signature.json": "{}", "README.md": "# Card"}
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.tensorflow]
 
 
 @pytest.fixture(scope="module")

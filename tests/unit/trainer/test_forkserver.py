@@ -11,7 +11,7 @@ import time
 import uuid
 
 import pytest
-from mop_backend.forkserver import ForkServer
+from mop_backend.forkserver import USUAL_BACKEND, ForkServer
 from mop_backend.process import TRAINER, Child, ChildDied
 
 from madlib_mop.trainer.process.loading import UNUSED
@@ -92,7 +92,7 @@ def asked(channel):
 
 
 def test_it_trains_to_the_bits_of_a_process_of_its_own(server):
-    with trainer(server) as child, Trainer(forked=False) as own:
+    with trainer(server) as child, Trainer(forked=False, backend=USUAL_BACKEND) as own:
         forked, started = train(asked(child)), train(asked(own.channel))
     assert forked["digest_out"] == started["digest_out"] and forked["digest_in"] == started["digest_in"]
 
@@ -102,7 +102,7 @@ def test_it_gives_up_the_same_rights(server):
     """The sandbox is the same as in a separate trainer; and it has no file of the fork server."""
     child = Child(TRAINER, forkserver=server)
     forked, _ = child.ask(START)
-    with Trainer(forked=False, sandbox=True) as own:
+    with Trainer(forked=False, backend=USUAL_BACKEND, sandbox=True) as own:
         rights = [(said["landlock"], said["seccomp"]) for said in (forked, own.versions)]
         assert rights[0] == rights[1]
         processes = [pathlib.Path(f"/proc/{pid}") for pid in (child.pid, own.process.pid)]

@@ -12,6 +12,7 @@ def has_gpu():
 
 
 @pytest.mark.skipif(has_gpu(), reason="this host has a GPU")
+@pytest.mark.tensorflow
 def test_gpus_that_cannot_be_used_are_one_clear_error():
     with Trainer(started=False) as trainer:
         start = {"op": "start", "threads": 1, "shard_cache_bytes": 0, "sandbox": True}

@@ -98,7 +98,7 @@ def test_other_types_of_weights_become_float32(trainer):
 
 def test_layers_with_adapters_come_in(trainer):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, lora_rank=2)])
-    kernel = model.layers[0].kernel.numpy()
+    kernel = keras.ops.convert_to_numpy(model.layers[0].kernel)
     answer, weights = bring(trainer, saved(model))
     assert np.allclose(np.frombuffer(weights, np.float32)[:12].reshape(4, 3), kernel) and answer["taken"]
 

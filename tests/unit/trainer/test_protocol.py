@@ -186,7 +186,8 @@ def test_nothing_is_done_before_start():
             trainer.ask({"op": "stats"})
         with pytest.raises(TrainerError, match="threads"):
             trainer.ask({"op": "start", "threads": 0, "shard_cache_bytes": 0, "sandbox": False})
-        assert trainer.ask({"op": "start", "threads": 1, "shard_cache_bytes": 0, "sandbox": False})[0]["ok"]
+        start = {"op": "start", "threads": 1, "shard_cache_bytes": 0, "sandbox": False, "backend": BACKEND}
+        assert trainer.ask(start)[0]["ok"]
 
 
 def test_random_bytes_end_it_quietly():

@@ -19,7 +19,8 @@ What every backend promises
   - Importing it computes nothing and starts no thread, so that a process may fork afterwards. `set_threads`,
     `open_gpus` and `start_threads` are called once in a trainer, in this order, before its sandbox is closed.
   - Results are NumPy arrays and Python numbers. An error of the backend itself is raised as it is;
-    ``process/failures.py`` makes an answer of it, and knows by the names of classes which ones mean too little memory.
+    ``process/failures.py`` makes an answer of it; `madlib_mop.errors.is_exhausted` knows which ones mean too little
+    memory.
 """
 
 import dataclasses
@@ -156,11 +157,15 @@ class Backend(ABC):
         Its name in messages.
     least_free_bytes : int
         Memory that it needs for any computation, beyond what it takes when it is imported.
+    rows_of_predictions : int or None
+        Number of rows that predictions of a dense network are computed for, if a row has the same bits in all batches
+        of this size only; None if it has them in each size of `models.running.filled`.
     """
 
     name: BackendName
     title: str
     least_free_bytes: int
+    rows_of_predictions: int | None = None
 
     # The process
 
@@ -182,10 +187,6 @@ class Backend(ABC):
     @abstractmethod
     def start_threads(self) -> None:
         """Start the threads that compute, by a first computation."""
-
-    @abstractmethod
-    def is_out_of_memory(self, error: Exception) -> bool:
-        """Return whether an error of the library, no MemoryError, says that memory was insufficient."""
 
     @abstractmethod
     def seed(self, seed: int) -> None:

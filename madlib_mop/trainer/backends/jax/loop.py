@@ -132,9 +132,10 @@ def prefix_batch(split: Split) -> PrefixBatch:
 
 def predict_batch(model: keras.Model, normalizing_const: float) -> PredictBatch:
     """Return the function that predicts a batch."""
-    forward, constant = _forward(model, training=False), jnp.float32(normalizing_const)
+    forward, constant, divisor = _forward(model, training=False), jnp.float32(1), np.float32(normalizing_const)
 
     def predict(xs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        xs = [x.astype(np.float32) / divisor if x.dtype == np.uint8 else x for x in xs]
         outputs = forward(_of(model), [jnp.asarray(x) for x in xs], None, constant)
         return [np.asarray(output) for output in outputs]
 

@@ -47,9 +47,6 @@ class TensorFlow(Backend):
     def start_threads(self) -> None:
         tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()
 
-    def is_out_of_memory(self, error: Exception) -> bool:
-        return isinstance(error, tf.errors.ResourceExhaustedError)
-
     def seed(self, seed: int) -> None:
         tf.random.set_seed(seed)
 

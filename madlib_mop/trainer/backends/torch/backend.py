@@ -54,9 +54,6 @@ class Torch(Backend):
     def start_threads(self) -> None:
         torch.matmul(torch.ones(8, 8), torch.ones(8, 8))
 
-    def is_out_of_memory(self, error: Exception) -> bool:
-        return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
