@@ -1,4 +1,4 @@
-"""The seeds of a model's start weights, of the row order of a pass, and of a visit; used by trainers.
+"""The seeds of a model's start weights, and of a pass; used by trainers.
 
 They depend only on recorded numbers, so a run is repeatable from its record
 (``numpy.random.SeedSequence``, O'Neill's seed_seq design, spreads neighbouring seeds apart).
@@ -25,12 +25,12 @@ def model_seed(seed: int, mst_key: int) -> int:
     return int(np.random.SeedSequence([seed, mst_key]).generate_state(1)[0])
 
 
-def visit_seed(seed: int, mst_key: int, epoch: int, segment_id: int) -> int:
-    """Return the seed of a backend's global generator for a visit, if its layers draw from one.
+def pass_seed(seed: int, mst_key: int, epoch: int, segment_id: int, pass_: int) -> int:
+    """Return the seed of a backend's global generator for one pass over a shard, if its layers draw from one.
 
     Parameters
     ----------
-    seed, mst_key, epoch, segment_id : int
+    seed, mst_key, epoch, segment_id, pass_ : int
         As for ``pass_permutation``.
 
     Returns
@@ -38,7 +38,7 @@ def visit_seed(seed: int, mst_key: int, epoch: int, segment_id: int) -> int:
     int
         32 bits, ``0 <= result < 2**32``.
     """
-    return int(np.random.SeedSequence([seed, mst_key, epoch, segment_id]).generate_state(1)[0])
+    return int(np.random.SeedSequence([seed, mst_key, epoch, segment_id, pass_]).generate_state(1)[0])
 
 
 def pass_permutation(seed: int, mst_key: int, epoch: int, segment_id: int, pass_: int, n_rows: int) -> np.ndarray:

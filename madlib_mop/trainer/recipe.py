@@ -122,6 +122,6 @@ class Recipe:
             return np.arange(n_rows)
         return seeds.pass_permutation(self.seed, self.mst_key, epoch, segment_id, pass_, n_rows)
 
-    def visit_seed(self, epoch: int, segment_id: int) -> int:
-        """Return the seed of the backend's global generator for a visit."""
-        return seeds.visit_seed(self.seed, self.mst_key, epoch, segment_id)
+    def pass_seed(self, epoch: int, segment_id: int, pass_: int) -> int:
+        """Return the seed of the backend's global generator for one pass."""
+        return seeds.pass_seed(self.seed, self.mst_key, epoch, segment_id, pass_)

@@ -327,12 +327,12 @@ def _run_passes(
     weights = row_weights_of(shard, fit.class_weight) if fit.class_weight is not None else None
     columns = choice.current().columns(xs, shard.ys, shard.normalizing_const, weights)
     model.stop_training = False
-    choice.current().begin_visit(recipe.visit_seed(epoch, segment_id))
     if callbacks:
         callbacks.on_train_begin()
     for pass_ in range(n_passes):
         number = (epoch - 1) * n_passes + pass_
         model.reset_metrics()
+        choice.current().begin_pass(recipe.pass_seed(epoch, segment_id, pass_))
         if callbacks:
             callbacks.on_epoch_begin(number)
         logs = run(columns, recipe.order(epoch, segment_id, pass_, shard.n_rows), fit.batch_size, n_batches)

@@ -7,7 +7,7 @@ import numpy as np
 
 from madlib_mop.trainer.data.parts import GROUPS
 from madlib_mop.trainer.data.state import decode_state
-from tests.helpers.training import ADAM, SGD, begin_visit, weights
+from tests.helpers.training import ADAM, SGD, beginning, weights
 
 
 def train(
@@ -58,12 +58,12 @@ def train(
         if until_epoch is not None and epoch > until_epoch:
             break
         x, y = shard(db, source, segment)
-        begin_visit(seed, mst_key, epoch, segment)
         for pass_ in range(epochs):
             order = np.arange(len(x))
             if shuffle:
                 order = np.random.default_rng([seed, mst_key, epoch, segment, pass_]).permutation(len(x))
-            model.fit(x[order], y[order], batch_size=batch_size, epochs=1, shuffle=False, verbose=0)
+            callbacks = beginning(seed, mst_key, epoch, segment, pass_)
+            model.fit(x[order], y[order], batch_size=batch_size, shuffle=False, verbose=0, callbacks=callbacks)
     return b"".join(np.asarray(w, np.float32).tobytes() for w in model.get_weights())
 
 
@@ -144,12 +144,12 @@ def train_averaged(
                 for variable, value in zip(_variables(model), state, strict=True):
                     variable.assign(value)
             x, y = shards[segment]
-            begin_visit(seed, 1, epoch, segment)
             for pass_ in range(epochs):
                 order = np.arange(len(x))
                 if shuffle:
                     order = np.random.default_rng([seed, 1, epoch, segment, pass_]).permutation(len(x))
-                model.fit(x[order], y[order], batch_size=batch_size, epochs=1, shuffle=False, verbose=0)
+                callbacks = beginning(seed, 1, epoch, segment, pass_)
+                model.fit(x[order], y[order], batch_size=batch_size, shuffle=False, verbose=0, callbacks=callbacks)
         trained = [[v.numpy() for v in _variables(model)] for model in models.values()]
         state = [_mean(values, n_rows) for values in zip(*trained, strict=True)]
     first = next(iter(models.values()))

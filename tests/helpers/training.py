@@ -100,12 +100,18 @@ def one_thread() -> None:
         tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
-def begin_visit(seed: int, mst_key: int, epoch: int, segment: int) -> None:
-    """Seed PyTorch's generator as trainers do before a visit; Keras' layers without a seed draw from it."""
-    if os.environ.get("KERAS_BACKEND") == "torch":
-        import torch
+def beginning(seed: int, mst_key: int, epoch: int, segment: int, pass_: int) -> list:
+    """Return the callbacks of Keras' ``fit`` for a pass of a visit.
 
-        torch.manual_seed(int(np.random.SeedSequence([seed, mst_key, epoch, segment]).generate_state(1)[0]))
+    Layers without a seed draw from PyTorch's generator, which trainers seed at the beginning of a pass.
+    """
+    if os.environ.get("KERAS_BACKEND") != "torch":
+        return []
+    import keras
+    import torch
+
+    number = int(np.random.SeedSequence([seed, mst_key, epoch, segment, pass_]).generate_state(1)[0])
+    return [keras.callbacks.LambdaCallback(on_train_begin=lambda logs: torch.manual_seed(number))]
 
 
 def load_digits(db, n_train: int = 240, n_valid: int = 80) -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 
+import numpy as np
 import psycopg2
 import pytest
 
@@ -58,6 +59,29 @@ class TestJax:
         plan, versions = bench.rows("SELECT plan, versions FROM madlib_mop.run WHERE run_id = %s", [run.run_id])[0]
         assert plan["trainer"]["backend"] == "jax"
         assert "jax" in versions and "tensorflow" not in versions
+
+    def test_a_superusers_row_is_the_default(self, bench):
+        bench.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('backend', 'jax')")
+        try:
+            made = fit(bench, "by_row", "mst", 1, schedule="rotation", seed=11)
+            plan = bench.value("SELECT plan FROM madlib_mop.run WHERE run_id = %s", [made.run_id])
+            assert plan["trainer"]["backend"] == "jax"
+        finally:
+            bench.rows("DELETE FROM madlib_mop.setting WHERE name = 'backend'")
+
+    def test_fused_training_has_nearly_the_same_weights(self, bench, run):
+        select(
+            bench, "alike", [(1, ADAM.replace("0.01", rate), "batch_size=16, epochs=1") for rate in ("0.01", "0.003")]
+        )
+        apart = fit(bench, "apart", "alike", 2, JAX, schedule="rotation", seed=11)
+        fused = fit(
+            bench, "fused", "alike", 2, (*JAX, "SET madlib_mop.fused_training = on"), schedule="rotation", seed=11
+        )
+        assert "2 of 2 configurations train in 1 group" in fused.notices and "fused" not in apart.notices
+        one, other = (weights(bench, table) for table in ("apart", "fused"))
+        for key in (1, 2):
+            ours, theirs = (np.frombuffer(found[key], np.float32) for found in (other, one))
+            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
 
     def test_a_replay_has_the_same_bits(self, bench, run):
         script(bench, f"SELECT madlib_mop.replay({run.run_id}, 'again')")

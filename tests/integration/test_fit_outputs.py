@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.oracle import shard
+from tests.conftest import BACKEND
 from tests.helpers.training import ADAM, MIXED, SGD, fit, load_architectures, load_digits, one_thread, pack, weights
 from tests.helpers.training import select_configurations as select
 
@@ -155,7 +156,7 @@ def test_the_record_and_its_views_tell_the_same(bench):
     )[0]
     assert makespan >= bound > 0 and 0 <= idle < 1
     versions = bench.value("SELECT versions FROM madlib_mop.run WHERE run_id = %s", [run_id])
-    assert set(versions) >= {"python", "tensorflow", "keras", "numpy"}
+    assert set(versions) >= {"python", BACKEND, "keras", "numpy"}
 
 
 def test_notices_tell_of_each_iteration(bench):

@@ -151,13 +151,15 @@ def _shard(case, n_rows: int):
 
 
 def _same_optimizer(parts, model) -> bool:
+    import keras
     import numpy as np
 
     from madlib_mop.trainer.data import state
 
+    convert = keras.ops.convert_to_numpy
     decoded = state.decode_state(parts)
     variables = enumerate(model.optimizer.variables)
-    return all(np.array_equal(decoded.read("optimizer", index), np.asarray(v.value)) for index, v in variables)
+    return all(np.array_equal(decoded.read("optimizer", index), convert(v.value)) for index, v in variables)
 
 
 if __name__ == "__main__":

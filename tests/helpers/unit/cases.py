@@ -8,7 +8,7 @@ import numpy as np
 from keras import layers
 
 from madlib_mop.models.seeds import model_seed, pass_permutation
-from tests.helpers.training import begin_visit, one_thread
+from tests.helpers.training import beginning, one_thread
 
 one_thread()  # plain Keras uses as many threads as a trainer
 
@@ -54,7 +54,6 @@ class Case:
 
     def fit(self, model, epoch, segment_id, xs, ys, seed=7, mst_key=3):
         """Make one visit with plain Keras; the trainer must have the same result, bit for bit."""
-        begin_visit(seed, mst_key, epoch, segment_id)
         for pass_ in range(self.passes):
             order = np.arange(len(xs[0]))
             if self.shuffle:
@@ -68,6 +67,7 @@ class Case:
                 class_weight=self.class_weight,
                 steps_per_epoch=self.steps_per_epoch,
                 verbose=0,
+                callbacks=beginning(seed, mst_key, epoch, segment_id, pass_),
             )
             if keras.backend.backend() == "jax":
                 _separate(model)

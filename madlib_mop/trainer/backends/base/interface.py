@@ -192,7 +192,7 @@ class Backend(ABC):
     def seed(self, seed: int) -> None:
         """Seed the backend's own global generator, which custom functions may use, and layers do not."""
 
-    def begin_visit(self, seed: int) -> None:
+    def begin_pass(self, seed: int) -> None:
         """Seed the global generator that layers without a seed draw from, where the backend has one."""
         return
 

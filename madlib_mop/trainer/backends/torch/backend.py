@@ -57,7 +57,7 @@ class Torch(Backend):
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
-    def begin_visit(self, seed: int) -> None:
+    def begin_pass(self, seed: int) -> None:
         torch.manual_seed(seed)
 
     def value_of(self, variable: keras.Variable) -> np.ndarray:
@@ -76,8 +76,8 @@ class Torch(Backend):
         dtype = keras.backend.standardize_dtype(tensor.dtype)
         return TensorForm(tensor, dtype, not tensor.is_complex(), tuple(tensor.shape))
 
-    def strength_variable(self, strength: float) -> loop.Strength:
-        return loop.Strength(strength)
+    def strength_variable(self, strength: float) -> keras.Variable:
+        return keras.Variable(strength, dtype="float32", trainable=False)
 
     def columns(
         self,

@@ -58,18 +58,19 @@ def graph_of(
         If the step needs the value of a tensor.
     """
     fixed = {number: float(v._value) for number, v in enumerate(variables) if any(v is one for one in constants)}
-    forms = [variable._value for variable in variables]
-    values = [form.detach().clone().requires_grad_(form.requires_grad) for form in forms]
+    values = [variable._value for variable in variables]
 
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
         own = list(tensors[: len(values)])
         for number, value in fixed.items():
-            own[number] = torch.tensor(value, dtype=forms[number].dtype)
+            own[number] = torch.tensor(value, dtype=values[number].dtype)
         with standing_for(variables, own):
             return step(*tensors[len(values) :])
 
+    # With tensors that have no values, nothing is computed, and a step that needs a value fails.
+    record = make_fx(run, tracing_mode="fake", _allow_non_fake_inputs=True)
     try:
-        graph: Graph = make_fx(run)(*values, *inputs).forward
-    except RuntimeError as error:
+        graph: Graph = record(*values, *inputs).forward
+    except (RuntimeError, NotImplementedError, TypeError) as error:
         raise Untraceable(str(error)) from error
     return graph

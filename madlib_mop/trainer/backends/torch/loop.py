@@ -22,21 +22,6 @@ Tensors = list[torch.Tensor]
 _MOST_GRAPHS = 8
 
 
-class Strength:
-    """The strength of an L2 regularizer, which a graph reads from the same memory each time."""
-
-    def __init__(self, value: float):
-        self.variable = keras.Variable(value, dtype="float32", trainable=False)
-
-    def assign(self, value: float) -> None:
-        """Set the value."""
-        self.variable.assign(value)
-
-    def __mul__(self, other: torch.Tensor) -> torch.Tensor:
-        product: torch.Tensor = self.variable.value * other
-        return product
-
-
 class _TrainPass:
     """The training pass of a compiled model whose metrics' variables are made."""
 
@@ -44,13 +29,14 @@ class _TrainPass:
         self._model = model
         self._variables = _distinct(
             model.trainable_variables, model.non_trainable_variables, model.optimizer.variables,
-            model.metrics_variables, [one.variable for one in _strengths_of(model)],
+            model.metrics_variables, _strengths_of(model),
         )  # fmt: skip
         self._graphs: dict[tuple[int, float | None], Graph | None] = {}
         self._has_fixed_rate = False  # whether the graphs contain the learning rate
 
     def __call__(self, columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
         model, rows = self._model, torch.from_numpy(np.ascontiguousarray(order, np.int64))
+        torch.empty((), dtype=torch.int64).random_()  # as the data loader of Keras' ``fit`` draws a seed, without use
         values = [variable._value for variable in self._variables]
         for start in range(0, n_batches * batch_size, batch_size):
             batch = _batch(columns, rows[start : start + batch_size])
@@ -125,7 +111,7 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
     graphs: dict[int, Graph] = {}
     variables = _distinct(
         model.trainable_variables, model.non_trainable_variables, model.metrics_variables,
-        [one.variable for one in _strengths_of(model)],
+        _strengths_of(model),
     )  # fmt: skip
     n_x = len(model.inputs)
 
@@ -202,8 +188,8 @@ def _distinct(*groups: Sequence[keras.Variable]) -> list[keras.Variable]:
     return list({id(variable): variable for group in groups for variable in group}.values())
 
 
-def _strengths_of(model: keras.Model) -> list[Strength]:
-    """Return the strengths of the model's regularizers that are `Strength`, each once."""
+def _strengths_of(model: keras.Model) -> list[keras.Variable]:
+    """Return the strengths of the model's regularizers that are variables."""
     regularizers = [getattr(variable, "regularizer", None) for variable in model.trainable_variables]
     found = [getattr(regularizer, "l2", None) for regularizer in regularizers]
-    return list({id(one): one for one in found if isinstance(one, Strength)}.values())
+    return [one for one in found if isinstance(one, keras.Variable)]
