@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers.oracle import shard
 from tests.conftest import BACKEND
+from tests.helpers.oracle import shard
 from tests.helpers.training import ADAM, MIXED, SGD, fit, load_architectures, load_digits, one_thread, pack, weights
 from tests.helpers.training import select_configurations as select
 
