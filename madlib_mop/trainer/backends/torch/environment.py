@@ -4,6 +4,12 @@ from collections.abc import Mapping
 
 from madlib_mop.trainer.backends.base.names import BackendName
 
-ENVIRONMENT: Mapping[str, str] = {"KERAS_BACKEND": BackendName.TORCH, "KERAS_TORCH_DEVICE": "cpu"}
+ENVIRONMENT: Mapping[str, str] = {
+    "KERAS_BACKEND": BackendName.TORCH,
+    "KERAS_TORCH_DEVICE": "cpu",
+    # A part of PyTorch that Keras imports makes a directory for compiled code, which is never written here; this one
+    # exists.
+    "TORCHINDUCTOR_CACHE_DIR": "/",
+}
 #: What it uses of `loading.UNUSED`.
 NEEDED: frozenset[str] = frozenset()
