@@ -34,7 +34,7 @@ def failure(db, *settings: str) -> psycopg2.Error:
 
 def test_a_backend_that_does_not_exist_is_refused(bench):
     error = failure(bench, "SET madlib_mop.backend = 'theano'")
-    assert "must be one of tensorflow, jax" in str(error) and "'theano'" in str(error)
+    assert "must be one of tensorflow, jax, torch" in str(error) and "'theano'" in str(error)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is not None, reason="JAX is installed")

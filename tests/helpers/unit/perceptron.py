@@ -8,7 +8,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 
 from madlib_mop.models.seeds import model_seed, pass_permutation  # noqa: E402
-from tests.helpers.training import one_thread  # noqa: E402
+from tests.helpers.training import beginning, one_thread  # noqa: E402
 
 one_thread()
 N_ROWS = 53
@@ -45,7 +45,9 @@ def plain(optimizer: keras.Optimizer, mst_key: int) -> keras.Model:
 def fit(model: keras.Model, epoch: int, mst_key: int) -> None:
     """Make one visit with plain Keras."""
     order = pass_permutation(7, mst_key, epoch, 0, 0, N_ROWS)
-    model.fit(ROWS[order], LABELS[order].astype(np.float32), batch_size=10, epochs=1, shuffle=False, verbose=0)
+    callbacks = beginning(7, mst_key, epoch, 0, 0)
+    labels = LABELS[order].astype(np.float32)
+    model.fit(ROWS[order], labels, batch_size=10, shuffle=False, verbose=0, callbacks=callbacks)
 
 
 def bits(model: keras.Model) -> bytes:

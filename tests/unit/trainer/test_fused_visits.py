@@ -12,9 +12,10 @@ from keras import layers  # noqa: E402
 
 from madlib_mop.trainer.data.state import decode_state, digest_of  # noqa: E402
 from tests.helpers.training import one_thread  # noqa: E402
-from tests.helpers.unit.trainer import Trainer, TrainerError  # noqa: E402
+from tests.helpers.unit.trainer import BACKEND, Trainer, TrainerError  # noqa: E402
 
 one_thread()
+pytestmark = pytest.mark.skipif(BACKEND == "torch", reason="models are not trained together on PyTorch")
 
 N_ROWS = 45  # not a multiple of the batch size: the last batch is short
 RATES = (0.003, 0.01, 0.03)

@@ -34,6 +34,7 @@ class Torch(Backend):
     name = BackendName.TORCH
     title = "PyTorch"
     least_free_bytes = 64 << 20
+    rows_of_predictions = 64  # MKL chooses kernels by the number of rows
 
     def version(self) -> str:
         return str(torch.__version__)
