@@ -1,6 +1,7 @@
-"""The setting madlib_mop.backend: runs on JAX have the bits of plain Keras on JAX, and a run has one backend."""
+"""The setting madlib_mop.backend: runs have the bits of plain Keras on their backend, and a run has one backend."""
 
 import importlib.util
+import itertools
 
 import numpy as np
 import psycopg2
@@ -11,9 +12,15 @@ from tests.helpers.oracle_process import assert_exact_on
 from tests.helpers.training import ADAM, SGD, fit, load_architectures, load_digits, pack, script, weights
 from tests.helpers.training import select_configurations as select
 
-JAX = ("SET madlib_mop.backend = 'jax'",)
 CONFIGURATIONS = [(1, ADAM, "batch_size=16, epochs=1"), (2, SGD, "batch_size=16, epochs=2")]
-needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed: BACKENDS=jax")
+IS_INSTALLED = {name: importlib.util.find_spec(name) is not None for name in BackendName}
+OTHERS = [
+    pytest.param(name, marks=pytest.mark.skipif(not IS_INSTALLED[name], reason=f"not installed: BACKENDS={name}"))
+    for name in BackendName
+    if name != BackendName.TENSORFLOW
+]
+MISSING = [name for name in BackendName if not IS_INSTALLED[name]]
+pytestmark = pytest.mark.tensorflow  # the default of the cluster
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +32,10 @@ def bench(db):
     return db
 
 
+def on(backend: str) -> str:
+    return f"SET madlib_mop.backend = '{backend}'"
+
+
 def failure(db, *settings: str) -> psycopg2.Error:
     with pytest.raises(psycopg2.Error) as raised:
         fit(db, "never", "mst", 1, settings)
@@ -33,86 +44,95 @@ def failure(db, *settings: str) -> psycopg2.Error:
 
 
 def test_a_backend_that_does_not_exist_is_refused(bench):
-    error = failure(bench, "SET madlib_mop.backend = 'theano'")
+    error = failure(bench, on("theano"))
     assert "must be one of tensorflow, jax, torch" in str(error) and "'theano'" in str(error)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax") is not None, reason="JAX is installed")
+@pytest.mark.skipif(not MISSING, reason="all backends are installed")
 def test_a_backend_that_is_not_installed_is_refused_with_the_command_that_installs_it(bench):
-    error = failure(bench, *JAX)
-    assert "has no package jax" in str(error) and "BACKENDS='tensorflow jax'" in error.diag.message_hint
+    error = failure(bench, on(MISSING[0]))
+    command = f"BACKENDS='tensorflow {MISSING[0]}'"
+    assert f"has no package {MISSING[0]}" in str(error) and command in error.diag.message_hint
 
 
-@pytest.fixture(scope="module")
-def run(bench):
-    """A run on JAX."""
-    return fit(bench, "out_jax", "mst", 2, JAX, schedule="rotation", seed=11, validation_table="valid")
+@pytest.mark.skipif(not IS_INSTALLED[BackendName.TORCH], reason="not installed: BACKENDS=torch")
+def test_models_are_not_trained_together_on_pytorch(bench):
+    error = failure(bench, on("torch"), "SET madlib_mop.fused_training = on")
+    assert "fused_training is on" in str(error)
 
 
-@needs_jax
 @pytest.mark.slow
-class TestJax:
-    def test_weights_are_those_of_plain_keras_on_jax(self, bench, run):
-        assert_exact_on(BackendName.JAX, bench, run.run_id, "out_jax", CONFIGURATIONS)
+@pytest.mark.parametrize("backend", OTHERS, scope="class")
+class TestOthers:
+    @pytest.fixture(scope="class")
+    def run(self, bench, backend):
+        """A run on the backend."""
+        options = {"schedule": "rotation", "seed": 11, "validation_table": "valid"}
+        return fit(bench, f"out_{backend}", "mst", 2, (on(backend),), **options)
 
-    def test_the_backend_is_recorded(self, bench, run):
+    def test_weights_are_those_of_plain_keras(self, bench, backend, run):
+        assert_exact_on(backend, bench, run.run_id, run.table, CONFIGURATIONS)
+
+    def test_the_backend_is_recorded(self, bench, backend, run):
         plan, versions = bench.rows("SELECT plan, versions FROM madlib_mop.run WHERE run_id = %s", [run.run_id])[0]
-        assert plan["trainer"]["backend"] == "jax"
-        assert "jax" in versions and "tensorflow" not in versions
+        assert plan["trainer"]["backend"] == backend
+        assert backend in versions and "tensorflow" not in versions
 
-    def test_a_superusers_row_is_the_default(self, bench):
-        bench.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('backend', 'jax')")
+    def test_a_superusers_row_is_the_default(self, bench, backend):
+        bench.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('backend', %s)", [backend])
         try:
-            made = fit(bench, "by_row", "mst", 1, schedule="rotation", seed=11)
+            made = fit(bench, f"by_row_{backend}", "mst", 1, schedule="rotation", seed=11)
             plan = bench.value("SELECT plan FROM madlib_mop.run WHERE run_id = %s", [made.run_id])
-            assert plan["trainer"]["backend"] == "jax"
+            assert plan["trainer"]["backend"] == backend
         finally:
             bench.rows("DELETE FROM madlib_mop.setting WHERE name = 'backend'")
 
-    def test_fused_training_has_nearly_the_same_weights(self, bench, run):
-        select(
-            bench, "alike", [(1, ADAM.replace("0.01", rate), "batch_size=16, epochs=1") for rate in ("0.01", "0.003")]
-        )
-        apart = fit(bench, "apart", "alike", 2, JAX, schedule="rotation", seed=11)
-        fused = fit(
-            bench, "fused", "alike", 2, (*JAX, "SET madlib_mop.fused_training = on"), schedule="rotation", seed=11
-        )
-        assert "2 of 2 configurations train in 1 group" in fused.notices and "fused" not in apart.notices
-        one, other = (weights(bench, table) for table in ("apart", "fused"))
-        for key in (1, 2):
-            ours, theirs = (np.frombuffer(found[key], np.float32) for found in (other, one))
-            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+    def test_a_replay_has_the_same_bits(self, bench, backend, run):
+        script(bench, f"SELECT madlib_mop.replay({run.run_id}, 'again_{backend}')")
+        assert weights(bench, f"again_{backend}") == weights(bench, run.table)
 
-    def test_a_replay_has_the_same_bits(self, bench, run):
-        script(bench, f"SELECT madlib_mop.replay({run.run_id}, 'again')")
-        assert weights(bench, "again") == weights(bench, "out_jax")
-
-    def test_another_backend_computes_other_bits(self, bench, run):
-        fit(bench, "out_tf", "mst", 2, schedule="rotation", seed=11)
-        assert weights(bench, "out_tf") != weights(bench, "out_jax")
-
-    def test_predictions_of_both_backends_are_alike(self, bench, run):
-        for backend in BackendName:
-            of = f"'out_jax', 'valid_rows', 'id', 'x', 'p_{backend}', 'prob', FALSE, 1"
-            script(bench, f"SET madlib_mop.backend = '{backend}'", f"SELECT madlib.madlib_keras_predict({of})")
+    def test_predictions_are_alike(self, bench, backend, run):
+        """Each backend predicts with models of the others."""
+        for one in (BackendName.TENSORFLOW, backend):
+            of = f"'{run.table}', 'valid_rows', 'id', 'x', 'p_{backend}_{one}', 'prob', FALSE, 1"
+            script(bench, on(one), f"SELECT madlib.madlib_keras_predict({of})")
         (differences,) = bench.rows(
-            "SELECT max(abs(a.prob - b.prob)), count(*) FROM p_tensorflow a JOIN p_jax b USING (id, class_value)"
+            f"SELECT max(abs(a.prob - b.prob)), count(*) FROM p_{backend}_tensorflow a"
+            f" JOIN p_{backend}_{backend} b USING (id, class_value)"
         )
         assert differences[0] < 1e-5 and differences[1] == 800
 
-    @pytest.mark.parametrize("first, second", [("tensorflow", "jax"), ("jax", "tensorflow")])
-    def test_a_warm_start_on_another_backend_continues_with_weights_and_optimizer(self, bench, first, second):
-        table = f"from_{first}"
-        before = fit(bench, table, "mst", 1, (f"SET madlib_mop.backend = '{first}'",), schedule="rotation", seed=3)
-        setting = f"SET madlib_mop.backend = '{second}'"
-        after = fit(bench, table, "mst", 1, (setting,), schedule="rotation", warm_start=True)
-        assert f"run {before.run_id} trained on {first}, and this one trains on {second}" in after.notices
-        assert "optimizer state is reset" not in after.notices
-        backend = BackendName(second)
-        assert_exact_on(backend, bench, after.run_id, table, CONFIGURATIONS, before.run_id)
-        third = fit(bench, table, "mst", 1, (setting,), schedule="rotation", warm_start=True)
-        assert "trained on" not in third.notices
-        script(bench, f"SELECT madlib_mop.replay({after.run_id}, '{table}_again')")
-        digest = "SELECT mst_key, digest FROM madlib_mop.model WHERE run_id = %s ORDER BY 1"
-        again = bench.value("SELECT max(run_id) FROM madlib_mop.run")
-        assert bench.rows(digest, [again]) == bench.rows(digest, [after.run_id])
+
+PAIRS = [pair for pair in itertools.permutations(BackendName, 2) if all(IS_INSTALLED[name] for name in pair)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first, second", PAIRS)
+def test_a_warm_start_on_another_backend_continues_with_weights_and_optimizer(bench, first, second):
+    table = f"from_{first}_{second}"
+    before = fit(bench, table, "mst", 1, (on(first),), schedule="rotation", seed=3)
+    after = fit(bench, table, "mst", 1, (on(second),), schedule="rotation", warm_start=True)
+    assert f"run {before.run_id} trained on {first}, and this one trains on {second}" in after.notices
+    assert "optimizer state is reset" not in after.notices
+    assert_exact_on(second, bench, after.run_id, table, CONFIGURATIONS, before.run_id)
+    third = fit(bench, table, "mst", 1, (on(second),), schedule="rotation", warm_start=True)
+    assert "trained on" not in third.notices
+    script(bench, f"SELECT madlib_mop.replay({after.run_id}, '{table}_again')")
+    digest = "SELECT mst_key, digest FROM madlib_mop.model WHERE run_id = %s ORDER BY 1"
+    again = bench.value("SELECT max(run_id) FROM madlib_mop.run")
+    assert bench.rows(digest, [again]) == bench.rows(digest, [after.run_id])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not IS_INSTALLED[BackendName.JAX], reason="not installed: BACKENDS=jax")
+def test_fused_training_on_jax_has_nearly_the_same_weights(bench):
+    alike = [(1, ADAM.replace("0.01", rate), "batch_size=16, epochs=1") for rate in ("0.01", "0.003", "0.001", "0.002")]
+    select(bench, "alike", alike)
+    apart = fit(bench, "apart", "alike", 2, (on("jax"),), schedule="rotation", seed=11)
+    together = (on("jax"), "SET madlib_mop.fused_training = on")
+    fused = fit(bench, "fused", "alike", 2, together, schedule="rotation", seed=11)
+    assert "configurations train in" in fused.notices and "fused training" not in apart.notices
+    one, other = (weights(bench, table) for table in ("apart", "fused"))
+    for key in one:
+        ours, theirs = (np.frombuffer(found[key], np.float32) for found in (other, one))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-2, atol=1e-3)

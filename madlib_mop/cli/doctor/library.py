@@ -51,7 +51,10 @@ def _tensorflow(inside: Header) -> Finding:
         return Finding("tensorflow", State.FAIL, found, _REINSTALL)
     versions = {name: module["version"] for name, module in inside["modules"].items()}
     found = f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}"
-    return Finding("tensorflow", State.OK, f"{found}, JAX {versions['jax']}" if "jax" in versions else found)
+    others = [
+        f", {title} {versions[name]}" for name, title in (("jax", "JAX"), ("torch", "PyTorch")) if name in versions
+    ]
+    return Finding("tensorflow", State.OK, found + "".join(others))
 
 
 def _library(inside: Header, context: CheckContext) -> Finding:

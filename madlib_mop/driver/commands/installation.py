@@ -14,7 +14,7 @@ from madlib_mop.driver.session.call import Call
 
 
 def version(call: Call) -> dict[str, str | None]:
-    """Return the versions of the package, Python, TensorFlow, Keras and NumPy, and of JAX if it is installed."""
+    """Return the versions of the package, Python, TensorFlow, Keras and NumPy, and of JAX and PyTorch if they are installed."""
     return {
         "package": __version__,
         "python": platform.python_version(),
@@ -22,6 +22,7 @@ def version(call: Call) -> dict[str, str | None]:
         "keras": _version("keras"),
         "numpy": _version("numpy"),
         "jax": _version("jax"),
+        "torch": _version("torch"),
     }
 
 

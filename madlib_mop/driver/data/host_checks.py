@@ -16,7 +16,7 @@ MOST_CLOCK_OFFSET_S = 2.0
 #: Packages whose versions affect a run's results bit by bit.
 SAME = ("tensorflow", "keras", "numpy")
 #: The same, of packages that a server need not have.
-OPTIONAL = ("jax",)
+OPTIONAL = ("jax", "torch")
 # Servers with equal system identifiers may be copies of each other; if the start times are equal too, they are one
 # server.
 _WHICH = """
@@ -29,7 +29,7 @@ SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, pg_cat
        (SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'madlib_mop'),
        (SELECT a.default_version FROM pg_catalog.pg_available_extensions a WHERE a.name = 'madlib_mop')
 """
-_VERSIONS = "SELECT tensorflow, keras, numpy, jax, python, package FROM madlib_mop.version()"
+_VERSIONS = "SELECT tensorflow, keras, numpy, jax, torch, python, package FROM madlib_mop.version()"
 _OURS = "SELECT coordinator, key FROM madlib_mop.host WHERE server = %s"
 _THEIRS = "SELECT key FROM madlib_mop.coordinator WHERE coordinator = %s"
 _OUR_NAMES = "SELECT server::pg_catalog.text, coordinator FROM madlib_mop.host WHERE server <> %s"
