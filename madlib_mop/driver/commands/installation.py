@@ -14,7 +14,7 @@ from madlib_mop.driver.session.call import Call
 
 
 def version(call: Call) -> dict[str, str | None]:
-    """Return the versions of the package, Python, TensorFlow, Keras and NumPy, and of JAX and PyTorch if they are installed."""
+    """Return the versions of the package, Python, Keras, its backends and NumPy; None for what is not installed."""
     return {
         "package": __version__,
         "python": platform.python_version(),
