@@ -5,7 +5,7 @@ number of rows in a batch (``graphs.py``). Some steps cannot be recorded, becaus
 layers with a seed of their own, average weights, accumulated gradients. These are made by Keras, step by step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -16,7 +16,7 @@ from madlib_mop.models.prefix import Split
 from madlib_mop.trainer.backends.base.columns import Columns, structure
 from madlib_mop.trainer.backends.base.interface import EvaluatePass, PredictBatch, PrefixBatch, TrainPass
 from madlib_mop.trainer.backends.base.metric_sums import MetricSums, scalar
-from madlib_mop.trainer.backends.torch.graphs import Graph, Untraceable, graph_of
+from madlib_mop.trainer.backends.torch.graphs import Graph, Untraceable, graph_of, standing_for
 
 Tensors = list[torch.Tensor]
 _MOST_GRAPHS = 8
@@ -69,12 +69,10 @@ class _TrainPass:
         for constants in ((), (rate,)) if isinstance(rate, keras.Variable) else ((),):
             if self._has_fixed_rate and not constants:
                 continue
-            try:
-                graph = graph_of(self._step, self._variables, batch, constants)
-            except Untraceable:
-                continue
-            self._has_fixed_rate = bool(constants)
-            return graph
+            graph = _graph_or_none(self._step, self._variables, batch, *constants)
+            if graph is not None:
+                self._has_fixed_rate = bool(constants)
+                return graph
         return None
 
     def _structure(self, batch: Tensors) -> Any:
@@ -108,7 +106,7 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
     """Return the evaluation pass of a compiled model whose metrics' variables are made."""
     sums = MetricSums(model)
     taken = [variable for metric in sums.metrics for variable in metric.variables]
-    graphs: dict[int, Graph] = {}
+    graphs: dict[int, Graph | None] = {}
     variables = _distinct(
         model.trainable_variables, model.non_trainable_variables, model.metrics_variables,
         _strengths_of(model),
@@ -132,8 +130,13 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
             for rows in torch.split(order, batch_size):
                 batch = _batch(columns, rows)
                 if len(rows) not in graphs:
-                    graphs[len(rows)] = graph_of(step, variables, batch)
-                (of_batch,) = graphs[len(rows)](*values, *batch)
+                    graphs[len(rows)] = _graph_or_none(step, variables, batch)
+                graph = graphs[len(rows)]
+                if graph is not None:
+                    (of_batch,) = graph(*values, *batch)
+                else:
+                    with standing_for(variables, values):
+                        (of_batch,) = step(*batch)
                 total += of_batch.numpy().astype(np.float64)
         return total
 
@@ -167,6 +170,15 @@ def predict_batch(model: keras.Model, normalizing_const: float) -> PredictBatch:
 def tensor_of(array: np.ndarray) -> torch.Tensor:
     """Return an array's memory as a tensor."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _graph_or_none(
+    step: Callable[..., Tensors], variables: Sequence[keras.Variable], batch: Tensors, *constants: keras.Variable
+) -> Graph | None:
+    try:
+        return graph_of(step, variables, batch, constants)
+    except Untraceable:
+        return None
 
 
 def _arrays(outputs: Any) -> list[np.ndarray]:
