@@ -32,6 +32,12 @@ def _set_threads(backend: str, n_threads: int) -> None:
         if n_threads == 1:
             os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
         return
+    if backend == "torch":
+        import torch
+
+        torch.set_num_threads(n_threads)
+        torch.set_num_interop_threads(n_threads)
+        return
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(n_threads)
