@@ -385,3 +385,6 @@ $body$;
 CREATE TRIGGER make AFTER INSERT ON madlib_mop.registry_change
 FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._change_registry();
 -- end
+
+-- It has more columns.
+DROP FUNCTION madlib_mop.version();
