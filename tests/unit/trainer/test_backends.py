@@ -6,10 +6,17 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from madlib_mop.trainer.backends.base.names import BackendName  # noqa: E402
+from madlib_mop.trainer.backends.choice import environment_of  # noqa: E402
 from tests.helpers.unit.backends import INSTALLED, results_of  # noqa: E402
 from tests.helpers.unit.cases import CASES  # noqa: E402
 
 TITLES = [case.name for case in CASES]
+
+
+def test_pytorch_looks_for_compiled_code_where_only_root_can_write():
+    """By default it would be below /tmp, where another user could put code for trainers."""
+    place = os.stat(environment_of(BackendName.TORCH)["TORCHINDUCTOR_CACHE_DIR"])
+    assert place.st_uid == 0 and not place.st_mode & 0o022
 
 
 @pytest.mark.slow  # tests/unit/trainer/test_exact.py has faster cases

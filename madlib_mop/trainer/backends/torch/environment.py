@@ -7,8 +7,8 @@ from madlib_mop.trainer.backends.base.names import BackendName
 ENVIRONMENT: Mapping[str, str] = {
     "KERAS_BACKEND": BackendName.TORCH,
     "KERAS_TORCH_DEVICE": "cpu",
-    # A part of PyTorch that Keras imports makes a directory for compiled code, which is never written here; this one
-    # exists.
+    # A part of PyTorch that Keras imports has a directory for compiled code, by default below /tmp, and would load what
+    # lies there. Nothing is compiled here; in this one, which exists, only root can write.
     "TORCHINDUCTOR_CACHE_DIR": "/",
 }
 #: What it uses of `loading.UNUSED`.
