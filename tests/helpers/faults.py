@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import psycopg2
+from mop_backend.forkserver import backend_words
 
 from tests.helpers.training import ALIKE, digests, fit, load_architectures, load_digits, pack, select_configurations
 
@@ -134,13 +135,15 @@ def trainers(db) -> list[int]:
     return [child for pid in workers(db) for child in children(pid, "madlib_mop.trainer")]
 
 
-def forkservers(db, comm: str = "mop forkserver") -> list[int]:
-    """Return the fork servers of the database's server: of trainers, or the ``mop drivers``."""
+def forkservers(db, comm: str = "mop forkserver", backend: str | None = None) -> list[int]:
+    """Return the fork servers of the database's server: of trainers (with one backend), or the ``mop drivers``."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            is_one = (process / "comm").read_text() == f"{comm}\n"
-            if is_one and f"\0{db.cluster.server_pid}\0" in (process / "cmdline").read_text():
+            words = (process / "cmdline").read_text().split("\0")
+            named = [word for word in words if word.startswith("--backend=")]
+            is_one = (process / "comm").read_text() == f"{comm}\n" and str(db.cluster.server_pid) in words
+            if is_one and (backend is None or named == backend_words(backend)):
                 found.append(int(process.name))
     return found
 

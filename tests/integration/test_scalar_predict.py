@@ -1,6 +1,5 @@
 """madlib_mop.predict: Keras' values, for single rows or many rows per call, by a trainer that the session keeps."""
 
-import contextlib
 import os
 import pathlib
 import select
@@ -12,8 +11,9 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.helpers.faults import children
+from tests.helpers.faults import alive, children, forkservers
 from tests.helpers.inference import Dependent, ModelTable, User, weights_of
+from tests.helpers.unit.trainer import BACKEND
 
 N_ROWS, WIDTH, CONSTANT = 30, 4, 2.0
 
@@ -318,12 +318,13 @@ def test_it_is_started_when_rows_are_packed(database, scores):
     """A user who packs will train: TensorFlow is imported in the meantime."""
     before = parent_of_a_trainer(database, scores)
     os.kill(before, signal.SIGKILL)
+    wait_until(lambda: not alive(before))  # its socket is closed
     owner = User(database.connect())
     owner.table("few", "x real[], y text", [([1.0, 2.0], "a"), ([3.0, 4.0], "b")])
     owner.rows("SELECT madlib.training_preprocessor_dl('few', 'few_packed', 'y', 'x')")
     owner.connection.close()
-    wait_until(lambda: len(forkservers_of(database)) == 1)
-    (started,) = forkservers_of(database)
+    wait_until(lambda: len(forkservers(database, backend=BACKEND)) == 1)
+    (started,) = forkservers(database, backend=BACKEND)
     assert started != before and parent_of_a_trainer(database, scores) == started
 
 
@@ -336,14 +337,3 @@ def parent_of_a_trainer(database, scores):
     session.connection.close()
     wait_until(lambda: not os.path.exists(f"/proc/{trainer}"))
     return parent
-
-
-def forkservers_of(database):
-    """Return the database server's fork servers; trainers have the same command line, but other process names."""
-    found, of_this_server = [], f"\0{database.cluster.server_pid}\0"
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            is_one = (process / "comm").read_text() == "mop forkserver\n"
-            if is_one and of_this_server in (process / "cmdline").read_text():
-                found.append(int(process.name))
-    return found

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from tests.helpers.faults import children, forkservers, wait_for
 from tests.helpers.inference import Dependent, ModelTable, User
+from tests.helpers.unit.trainer import BACKEND, USUAL_BACKEND
 from tests.unit.trainer.test_sockets import as_root, impostor
 
 PREDICT = "SELECT madlib_mop.predict('models', 1, ARRAY[1, 2]::real[])"
@@ -47,8 +49,10 @@ def one_call(db) -> tuple[int, int]:
 
 
 def socket_of(children: str, directory: pathlib.Path) -> str:
-    """Return the name of the socket of a kind of fork server."""
-    (name,) = (path.name for path in directory.iterdir() if path.name.split(".")[2] == children)
+    """Return the name of the socket of a kind of fork server: trainers have the tests' backend."""
+    end = "" if children == "drivers" or BACKEND == USUAL_BACKEND else f".{BACKEND}"
+    of_this_kind = re.compile(rf"madlib_mop\.\d+\.{children}\.[0-9a-f]+{re.escape(end)}")
+    (name,) = (path.name for path in directory.iterdir() if of_this_kind.fullmatch(path.name))
     return name
 
 
