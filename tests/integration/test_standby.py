@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 
 import numpy as np
@@ -19,8 +20,10 @@ class Standby:
     def __init__(self, cluster):
         self._cluster = cluster
         self.folder = cluster.datadir.parent / "standby"
-        self.port = cluster.port + 1
-        self.socket = cluster.dsn.partition("host=")[2].partition("&")[0].replace("%2F", "/")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.sockets = cluster.dsn.partition("host=")[2].partition("&")[0].replace("%2F", "/")
 
     def start(self) -> None:
         """Create a base backup of the primary and start it."""
@@ -31,9 +34,9 @@ class Standby:
         with open(cluster.datadir / "pg_hba.conf", "a") as rules:
             rules.write("local replication all peer map=owner\n")
         self._run("pg_ctl", "-D", cluster.datadir, "reload")
-        where = f"host={self.socket} port={cluster.port} user={cluster.superuser}"
+        where = f"host={self.sockets} port={cluster.port} user={cluster.superuser}"
         self._run("pg_basebackup", "-D", self.folder, "-d", where, "-R", "-X", "stream", "-c", "fast")
-        address = f"port = {self.port}\nunix_socket_directories = '{self.socket}'\n"
+        address = f"port = {self.port}\nunix_socket_directories = '{self.sockets}'\n"
         (self.folder / "address.conf").write_text(address)
         self._run("pg_ctl", "-D", self.folder, "-l", self.folder / "standby.log", "-w", "-t", "60", "-s", "start")
 

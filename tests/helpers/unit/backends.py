@@ -3,11 +3,13 @@
 ``python -m tests.helpers.unit.backends NAME`` prints the results as JSON: a process has one backend.
 """
 
+import collections
 import dataclasses
 import functools
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -44,6 +46,7 @@ def main(name: str) -> None:
         "loaded": [one for one in ("tensorflow", "jax", "torch") if one in sys.modules],
         "visits": {title: _visits(case) for title, case in cases.items()},
         "turns": _turns(CASES[0]),
+        "compilations": _compilations(CASES[0]) if name == BackendName.JAX else {},
     }
     print(json.dumps(results))
 
@@ -93,12 +96,41 @@ def _turns(case) -> list[bool]:
     return [*same, len(visitor.models) == 1]
 
 
-def _evaluation(visitor, case, model, parts) -> float:
-    """Return the largest relative difference of loss and metrics from Keras' ``evaluate``."""
+def _compilations(case) -> dict[str, int]:
+    """Return how often JAX compiles each function while two models make visits and are evaluated in turn."""
+    import logging
+
+    import jax
+
+    found: collections.Counter[str] = collections.Counter()
+
+    class Counting(logging.Handler):
+        def emit(self, record):
+            compiled = re.match(r"Compiling (?:jit\()?(\w+)", record.getMessage())
+            if compiled:
+                found[compiled[1]] += 1
+
+    logging.getLogger("jax").addHandler(Counting())
+    jax.config.update("jax_log_compiles", True)
+    visitor, states = _visitor(), [None, None]
+    for segment_id in range(3):
+        for number in range(2):
+            states[number] = _train(visitor, case, SHARDS[0], segment_id, states[number]).parts
+            _evaluate(visitor, case, states[number])
+    jax.config.update("jax_log_compiles", False)
+    return dict(found)
+
+
+def _evaluate(visitor, case, parts) -> dict:
     from madlib_mop.trainer.visits import Start
 
+    return visitor.evaluate(_recipe(case), Start(parts=list(parts)), _shard(case, SHARDS[0]))
+
+
+def _evaluation(visitor, case, model, parts) -> float:
+    """Return the largest relative difference of loss and metrics from Keras' ``evaluate``."""
     n_rows = SHARDS[0]
-    found = visitor.evaluate(_recipe(case), Start(parts=list(parts)), _shard(case, n_rows))
+    found = _evaluate(visitor, case, parts)
     xs, ys = (columns if len(columns) > 1 else columns[0] for columns in case.data(n_rows))
     expected = model.evaluate(xs, ys, batch_size=n_rows, verbose=0, return_dict=True)
     pairs = [(found["loss"], expected["loss"]), *((value, expected[n]) for n, value in found["metrics"].items())]

@@ -44,3 +44,9 @@ class TestPromises:
     def test_configurations_take_turns_in_one_compiled_model(self, name):
         """Learning rates and L2 strengths are arguments of the compiled passes, with the bits of constants."""
         assert results_of(name)["turns"] == [True] * 5
+
+    def test_jax_compiles_a_step_once_for_each_number_of_rows(self, name):
+        """A model's first step, and steps after a state was loaded, have arguments like those of all others."""
+        if name == BackendName.JAX:
+            found = results_of(name)["compilations"]
+            assert (found["step"], found["select"], found["run"]) == (2, 2, 1)

@@ -113,7 +113,7 @@ class MappedModel(FusedModel):
             groups = model.trainable_variables, model.non_trainable_variables, model.optimizer.variables
             model.reset_metrics()
             metrics = [jnp.stack([variable.value] * self.n_places) for variable in model.metrics_variables]
-            state = (*([self._value_of(variable) for variable in group] for group in groups), metrics)
+            state = loop.committed((*([self._value_of(variable) for variable in group] for group in groups), metrics))
             data, rows = (columns.xs, columns.ys, ()), loop.indices_of(orders)
             for start in range(0, n_batches * batch_size, batch_size):
                 chosen = rows[:, start : start + batch_size]
@@ -147,7 +147,7 @@ class MappedModel(FusedModel):
         of_places = jax.jit(run)
 
         def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
-            values = [self._value_of(variable) for variable in variables]
+            (values,) = loop.committed(([self._value_of(variable) for variable in variables],))
             data, n_rows = (columns.xs, columns.ys, ()), len(columns.xs[0])
             total = np.zeros((self.n_places, 1 + len(self._metrics)))
             for start in range(0, n_rows, batch_size):

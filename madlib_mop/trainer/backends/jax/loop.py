@@ -70,7 +70,7 @@ def train_pass(model: keras.Model) -> TrainPass:
     def train(columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
         own = model.trainable_variables, model.non_trainable_variables
         groups = *own, model.optimizer.variables, model.metrics_variables
-        state, data = _distinct(_values(groups)), (columns.xs, columns.ys, columns.row_weights)
+        state, data = _distinct(committed(_values(groups))), (columns.xs, columns.ys, columns.row_weights)
         rows, strong = indices_of(order), _numbers(strengths)
         for start in range(0, n_batches * batch_size, batch_size):
             n = min(batch_size, len(order) - start)
@@ -110,7 +110,7 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
         return found
 
     def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
-        state = _values((model.trainable_variables, model.non_trainable_variables, model.metrics_variables))
+        state = committed(_values((model.trainable_variables, model.non_trainable_variables, model.metrics_variables)))
         size = min(batch_size, len(columns.xs[0]))
         of_batches = run(state, columns.xs, columns.ys, columns.constant, _numbers(strengths), size)
         total: np.ndarray = np.concatenate([np.asarray(part) for part in of_batches]).sum(0, dtype=np.float64)
@@ -171,6 +171,12 @@ def _values(groups: Sequence[Sequence[keras.Variable]]) -> State:
     return tuple([variable.value for variable in group] for group in groups)
 
 
+def committed(state: State) -> State:
+    """Commit arrays to this process's device: JAX compiles again for arrays that are not, as new variables are not."""
+    found: State = jax.device_put(state, jax.devices()[0])
+    return found
+
+
 def _distinct(state: State) -> State:
     """Copy what shares its memory with another value: weights, after Keras has replaced them by their averages.
 
@@ -188,7 +194,7 @@ def _distinct(state: State) -> State:
 
 
 def _of(model: keras.Model) -> State:
-    return _values((model.trainable_variables, model.non_trainable_variables))
+    return committed(_values((model.trainable_variables, model.non_trainable_variables)))
 
 
 def indices_of(order: np.ndarray) -> jax.Array:
