@@ -153,7 +153,7 @@ class StateSlots:
     def compact(self, idle: set[StateKey]) -> None:
         """Move states of idle models out of the emptiest slot when replaced states use more disk than allowed."""
         written = sum(slot.written_bytes for slot in self._slots.values())
-        if written <= _MAX_SPREAD * self._all_live + 2 * _MIN_QUOTA_BYTES:
+        if written <= _MAX_SPREAD * self._all_live + min(2 * _MIN_QUOTA_BYTES, self._all_live // 2):
             return
         candidates = [s for s in self._slots.values() if s is not self._current and self._keys_in(s.number)]
         for slot in sorted(candidates, key=lambda s: self._live_bytes(s.number) / max(1, s.written_bytes)):
