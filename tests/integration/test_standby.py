@@ -20,6 +20,7 @@ class Standby:
     def __init__(self, cluster):
         self._cluster = cluster
         self.folder = cluster.datadir.parent / "standby"
+        self.log = self.folder / "standby.log"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -36,9 +37,10 @@ class Standby:
         self._run("pg_ctl", "-D", cluster.datadir, "reload")
         where = f"host={self.sockets} port={cluster.port} user={cluster.superuser}"
         self._run("pg_basebackup", "-D", self.folder, "-d", where, "-R", "-X", "stream", "-c", "fast")
-        address = f"port = {self.port}\nunix_socket_directories = '{self.sockets}'\n"
+        # Other tests leave a tablespace within the cluster's directory, with which recovery otherwise ends.
+        address = f"port = {self.port}\nunix_socket_directories = '{self.sockets}'\nallow_in_place_tablespaces = on\n"
         (self.folder / "address.conf").write_text(address)
-        self._run("pg_ctl", "-D", self.folder, "-l", self.folder / "standby.log", "-w", "-t", "60", "-s", "start")
+        self._run("pg_ctl", "-D", self.folder, "-l", self.log, "-w", "-t", "60", "-s", "start")
 
     def stop(self) -> None:
         """Stop it and remove it."""
@@ -57,7 +59,8 @@ class Standby:
         prefix = ["runuser", "-u", self._cluster.superuser, "--"] if os.geteuid() == 0 else []
         command = [*prefix, self._cluster.bindir / program, *arguments]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        assert done.returncode == 0 or not check, done.stderr
+        log = self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
+        assert done.returncode == 0 or not check, done.stderr + log
 
 
 def test_predictions_on_a_standby(db, keras):
