@@ -258,15 +258,15 @@ class _Conversation:
             self.run_id = header["run_id"]
         elif action == "execute":
             self.has_written |= self.run_id is not None and not header["sql"].lstrip().upper().startswith("SELECT")
-            driver.send(*_answer(lambda: _execute(header, blobs)))
+            driver.reply(*_answer(lambda: _execute(header, blobs)))
         elif action == "open":
-            driver.send(*_answer(lambda: self._open(header, blobs)))
+            driver.reply(*_answer(lambda: self._open(header, blobs)))
         elif action == "fetch":
-            driver.send(*_answer(lambda: encode_columns(self._cursors[header["cursor"]].fetch(header["n_rows"]))))
+            driver.reply(*_answer(lambda: encode_columns(self._cursors[header["cursor"]].fetch(header["n_rows"]))))
         elif action == "registered":
             from mop_backend import registered  # imports this module
 
-            driver.send(*_answer(lambda: registered.for_driver(header)))
+            driver.reply(*_answer(lambda: registered.for_driver(header)))
         elif action == "close":
             self._cursors.pop(header["cursor"]).close()
         else:

@@ -159,6 +159,14 @@ class Child:
         with self._death():
             self._channel.send(header, blobs)
 
+    def reply(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
+        """Write one frame, the answer to a request of the child's.
+
+        A child need not wait for it: one that has ended may have sent its last frame, which `receive` then reads.
+        """
+        with contextlib.suppress(PeerGone):
+            self._channel.send(header, blobs)
+
     def receive(self) -> Frame:
         """Read one frame from the child. Raises ChildDied."""
         with self._death():

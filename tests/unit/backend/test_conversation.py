@@ -1,0 +1,64 @@
+"""What a call reports when its driver ends without waiting for answers to requests that it has sent."""
+
+import json
+import subprocess
+import sys
+
+from mop_backend.frames import Channel
+
+from tests.helpers.clones import ROOT
+
+#: A call in a process without PostgreSQL, whose statements run until the driver has ended.
+_CALL = """
+import json, sys, time, types
+sys.path[:0] = {paths!r}
+plpy = types.ModuleType("plpy")
+plpy.SPIError, plpy.Error = type("SPIError", (Exception,), {{}}), type("Error", (Exception,), {{}})
+plpy.log = print
+sys.modules["plpy"] = plpy
+from mop_backend import call, process
+started = []
+class Driver(process.Child):
+    def __init__(self, module, check, forkserver):
+        super().__init__(module, python={driver!r})
+        started.append(self)
+class Done(list):
+    status = lambda self: 7
+def execute(plan, values):
+    while started[0].alive:
+        time.sleep(0.01)
+    return Done()
+plpy.prepare, plpy.execute = lambda *_: None, execute
+call.Child, call.of_this_server = Driver, lambda *_: None
+try:
+    print(json.dumps(call._Conversation("drift").hold({{}}, [])))
+except Exception as error:
+    print(getattr(error, "fields", repr(error)))
+"""
+EXECUTE = {"do": "execute", "sql": "INSERT", "types": [], "params": []}
+ERROR = {"do": "error", "sqlstate": "22023", "message": "drift: an image that cannot be decoded"}
+
+
+def told(folder, *frames) -> str:
+    """Return what a call reports whose driver sends these frames and ends."""
+    file, driver = folder / "frames", folder / "driver"
+    with file.open("wb") as sent:
+        for frame in frames:
+            Channel(-1, sent.fileno()).send(frame)
+    driver.write_text(f"#!/bin/sh\nhead -c 1 >/dev/null\nexec cat '{file}'\n")  # it reads the call first
+    driver.chmod(0o700)
+    code = _CALL.format(paths=[str(ROOT / "plpython")], driver=str(driver))
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_an_error_is_told_though_the_driver_waits_for_no_answer(tmp_path):
+    """It posts the rows of a table without waiting, and the next rows may be bad."""
+    assert told(tmp_path, EXECUTE, EXECUTE, ERROR).startswith("{'message': 'drift: an image that cannot be decoded'")
+
+
+def test_a_result_too(tmp_path):
+    assert json.loads(told(tmp_path, EXECUTE, {"do": "result", "value": 3})) == 3
+
+
+def test_a_driver_that_ends_without_a_last_frame_is_an_error(tmp_path):
+    assert "ChildDied" in told(tmp_path, EXECUTE)
