@@ -100,16 +100,16 @@ class Session:
         threads = positive(header, "threads")
         cache_bytes = positive(header, "shard_cache_bytes", least=0)
         gpu_numbers = gpu_numbers_of(header)
+        from madlib_mop.trainer.backends import choice
+
         if gpu_numbers:
-            lifetime.show_gpus(gpu_numbers)
+            lifetime.show_gpus(gpu_numbers, choice.environment_with_gpus())
         in_force = {"landlock": False, "seccomp": False}
         loading.load_dill()
         if header.get("sandbox", True):
             from madlib_mop.trainer.process import sandbox, seccomp
 
             in_force["landlock"] = sandbox.restrict_files(with_gpus=bool(gpu_numbers))
-        from madlib_mop.trainer.backends import choice
-
         backend = choice.load()
         if header.get("backend", choice.DEFAULT) != backend.name:
             raise malformed(f"the trainer's backend is {backend.name}, not {header['backend']}")
@@ -121,7 +121,9 @@ class Session:
 
         backend.set_threads(threads)
         before_gpus = lifetime.data_bytes()
-        self._gpus = backend.open_gpus(header.get("need_gpus", True)) if gpu_numbers else []
+        self._gpus = backend.open_gpus() if gpu_numbers else []
+        if gpu_numbers and not self._gpus and header.get("need_gpus", True):
+            raise backend.no_gpu()
         backend.start_threads()
         end_with_peer(self._read_fd)
         if header.get("sandbox", True):

@@ -181,5 +181,5 @@ def test_gpus_are_refused():
             self.limits = Postgres(None).limits(places)
 
     with pytest.raises(Unsupported, match="only this server's GPUs are known"):
-        gpus_of_run(True, Packed(HERE, Place("alpha")))
-    assert gpus_of_run(False, Packed(Place("alpha"))) == {}
+        gpus_of_run(1, Packed(HERE, Place("alpha")))
+    assert gpus_of_run(0, Packed(Place("alpha"))) == {}

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.custom_functions import functions_of_model
 from madlib_mop.driver.data.engine import table_form
-from madlib_mop.driver.data.gpus import assign_gpus
 from madlib_mop.driver.data.packed import PackedTable, Shard, read_packed_table
 from madlib_mop.driver.evaluation.metric_sums import add
 from madlib_mop.driver.inference.fits import check_preprocessor, check_test_table
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.registered import find_model
-from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.inference.trainer import LocalTrainer, gpus_of_call
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import NotReady, Unsupported
@@ -36,12 +35,12 @@ class Evaluation:
 def madlib_keras_evaluate(call: Call) -> None:
     """Evaluate a model over all rows of a packed table, and write one row."""
     a, session = call.arguments, call.session
-    gpus = assign_gpus(a.get("use_gpus"), [0])
+    gpus = gpus_of_call(session, a.get("use_gpus"))
     output = session.output(a.get("output_table"), ("",), "output_table")
     packed = read_packed_table(session, a.get("test_table"), "test_table")
     model = find_model(session, call.function, a.get("model_table"), a.get("mst_key"))
     model = prepare(session, model, packed)
-    with LocalTrainer(session, gpus=list(gpus.values())) as trainer:
+    with LocalTrainer(session, gpus=gpus) as trainer:
         evaluation = evaluate_shards(session, trainer, model, packed)
     _write(session, output, model, evaluation)
 

@@ -38,7 +38,7 @@ def gpu_configuration(call: Call) -> None:
     a, session = call.arguments, call.session
     source = a["source"]
     output = session.output(a.get("output_table"), ("",), "output_table")
-    found = gpus.list_by_driver() if source == "nvidia" else _seen_by_tensorflow(call)
+    found = gpus.list_by_driver() if source == "nvidia" else _seen_by_trainers(call)
     if not found:
         session.notice(f"{call.function}: {source} found no GPU on this host; {output} has no rows")
     made = statement("CREATE TABLE {t} (hostname pg_catalog.text, gpu_descr pg_catalog.text)", t=output)
@@ -48,7 +48,7 @@ def gpu_configuration(call: Call) -> None:
         session.execute(insert, [socket.gethostname(), description])
 
 
-def _seen_by_tensorflow(call: Call) -> list[str]:
+def _seen_by_trainers(call: Call) -> list[str]:
     """Query a trainer; without a device, none is started."""
     n_gpus = gpus.count_gpus()
     if not n_gpus:

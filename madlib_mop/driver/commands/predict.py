@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from madlib_mop.driver.data.gpus import assign_gpus
 from madlib_mop.driver.inference.byom import read_own_model
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.ordinary import OrdinaryRows
 from madlib_mop.driver.inference.prediction import Reader, predict_table
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.rows import RowReader, read_test_table
+from madlib_mop.driver.inference.trainer import gpus_of_call
 from madlib_mop.driver.inference.wanted import read_pred_type
 from madlib_mop.driver.session.call import Call
 
@@ -28,7 +28,7 @@ def _predict(call: Call, read: Callable[[], TrainedModel]) -> None:
     """Predict a table; all checks come first, and an error leaves no output table."""
     a, session = call.arguments, call.session
     wanted = read_pred_type(a)
-    gpus = assign_gpus(a.get("use_gpus"), [0])
+    gpus = gpus_of_call(session, a.get("use_gpus"))
     output = session.output(a.get("output_table"), ("",), "output_table")
     model = read()
     names = a.get("test_table"), a.get("id_col"), a.get("independent_varname")
@@ -37,5 +37,5 @@ def _predict(call: Call, read: Callable[[], TrainedModel]) -> None:
         reader = OrdinaryRows(session, *names, model)
     else:
         reader = RowReader(session, read_test_table(session, *names, model), model)
-    if not predict_table(session, model, reader, output, wanted, list(gpus.values())):
+    if not predict_table(session, model, reader, output, wanted, gpus):
         session.warning(f"{call.function}: test_table {reader.table.relation} has no rows; {output} is empty")

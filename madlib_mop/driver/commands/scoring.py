@@ -8,10 +8,9 @@ from madlib_mop.driver.data.engine import engine_of_table, keeps_order
 from madlib_mop.driver.inference.model import Place, TrainedModel
 from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.inference.registered import find_model
-from madlib_mop.driver.inference.trainer import FixedSettings
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.settings import read_settings
+from madlib_mop.driver.session.settings import FixedSettings, read_settings
 from madlib_mop.errors import MopError
 
 

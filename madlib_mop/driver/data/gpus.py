@@ -1,15 +1,16 @@
 """The GPUs of this host, and their assignment to trainers; called by every command with ``use_gpus``.
 
-They are found without TensorFlow, so an impossible call fails at once; a trainer checks at its start that
-TensorFlow can use them.
+They are found without a backend of Keras, so an impossible call fails at once; a trainer checks at its start that its
+backend can use them.
 """
 
 import subprocess
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from madlib_mop.errors import NotReady, Unsupported
+from madlib_mop.trainer.backends.base.names import JAX_WITHOUT_GPUS, OTHER_BACKENDS, WITH_CUDA, BackendName
 
 #: Device nodes of NVIDIA's driver.
 DEVICE_NODES = "/dev/nvidia[0-9]*"
@@ -24,50 +25,39 @@ def count_gpus() -> int:
     return sum(path.name.removeprefix("nvidia").isdecimal() for path in Path(folder).glob(pattern))
 
 
-def assign_gpus(use_gpus: bool | None, segments: Sequence[int]) -> dict[int, int]:
-    """Assign one GPU to each segment's trainer, by number from 0; with more segments than GPUs, GPUs are shared.
-
-    Parameters
-    ----------
-    use_gpus : bool or None
-    segments : sequence of int
-        Numbers of the segments.
-
-    Returns
-    -------
-    dict of int to int
-        Empty without ``use_gpus``.
-
-    Raises
-    ------
-    Unsupported
-        If the host has no GPU, or TensorFlow is the CPU version.
-    """
-    if not use_gpus:
-        return {}
-    n_gpus = require_gpus("use_gpus => true")
+def assign_gpus(n_gpus: int, segments: Sequence[int]) -> dict[int, int]:
+    """Assign one GPU to each segment's trainer, by number from 0; with more segments than GPUs, GPUs are shared."""
     return {segment: number % n_gpus for number, segment in enumerate(sorted(segments))}
 
 
-def require_gpus(what: str) -> int:
+def require_gpus(what: str, backend: BackendName) -> int:
     """Return the number of GPUs that can be used, at least 1.
+
+    Parameters
+    ----------
+    what : str
+        Begins the messages.
+    backend : BackendName
+        The backend of Keras that is to use them.
 
     Raises
     ------
     Unsupported
-        As `assign_gpus`; ``what`` begins the message.
+        If the backend cannot use GPUs, the host has none, or the installed package is for CPUs only.
     """
+    if backend == BackendName.JAX:
+        raise Unsupported(f"{what}: {JAX_WITHOUT_GPUS}", hint=OTHER_BACKENDS)
     n_gpus = count_gpus()
     if not n_gpus:
         raise Unsupported(
             f"{what}: this host has no GPU: there are no NVIDIA devices at {DEVICE_NODES}",
             hint="Use CPUs (use_gpus => false, 'all_segments'), or install NVIDIA's driver on the server's host.",
         )
-    if _has_cpu_build_only():
+    built = _cpu_build(backend)
+    if built is not None:
         raise Unsupported(
-            f"{what}: the host has {n_gpus} GPU(s), but the library's TensorFlow is tensorflow-cpu, which cannot use "
-            f"GPUs",
-            hint="Install tensorflow[and-cuda] instead of tensorflow-cpu into the library's virtual environment.",
+            f"{what}: the host has {n_gpus} GPU(s), but the library's {built}, which cannot use GPUs",
+            hint=f"Install {WITH_CUDA[backend]} into the library's virtual environment.",
         )
     return n_gpus
 
@@ -101,9 +91,16 @@ def list_by_driver() -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.startswith("GPU ")]
 
 
-def _has_cpu_build_only() -> bool:
+def _cpu_build(backend: BackendName) -> str | None:
+    """Return what the installed package is, if it is for CPUs only."""
+    if backend == BackendName.TENSORFLOW:
+        return "TensorFlow is tensorflow-cpu" if _version_of("tensorflow-cpu") else None
+    found = _version_of("torch") or ""
+    return f"PyTorch is torch {found}" if found.endswith("+cpu") else None
+
+
+def _version_of(package: str) -> str | None:
     try:
-        distribution("tensorflow-cpu")
+        return version(package)
     except PackageNotFoundError:
-        return False
-    return True
+        return None

@@ -318,17 +318,19 @@ def _read_shapes(reader: ShardReader, relation: Relation, columns: Sequence[str]
     return [list(rows[0][f"s{n}"])[1:] for n in range(len(columns))]
 
 
-def gpus_of_run(use_gpus: bool | None, packed: PackedTable) -> dict[int, int]:
-    """Return the GPU of each segment's trainer; see `assign_gpus`.
+def gpus_of_run(n_gpus: int, packed: PackedTable) -> dict[int, int]:
+    """Return the GPU of each segment's trainer, of so many; see `assign_gpus`. With 0, none has any.
 
     Raises
     ------
     Unsupported
-        Also if the engine does not know the GPUs of some segments.
+        If the engine does not know the GPUs of some segments.
     """
-    if use_gpus and packed.limits.gpus is not None:
+    if not n_gpus:
+        return {}
+    if packed.limits.gpus is not None:
         raise Unsupported(
             f"use_gpus => true cannot be used with {packed.relation}: {packed.limits.gpus}",
             hint="Omit use_gpus, or pack into segments on this server: SET madlib_mop.hosts = 'here';",
         )
-    return assign_gpus(use_gpus, [shard.segment_id for shard in packed.shards])
+    return assign_gpus(n_gpus, [shard.segment_id for shard in packed.shards])

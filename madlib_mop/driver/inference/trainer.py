@@ -8,8 +8,9 @@ from mop_backend.frames import Blob, Frame, Header
 from mop_backend.machine import processors
 from mop_backend.process import TRAINER, Child, ChildDied, backend_of
 
+from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.settings import read_settings
+from madlib_mop.driver.session.settings import FixedSettings, read_backend, read_settings
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, from_dict
 from madlib_mop.trainer.backends.base.names import BackendName
 
@@ -17,7 +18,7 @@ _SIGKILL = -9
 
 
 class LocalTrainer:
-    """A trainer, started without waiting for TensorFlow; use it as a context manager.
+    """A trainer, started without waiting for its backend; use it as a context manager.
 
     Parameters
     ----------
@@ -27,7 +28,7 @@ class LocalTrainer:
     gpus : sequence of int
         Its visible GPUs; none by default.
     need_gpus : bool
-        Whether it is an error that TensorFlow cannot use them.
+        Whether it is an error that its backend cannot use them.
     backend : BackendName or None
         Its backend; that of the session's setting by default.
 
@@ -94,15 +95,12 @@ class LocalTrainer:
         return self.collect()
 
 
-class FixedSettings:
-    """The superusers' settings, which every user of the extension can read."""
-
-    def __init__(self, session: CallerSession):
-        rows = session.execute("SELECT name, value FROM madlib_mop.setting")
-        self._values = {row["name"]: row["value"] for row in rows}
-
-    def settings(self) -> dict[str, str]:
-        return self._values
+def gpus_of_call(session: CallerSession, use_gpus: bool | None) -> list[int]:
+    """Return the GPUs of a call's trainer: GPU 0 with ``use_gpus``. Raises Unsupported if it cannot use one."""
+    if not use_gpus:
+        return []
+    require_gpus("use_gpus => true", read_backend(FixedSettings(session), session))
+    return [0]
 
 
 def _start_settings(session: CallerSession) -> Header:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from madlib_mop.catalog.names import Identifier, statement
 from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.settings import FixedSettings, read_backend
 from madlib_mop.engines.base.interface import HOSTS, SEGMENTS, Engine, Segment
 from madlib_mop.errors import InvalidParameter, UndefinedColumn, Unsupported
 
@@ -56,7 +57,7 @@ def choose_segments(engine: Engine, session: CallerSession, rules: str | None) -
                 f"{_GPU_RULE} cannot be used on this engine: {limit}",
                 hint=f"SET {HOSTS} = 'here'; or list the segments in a table with a column dbid.",
             )
-        require_gpus(_GPU_RULE)
+        require_gpus(_GPU_RULE, read_backend(FixedSettings(session), session))
         distribution = Distribution(tuple(everywhere), text, _config(everywhere))
     else:
         segments = _listed_segments(session, text, engine.dbids(session, everywhere))

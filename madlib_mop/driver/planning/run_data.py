@@ -17,7 +17,7 @@ from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.settings import Settings
+from madlib_mop.driver.session.settings import Settings, read_backend
 from madlib_mop.engines.sessions.login import check_limit
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
 
@@ -138,8 +138,9 @@ def read_data(call: Call, record: Record) -> Data:
         the workers.
     """
     a, session = call.arguments, call.session
+    n_gpus = 0
     if a.get("use_gpus"):  # before the tables are read: the check is fast and applies to all of them
-        require_gpus("use_gpus => true")
+        n_gpus = require_gpus("use_gpus => true", read_backend(record, session))
     source = read_packed_table(session, a.get("source_table"), "source_table")
     validation = None
     if (a.get("validation_table") or "").strip():
@@ -153,7 +154,7 @@ def read_data(call: Call, record: Record) -> Data:
         if packed is not None and packed.row_security:
             settings |= _policy_settings(session, packed.relation)
     preprocessor = _preprocessor(session, source, validation)
-    return Data(source, validation, gpus_of_run(a.get("use_gpus"), source), settings, preprocessor)
+    return Data(source, validation, gpus_of_run(n_gpus, source), settings, preprocessor)
 
 
 def _preprocessor(

@@ -147,6 +147,17 @@ class SuperuserSettings(Protocol):
         """Return them by name."""
 
 
+class FixedSettings:
+    """The superusers' settings, which every user of the extension can read."""
+
+    def __init__(self, session: CallerSession):
+        rows = session.execute("SELECT name, value FROM madlib_mop.setting")
+        self._values = {row["name"]: row["value"] for row in rows}
+
+    def settings(self) -> dict[str, str]:
+        return self._values
+
+
 def read_settings(record: SuperuserSettings, session: CallerSession, n_trainers: int, use_caching: bool) -> Settings:
     """Read the settings for a run of ``n_trainers`` trainers on this server.
 

@@ -46,6 +46,13 @@ def environment_of(name: BackendName = DEFAULT) -> Mapping[str, str]:
     return found
 
 
+def environment_with_gpus() -> Mapping[str, str]:
+    """Return the variables of `environment_of` that the chosen backend needs otherwise to use GPUs."""
+    module = importlib.import_module(f"{__package__}.{os.environ['KERAS_BACKEND']}.environment")
+    found: Mapping[str, str] = module.WITH_GPUS
+    return found
+
+
 def is_installed() -> bool:
     """Return whether the chosen backend's package is installed; imports nothing."""
     return importlib.util.find_spec(os.environ["KERAS_BACKEND"]) is not None

@@ -72,8 +72,12 @@ def prepare(environment: Mapping[str, str]) -> None:
     tempfile.tempdir = "/dev/null"  # a library that TensorFlow imports asks for the directory, and would test /tmp
 
 
-def show_gpus(numbers: list[int]) -> None:
-    """Let CUDA see these GPUs and no others; call it before Keras is loaded."""
+def show_gpus(numbers: list[int], environment: Mapping[str, str]) -> None:
+    """Let CUDA see these GPUs and no others; call it before Keras is loaded.
+
+    ``environment`` are the variables with which the backend of Keras uses GPUs.
+    """
+    os.environ.update(environment)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, numbers))
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # numbers GPUs in the order of the device nodes
     os.environ["CUDA_CACHE_DISABLE"] = "1"  # the cache would be written to a home directory

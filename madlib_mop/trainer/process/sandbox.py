@@ -20,8 +20,8 @@ _PR_SET_NO_NEW_PRIVS = 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # equal on all architectures
 _ASK_VERSION = 1
 _PATH_BENEATH = 1
-_WRITE_FILE, _READ_FILE, _READ_DIR, _IOCTL_DEVICE = 1 << 1, 1 << 2, 1 << 3, 1 << 15
-_FIRST_WITH_IOCTL = 5
+_WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL_DEVICE = 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
+_FIRST_WITH_TRUNCATE, _FIRST_WITH_IOCTL = 3, 5
 # version -> number of file rights that it defines; later versions count as 5
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _ALL_NET = 0b11
@@ -54,14 +54,23 @@ _READABLE = (
     "/dev/urandom",
 )
 #: Files that CUDA reads in addition, and the devices that it opens for reading, writing and control.
-_READABLE_WITH_GPUS = ("/proc/driver/nvidia", "/usr/local/cuda", "/usr/local/nvidia", "/dev/nvidia-caps")
+_READABLE_WITH_GPUS = (
+    "/proc/devices",
+    "/proc/driver/nvidia",
+    "/usr/local/cuda",
+    "/usr/local/nvidia",
+    "/dev/nvidia-caps",
+)
+#: Where CUDA writes the names of its threads; if it cannot, it finds no GPU. A thread's directory is not there before
+#: the thread, so all files of the process's threads are left writable.
+_WRITABLE_WITH_GPUS = "/proc/self/task"
 _GPU_DEVICES = "/dev/nvidia*"
 
 
 def restrict_files(with_gpus: bool = False) -> bool:
     """Restrict file access, by Landlock, to reading the libraries' files; return whether it is in force.
 
-    ``with_gpus`` leaves NVIDIA's devices too.
+    ``with_gpus`` leaves NVIDIA's devices too, and writing to the files of the process's own threads in /proc.
     """
     version = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)
     if version < 1:
@@ -81,6 +90,8 @@ def restrict_files(with_gpus: bool = False) -> bool:
         if with_gpus:
             for path in _READABLE_WITH_GPUS:
                 _allow(ruleset, path, _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0))
+            names_rights = _READ_FILE | _READ_DIR | _WRITE_FILE | (_TRUNCATE if version >= _FIRST_WITH_TRUNCATE else 0)
+            _allow(ruleset, _WRITABLE_WITH_GPUS, names_rights)
             device_rights = _READ_FILE | _WRITE_FILE | (_IOCTL_DEVICE if version >= _FIRST_WITH_IOCTL else 0)
             for path in glob.glob(_GPU_DEVICES):
                 if not os.path.isdir(path):

@@ -8,7 +8,9 @@ import pytest
 
 from madlib_mop.driver.data import gpus
 from madlib_mop.errors import NotReady, Unsupported
+from madlib_mop.trainer.backends.base.names import BackendName
 
+TENSORFLOW = BackendName.TENSORFLOW
 LISTED = """\
 GPU 0: A card (UUID: GPU-1)
 GPU 1: Another card (UUID: GPU-2)
@@ -21,10 +23,22 @@ def host(monkeypatch, tmp_path):
     """A host without GPUs, whose device nodes are files in a directory of the test."""
     monkeypatch.setattr(gpus, "DEVICE_NODES", f"{tmp_path}/nvidia[0-9]*")
     monkeypatch.setattr(gpus, "NVIDIA_SMI", (str(tmp_path / "none"), str(tmp_path / "nvidia-smi")))
-    monkeypatch.setattr(gpus, "distribution", lambda name: (_ for _ in ()).throw(PackageNotFoundError(name)))
+    monkeypatch.setattr(gpus, "version", installed())
     for name in ("nvidiactl", "nvidia-uvm", "nvidia0-caps"):
         (tmp_path / name).touch()
     return tmp_path
+
+
+def installed(**packages):
+    """Return a function like `importlib.metadata.version` for some packages."""
+    versions = {name.replace("_", "-"): version for name, version in packages.items()}
+
+    def version(package):
+        if package not in versions:
+            raise PackageNotFoundError(package)
+        return versions[package]
+
+    return version
 
 
 def write_tool(folder, text):
@@ -35,16 +49,11 @@ def write_tool(folder, text):
 
 def test_without_a_gpu_the_error_says_what_was_looked_for(host):
     with pytest.raises(Unsupported) as caught:
-        gpus.assign_gpus(True, [0, 1])
+        gpus.require_gpus("use_gpus => true", TENSORFLOW)
     assert caught.value.message == (
         f"use_gpus => true: this host has no GPU: there are no NVIDIA devices at {host}/nvidia[0-9]*"
     )
     assert "use_gpus => false" in caught.value.hint
-
-
-@pytest.mark.parametrize("use_gpus", [False, None])
-def test_who_asks_for_none_gets_none(host, use_gpus):
-    assert gpus.assign_gpus(use_gpus, [0, 1]) == {}
 
 
 def test_each_trainer_gets_one_gpu_and_they_take_turns(host):
@@ -52,14 +61,37 @@ def test_each_trainer_gets_one_gpu_and_they_take_turns(host):
     for name in ("nvidia0", "nvidia3"):
         (host / name).touch()
     assert gpus.count_gpus() == 2
-    assert gpus.assign_gpus(True, [7, 0, 2]) == {0: 0, 2: 1, 7: 0}
+    assert gpus.require_gpus("use_gpus => true", TENSORFLOW) == 2
+    assert gpus.assign_gpus(2, [7, 0, 2]) == {0: 0, 2: 1, 7: 0}
 
 
-def test_a_tensorflow_for_cpus_is_named(host, monkeypatch):
+@pytest.mark.parametrize(
+    "backend, packages, built",
+    [
+        (TENSORFLOW, {"tensorflow_cpu": "2.21.0"}, "TensorFlow is tensorflow-cpu"),
+        (TENSORFLOW, {"tensorflow": "2.21.0"}, None),
+        (BackendName.TORCH, {"torch": "2.13.0+cpu"}, "PyTorch is torch 2.13.0+cpu"),
+        (BackendName.TORCH, {"torch": "2.13.0", "tensorflow_cpu": "2.21.0"}, None),
+    ],
+)
+def test_a_package_for_cpus_is_named(host, monkeypatch, backend, packages, built):
+    """Only the package of the backend counts."""
     (host / "nvidia0").touch()
-    monkeypatch.setattr(gpus, "distribution", lambda name: name)
-    with pytest.raises(Unsupported, match="the host has 1 GPU.s., but the library's TensorFlow is tensorflow-cpu"):
-        gpus.assign_gpus(True, [0])
+    monkeypatch.setattr(gpus, "version", installed(**packages))
+    if built is None:
+        assert gpus.require_gpus("use_gpus => true", backend) == 1
+        return
+    with pytest.raises(Unsupported) as caught:
+        gpus.require_gpus("use_gpus => true", backend)
+    expected = f"use_gpus => true: the host has 1 GPU(s), but the library's {built}, which cannot use GPUs"
+    assert caught.value.message == expected and "Install" in caught.value.hint
+
+
+def test_jax_uses_no_gpus_and_the_error_says_why(host):
+    (host / "nvidia0").touch()
+    with pytest.raises(Unsupported, match="JAX uses no GPUs here.*ptxas") as caught:
+        gpus.require_gpus("use_gpus => true", BackendName.JAX)
+    assert "'torch'" in caught.value.hint
 
 
 def test_the_drivers_tool_is_asked_by_its_path_alone(host, monkeypatch):

@@ -135,6 +135,39 @@ def test_the_probe_would_notice(tmp_path):
     }
 
 
+_NAMES = """
+import sys, threading
+sys.path[:0] = {paths!r}
+from madlib_mop.trainer.process import sandbox
+print(sandbox.restrict_files(with_gpus={with_gpus}))
+def write(path):
+    try:
+        open(path, "w").write("name")
+        print("done")
+    except OSError as error:
+        print(type(error).__name__)
+def run():
+    write(f"/proc/self/task/{{threading.get_native_id()}}/comm")
+    write({scratch!r} + "/written")
+    write(f"/proc/{{sys.argv[1]}}/task/{{sys.argv[1]}}/comm")
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("with_gpus, expected", [(True, "done"), (False, "PermissionError")])
+def test_only_a_trainer_with_gpus_names_its_threads(tmp_path, with_gpus, expected):
+    """CUDA finds no GPU if it cannot; other files, and other processes' threads, stay as they are."""
+    paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
+    code = _NAMES.format(paths=paths, with_gpus=with_gpus, scratch=str(tmp_path))
+    made = subprocess.run([sys.executable, "-c", code, str(os.getpid())], capture_output=True, text=True, check=True)
+    in_force, *written = made.stdout.split()
+    if in_force != "True":
+        pytest.skip("this kernel has no Landlock")
+    assert written == [expected, "PermissionError", "PermissionError"]
+
+
 @pytest.mark.slow
 def test_a_sandboxed_trainer_trains_the_same_bits():
     from tests.helpers.unit.cases import CASES

@@ -32,13 +32,15 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
+from madlib_mop.errors import NotReady
 from madlib_mop.exports.formats import Format
 from madlib_mop.models.prefix import Split
 from madlib_mop.models.sharing import Strengths
 from madlib_mop.trainer.backends.base.columns import Columns, DataSpec
-from madlib_mop.trainer.backends.base.names import BackendName
+from madlib_mop.trainer.backends.base.names import WITH_CUDA, BackendName
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.data.readable import Readable
+from madlib_mop.trainer.process.failures import INPUT, Failure
 
 #: A tensor of the backend.
 Tensor = Any
@@ -178,11 +180,23 @@ class Backend(ABC):
         """Set the number of threads that compute; call it before anything is computed."""
 
     @abstractmethod
-    def open_gpus(self, need: bool = True) -> list[str]:
-        """Open the GPUs that the process may see, with growing memory; return the description of each.
+    def open_gpus(self) -> list[str]:
+        """Open the GPUs that the process may see and the library can use; return the description of each.
 
-        Everything that their driver opens, it opens here. Raises Failure (input) with ``need``, if none can be used.
+        Memory grows as it is needed. Everything that their driver opens, it opens here.
         """
+
+    def no_gpu(self) -> Failure:
+        """Return the error of `open_gpus`: the host has GPUs, and the library can use none of them."""
+        return Failure(
+            INPUT,
+            NotReady(
+                f"use_gpus: the host has a GPU, but {self.title} {self.version()} cannot use it",
+                hint="Its CUDA libraries are missing or do not fit NVIDIA's driver: install "
+                f"{WITH_CUDA[self.name]} into the library's virtual environment; the server's log has {self.title}'s "
+                "messages.",
+            ),
+        )
 
     @abstractmethod
     def start_threads(self) -> None:

@@ -120,7 +120,7 @@ def is_mean(metric: keras.metrics.Metric) -> bool:
 
 def scalar(value: object) -> float:
     """Return a metric's value; the mean, if it has several values (for example a precision for each class)."""
-    return float(np.mean(np.asarray(value, np.float64)))
+    return float(np.mean(np.asarray(keras.ops.convert_to_numpy(value), np.float64)))
 
 
 def _size_of(metric: keras.metrics.Metric) -> int:

@@ -1,6 +1,7 @@
 """The names of the backends of Keras; the standard library only."""
 
 import enum
+from collections.abc import Mapping
 
 
 class BackendName(enum.StrEnum):
@@ -9,3 +10,15 @@ class BackendName(enum.StrEnum):
     TENSORFLOW = "tensorflow"
     JAX = "jax"
     TORCH = "torch"
+
+
+#: What is installed to use a backend with GPUs; JAX is not used with GPUs.
+WITH_CUDA: Mapping[BackendName, str] = {
+    BackendName.TENSORFLOW: "tensorflow[and-cuda] instead of tensorflow-cpu",
+    BackendName.TORCH: "a build of torch for CUDA",
+}
+#: Why it is not.
+JAX_WITHOUT_GPUS = (
+    "JAX uses no GPUs here: it compiles for them with another program (ptxas), and a trainer's sandbox starts none"
+)
+OTHER_BACKENDS = "Use the backend 'tensorflow' or 'torch' on GPUs."

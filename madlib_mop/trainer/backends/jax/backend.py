@@ -24,7 +24,7 @@ from madlib_mop.trainer.backends.base.interface import (
     TensorForm,
     TrainPass,
 )
-from madlib_mop.trainer.backends.base.names import BackendName
+from madlib_mop.trainer.backends.base.names import JAX_WITHOUT_GPUS, OTHER_BACKENDS, BackendName
 from madlib_mop.trainer.backends.jax import fused, loop
 from madlib_mop.trainer.process.failures import INPUT, Failure
 
@@ -46,12 +46,11 @@ class Jax(Backend):
         os.environ["NPROC"] = str(n_threads)  # XLA's number of threads
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
-    def open_gpus(self, need: bool = True) -> list[str]:
-        if not need:
-            return []
-        raise Failure(
-            INPUT, Unsupported("use_gpus: JAX trains on processors here", hint="Use the backend tensorflow on GPUs.")
-        )
+    def open_gpus(self) -> list[str]:
+        return []
+
+    def no_gpu(self) -> Failure:
+        return Failure(INPUT, Unsupported(f"use_gpus: {JAX_WITHOUT_GPUS}", hint=OTHER_BACKENDS))
 
     def start_threads(self) -> None:
         ones = jnp.ones((8, 8))

@@ -10,5 +10,7 @@ ENVIRONMENT: Mapping[str, str] = {
     # JAX asks servers of cloud providers whether it runs on a TPU; a trainer has no network.
     "TPU_SKIP_MDS_QUERY": "1",
 }
+#: What a trainer with GPUs sets instead; JAX uses none.
+WITH_GPUS: Mapping[str, str] = {}
 #: What it uses of `loading.UNUSED`.
 NEEDED = frozenset({"scipy"})

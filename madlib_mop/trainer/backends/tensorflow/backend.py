@@ -41,8 +41,8 @@ class TensorFlow(Backend):
         tf.config.threading.set_inter_op_parallelism_threads(n_threads)
         tf.config.set_soft_device_placement(True)
 
-    def open_gpus(self, need: bool = True) -> list[str]:
-        return gpus.take(need)
+    def open_gpus(self) -> list[str]:
+        return gpus.take()
 
     def start_threads(self) -> None:
         tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()

@@ -11,5 +11,7 @@ ENVIRONMENT: Mapping[str, str] = {
     # releases memory, so the model after one that was too large would be aborted.
     "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
 }
+#: What a trainer with GPUs sets instead.
+WITH_GPUS: Mapping[str, str] = {}
 #: What it uses of `loading.UNUSED`.
 NEEDED: frozenset[str] = frozenset()

@@ -25,7 +25,7 @@ from madlib_mop.trainer.backends.base.interface import (
 )
 from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.backends.torch import loop
-from madlib_mop.trainer.process.failures import INPUT, MODEL, Failure
+from madlib_mop.trainer.process.failures import MODEL, Failure
 
 
 class Torch(Backend):
@@ -44,13 +44,13 @@ class Torch(Backend):
         with contextlib.suppress(RuntimeError):  # it can be set once
             torch.set_num_interop_threads(n_threads)
 
-    def open_gpus(self, need: bool = True) -> list[str]:
-        if not need:
-            return []
-        raise Failure(
-            INPUT,
-            Unsupported("use_gpus: PyTorch trains on processors here", hint="Use the backend tensorflow on GPUs."),
-        )
+    def open_gpus(self) -> list[str]:
+        numbers = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+        for number in numbers:
+            ones = torch.ones(8, 8, 8, 8, device=f"cuda:{number}", requires_grad=True)
+            torch.matmul(ones, torch.nn.functional.conv2d(ones, ones, padding="same")).sum().backward()
+            torch.cuda.synchronize(number)
+        return [f"device: {number}, name: {torch.cuda.get_device_name(number)}" for number in numbers]
 
     def start_threads(self) -> None:
         torch.matmul(torch.ones(8, 8), torch.ones(8, 8))
@@ -66,7 +66,7 @@ class Torch(Backend):
         if value.dtype == torch.bfloat16:
             array: np.ndarray = keras.ops.convert_to_numpy(value)
             return array
-        found: np.ndarray = value.numpy()
+        found: np.ndarray = value.cpu().numpy()
         return found
 
     def tensor_of(self, array: np.ndarray) -> torch.Tensor:
@@ -88,7 +88,7 @@ class Torch(Backend):
         row_weights: np.ndarray | None = None,
     ) -> Columns:
         weights = [] if row_weights is None else [loop.tensor_of(row_weights)]
-        constant = torch.tensor(normalizing_const, dtype=torch.float32)
+        constant = torch.tensor(normalizing_const, dtype=torch.float32, device=loop.DEVICE)
         return Columns(list(map(loop.tensor_of, xs)), list(map(loop.tensor_of, ys)), weights, constant)
 
     def static_batch_of(self, n_rows: int, batch_size: int, inherited: int | None) -> tuple[int, int]:

@@ -11,5 +11,7 @@ ENVIRONMENT: Mapping[str, str] = {
     # lies there. Nothing is compiled here; in this one, which exists, only root can write.
     "TORCHINDUCTOR_CACHE_DIR": "/",
 }
+#: What a trainer with GPUs sets instead.
+WITH_GPUS: Mapping[str, str] = {"KERAS_TORCH_DEVICE": "cuda"}
 #: What it uses of `loading.UNUSED`.
 NEEDED: frozenset[str] = frozenset()

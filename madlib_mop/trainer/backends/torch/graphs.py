@@ -63,7 +63,7 @@ def graph_of(
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
         own = list(tensors[: len(values)])
         for number, value in fixed.items():
-            own[number] = torch.tensor(value, dtype=values[number].dtype)
+            own[number] = torch.tensor(value, dtype=values[number].dtype, device=values[number].device)
         with standing_for(variables, own):
             return step(*tensors[len(values) :])
 

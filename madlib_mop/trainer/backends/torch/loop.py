@@ -5,6 +5,7 @@ number of rows in a batch (``graphs.py``). Some steps cannot be recorded, becaus
 layers with a seed of their own, average weights, accumulated gradients. These are made by Keras, step by step.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from madlib_mop.trainer.backends.torch.graphs import Graph, Untraceable, graph_o
 
 Tensors = list[torch.Tensor]
 _MOST_GRAPHS = 8
+#: Where this process computes; Keras reads the same variable.
+DEVICE = torch.device(os.environ.get("KERAS_TORCH_DEVICE", "cpu"))
 
 
 class _TrainPass:
@@ -35,7 +38,7 @@ class _TrainPass:
         self._has_fixed_rate = False  # whether the graphs contain the learning rate
 
     def __call__(self, columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
-        model, rows = self._model, torch.from_numpy(np.ascontiguousarray(order, np.int64))
+        model, rows = self._model, _rows_of(order)
         torch.empty((), dtype=torch.int64).random_()  # as the data loader of Keras' ``fit`` draws a seed, without use
         values = [variable._value for variable in self._variables]
         for start in range(0, n_batches * batch_size, batch_size):
@@ -46,7 +49,7 @@ class _TrainPass:
                 continue
             with torch.no_grad():
                 graph(*values, *batch)
-        return {name: scalar(value.detach()) for name, value in model.get_metrics_result().items()}
+        return {name: scalar(value) for name, value in model.get_metrics_result().items()}
 
     def _graph_for(self, batch: Tensors) -> Graph | None:
         """Return the graph for batches of this many rows; None if Keras must make the steps."""
@@ -125,7 +128,7 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
 
     def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
         total = np.zeros(sums.n_values)
-        values, order = [variable._value for variable in variables], torch.arange(len(columns.xs[0]))
+        values, order = [variable._value for variable in variables], torch.arange(len(columns.xs[0]), device=DEVICE)
         with torch.no_grad():
             for rows in torch.split(order, batch_size):
                 batch = _batch(columns, rows)
@@ -137,7 +140,7 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
                 else:
                     with standing_for(variables, values):
                         (of_batch,) = step(*batch)
-                total += of_batch.numpy().astype(np.float64)
+                total += of_batch.cpu().numpy().astype(np.float64)
         return total
 
     return evaluate
@@ -147,7 +150,7 @@ def prefix_batch(split: Split) -> PrefixBatch:
     """Return the function that computes a batch of features."""
 
     def compute(columns: Columns, rows: np.ndarray) -> list[np.ndarray]:
-        index = torch.from_numpy(np.ascontiguousarray(rows, np.int64))
+        index = _rows_of(rows)
         xs = [_normalized(columns.xs[number].index_select(0, index), columns.constant) for number in split.sources]
         with torch.no_grad():
             return _arrays(split.prefix(structure(xs), training=True))
@@ -157,7 +160,7 @@ def prefix_batch(split: Split) -> PrefixBatch:
 
 def predict_batch(model: keras.Model, normalizing_const: float) -> PredictBatch:
     """Return the function that predicts a batch."""
-    constant = torch.tensor(normalizing_const, dtype=torch.float32)
+    constant = torch.tensor(normalizing_const, dtype=torch.float32, device=DEVICE)
 
     def predict(xs: Sequence[np.ndarray]) -> list[np.ndarray]:
         tensors = [_normalized(tensor_of(x), constant) for x in xs]
@@ -168,8 +171,12 @@ def predict_batch(model: keras.Model, normalizing_const: float) -> PredictBatch:
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:
-    """Return an array's memory as a tensor."""
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+    """Return an array as a tensor: of the array's memory, or in the GPU's."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy()).to(DEVICE)
+
+
+def _rows_of(order: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(order, np.int64)).to(DEVICE)
 
 
 def _graph_or_none(
@@ -182,7 +189,7 @@ def _graph_or_none(
 
 
 def _arrays(outputs: Any) -> list[np.ndarray]:
-    return [output.to(torch.float32).numpy() for output in keras.tree.flatten(outputs)]
+    return [output.to(torch.float32).cpu().numpy() for output in keras.tree.flatten(outputs)]
 
 
 def _batch(columns: Columns, rows: torch.Tensor) -> Tensors:
