@@ -77,10 +77,25 @@ def _diamonds() -> tuple[Rows, Rows]:
     return found[0], found[1]
 
 
+def _flights() -> tuple[Rows, Rows]:
+    """Return plan and weather of flights from Newark and from JFK, and whether they arrived late."""
+    from quality.tables import TABLES
+
+    (table,) = (table for table in TABLES if table.name == "flights")
+    columns = "month hour minute distance temp dewp humid wind_speed precip pressure visib".split()
+    rows = table.load().dropna(subset=columns)
+    found = []
+    for origin in ("EWR", "JFK"):
+        of_origin = rows[rows["origin"] == origin].sample(_MOST_ROWS, random_state=0)
+        found.append((of_origin[columns].to_numpy(), of_origin["late"].to_numpy().astype(np.int16)))
+    return found[0], found[1]
+
+
 PAIRS = (
     Pair("digits, two halves", _digits),
     Pair("breast cancer, two sets of columns", _breast_cancer),
     Pair("diamonds, two cuts", _diamonds),
+    Pair("flights, two airports", _flights),
 )
 
 

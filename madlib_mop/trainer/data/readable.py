@@ -49,3 +49,27 @@ class Readable:
         for index in range(len(self.specs()["weights"])):
             digest.update(np.ascontiguousarray(self.read("weights", index), np.float32).data)
         return digest.hexdigest()
+
+
+class ReadArrays(Readable):
+    """A training state in arrays: that of a member of a fused model, as it was when `FusedModel.members` was called.
+
+    Parameters
+    ----------
+    backend : str
+    specs : mapping of str to list of TensorSpec
+        Shape and dtype of each variable, by group.
+    values : mapping of str to list of numpy.ndarray
+        The variables; not copied.
+    """
+
+    def __init__(self, backend: str, specs: Mapping[str, list[TensorSpec]], values: Mapping[str, list[np.ndarray]]):
+        self.backend = backend
+        self._specs = specs
+        self._values = values
+
+    def specs(self) -> Mapping[str, list[TensorSpec]]:
+        return self._specs
+
+    def read(self, group: str, index: int) -> np.ndarray:
+        return self._values[group][index]

@@ -81,6 +81,27 @@ DEFENCES = (
         (_SANDBOX + "test_files_cannot_be_read",),
     ),
     Defence(
+        "a trainer without GPUs writes to no file of its threads",
+        "madlib_mop/trainer/process/sandbox.py",
+        "        if with_gpus:\n",
+        "        if True:\n",
+        (_SANDBOX + "test_only_a_trainer_with_gpus_names_its_threads",),
+    ),
+    Defence(
+        "a trainer's PyTorch loads compiled code from no directory that another user can write to",
+        "madlib_mop/trainer/backends/torch/environment.py",
+        '"TORCHINDUCTOR_CACHE_DIR": "/"',
+        '"TORCHINDUCTOR_CACHE_DIR": "/tmp"',
+        ("tests/unit/trainer/test_backends.py::test_pytorch_looks_for_compiled_code_where_only_root_can_write",),
+    ),
+    Defence(
+        "a run that has begun takes no state of another backend",
+        "madlib_mop/trainer/graphs/migration.py",
+        "if not begins:",
+        "if False:",
+        ("tests/unit/trainer/test_migration.py::test_a_run_that_has_begun_refuses_it",),
+    ),
+    Defence(
         "a trainer gives up system calls when it starts",
         "madlib_mop/trainer/server.py",
         'in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers))',

@@ -15,7 +15,7 @@ def has_gpu():
 def test_gpus_that_cannot_be_used_are_one_clear_error():
     expected = "use_gpus: JAX uses no GPUs" if BACKEND == "jax" else "the host has a GPU, but .* cannot use it"
     with Trainer(started=False) as trainer:
-        start = {"op": "start", "threads": 1, "shard_cache_bytes": 0, "sandbox": True}
+        start = {"op": "start", "backend": BACKEND, "threads": 1, "shard_cache_bytes": 0, "sandbox": True}
         with pytest.raises(TrainerError, match=expected) as got:
             trainer.ask({**start, "gpus": [0]})
         assert (got.value.kind, got.value.sqlstate) == ("input", "0A000" if BACKEND == "jax" else "55000")

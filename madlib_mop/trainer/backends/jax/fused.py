@@ -24,7 +24,7 @@ from madlib_mop.trainer.backends.base.interface import (
 from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.backends.jax import loop
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
-from madlib_mop.trainer.data.readable import Readable
+from madlib_mop.trainer.data.readable import ReadArrays
 
 Values = list[jax.Array]
 
@@ -74,9 +74,13 @@ class MappedModel(FusedModel):
                 self._values[group][index] = jnp.asarray(stacked)
         self._strong = [jnp.asarray([member[place] for member in strengths], jnp.float32) for place in self._strengths]
 
-    def members(self) -> list["Member"]:
-        values = {group: [np.asarray(value) for value in values] for group, values in self._values.items()}
-        return [Member(self, place, values) for place in range(self.n_places)]
+    def members(self) -> list[ReadArrays]:
+        groups = {group: [np.asarray(value) for value in values] for group, values in self._values.items()}
+        of_places = [
+            {group: [value[place] for value in values] for group, values in groups.items()}
+            for place in range(self.n_places)
+        ]
+        return [ReadArrays(BackendName.JAX, self.specs, values) for values in of_places]
 
     def train_pass(self) -> FusedTrainPass:
         if self._train_pass is None:
@@ -160,24 +164,6 @@ class MappedModel(FusedModel):
     def _value_of(self, variable: keras.Variable) -> jax.Array:
         group, index = self._where[id(variable)]
         return self._values[group][index]
-
-
-class Member(Readable):
-    """The variables of one place, as they were when `MappedModel.members` was called."""
-
-    backend = BackendName.JAX
-
-    def __init__(self, fused: MappedModel, place: int, values: dict[str, list[np.ndarray]]):
-        self._fused = fused
-        self._place = place
-        self._values = values
-
-    def specs(self) -> Mapping[str, list[TensorSpec]]:
-        return self._fused.specs
-
-    def read(self, group: str, index: int) -> np.ndarray:
-        value: np.ndarray = self._values[group][index][self._place]
-        return value
 
 
 def _sum_of_rows(values: jax.Array) -> jax.Array:

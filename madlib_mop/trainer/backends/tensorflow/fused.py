@@ -24,9 +24,10 @@ from madlib_mop.trainer.backends.base.interface import (
     MemberModel,
     Source,
 )
+from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.backends.tensorflow import loop
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
-from madlib_mop.trainer.data.readable import Readable
+from madlib_mop.trainer.data.readable import ReadArrays
 from madlib_mop.trainer.process.failures import model_failed
 
 _INT = tf.TensorSpec((), tf.int64)
@@ -88,9 +89,13 @@ class StackedModel(FusedModel):
         for place, variable in self._strengths.items():
             variable.assign([member[place] for member in strengths])
 
-    def members(self) -> list["Member"]:
-        values = {group: [np.asarray(v.read_value()) for v in variables] for group, variables in self._groups.items()}
-        return [Member(self, place, values) for place in range(self.n_places)]
+    def members(self) -> list[ReadArrays]:
+        groups = {group: [np.asarray(v.read_value()) for v in variables] for group, variables in self._groups.items()}
+        of_places = [
+            {group: self._values_of(group, values, place) for group, values in groups.items()}
+            for place in range(self.n_places)
+        ]
+        return [ReadArrays(BackendName.TENSORFLOW, self.specs, values) for values in of_places]
 
     def train_pass(self) -> FusedTrainPass:
         if self._train_pass is None:
@@ -234,25 +239,12 @@ class StackedModel(FusedModel):
         zeros = np.zeros((self.n_places, *form.shape), keras.backend.standardize_dtype(form.dtype))
         return keras.Variable(zeros, dtype=form.dtype, trainable=form.trainable, name=form.name)
 
+    def _values_of(self, group: str, values: list[np.ndarray], place: int) -> list[np.ndarray]:
+        return [value if self._is_shared(group, index) else value[place] for index, value in enumerate(values)]
+
     def _is_shared(self, group: str, index: int) -> bool:
         """Return whether a variable of the optimizer is one for all members, such as the number of steps."""
         return bool(self._groups[group][index].shape == self._compiled.groups[group][index].shape)
-
-
-class Member(Readable):
-    """The variables of one place, as they were when `StackedModel.members` was called."""
-
-    def __init__(self, fused: StackedModel, place: int, values: dict[str, list[np.ndarray]]):
-        self._fused = fused
-        self._place = place
-        self._values = values
-
-    def specs(self) -> Mapping[str, list[TensorSpec]]:
-        return self._fused.specs
-
-    def read(self, group: str, index: int) -> np.ndarray:
-        value = self._values[group][index]
-        return value if self._fused._is_shared(group, index) else value[self._place]
 
 
 def _sum_of_rows(values: tf.Tensor) -> tf.Tensor:
