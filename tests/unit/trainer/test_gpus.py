@@ -1,5 +1,7 @@
 """A trainer sees only its assigned GPUs; it reports an error if its backend cannot use them."""
 
+import contextlib
+
 import pytest
 
 from tests.helpers.unit.trainer import BACKEND, Trainer, TrainerError
@@ -32,19 +34,42 @@ def test_gpus_are_numbers(gpus):
 @pytest.mark.skipif(not has_gpu(), reason="this host has no GPU")
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX uses no GPUs here")
 @pytest.mark.parametrize("sandbox", [False, True])
-def test_a_visit_on_a_gpu(sandbox):
-    """It trains on the GPU within the sandbox, with the same result as on a CPU, up to rounding.
+class TestOnAGpu:
+    """The results are those of a CPU, up to rounding; a trainer with GPUs runs with and without its sandbox."""
 
-    Both begin with one state, because PyTorch draws other numbers on a GPU.
-    """
+    def test_training(self, sandbox):
+        """Both begin with one state, and the case has no random numbers: PyTorch draws others on a GPU."""
+        case = _case("numbers and int32 indices, Adam")
+        with _trainer(case, [], sandbox) as trainer:
+            state = _state(trainer.train(case.request(), "s"))
+            on_cpu, _ = trainer.train(case.request(), "s", state=state)
+        with _trainer(case, [0], sandbox) as trainer:
+            on_gpu, _ = trainer.train(case.request(), "s", state=state)
+        assert on_gpu["loss"] == pytest.approx(on_cpu["loss"], rel=1e-3)
+
+    def test_a_convolutional_model_that_was_trained_there(self, sandbox):
+        case = _case("cnn, SGD with momentum, decaying rate")
+        with _trainer(case, [0], sandbox) as trainer:
+            state = _state(trainer.train(case.request(), "s"))
+            on_gpu = trainer.evaluate(case.request(), "s", state=state)
+        with _trainer(case, [], sandbox) as trainer:
+            on_cpu = trainer.evaluate(case.request(), "s", state=state)
+        assert on_gpu["loss"] == pytest.approx(on_cpu["loss"], rel=1e-3)
+
+
+def _case(name):
     from tests.helpers.unit.cases import CASES
 
-    case, state, losses = CASES[1], None, []
-    for gpus in ([], [], [0]):
-        with Trainer(forked=False, gpus=gpus, sandbox=sandbox) as trainer:
-            assert len(trainer.versions["gpus"]) == len(gpus)
-            trainer.send_shard("s", *case.data(53))
-            answer, parts = trainer.train(case.request(), "s", state=state)
-            state = state or [bytes(part) for part in parts]
-            losses.append(answer["loss"])
-    assert losses[1] == pytest.approx(losses[2], rel=1e-3) and losses[0] > losses[1]
+    return next(case for case in CASES if case.name == name)
+
+
+@contextlib.contextmanager
+def _trainer(case, gpus, sandbox):
+    with Trainer(forked=False, gpus=gpus, sandbox=sandbox) as trainer:
+        assert len(trainer.versions["gpus"]) == len(gpus)
+        trainer.send_shard("s", *case.data(53))
+        yield trainer
+
+
+def _state(trained):
+    return [bytes(part) for part in trained[1]]
