@@ -138,7 +138,8 @@ class Visitor:
         with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             _begin(compiled, recipe, start, digest_in, FORWARD_GROUPS)
             clock.lap("state_in_s")
-            batch_size = batch_rows(shard.xs, recipe.fit_params.batch_size)
+            at_least = 1 if choice.current().compiles_for_rows else recipe.fit_params.batch_size
+            batch_size = batch_rows(shard.xs, at_least)
             features = self._features(compiled, shard, BatchSizes.of(shard.n_rows, batch_size), clock)
             run = compiled.evaluate_pass(features is not None)
             clock.lap("trace_s")

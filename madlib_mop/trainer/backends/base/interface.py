@@ -162,12 +162,15 @@ class Backend(ABC):
     rows_of_predictions : int or None
         Number of rows that predictions of a dense network are computed for, if a row has the same bits in all batches
         of this size only; None if it has them in each size of `models.running.filled`.
+    compiles_for_rows : bool
+        Whether passes are compiled for each number of rows in a batch: then evaluations have one for all models.
     """
 
     name: BackendName
     title: str
     least_free_bytes: int
     rows_of_predictions: int | None = None
+    compiles_for_rows = False
 
     # The process
 

@@ -36,6 +36,7 @@ class Jax(Backend):
     title = "JAX"
     least_free_bytes = 64 << 20
     rows_of_predictions = 64  # XLA compiles for a number of rows, and rounds differently for another one
+    compiles_for_rows = True
 
     def version(self) -> str:
         return str(jax.__version__)

@@ -89,31 +89,27 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
     place = {id(variable): number for number, variable in enumerate(model.metrics_variables)}
     taken = [place[id(variable)] for metric in sums.metrics for variable in metric.variables]
 
-    @functools.partial(jax.jit, static_argnums=5)
-    def run(
-        state: State, xs: Values, ys: Values, constant: jax.Array, strong: Sequence[jax.Array], batch_size: int
-    ) -> Values:
-        def step(_: None, rows: jax.Array) -> tuple[None, jax.Array]:
-            x, y, _ = jax.lax.optimization_barrier(batch_of((xs, ys, ()), rows, constant))
-            _, (_, _, metrics) = model.test_step(state, (x, y))
-            return None, jnp.concatenate([jnp.ravel(metrics[number]).astype(jnp.float32) for number in taken])
-
-        order = jnp.arange(len(xs[0]), dtype=jnp.int32)
-        n_full = len(order) // batch_size
-        found = []
+    def run(state: State, batch: Batch, strong: Sequence[jax.Array]) -> jax.Array:
         with traced(strengths, strong):
-            if n_full:
-                rows = order[: n_full * batch_size].reshape(n_full, batch_size)
-                found.append(jax.lax.scan(step, None, rows)[1])
-            if len(order) > n_full * batch_size:
-                found.append(step(None, order[n_full * batch_size :])[1][None])
-        return found
+            _, (_, _, metrics) = model.test_step(state, batch)
+        return jnp.concatenate([jnp.ravel(metrics[number]).astype(jnp.float32) for number in taken])
+
+    of_batch: Callable[..., jax.Array] = jax.jit(run)
+
+    @functools.partial(jax.jit, static_argnums=2)
+    def rows_of(data: Any, start: int, n: int, constant: jax.Array) -> Any:
+        x, y, _ = batch_of(data, start + jnp.arange(n, dtype=jnp.int32), constant)
+        return x, y
 
     def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
         state = committed(_values((model.trainable_variables, model.non_trainable_variables, model.metrics_variables)))
-        size = min(batch_size, len(columns.xs[0]))
-        of_batches = run(state, columns.xs, columns.ys, columns.constant, _numbers(strengths), size)
-        total: np.ndarray = np.concatenate([np.asarray(part) for part in of_batches]).sum(0, dtype=np.float64)
+        data, strong, n_rows = (columns.xs, columns.ys, ()), _numbers(strengths), len(columns.xs[0])
+        size = _even_size(n_rows, batch_size)
+        found: list[np.ndarray] = []
+        for start in range(0, n_rows, size):
+            batch = rows_of(data, start, min(size, n_rows - start), columns.constant)
+            found.append(np.asarray(of_batch(state, batch, strong)))
+        total: np.ndarray = np.stack(found).sum(0, dtype=np.float64)
         return total
 
     return evaluate
@@ -165,6 +161,15 @@ def batch_of(data: Batch, rows: jax.Array, constant: jax.Array) -> tuple[Any, An
 def _normalized(x: jax.Array, constant: jax.Array) -> jax.Array:
     """Divide uint8 x; the divisor is an argument, because XLA would multiply by a constant's reciprocal."""
     return x.astype(jnp.float32) / constant if x.dtype == jnp.uint8 else x
+
+
+def _even_size(n_rows: int, most: int) -> int:
+    """Return the size of batches, from half of ``most`` to ``most``, of which all have as many rows; else ``most``.
+
+    A last batch with fewer rows would need a function of its own, and compiling it takes longer than many batches.
+    """
+    even = (size for size in range(min(most, n_rows), most // 2, -1) if n_rows % size == 0)
+    return next(even, most)
 
 
 def _values(groups: Sequence[Sequence[keras.Variable]]) -> State:
