@@ -15,12 +15,16 @@ def has_gpu():
 
 @pytest.mark.skipif(has_gpu(), reason="this host has a GPU")
 def test_gpus_that_cannot_be_used_are_one_clear_error():
-    expected = "use_gpus: JAX uses no GPUs" if BACKEND == "jax" else "the host has a GPU, but .* cannot use it"
+    message, sqlstate, hint = {
+        "tensorflow": ("the host has a GPU, but TensorFlow .* cannot use it", "55000", "tensorflow[and-cuda]"),
+        "torch": ("the host has a GPU, but PyTorch .* cannot use it", "55000", "a build of torch for CUDA"),
+        "jax": ("JAX uses no GPUs here", "0A000", "'torch'"),
+    }[BACKEND]
     with Trainer(started=False) as trainer:
         start = {"op": "start", "backend": BACKEND, "threads": 1, "shard_cache_bytes": 0, "sandbox": True}
-        with pytest.raises(TrainerError, match=expected) as got:
+        with pytest.raises(TrainerError, match=f"use_gpus: {message}") as got:
             trainer.ask({**start, "gpus": [0]})
-        assert (got.value.kind, got.value.sqlstate) == ("input", "0A000" if BACKEND == "jax" else "55000")
+        assert (got.value.kind, got.value.sqlstate) == ("input", sqlstate) and hint in got.value.hint
         assert trainer.ask({**start, "gpus": [0], "need_gpus": False})[0]["gpus"] == []
 
 
