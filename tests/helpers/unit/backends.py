@@ -4,6 +4,7 @@
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import importlib.util
@@ -12,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+from unittest import mock
 
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.names import BackendName
@@ -41,14 +43,40 @@ def main(name: str) -> None:
     from tests.helpers.unit.cases import CASES
 
     cases = {case.name: case for case in CASES}
+    with _recordings(name, steps_before=0) as recorded:
+        visits = {title: _visits(case) for title, case in cases.items()}
+    # Keras makes the five full batches of the first pass, and a graph those that follow.
+    with _recordings(name, steps_before=6) as recorded_later:
+        turns = _turns(CASES[0])
     results = {
         "names": [name, str(backend.name), keras.backend.backend()],
         "loaded": [one for one in ("tensorflow", "jax", "torch") if one in sys.modules],
-        "visits": {title: _visits(case) for title, case in cases.items()},
-        "turns": _turns(CASES[0]),
+        "visits": visits,
+        "turns": turns,
+        "recordings": [len(recorded), recorded_later],
         "compilations": _compilations(CASES[0]) if name == BackendName.JAX else {},
     }
     print(json.dumps(results))
+
+
+@contextlib.contextmanager
+def _recordings(name: str, steps_before: int):
+    """Let PyTorch's passes record a step after this many; yield a list that grows with each recording."""
+    made: list[int] = []
+    if name != BackendName.TORCH:
+        yield made
+        return
+    from madlib_mop.trainer.backends.torch import loop
+
+    original = loop.graph_of
+
+    def counted(step, variables, batch, constants):
+        graph = original(step, variables, batch, constants)
+        made.append(len(batch[0]))
+        return graph
+
+    with mock.patch.multiple(loop, STEPS_BEFORE_RECORDING=steps_before, graph_of=counted):
+        yield made
 
 
 def _visits(case) -> dict:

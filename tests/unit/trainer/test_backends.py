@@ -50,3 +50,9 @@ class TestPromises:
         if name == BackendName.JAX:
             found = results_of(name)["compilations"]
             assert (found["step"], found["select"], found["run"]) == (2, 2, 1)
+
+    def test_pytorch_records_a_step_when_it_is_worth_it(self, name):
+        """Visits with a graph from the first step on, and turns whose first steps were made by Keras, were compared."""
+        if name == BackendName.TORCH:
+            of_visits, of_turns = results_of(name)["recordings"]
+            assert of_visits > len(TITLES) and CASES[0].batch_size in of_turns

@@ -1,12 +1,15 @@
 """The loops over mini-batches on PyTorch: one pass of training, one of evaluation, one batch of prediction.
 
 Called by ``backend.py``. A training step does what Keras' ``train_step`` does, and is recorded as a graph for each
-number of rows in a batch (``graphs.py``). Some steps cannot be recorded, because they need the value of a tensor:
-layers with a seed of their own, average weights, accumulated gradients. These are made by Keras, step by step.
+number of rows in a batch (``graphs.py``). Recording takes as long as tens of steps, so Keras makes the first ones.
+Some steps cannot be recorded, because they need the value of a tensor: layers with a seed of their own, average
+weights, accumulated gradients. Keras makes all of these.
 """
 
+import dataclasses
+import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -21,8 +24,49 @@ from madlib_mop.trainer.backends.torch.graphs import Graph, Untraceable, graph_o
 
 Tensors = list[torch.Tensor]
 _MOST_GRAPHS = 8
+#: Recording a step of a small network takes as long as this many steps of Keras take longer than steps of a graph.
+STEPS_BEFORE_RECORDING = 40
 #: Where this process computes; Keras reads the same variable.
 DEVICE = torch.device(os.environ.get("KERAS_TORCH_DEVICE", "cpu"))
+
+
+@dataclasses.dataclass
+class _Recording:
+    """Steps of batches with one number of rows: how many were asked for, and their graph, if it is recorded."""
+
+    n_steps: int = 0
+    graph: Graph | None = None
+    is_tried: bool = False
+
+
+class _Recordings:
+    """The graphs of one step, each recorded when the steps that are known of are worth it."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, _Recording] = {}
+
+    def graph_for(
+        self, key: Callable[[], Hashable], n_to_come: int, record: Callable[[], Graph | None]
+    ) -> Graph | None:
+        """Return the graph for the next step; None if Keras must make this step.
+
+        Parameters
+        ----------
+        key : callable
+            Returns what the graph depends on: the number of rows, and constants that recording finds.
+        n_to_come : int
+            Steps that this pass will make with the key, the next one included.
+        record : callable
+            Records the graph; returns None if that is not possible.
+        """
+        one = self._found.pop(key(), None) or _Recording()
+        if not one.is_tried and one.n_steps + n_to_come > STEPS_BEFORE_RECORDING:
+            one.graph, one.is_tried = record(), True
+        one.n_steps += 1
+        self._found[key()] = one
+        while len(self._found) > _MOST_GRAPHS:
+            del self._found[next(iter(self._found))]
+        return one.graph
 
 
 class _TrainPass:
@@ -34,16 +78,16 @@ class _TrainPass:
             model.trainable_variables, model.non_trainable_variables, model.optimizer.variables,
             model.metrics_variables, _strengths_of(model),
         )  # fmt: skip
-        self._graphs: dict[tuple[int, float | None], Graph | None] = {}
+        self._recordings = _Recordings()
         self._has_fixed_rate = False  # whether the graphs contain the learning rate
 
     def __call__(self, columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
         model, rows = self._model, _rows_of(order)
         torch.empty((), dtype=torch.int64).random_()  # as the data loader of Keras' ``fit`` draws a seed, without use
         values = [variable._value for variable in self._variables]
-        for start in range(0, n_batches * batch_size, batch_size):
-            batch = _batch(columns, rows[start : start + batch_size])
-            graph = self._graph_for(batch)
+        for batch_rows, n_to_come in _batches(rows[: n_batches * batch_size], batch_size):
+            batch = _batch(columns, batch_rows)
+            graph = self._graph_for(batch, n_to_come)
             if graph is None:
                 model.train_step(self._structure(batch))
                 continue
@@ -51,16 +95,11 @@ class _TrainPass:
                 graph(*values, *batch)
         return {name: scalar(value) for name, value in model.get_metrics_result().items()}
 
-    def _graph_for(self, batch: Tensors) -> Graph | None:
-        """Return the graph for batches of this many rows; None if Keras must make the steps."""
-        key = len(batch[0]), self._rate if self._has_fixed_rate else None
-        if key not in self._graphs:
-            while len(self._graphs) >= _MOST_GRAPHS:
-                del self._graphs[next(iter(self._graphs))]
-            graph = self._traced(batch)
-            key = len(batch[0]), self._rate if self._has_fixed_rate else None
-            self._graphs[key] = graph
-        return self._graphs[key]
+    def _graph_for(self, batch: Tensors, n_to_come: int) -> Graph | None:
+        def key() -> Hashable:
+            return len(batch[0]), self._rate if self._has_fixed_rate else None
+
+        return self._recordings.graph_for(key, n_to_come, lambda: self._traced(batch))
 
     @property
     def _rate(self) -> float | None:
@@ -109,7 +148,7 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
     """Return the evaluation pass of a compiled model whose metrics' variables are made."""
     sums = MetricSums(model)
     taken = [variable for metric in sums.metrics for variable in metric.variables]
-    graphs: dict[int, Graph | None] = {}
+    recordings = _Recordings()
     variables = _distinct(
         model.trainable_variables, model.non_trainable_variables, model.metrics_variables,
         _strengths_of(model),
@@ -130,11 +169,10 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
         total = np.zeros(sums.n_values)
         values, order = [variable._value for variable in variables], torch.arange(len(columns.xs[0]), device=DEVICE)
         with torch.no_grad():
-            for rows in torch.split(order, batch_size):
+            for rows, n_to_come in _batches(order, batch_size):
                 batch = _batch(columns, rows)
-                if len(rows) not in graphs:
-                    graphs[len(rows)] = _graph_or_none(step, variables, batch)
-                graph = graphs[len(rows)]
+                record = functools.partial(_graph_or_none, step, variables, batch)
+                graph = recordings.graph_for(functools.partial(len, rows), n_to_come, record)
                 if graph is not None:
                     (of_batch,) = graph(*values, *batch)
                 else:
@@ -177,6 +215,13 @@ def tensor_of(array: np.ndarray) -> torch.Tensor:
 
 def _rows_of(order: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(order, np.int64)).to(DEVICE)
+
+
+def _batches(rows: torch.Tensor, batch_size: int) -> Iterator[tuple[torch.Tensor, int]]:
+    """Yield the rows of each batch, and how many batches with as many rows are left, this one included."""
+    n_full = len(rows) // batch_size
+    for number, of_batch in enumerate(torch.split(rows, batch_size)):
+        yield of_batch, max(n_full - number, 1)
 
 
 def _graph_or_none(
