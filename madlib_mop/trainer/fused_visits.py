@@ -13,7 +13,6 @@ import numpy as np
 from mop_backend.frames import Header
 
 from madlib_mop.errors import MopError
-from madlib_mop.models.running import batch_rows
 from madlib_mop.trainer import visits
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.columns import DataSpec
@@ -138,7 +137,7 @@ def evaluate_fused(
         run = fused.evaluate_pass()
         clock.lap("trace_s")
         columns = choice.current().columns(shard.xs, shard.ys, shard.normalizing_const)
-        totals = run(columns, batch_rows(shard.xs, first.fit_params.batch_size))
+        totals = run(columns, choice.current().rows_of_evaluations(shard.xs, first.fit_params.batch_size))
         clock.lap("compute_s")
         names = fused.metric_names
     timing = {lap: seconds / len(states) for lap, seconds in clock.laps.items()} | {"fused": len(recipes)}

@@ -11,7 +11,6 @@ import numpy as np
 from mop_backend.frames import Blob, Header
 
 from madlib_mop.errors import MopError
-from madlib_mop.models.running import batch_rows
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.columns import DataSpec
 from madlib_mop.trainer.backends.base.interface import TrainPass
@@ -138,8 +137,7 @@ class Visitor:
         with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             _begin(compiled, recipe, start, digest_in, FORWARD_GROUPS)
             clock.lap("state_in_s")
-            at_least = 1 if choice.current().compiles_for_rows else recipe.fit_params.batch_size
-            batch_size = batch_rows(shard.xs, at_least)
+            batch_size = choice.current().rows_of_evaluations(shard.xs, recipe.fit_params.batch_size)
             features = self._features(compiled, shard, BatchSizes.of(shard.n_rows, batch_size), clock)
             run = compiled.evaluate_pass(features is not None)
             clock.lap("trace_s")

@@ -35,6 +35,7 @@ import numpy as np
 from madlib_mop.errors import NotReady
 from madlib_mop.exports.formats import Format
 from madlib_mop.models.prefix import Split
+from madlib_mop.models.running import batch_rows
 from madlib_mop.models.sharing import Strengths
 from madlib_mop.trainer.backends.base.columns import Columns, DataSpec
 from madlib_mop.trainer.backends.base.names import WITH_CUDA, BackendName
@@ -274,6 +275,10 @@ class Backend(ABC):
     @abstractmethod
     def evaluate_pass(self, model: keras.Model, spec: DataSpec) -> EvaluatePass:
         """Compile an evaluation pass."""
+
+    def rows_of_evaluations(self, xs: Sequence[np.ndarray], batch_size: int) -> int:
+        """Return the number of rows of an evaluation's batches, for a model that is trained with ``batch_size``."""
+        return batch_rows(xs, 1 if self.compiles_for_rows else batch_size)
 
     @abstractmethod
     def prefix_batch(self, split: Split, spec: DataSpec, static_batch: int) -> PrefixBatch:

@@ -154,8 +154,9 @@ class MappedModel(FusedModel):
             (values,) = loop.committed(([self._value_of(variable) for variable in variables],))
             data, n_rows = (columns.xs, columns.ys, ()), len(columns.xs[0])
             total = np.zeros((self.n_places, 1 + len(self._metrics)))
-            for start in range(0, n_rows, batch_size):
-                rows = loop.indices_of(np.arange(start, min(start + batch_size, n_rows)))
+            size = loop.even_size(n_rows, batch_size)
+            for start in range(0, n_rows, size):
+                rows = loop.indices_of(np.arange(start, min(start + size, n_rows)))
                 total += np.asarray(of_places(values, self._strong, data, rows, columns.constant), np.float64)
             return total.T
 

@@ -104,7 +104,7 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
     def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
         state = committed(_values((model.trainable_variables, model.non_trainable_variables, model.metrics_variables)))
         data, strong, n_rows = (columns.xs, columns.ys, ()), _numbers(strengths), len(columns.xs[0])
-        size = _even_size(n_rows, batch_size)
+        size = even_size(n_rows, batch_size)
         found: list[np.ndarray] = []
         for start in range(0, n_rows, size):
             batch = rows_of(data, start, min(size, n_rows - start), columns.constant)
@@ -163,7 +163,7 @@ def _normalized(x: jax.Array, constant: jax.Array) -> jax.Array:
     return x.astype(jnp.float32) / constant if x.dtype == jnp.uint8 else x
 
 
-def _even_size(n_rows: int, most: int) -> int:
+def even_size(n_rows: int, most: int) -> int:
     """Return the size of batches, from half of ``most`` to ``most``, of which all have as many rows; else ``most``.
 
     A last batch with fewer rows would need a function of its own, and compiling it takes longer than many batches.
