@@ -49,7 +49,7 @@ class TestPromises:
         """A model's first step, and steps after a state was loaded, have arguments like those of all others."""
         if name == BackendName.JAX:
             found = results_of(name)["compilations"]
-            assert (found["step"], found["select"], found["run"]) == (2, 2, 1)
+            assert (found["step"], found["run"]) == (2, 1)
 
     def test_pytorch_records_a_step_when_it_is_worth_it(self, name):
         """Visits with a graph from the first step on, and turns whose first steps were made by Keras, were compared."""

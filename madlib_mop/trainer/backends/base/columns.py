@@ -32,15 +32,15 @@ class DataSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns that a pass computes on, as tensors of the backend; made by `Backend.columns`.
+    """The columns that a pass computes on, as tensors of the backend or arrays; made by `Backend.columns`.
 
     Attributes
     ----------
-    xs, ys : sequence of tensor
-        One tensor a column, ``(n_rows, ...)``.
-    row_weights : sequence of tensor
-        Empty, or one float32 tensor ``(n_rows,)``.
-    constant : tensor
+    xs, ys : sequence of tensor or ndarray
+        One a column, ``(n_rows, ...)``.
+    row_weights : sequence of tensor or ndarray
+        Empty, or one of float32 ``(n_rows,)``.
+    constant : tensor or scalar
         float32 scalar, which uint8 x is divided by.
     """
 

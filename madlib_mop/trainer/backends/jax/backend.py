@@ -82,9 +82,7 @@ class Jax(Backend):
         normalizing_const: float,
         row_weights: np.ndarray | None = None,
     ) -> Columns:
-        weights = [] if row_weights is None else [jnp.asarray(row_weights)]
-        constant = jnp.float32(normalizing_const)
-        return Columns([self.tensor_of(x) for x in xs], [self.tensor_of(y) for y in ys], weights, constant)
+        return Columns(xs, ys, [] if row_weights is None else [row_weights], np.float32(normalizing_const))
 
     def static_batch_of(self, n_rows: int, batch_size: int, inherited: int | None) -> tuple[int, int]:
         return 0, 0  # each step is compiled for the size of its batch, here as in Keras' fit

@@ -101,27 +101,20 @@ class MappedModel(FusedModel):
             found: loop.State = after
             return found
 
-        def select(data: loop.Batch, rows: jax.Array, constant: jax.Array) -> loop.Batch:
-            x, y, _ = loop.batch_of(data, rows, constant)
-            return x, y
-
         def results(metrics: Values) -> Values:
             with keras.StatelessScope(state_mapping=list(zip(model.metrics_variables, metrics, strict=True))):
                 found = model.get_metrics_result()
             return [jnp.asarray(found[name], jnp.float32) for name in names]
 
-        steps, selected = jax.jit(jax.vmap(step), donate_argnums=0), jax.jit(jax.vmap(select, (None, 0, None)))
-        of_places = jax.jit(jax.vmap(results))
+        steps, of_places = jax.jit(jax.vmap(step), donate_argnums=0), jax.jit(jax.vmap(results))
 
         def train(columns: Columns, orders: np.ndarray, batch_size: int, n_batches: int) -> np.ndarray:
             groups = model.trainable_variables, model.non_trainable_variables, model.optimizer.variables
             model.reset_metrics()
             metrics = [jnp.stack([variable.value] * self.n_places) for variable in model.metrics_variables]
             state = loop.committed((*([self._value_of(variable) for variable in group] for group in groups), metrics))
-            data, rows = (columns.xs, columns.ys, ()), loop.indices_of(orders)
             for start in range(0, n_batches * batch_size, batch_size):
-                chosen = rows[:, start : start + batch_size]
-                state = steps(state, selected(data, chosen, columns.constant), self._strong)
+                state = steps(state, loop.batch_of(columns, orders[:, start : start + batch_size]), self._strong)
             for variables, values in zip(groups, state, strict=False):  # the metrics are not kept
                 for variable, value in zip(variables, values, strict=True):
                     group, index = self._where[id(variable)]
@@ -144,20 +137,14 @@ class MappedModel(FusedModel):
             of_rows = [metric._fn(y, outputs, **metric._fn_kwargs) for metric in self._metrics]
             return jnp.stack([loss * len(y), *(_sum_of_rows(values) for values in of_rows)])
 
-        def run(values: Values, strong: Values, data: loop.Batch, rows: jax.Array, constant: jax.Array) -> jax.Array:
-            x, y, _ = loop.batch_of(data, rows, constant)
-            return jax.vmap(sums, (0, 0, None, None))(values, strong, x, y)
-
-        of_places = jax.jit(run)
+        of_places = jax.jit(jax.vmap(sums, (0, 0, None, None)))
 
         def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
             (values,) = loop.committed(([self._value_of(variable) for variable in variables],))
-            data, n_rows = (columns.xs, columns.ys, ()), len(columns.xs[0])
             total = np.zeros((self.n_places, 1 + len(self._metrics)))
-            size = loop.even_size(n_rows, batch_size)
-            for start in range(0, n_rows, size):
-                rows = loop.indices_of(np.arange(start, min(start + size, n_rows)))
-                total += np.asarray(of_places(values, self._strong, data, rows, columns.constant), np.float64)
+            for rows in loop.evaluated_rows(len(columns.xs[0]), batch_size):
+                batch = loop.batch_of(columns, rows)
+                total += np.asarray(of_places(values, self._strong, *batch), np.float64)
             return total.T
 
         return evaluate

@@ -3,8 +3,8 @@
 Called by ``backend.py``. A training step is Keras' own ``train_step``, which takes and returns the values of variables.
 XLA compiles it alone, as it does for Keras' ``fit``. In a larger function, such as a loop over all batches, XLA
 combines operations in other groups and rounds differently (on x86-64 with AVX-512, convolutions do). So each batch is
-two calls of compiled functions: one selects its rows, one makes the step. XLA compiles for shapes, so a step is
-compiled once for each number of rows in a batch.
+a call of the compiled step, and NumPy selects its rows. XLA compiles for shapes, so a step is compiled once for each
+number of rows in a batch.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ from madlib_mop.trainer.backends.base.metric_sums import MetricSums, scalar
 
 Values = list[jax.Array]
 State = tuple[Values, ...]
-#: Columns, or the rows of a mini-batch: x, y and row weights.
-Batch = Any
+#: The rows of a mini-batch in the structure that a model takes: x, y and, if there are any, row weights.
+Batch = tuple[Any, ...]
 
 
 class Strength:
@@ -56,25 +56,18 @@ def train_pass(model: keras.Model) -> TrainPass:
     strengths = _strengths_of(model)
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def step(state: State, batch: Any, strong: Sequence[jax.Array]) -> State:
+    def step(state: State, batch: Batch, strong: Sequence[jax.Array]) -> State:
         with traced(strengths, strong):
             _, after = model.train_step(state, batch)
         found: State = after
         return found
 
-    @functools.partial(jax.jit, static_argnums=3)
-    def select(data: Any, order: jax.Array, start: int, n: int, constant: jax.Array) -> Any:
-        x, y, weights = batch_of(data, jax.lax.dynamic_slice_in_dim(order, start, n), constant)
-        return x, y, *weights
-
     def train(columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
         own = model.trainable_variables, model.non_trainable_variables
         groups = *own, model.optimizer.variables, model.metrics_variables
-        state, data = _distinct(committed(_values(groups))), (columns.xs, columns.ys, columns.row_weights)
-        rows, strong = indices_of(order), _numbers(strengths)
+        state, strong = _distinct(committed(_values(groups))), _numbers(strengths)
         for start in range(0, n_batches * batch_size, batch_size):
-            n = min(batch_size, len(order) - start)
-            state = step(state, select(data, rows, start, n, columns.constant), strong)
+            state = step(state, batch_of(columns, order[start : start + batch_size]), strong)
         for variables, values in zip(groups, state, strict=True):
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
@@ -96,19 +89,11 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
 
     of_batch: Callable[..., jax.Array] = jax.jit(run)
 
-    @functools.partial(jax.jit, static_argnums=2)
-    def rows_of(data: Any, start: int, n: int, constant: jax.Array) -> Any:
-        x, y, _ = batch_of(data, start + jnp.arange(n, dtype=jnp.int32), constant)
-        return x, y
-
     def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
         state = committed(_values((model.trainable_variables, model.non_trainable_variables, model.metrics_variables)))
-        data, strong, n_rows = (columns.xs, columns.ys, ()), _numbers(strengths), len(columns.xs[0])
-        size = even_size(n_rows, batch_size)
-        found: list[np.ndarray] = []
-        for start in range(0, n_rows, size):
-            batch = rows_of(data, start, min(size, n_rows - start), columns.constant)
-            found.append(np.asarray(of_batch(state, batch, strong)))
+        strong = _numbers(strengths)
+        batches = (batch_of(columns, rows) for rows in evaluated_rows(len(columns.xs[0]), batch_size))
+        found = [np.asarray(of_batch(state, batch, strong)) for batch in batches]
         total: np.ndarray = np.stack(found).sum(0, dtype=np.float64)
         return total
 
@@ -120,56 +105,55 @@ def prefix_batch(split: Split) -> PrefixBatch:
     forward = _forward(split.prefix, training=True)
 
     def compute(columns: Columns, rows: np.ndarray) -> list[np.ndarray]:
-        xs = [columns.xs[number] for number in split.sources]
-        return [np.asarray(made) for made in forward(_of(split.prefix), xs, indices_of(rows), columns.constant)]
+        xs = [normalized(columns.xs[number].take(rows, 0), columns.constant) for number in split.sources]
+        return [np.asarray(made) for made in forward(_of(split.prefix), xs)]
 
     return compute
 
 
 def predict_batch(model: keras.Model, normalizing_const: float) -> PredictBatch:
     """Return the function that predicts a batch."""
-    forward, constant, divisor = _forward(model, training=False), jnp.float32(1), np.float32(normalizing_const)
+    forward, constant = _forward(model, training=False), np.float32(normalizing_const)
 
     def predict(xs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        xs = [x.astype(np.float32) / divisor if x.dtype == np.uint8 else x for x in xs]
-        outputs = forward(_of(model), [jnp.asarray(x) for x in xs], None, constant)
+        outputs = forward(_of(model), [normalized(x, constant) for x in xs])
         return [np.asarray(output) for output in outputs]
 
     return predict
 
 
 def _forward(model: keras.Model, training: bool) -> Callable[..., Values]:
-    """Return ``f(values, xs, rows, constant) -> [float32 outputs]``; without rows (None) for all of xs."""
+    """Return ``f(values, xs) -> [float32 outputs]``, compiled."""
 
-    def run(values: State, xs: Values, rows: jax.Array | None, constant: jax.Array) -> Values:
-        batch = [_normalized(x if rows is None else jnp.take(x, rows, 0), constant) for x in xs]
-        outputs, _ = model.stateless_call(*values, jax.lax.optimization_barrier(structure(batch)), training=training)
+    def run(values: State, xs: Values) -> Values:
+        outputs, _ = model.stateless_call(*values, structure(xs), training=training)
         return [output.astype(jnp.float32) for output in keras.tree.flatten(outputs)]
 
     compiled: Callable[..., Values] = jax.jit(run)
     return compiled
 
 
-def batch_of(data: Batch, rows: jax.Array, constant: jax.Array) -> tuple[Any, Any, list[jax.Array]]:
-    """Return rows of columns in the structure that a model takes: x, y and row weights, float32."""
-    xs, ys, weights = data
-    x = structure([_normalized(jnp.take(x, rows, 0), constant) for x in xs])
-    y = structure([jnp.take(y, rows, 0).astype(jnp.float32) for y in ys])
-    return x, y, [jnp.take(one, rows, 0) for one in weights]
+def batch_of(columns: Columns, rows: np.ndarray) -> Batch:
+    """Return rows of columns, float32 (x that are indices: int32); rows of any shape take the place of the first."""
+    x = structure([normalized(x.take(rows, 0), columns.constant) for x in columns.xs])
+    y = structure([y.take(rows, 0).astype(np.float32) for y in columns.ys])
+    return x, y, *(weights.take(rows, 0) for weights in columns.row_weights)
 
 
-def _normalized(x: jax.Array, constant: jax.Array) -> jax.Array:
-    """Divide uint8 x; the divisor is an argument, because XLA would multiply by a constant's reciprocal."""
-    return x.astype(jnp.float32) / constant if x.dtype == jnp.uint8 else x
+def normalized(x: np.ndarray, constant: np.float32) -> np.ndarray:
+    """Return x with uint8 divided by the constant, float32."""
+    return x.astype(np.float32) / constant if x.dtype == np.uint8 else x
 
 
-def even_size(n_rows: int, most: int) -> int:
-    """Return the size of batches, from half of ``most`` to ``most``, of which all have as many rows; else ``most``.
+def evaluated_rows(n_rows: int, most: int) -> list[np.ndarray]:
+    """Return the numbers of the rows of each batch of an evaluation, ``most`` or fewer rows.
 
-    A last batch with fewer rows would need a function of its own, and compiling it takes longer than many batches.
+    All batches have as many rows if that is possible with half of ``most`` or more: a last batch with fewer would need
+    a function of its own, and compiling it takes longer than many batches.
     """
     even = (size for size in range(min(most, n_rows), most // 2, -1) if n_rows % size == 0)
-    return next(even, most)
+    size = next(even, most)
+    return [np.arange(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
 def _values(groups: Sequence[Sequence[keras.Variable]]) -> State:
@@ -200,11 +184,6 @@ def _distinct(state: State) -> State:
 
 def _of(model: keras.Model) -> State:
     return committed(_values((model.trainable_variables, model.non_trainable_variables)))
-
-
-def indices_of(order: np.ndarray) -> jax.Array:
-    """Return numbers of rows as int32, JAX's integers."""
-    return jnp.asarray(order, jnp.int32)
 
 
 def _strengths_of(model: keras.Model) -> list[Strength]:
