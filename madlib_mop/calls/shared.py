@@ -26,8 +26,8 @@ METRICS_FREQUENCY = Argument(
 METRICS_EVERY = Argument(
     "metrics_every", "text",
     "when metrics on a sample of rows are computed. 'visit': after each visit of a model; a number such as '4': after"
-    " every fourth visit; 'iteration': not on a sample, only on all rows after iterations, as"
-    " metrics_compute_frequency says",
+    " every fourth visit; 'iteration': never. Metrics on all rows do not depend on this argument: they are computed"
+    " after the iterations that metrics_compute_frequency chooses",
     default="iteration",
     check=Every(("iteration", "visit"), "With 'visit', models can be compared as soon as each has made one visit."),
 )  # fmt: skip
