@@ -43,25 +43,25 @@ def main(name: str) -> None:
     from tests.helpers.unit.cases import CASES
 
     cases = {case.name: case for case in CASES}
-    with _recordings(name, steps_before=0) as recorded:
+    with captures(name, steps_before=0) as captured:
         visits = {title: _visits(case) for title, case in cases.items()}
     # Keras makes the five full batches of the first pass, and a graph those that follow.
-    with _recordings(name, steps_before=6) as recorded_later:
+    with captures(name, steps_before=6) as captured_later:
         turns = _turns(CASES[0])
     results = {
         "names": [name, str(backend.name), keras.backend.backend()],
         "loaded": [one for one in ("tensorflow", "jax", "torch") if one in sys.modules],
         "visits": visits,
         "turns": turns,
-        "recordings": [len(recorded), recorded_later],
+        "captures": [len(captured), captured_later],
         "compilations": _compilations(CASES[0]) if name == BackendName.JAX else {},
     }
     print(json.dumps(results))
 
 
 @contextlib.contextmanager
-def _recordings(name: str, steps_before: int):
-    """Let PyTorch's passes record a step after this many; yield a list that grows with each recording."""
+def captures(name: str, steps_before: int):
+    """Let PyTorch's passes capture a step after this many; yield a list that grows with each."""
     made: list[int] = []
     if name != BackendName.TORCH:
         yield made
@@ -70,12 +70,12 @@ def _recordings(name: str, steps_before: int):
 
     original = loop.graph_of
 
-    def counted(step, variables, batch, constants):
-        graph = original(step, variables, batch, constants)
+    def counted(step, variables, batch):
+        graph = original(step, variables, batch)
         made.append(len(batch[0]))
         return graph
 
-    with mock.patch.multiple(loop, STEPS_BEFORE_RECORDING=steps_before, graph_of=counted):
+    with mock.patch.multiple(loop, STEPS_BEFORE_CAPTURE=steps_before, graph_of=counted):
         yield made
 
 

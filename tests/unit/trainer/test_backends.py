@@ -7,6 +7,7 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from madlib_mop.trainer.backends.base.names import BackendName  # noqa: E402
 from madlib_mop.trainer.backends.choice import environment_of  # noqa: E402
+from tests.helpers.unit import captured  # noqa: E402
 from tests.helpers.unit.backends import INSTALLED, results_of  # noqa: E402
 from tests.helpers.unit.cases import CASES  # noqa: E402
 
@@ -51,8 +52,18 @@ class TestPromises:
             found = results_of(name)["compilations"]
             assert (found["step"], found["run"]) == (2, 1)
 
-    def test_pytorch_records_a_step_when_it_is_worth_it(self, name):
+    def test_pytorch_captures_the_steps_that_the_manual_says(self, name):
+        """Those that it does not capture, and no others, are on the page of backends; all have the bits of Keras."""
+        if name == BackendName.TORCH:
+            found = captured.results()
+            assert {title for title, (is_captured, _) in found.items() if not is_captured} == {
+                "Nadam", "accumulated gradients", "average weights that replace the weights", "dropout with a seed",
+                "noise with a seed",
+            }  # fmt: skip
+            assert all(same for _, same in found.values())
+
+    def test_pytorch_captures_a_step_when_it_is_worth_it(self, name):
         """Visits with a graph from the first step on, and turns whose first steps were made by Keras, were compared."""
         if name == BackendName.TORCH:
-            of_visits, of_turns = results_of(name)["recordings"]
+            of_visits, of_turns = results_of(name)["captures"]
             assert of_visits > len(TITLES) and CASES[0].batch_size in of_turns

@@ -1,7 +1,7 @@
 """Steps of Keras models as graphs of PyTorch's operations: the same kernels in the same order, without Keras' Python.
 
 Called by ``loop.py``. In a step of a small network, Keras' layers, metrics and optimizer take longer than the kernels.
-`make_fx` records which operations a step calls, backward and update included, below automatic differentiation. The
+`make_fx` captures which operations a step calls, backward and update included, below automatic differentiation. The
 graph calls them again on other values, so its results have the bits of the step. Nothing is combined or compiled.
 """
 
@@ -34,12 +34,9 @@ def standing_for(variables: Sequence[keras.Variable], tensors: Sequence[torch.Te
 
 
 def graph_of(
-    step: Callable[..., list[torch.Tensor]],
-    variables: Sequence[keras.Variable],
-    inputs: Sequence[torch.Tensor],
-    constants: Sequence[keras.Variable] = (),
+    step: Callable[..., list[torch.Tensor]], variables: Sequence[keras.Variable], inputs: Sequence[torch.Tensor]
 ) -> Graph:
-    """Record a step.
+    """Capture a step.
 
     Parameters
     ----------
@@ -49,28 +46,22 @@ def graph_of(
         All that it may read or change.
     inputs : sequence of Tensor
         Of the shapes for which the graph will be used.
-    constants : sequence of keras.Variable
-        Scalars among the variables whose values the graph contains as they are now.
 
     Raises
     ------
     Untraceable
         If the step needs the value of a tensor.
     """
-    fixed = {number: float(v._value) for number, v in enumerate(variables) if any(v is one for one in constants)}
     values = [variable._value for variable in variables]
 
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        own = list(tensors[: len(values)])
-        for number, value in fixed.items():
-            own[number] = torch.tensor(value, dtype=values[number].dtype, device=values[number].device)
-        with standing_for(variables, own):
+        with standing_for(variables, tensors[: len(values)]):
             return step(*tensors[len(values) :])
 
     # With tensors that have no values, nothing is computed, and a step that needs a value fails.
-    record = make_fx(run, tracing_mode="fake", _allow_non_fake_inputs=True)
+    capture = make_fx(run, tracing_mode="fake", _allow_non_fake_inputs=True)
     try:
-        graph: Graph = record(*values, *inputs).forward
+        graph: Graph = capture(*values, *inputs).forward
     except (RuntimeError, NotImplementedError, TypeError) as error:
         raise Untraceable(str(error)) from error
     return graph

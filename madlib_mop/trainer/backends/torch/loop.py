@@ -1,15 +1,15 @@
 """The loops over mini-batches on PyTorch: one pass of training, one of evaluation, one batch of prediction.
 
-Called by ``backend.py``. A training step does what Keras' ``train_step`` does, and is recorded as a graph for each
-number of rows in a batch (``graphs.py``). Recording takes as long as tens of steps, so Keras makes the first ones.
-Some steps cannot be recorded, because they need the value of a tensor: layers with a seed of their own, average
-weights, accumulated gradients. Keras makes all of these.
+Called by ``backend.py``. A training step does what Keras' ``train_step`` does, and is captured as a graph for each
+number of rows in a batch (``graphs.py``). Capturing takes as long as tens of steps, so Keras makes the first ones.
+Some steps cannot be captured, because they need the value of a tensor: layers with a seed of their own, weights that
+their averages replace, accumulated gradients, Nadam. Keras makes all of these.
 """
 
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -24,46 +24,44 @@ from madlib_mop.trainer.backends.torch.graphs import Graph, Untraceable, graph_o
 
 Tensors = list[torch.Tensor]
 _MOST_GRAPHS = 8
-#: Recording a step of a small network takes as long as this many steps of Keras take longer than steps of a graph.
-STEPS_BEFORE_RECORDING = 40
+#: For a small network, capturing a step takes as long as a graph saves in this many steps.
+STEPS_BEFORE_CAPTURE = 40
 #: Where this process computes; Keras reads the same variable.
 DEVICE = torch.device(os.environ.get("KERAS_TORCH_DEVICE", "cpu"))
 
 
 @dataclasses.dataclass
-class _Recording:
-    """Steps of batches with one number of rows: how many were asked for, and their graph, if it is recorded."""
+class _Capture:
+    """Steps of batches with one number of rows: how many were asked for, and their graph, if it is captured."""
 
     n_steps: int = 0
     graph: Graph | None = None
     is_tried: bool = False
 
 
-class _Recordings:
-    """The graphs of one step, each recorded when the steps that are known of are worth it."""
+class _Captures:
+    """The graphs of one step, each captured when the steps that are known of are worth it."""
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, _Recording] = {}
+        self._found: dict[int, _Capture] = {}  # by number of rows, the one used last at the end
 
-    def graph_for(
-        self, key: Callable[[], Hashable], n_to_come: int, record: Callable[[], Graph | None]
-    ) -> Graph | None:
+    def graph_for(self, n_rows: int, n_to_come: int, capture: Callable[[], Graph | None]) -> Graph | None:
         """Return the graph for the next step; None if Keras must make this step.
 
         Parameters
         ----------
-        key : callable
-            Returns what the graph depends on: the number of rows, and constants that recording finds.
+        n_rows : int
+            Of the step's batch.
         n_to_come : int
-            Steps that this pass will make with the key, the next one included.
-        record : callable
-            Records the graph; returns None if that is not possible.
+            Steps with so many rows that this pass will make, the next one included.
+        capture : callable
+            Captures the graph; returns None if that is not possible.
         """
-        one = self._found.pop(key(), None) or _Recording()
-        if not one.is_tried and one.n_steps + n_to_come > STEPS_BEFORE_RECORDING:
-            one.graph, one.is_tried = record(), True
+        one = self._found.pop(n_rows, None) or _Capture()
+        if not one.is_tried and one.n_steps + n_to_come > STEPS_BEFORE_CAPTURE:
+            one.graph, one.is_tried = capture(), True
         one.n_steps += 1
-        self._found[key()] = one
+        self._found[n_rows] = one
         while len(self._found) > _MOST_GRAPHS:
             del self._found[next(iter(self._found))]
         return one.graph
@@ -78,8 +76,7 @@ class _TrainPass:
             model.trainable_variables, model.non_trainable_variables, model.optimizer.variables,
             model.metrics_variables, _strengths_of(model),
         )  # fmt: skip
-        self._recordings = _Recordings()
-        self._has_fixed_rate = False  # whether the graphs contain the learning rate
+        self._captures = _Captures()
 
     def __call__(self, columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
         model, rows = self._model, _rows_of(order)
@@ -87,35 +84,14 @@ class _TrainPass:
         values = [variable._value for variable in self._variables]
         for batch_rows, n_to_come in _batches(rows[: n_batches * batch_size], batch_size):
             batch = _batch(columns, batch_rows)
-            graph = self._graph_for(batch, n_to_come)
+            capture = functools.partial(_graph_or_none, self._step, self._variables, batch)
+            graph = self._captures.graph_for(len(batch_rows), n_to_come, capture)
             if graph is None:
                 model.train_step(self._structure(batch))
                 continue
             with torch.no_grad():
                 graph(*values, *batch)
         return {name: scalar(value) for name, value in model.get_metrics_result().items()}
-
-    def _graph_for(self, batch: Tensors, n_to_come: int) -> Graph | None:
-        def key() -> Hashable:
-            return len(batch[0]), self._rate if self._has_fixed_rate else None
-
-        return self._recordings.graph_for(key, n_to_come, lambda: self._traced(batch))
-
-    @property
-    def _rate(self) -> float | None:
-        rate = self._model.optimizer._learning_rate
-        return float(rate._value) if isinstance(rate, keras.Variable) else None
-
-    def _traced(self, batch: Tensors) -> Graph | None:
-        rate = self._model.optimizer._learning_rate
-        for constants in ((), (rate,)) if isinstance(rate, keras.Variable) else ((),):
-            if self._has_fixed_rate and not constants:
-                continue
-            graph = _graph_or_none(self._step, self._variables, batch, *constants)
-            if graph is not None:
-                self._has_fixed_rate = bool(constants)
-                return graph
-        return None
 
     def _structure(self, batch: Tensors) -> Any:
         n_x, n_y = len(self._model.inputs), len(self._model.outputs)
@@ -148,7 +124,7 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
     """Return the evaluation pass of a compiled model whose metrics' variables are made."""
     sums = MetricSums(model)
     taken = [variable for metric in sums.metrics for variable in metric.variables]
-    recordings = _Recordings()
+    captures = _Captures()
     variables = _distinct(
         model.trainable_variables, model.non_trainable_variables, model.metrics_variables,
         _strengths_of(model),
@@ -171,8 +147,8 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
         with torch.no_grad():
             for rows, n_to_come in _batches(order, batch_size):
                 batch = _batch(columns, rows)
-                record = functools.partial(_graph_or_none, step, variables, batch)
-                graph = recordings.graph_for(functools.partial(len, rows), n_to_come, record)
+                capture = functools.partial(_graph_or_none, step, variables, batch)
+                graph = captures.graph_for(len(rows), n_to_come, capture)
                 if graph is not None:
                     (of_batch,) = graph(*values, *batch)
                 else:
@@ -225,10 +201,10 @@ def _batches(rows: torch.Tensor, batch_size: int) -> Iterator[tuple[torch.Tensor
 
 
 def _graph_or_none(
-    step: Callable[..., Tensors], variables: Sequence[keras.Variable], batch: Tensors, *constants: keras.Variable
+    step: Callable[..., Tensors], variables: Sequence[keras.Variable], batch: Tensors
 ) -> Graph | None:
     try:
-        return graph_of(step, variables, batch, constants)
+        return graph_of(step, variables, batch)
     except Untraceable:
         return None
 
