@@ -134,7 +134,7 @@ def test_no_setting_chooses_what_is_run_or_where(bench, seen):
         command = seen.commands[pid].rstrip("\0").split("\0")
         assert command[:3] == [f"{library}/venv/bin/python", "-I", "-m"]
         if command[3:] != ["madlib_mop.driver"]:  # the first call's driver is not forked
-            assert command[3] == f"madlib_mop.{module}.forkserver" and int(command[5]) == bench.cluster.server_pid
+            assert command[3] == f"madlib_mop.{module}.forkserver" and int(command[-1]) == bench.cluster.server_pid
         environment = dict(item.split("=", 1) for item in seen.environments[pid].rstrip("\0").split("\0"))
         assert environment == ENVIRONMENT
         assert not alive(pid)
