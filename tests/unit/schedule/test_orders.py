@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.schedule import ModelWork, Visit, make_scheduler
+from madlib_mop.schedule import SCHEDULES, ModelWork, Visit, make_scheduler
 from tests.helpers.unit.referee import Chances, Referee
 
 STORMY = Chances(requeue=0.2, segment=0.15, hold=0.1, evaluate=True)
@@ -38,6 +38,14 @@ def test_rotation_visits_segment_c_plus_k_whatever_the_timing(n, p, seed):
         assert done.visits_in_order()[model.key] == [
             (epoch, k + 1, segments[(model.index + k) % p]) for epoch in (1, 2) for k in range(p)
         ]
+
+
+@given(schedule=st.sampled_from(sorted(SCHEDULES)), **sizes)
+def test_an_order_that_does_not_depend_on_timing_is_the_same_for_any_events(schedule, n, p, seed):
+    models, segments = [ModelWork(c, c, 2) for c in range(n)], list(range(p))
+    if not SCHEDULES[schedule].depends_on_timing(n, p):
+        first, second = (run(schedule, models, segments, seed + k).visits_in_order() for k in (0, 1))
+        assert first == second
 
 
 def test_rotation_keeps_its_order_when_failed_models_are_left_out_of_a_resume():
