@@ -122,6 +122,11 @@ def from_dict(fields: Mapping[str, Any]) -> MopError:
     return error
 
 
+def hint_of_extra(extra: str) -> str:
+    """Return the hint to install an extra of pyproject.toml. The library is not on PyPI, so pip needs a clone of it."""
+    return f"Run pip install '.[{extra}]' in a clone of madlib_mop."
+
+
 def is_exhausted(error: BaseException) -> bool:
     """Return whether an error of Python, or of a backend of Keras, means too little memory.
 
