@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
+from madlib_mop.schedule import SCHEDULES
 from madlib_mop.search import METHODS as LIBRARY
 from madlib_mop.search import Add, Exploit, Extend, Finish, Stop, method_name, search_class
 from madlib_mop.search import methods as methods_folder
@@ -145,7 +146,7 @@ def test_a_report_that_nobody_waits_for_is_refused():
 
 
 @settings(max_examples=40, deadline=None)
-@given(methods, st.sampled_from(["rotation", "longest_first", "auto"]), st.integers(1, 5), seeds)
+@given(methods, st.sampled_from(sorted(SCHEDULES)), st.integers(1, 5), seeds)
 def test_searches_run_to_their_end_on_the_scheduler(method, schedule, p, seed):
     """There is no deadlock; every model is trained for exactly the requested epochs."""
     rng = random.Random(seed)
