@@ -122,6 +122,63 @@ def from_dict(fields: Mapping[str, Any]) -> MopError:
     return error
 
 
+# What code of several folders says: `tests/unit/test_texts.py` finds a text that is in two files
+
+
+def is_missing(what: str, received: str, hint: str | None) -> InvalidParameter:
+    """Return the error for an argument without a value; ``received`` is what it has, as it is shown."""
+    return InvalidParameter(f"{what} is missing. Received: {received}", hint=hint)
+
+
+def not_whole(what: str, least: int, received: str, hint: str | None = None) -> InvalidParameter:
+    """Return the error for a value that is no whole number, or a smaller one than the least."""
+    return InvalidParameter(f"{what} must be a whole number of {least} or more. Received: {received}", hint=hint)
+
+
+def cannot_be_read(what: object, reason: str | None, hint: str | None = None) -> InvalidParameter:
+    """Return the error for a file, or a data frame, that cannot be read."""
+    return InvalidParameter(f"{what} cannot be read: {reason}", hint=hint)
+
+
+def cannot_be_written(path: object, reason: str | None, hint: str) -> InvalidParameter:
+    """Return the error for a file that cannot be written."""
+    return InvalidParameter(f"{path} cannot be written: {reason}", hint=hint)
+
+
+def cannot_log_in(error: Exception, hint: str) -> NotReady:
+    """Return the error for a login that failed, with the first line of the driver's error."""
+    return NotReady(f"cannot log in: {(str(error).strip().splitlines() or ['no reason was given'])[0]}", hint=hint)
+
+
+#: What to do if a command cannot log in.
+NAME_THE_SERVER = "Specify the server and the role with --dsn, for instance --dsn dbname=mydb."
+
+
+def connection_lost(hint: str) -> NotReady:
+    """Return the error for a session that has ended without a word of the server."""
+    return NotReady("the connection to the server was lost", hint=hint)
+
+
+def no_run(run_id: int, hint: str) -> InvalidParameter:
+    """Return the error for a run that does not exist, or that row-level security hides."""
+    return InvalidParameter(f"there is no run {run_id} that this role may see", hint=hint)
+
+
+def no_command(name: object) -> Unsupported:
+    """Return the error for a function that the library does not have."""
+    return Unsupported(f"there is no command {name!r}")
+
+
+def mst_key_with_name(name: str, mst_key: int, hint: str | None = None) -> InvalidParameter:
+    """Return the error for the key of a model beside the name of a registered one."""
+    return InvalidParameter(f"mst_key is for tables; {name} names one model. Received: {mst_key}", hint=hint)
+
+
+def hint_of_extra(extra: str) -> str:
+    """Return the hint to install an extra of pyproject.toml. The library is not on PyPI, so pip needs a clone of it."""
+    return f"Run pip install '.[{extra}]' in a clone of madlib_mop."
+
+
 def is_exhausted(error: BaseException) -> bool:
     """Return whether an error of Python, or of a backend of Keras, means too little memory.
 

@@ -8,7 +8,7 @@ this specification, and the code that uses the argument.
 from madlib_mop.calls import columns, control, inference, jobs, library, packing, steering, training
 from madlib_mop.calls.argument import REQUIRED, Argument, Function, Parameter
 from madlib_mop.calls.reading import check_storable, read_arguments, recorded_arguments
-from madlib_mop.errors import Unsupported
+from madlib_mop.errors import no_command
 
 #: The functions for users, in the manual's order.
 USER_FUNCTIONS = (
@@ -26,7 +26,7 @@ def find_function(name: str) -> Function:
     """Return the specification of a function. Raises Unsupported if there is none."""
     function = FUNCTIONS.get(name) if isinstance(name, str) else None
     if function is None:
-        raise Unsupported(f"there is no command {name!r}")
+        raise no_command(name)
     return function
 
 

@@ -1,9 +1,11 @@
 """The specification of one SQL function: the name, type, default, check and help of each of its arguments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from madlib_mop.errors import InvalidParameter
 
 
 class _Required(Enum):
@@ -98,6 +100,21 @@ class Function:
     schema: str = "madlib"
     forms: tuple[tuple[str, ...], ...] = ()
     added: tuple[Argument, ...] = ()
+
+    def check_known(self, names: Iterable[str]) -> None:
+        """Raise InvalidParameter if a name is none of its arguments."""
+        known = [argument.name for argument in self.arguments]
+        for name in names:
+            if name not in known:
+                raise InvalidParameter(
+                    f"{self.name} has no argument {name!r}", hint=f"Its arguments are {', '.join(known)}."
+                )
+
+    def check_complete(self, names: Container[str]) -> None:
+        """Raise InvalidParameter if a required argument is not among the names."""
+        for argument in self.arguments:
+            if argument.is_required and argument.name not in names:
+                raise InvalidParameter(f"{self.name} needs {argument.name}: {argument.help}")
 
     def form_arguments(self) -> list[list[Argument]]:
         """Return the arguments of each form; most functions have one form with all arguments."""

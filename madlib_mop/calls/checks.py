@@ -8,7 +8,7 @@ from typing import Any
 
 from mop_backend.registered_names import folded
 
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, is_missing, not_whole
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Whole:
         The requirement in the message; by default the limit that the value exceeds.
     is_needed : bool
         Whether NULL is rejected.
+    says_whole : bool
+        Whether the message says that the value must be a whole number, as for a value within a text.
     """
 
     least: int
@@ -31,6 +33,7 @@ class Whole:
     hint: str | None = None
     must: str | None = None
     is_needed: bool = False
+    says_whole: bool = False
 
     def __call__(self, name: str, value: int | None) -> int | None:
         """Return the value. Raises InvalidParameter."""
@@ -43,6 +46,8 @@ class Whole:
         return value
 
     def _error(self, name: str, value: int | None, passed: str) -> InvalidParameter:
+        if self.says_whole:
+            return not_whole(name, self.least, str(value), self.hint)
         return InvalidParameter(f"{name} {self.must or passed}. Received: {value}", hint=self.hint)
 
 
@@ -143,7 +148,7 @@ class Given:
         """Return the value. Raises InvalidParameter."""
         if value is None or value == "":
             received = "NULL" if value is None else repr(value)
-            raise InvalidParameter(f"{name} is missing. Received: {received}", hint=self.hint)
+            raise is_missing(name, received, self.hint)
         return value
 
 

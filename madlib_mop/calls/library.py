@@ -139,7 +139,7 @@ LOAD_TOP_K = Function(
         _OBJECT_TABLE,
         Argument(
             "k", "integer", "a row counts as correct if its class is one of the k classes with the highest scores",
-            check=Whole(1, must="must be a whole number of 1 or more", is_needed=True),
+            check=Whole(1, says_whole=True, is_needed=True),
         ),
     ),
 )  # fmt: skip

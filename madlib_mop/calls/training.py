@@ -6,7 +6,7 @@ from madlib_mop.calls import shared
 from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import Whole
 
-RANDOM_STATE_CHECK = Whole(0, must="must be a whole number of 0 or more")
+RANDOM_STATE_CHECK = Whole(0, says_whole=True)
 
 FIT_MULTIPLE_MODEL = Function(
     "madlib_keras_fit_multiple_model",

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from madlib_mop.errors import MopError, Unsupported
+from madlib_mop.errors import MopError, Unsupported, hint_of_extra
 
 #: The packages of the extra ``server`` in pyproject.toml, with the module that each brings.
 SERVER = {
@@ -47,5 +47,5 @@ def missing_package(error: ModuleNotFoundError) -> MopError:
 def _needed(module: str) -> MopError:
     return Unsupported(
         f"this command needs the packages of a server, and {module} is not installed here",
-        hint="pip install 'madlib_mop[server]', or run it with the installation of the server.",
+        hint=f"{hint_of_extra('server')} Or run the command with the installation of the server.",
     )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from madlib_mop.cli.app import Dsn, app
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, cannot_be_written
 
 Output = Annotated[
     str | None,
@@ -83,6 +83,4 @@ def write(path: Path, text: str) -> None:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise InvalidParameter(
-            f"{path} cannot be written: {error.strerror}", hint="Give another name: --output run.html."
-        ) from None
+        raise cannot_be_written(path, error.strerror, "Give another name: --output run.html.") from None

@@ -16,7 +16,7 @@ from madlib_mop.catalog.sessions.connection import refuse_pool
 from madlib_mop.catalog.sessions.session_settings import LIFT_TIMEOUTS
 from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.driver.session.stopping import Stopped, obey_sigint, obey_sigterm
-from madlib_mop.errors import InvalidParameter, MopError, NotReady
+from madlib_mop.errors import NAME_THE_SERVER, InvalidParameter, MopError, cannot_log_in
 
 
 def connect(dsn: str) -> Connection:
@@ -30,10 +30,7 @@ def connect(dsn: str) -> Connection:
     try:
         return psycopg2.connect(dsn, connect_timeout=10, application_name="madlib-mop")
     except psycopg2.Error as error:
-        raise NotReady(
-            f"cannot log in: {str(error).strip().splitlines()[0]}",
-            hint="Specify the server and the role with --dsn, for instance --dsn dbname=mydb.",
-        ) from None
+        raise cannot_log_in(error, NAME_THE_SERVER) from None
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from madlib_mop.client.jobs import Job
 from madlib_mop.client.models import Model, RegisteredModel
 from madlib_mop.client.runs import Run
 from madlib_mop.client.tables import Configurations, Packed
+from madlib_mop.errors import hint_of_extra
 
 if TYPE_CHECKING:
     from madlib_mop.client.estimators import HopperClassifier, HopperRegressor
@@ -35,7 +36,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != "sklearn":
             raise
-        raise ImportError(f"{name} needs scikit-learn: pip install 'madlib_mop[sklearn]'") from None
+        raise ImportError(f"{name} needs scikit-learn. {hint_of_extra('sklearn')}") from None
     return getattr(estimators, name)
 
 

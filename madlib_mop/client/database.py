@@ -19,7 +19,7 @@ from madlib_mop.client.preparing import Preparing, table_of
 from madlib_mop.client.progress import Progress
 from madlib_mop.client.runs import Run, train
 from madlib_mop.client.tables import Configurations, Packed, find_table, new_name, read_name
-from madlib_mop.errors import NotReady
+from madlib_mop.errors import NotReady, mst_key_with_name
 
 if TYPE_CHECKING:
     import pandas
@@ -226,7 +226,7 @@ class Database(Preparing):
         """
         if is_registered(table):
             if mst_key is not None:
-                raise bad_input(f"mst_key is for tables; {table} names one model. Received: {mst_key}")
+                raise noted(mst_key_with_name(table, mst_key))
             return RegisteredModel(self, table.strip().lower())  # a role that may only export need not predict
         with self.sessions.begin() as connection:
             return Model(self, find_table(connection, table, "table"), mst_key)

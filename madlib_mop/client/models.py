@@ -15,7 +15,7 @@ from madlib_mop.client.exported.weights import read_safetensors
 from madlib_mop.client.predicting import Predictor
 from madlib_mop.client.tables import Packed
 from madlib_mop.client.targets import Facts, Target, facts_of, read_facts, value_of_json
-from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady, Unsupported
+from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady, Unsupported, hint_of_extra
 from madlib_mop.exports.directory import check_directory, write_directory
 from madlib_mop.exports.formats import Format
 
@@ -188,7 +188,7 @@ class Model:
             a layer that the library does not accept. It is built with ``safe_mode``: no code of an architecture is run.
         """
         if find_spec("keras") is None:
-            raise noted(Unsupported("Keras is not installed", hint="pip install 'madlib_mop[keras]'"))
+            raise noted(Unsupported("Keras is not installed", hint=hint_of_extra("keras")))
         arch, weights = self._stored()
         from madlib_mop.models.build import build_architecture  # imports Keras and its backend
 

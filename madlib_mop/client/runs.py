@@ -21,7 +21,7 @@ from madlib_mop.client.progress import Progress, html_of, reporter_of
 from madlib_mop.client.tables import Configurations, read_name
 from madlib_mop.client.training import Training
 from madlib_mop.client.watching import RunWatch, state_of_run
-from madlib_mop.errors import NotReady
+from madlib_mop.errors import NotReady, no_run
 
 if TYPE_CHECKING:
     import pandas
@@ -99,7 +99,7 @@ class Run:
         """
         status = read_status(self._calls.sessions.rows, self.run_id)
         if status is None:
-            raise bad_input(f"there is no run {self.run_id} that this role may see", "db.runs() lists the runs.")
+            raise noted(no_run(self.run_id, "db.runs() lists the runs."))
         return status
 
     def leaderboard(self) -> "pandas.DataFrame":
@@ -277,7 +277,7 @@ class Run:
         """Return the handle of one of its models, in the run's output table."""
         rows = self._calls.sessions.rows(_OUTPUT, [self.run_id])
         if not rows:
-            raise bad_input(f"there is no run {self.run_id} that this role may see", "db.runs() lists the runs.")
+            raise noted(no_run(self.run_id, "db.runs() lists the runs."))
         ((schema, name),) = rows
         return Model(self._calls, Relation(schema, name), mst_key)
 

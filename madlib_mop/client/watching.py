@@ -4,8 +4,9 @@ import time
 
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL, RunNow
 from madlib_mop.catalog.live.reading import read_run
-from madlib_mop.client.calling.errors import bad_input
+from madlib_mop.client.calling.errors import noted
 from madlib_mop.client.calling.sessions import Sessions, rows_of
+from madlib_mop.errors import no_run
 
 #: Seconds after which a run is read again although nobody told of a change.
 _QUIET_S = 5.0
@@ -19,7 +20,7 @@ def state_of_run(sessions: Sessions, run_id: int, limit: int) -> RunNow:
     with sessions.begin() as connection:
         now = read_run(lambda statement, values: rows_of(connection, statement, values), run_id, limit)
     if now is None:
-        raise bad_input(f"there is no run {run_id} that this role may see", "db.runs() lists those that it may see.")
+        raise noted(no_run(run_id, "db.runs() lists those that it may see."))
     return now
 
 

@@ -35,6 +35,11 @@ class UnreadableValue(InvalidParameter):
         return UnreadableValue(self.column, row, self.problem, self.hint)
 
 
+def wrong_length(n_bytes: int, expected: int) -> str:
+    """Return the problem of a value with another number of bytes than its type has."""
+    return f"has {n_bytes} bytes, where {expected} are expected,"
+
+
 @dataclass(frozen=True, eq=False)
 class Cells:
     """The cells of one column in a batch.
@@ -80,7 +85,7 @@ class Cells:
         wrong = (self.lengths != n_bytes) & ~self.missing
         if wrong.any():
             row = int(np.argmax(wrong))
-            raise UnreadableValue(self.column, row, f"has {self.lengths[row]} bytes, where {n_bytes} are expected,")
+            raise UnreadableValue(self.column, row, wrong_length(int(self.lengths[row]), n_bytes))
 
     def at(self, row: int) -> bytes:
         """Return the bytes of one cell that is not NULL."""

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.cells import Cells, UnreadableValue
+from madlib_mop.columns.cells import Cells, UnreadableValue, wrong_length
 from madlib_mop.columns.raw import BEGIN, END, MOMENT, NUMBER, SPAN, TIME, Floats, Integers, Moments, Numbers, RawColumn
 
 DAY_US = 86_400_000_000
@@ -88,7 +88,7 @@ class NumberReader(Reader):
     def one(self, value: bytes) -> float:
         """Return one number."""
         if len(value) != self.n_bytes:
-            raise ValueError(f"has {len(value)} bytes, where {self.n_bytes} are expected,")
+            raise ValueError(wrong_length(len(value), self.n_bytes))
         return float(self._unpack(value)[0])
 
     def column(self, values: list[object], name: str) -> Numbers:
@@ -211,7 +211,7 @@ class MomentReader(Reader):
     def one(self, value: bytes) -> int:
         """Return one moment."""
         if len(value) != self.n_bytes:
-            raise ValueError(f"has {len(value)} bytes, where {self.n_bytes} are expected,")
+            raise ValueError(wrong_length(len(value), self.n_bytes))
         return self.microseconds(value)
 
     def microseconds(self, value: bytes) -> int:

@@ -179,6 +179,11 @@ class Field:
     reader: str
 
 
+def not_an_input(name: str, type_sql: str, hint: str | None = None) -> InvalidParameter:
+    """Return the error for a column of a type that `reader_of` does not know."""
+    return InvalidParameter(f"column {name!r} is of type {type_sql}, which cannot be an input", hint=hint)
+
+
 def reader_of(type_name: str) -> str | None:
     """Return the name of the reader for a type, or None if no reader knows it.
 

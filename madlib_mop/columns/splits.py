@@ -155,6 +155,13 @@ def by_group(hashes: Hashes, fraction: float) -> Flags:
     return chosen
 
 
+def not_boolean(name: str) -> InvalidParameter:
+    """Return the error for a validation column of another type."""
+    return InvalidParameter(
+        f"validation column {name!r} is not boolean", hint="Make one in a view: year >= 2024 AS held_out."
+    )
+
+
 def by_column(column: Numbers, name: str) -> Flags:
     """Return which rows are for validation: those where a boolean column is true.
 
@@ -164,9 +171,7 @@ def by_column(column: Numbers, name: str) -> Flags:
         If the column is not boolean or has NULL, or one side has no rows.
     """
     if column.family != "boolean":
-        raise InvalidParameter(
-            f"validation column {name!r} is not boolean", hint="Make one in a view: year >= 2024 AS held_out."
-        )
+        raise not_boolean(name)
     if column.missing.any():
         raise InvalidParameter(
             f"validation column {name!r} is NULL in {int(column.missing.sum()):,} rows",

@@ -41,12 +41,9 @@ def command_of(name: str, given: Mapping[str, str]) -> Command:
     """
     function = find_function(name)
     known = {argument.name: argument for argument in function.arguments}
-    for unknown in given.keys() - known.keys():
-        raise InvalidParameter(f"{name} has no argument {unknown!r}", hint=f"Its arguments are {', '.join(known)}.")
+    function.check_known(given)
     values = {n: _value(known[n], text.strip()) for n, text in given.items() if text.strip()}
-    for argument in known.values():
-        if argument.is_required and argument.name not in values:
-            raise InvalidParameter(f"{name} needs {argument.name}: {argument.help}")
+    function.check_complete(values)
     named = ", ".join(f"{n} => %s" for n in values)  # names of the specification, not of the form
     return Command(name, f"SELECT madlib_mop.{name}({named})", tuple(values.values()))
 

@@ -10,7 +10,7 @@ import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
 
-from madlib_mop.errors import InvalidParameter, UnreadableText
+from madlib_mop.errors import InvalidParameter, UnreadableText, cannot_be_written
 from madlib_mop.exports.formats import FOLDER, Format, read_additions
 
 
@@ -51,9 +51,7 @@ def write_directory(directory: Path, form: Format, data: bytes) -> list[Path]:
         for addition, text in additions.items():
             _write(directory / addition, text.encode())
     except OSError as error:
-        raise InvalidParameter(
-            f"{error.filename or directory} cannot be written: {error.strerror}", hint="Name another directory."
-        ) from None
+        raise cannot_be_written(error.filename or directory, error.strerror, "Name another directory.") from None
     return [target, *(directory / addition for addition in additions)]
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, cannot_be_read
 from madlib_mop.imports.kinds import Data, kind_of
 
 #: Drivers send a bytea as text of twice its size, and a statement has at most 1 GB.
@@ -30,7 +30,7 @@ def read_path(path: Path) -> bytes:
         check_sent(n_bytes, str(path))
         data = path.read_bytes()
     except OSError as error:
-        raise InvalidParameter(f"{path} cannot be read: {error.strerror}", hint="Name another file.") from None
+        raise cannot_be_read(path, error.strerror, "Name another file.") from None
     kind_of(data)
     return data
 

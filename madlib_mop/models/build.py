@@ -68,7 +68,7 @@ def build_architecture(config: str | Node, seed: int | None = None) -> keras.Mod
     try:
         model = keras.saving.deserialize_keras_object(document, safe_mode=True)
     except Exception as error:  # noqa: BLE001 -- Keras raises errors of any class on bad layers
-        raise failure("the architecture does not build", error) from None
+        raise does_not_build(error) from None
     if not isinstance(model, keras.Model) or not model.built:
         raise ModelFailed(
             "the architecture does not build: its layers create their weights only when they get data",
@@ -214,6 +214,11 @@ def _functions(value: Any, kind: str, custom: Mapping[str, Callable[..., Any]]) 
         # Keras would convert the function's name to snake case; report the name that the user chose.
         return keras.metrics.MeanMetricWrapper(custom[value], name=value) if kind == "metric" else custom[value]
     return value
+
+
+def does_not_build(error: Exception) -> MopError:
+    """Return the error for an architecture of which Keras cannot make a model."""
+    return failure("the architecture does not build", error)
 
 
 def failure(what: str, error: Exception) -> MopError:

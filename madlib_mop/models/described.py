@@ -14,11 +14,11 @@ from keras.src.backend.common.stateless_scope import StatelessScope
 from keras.src.utils import naming
 from mop_backend.frames import Header
 
-from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.errors import MopError
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.build import build_architecture, failure
+from madlib_mop.models.build import build_architecture, does_not_build
 from madlib_mop.models.keras_layers import Node
-from madlib_mop.models.parameters.calls import suggestion
+from madlib_mop.models.parameters.calls import unknown_argument
 
 #: Keras' modules whose classes may appear in a checked architecture with arguments of their own.
 _MODULES = {
@@ -81,7 +81,7 @@ def describe_architecture(document: Node) -> Description:
     except MopError as error:
         raise _unknown_argument(checked) or error from None
     except Exception as error:  # noqa: BLE001 -- Keras raises errors of any class on bad layers
-        raise _unknown_argument(checked) or failure("the architecture does not build", error) from None
+        raise _unknown_argument(checked) or does_not_build(error) from None
 
 
 def draw_weights(document: Node, seed: int) -> bytes:
@@ -122,10 +122,7 @@ def _unknown_argument(document: Node) -> MopError | None:
         known = arguments_of(cls)
         for name in node["config"]:
             if known is not None and name not in known:
-                return InvalidParameter(
-                    f"{place}: {node['class_name']} has no argument of that name. Received: {name!r}",
-                    hint=suggestion(name, known),
-                )
+                return unknown_argument(place, node["class_name"], name, known)
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import psycopg
 
-from madlib_mop.errors import NotReady, from_dict
+from madlib_mop.errors import NAME_THE_SERVER, NotReady, cannot_log_in, from_dict
 
 #: What the library's own SQL functions set: names mean the same in every session.
 _PIN = "SET LOCAL search_path = pg_catalog, pg_temp"
@@ -121,10 +121,7 @@ def login(dsn: str) -> Iterator[ConnectionReader]:
     try:
         connection = psycopg.connect(dsn, connect_timeout=10, application_name="madlib-mop", autocommit=True)
     except psycopg.Error as error:
-        raise NotReady(
-            f"cannot log in: {_first_line(error)}",
-            hint="Specify the server and the role with --dsn, for instance --dsn dbname=mydb.",
-        ) from None
+        raise cannot_log_in(error, NAME_THE_SERVER) from None
     try:
         with one_snapshot(connection) as reader:
             yield reader

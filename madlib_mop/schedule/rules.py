@@ -28,6 +28,11 @@ class Rotation:
         self.n_models = n_models  # number of models of the run until now
         self._all = (1 << n_segments) - 1
 
+    @classmethod
+    def depends_on_timing(cls, n_models: int, n_segments: int) -> bool:
+        """Return whether the order of a model's visits can depend on how long visits take."""
+        return False
+
     def last_epoch(self, model: Progress, wanted: int) -> int:
         """Return the last epoch in which the model has visits to make, ``wanted`` or before."""
         return wanted
@@ -83,6 +88,10 @@ class LongestFirst(Rotation):
         " so the order is recorded for replay"
     )
 
+    @classmethod
+    def depends_on_timing(cls, n_models: int, n_segments: int) -> bool:
+        return True
+
     def roams(self, costs: MeasuredCosts) -> bool:
         return True
 
@@ -101,6 +110,10 @@ class BreadthFirst(Rotation):
         "a model goes to any free segment; the model with the fewest visits goes first, so all models can be compared"
         " early. This depends on timing, so the order is recorded for replay"
     )
+
+    @classmethod
+    def depends_on_timing(cls, n_models: int, n_segments: int) -> bool:
+        return True
 
     def roams(self, costs: MeasuredCosts) -> bool:
         return True
@@ -122,8 +135,12 @@ class Auto(Rotation):
         " otherwise longest_first"
     )
 
+    @classmethod
+    def depends_on_timing(cls, n_models: int, n_segments: int) -> bool:
+        return n_models > n_segments
+
     def roams(self, costs: MeasuredCosts) -> bool:
-        return self.n_models > self.n_segments and not costs.alike
+        return self.depends_on_timing(self.n_models, self.n_segments) and not costs.alike
 
 
 class Recorded(Rotation):

@@ -188,13 +188,17 @@ class Search(ABC):
 
     # Defined by each method
 
-    #: Name in automl_method, and the class of its parameters.
-    name: ClassVar[str]
+    #: The class of its parameters.
     params_class: ClassVar[type[SearchParams]]
     #: The method in one line, for the help text and the manual.
     summary: ClassVar[str]
     #: Whether the actions are independent of the order of results within a round.
     repeatable: ClassVar[bool]
+
+    @property
+    def name(self) -> str:
+        """Return the method's name in automl_method: that of its module."""
+        return type(self).__module__.rpartition(".")[2]
 
     @property
     @abstractmethod

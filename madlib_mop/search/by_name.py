@@ -1,38 +1,38 @@
 """The methods of search by name, the parser of their parameters, and their searches; called by the driver.
 
-A new method is a module in `methods/`, with a subclass of `base.Search` and one of `parameters.SearchParams`, and its
-line in `METHODS`. The help text and the manual's tables of methods and parameters are made from these.
+A method is a module in `methods/`, which has its name, with a subclass of `base.Search` and one of
+`parameters.SearchParams`. The help text and the manual's tables of methods and parameters are made from these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from pkgutil import iter_modules
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.calls import suggestion
 from madlib_mop.models.parameters.literals import read_keywords, shorten
 from madlib_mop.models.parameters.search_grid import check_random_state
+from madlib_mop.search import methods
 from madlib_mop.search.base import Search
 from madlib_mop.search.parameters import SearchParams, own_first
 from madlib_mop.search.past import PastTrial
 from madlib_mop.search.space import SearchSpace
 
-#: Module and class of each method. A module is imported when its method is used, because some import Optuna.
-METHODS = {
-    "hyperband": "hyperband:Hyperband",
-    "hyperopt": "sampled:Hyperopt",
-    "asha": "asha:Asha",
-    "tpe": "sampled:Tpe",
-    "pbt": "pbt:Pbt",
-}
 DEFAULT_METHOD = "hyperband"
+#: The default first. A module is imported when its method is used, because some import Optuna.
+METHODS = (DEFAULT_METHOD, *sorted({module.name for module in iter_modules(methods.__path__)} - {DEFAULT_METHOD}))
 
 
 def search_class(method: str) -> type[Search]:
     """Return the class of a method's searches; ``method`` is a name of `METHODS`."""
-    module, name = METHODS[method].split(":")
-    found: type[Search] = getattr(import_module(f"madlib_mop.search.methods.{module}"), name)
+    module = import_module(f"{methods.__name__}.{method}")
+    (found,) = (
+        one
+        for one in vars(module).values()
+        if isinstance(one, type) and issubclass(one, Search) and one.__module__ == module.__name__
+    )
     return found
 
 

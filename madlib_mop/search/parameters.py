@@ -6,7 +6,7 @@ import re
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, not_whole
 from madlib_mop.models.parameters.calls import is_int, is_number
 from madlib_mop.models.parameters.literals import shorten, write_value
 
@@ -73,8 +73,11 @@ def own_first(kind: type[SearchParams]) -> list[Field[Any]]:
 def whole(value: object, name: str, lowest: int, highest: int | None = None) -> None:
     """Raise InvalidParameter unless a value is a whole number in a range; ``highest`` None is no limit."""
     if not is_int(value) or value < lowest or (highest is not None and value > highest):
-        limit = f"from {lowest} to {highest:,}" if highest is not None else f"of {lowest} or more"
-        raise InvalidParameter(f"{name} must be a whole number {limit}. Received: {shorten(value)}")
+        if highest is None:
+            raise not_whole(name, lowest, shorten(value))
+        raise InvalidParameter(
+            f"{name} must be a whole number from {lowest} to {highest:,}. Received: {shorten(value)}"
+        )
 
 
 def _start_from(value: object) -> str:

@@ -9,8 +9,6 @@ from functools import cached_property
 
 import numpy as np
 
-from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.calls import is_int
 from madlib_mop.models.parameters.search_grid import (
     Choice,
     Choices,
@@ -18,6 +16,7 @@ from madlib_mop.models.parameters.search_grid import (
     Value,
     Values,
     as_range,
+    checked_ids,
     iterate_choices,
     read_ranges,
     stream,
@@ -74,12 +73,7 @@ class SearchSpace:
         UnreadableText, InvalidParameter
             The list has no ids, or a grid cannot be read or drawn from.
         """
-        ids = {item for item in model_id_list or () if is_int(item)}
-        if not ids or not all(is_int(item) for item in model_id_list or ()):
-            raise InvalidParameter(
-                f"model_id_list must be an array of one or more ids, without NULL. Received: {model_id_list!r}"
-            )
-        return cls(tuple(sorted(ids)), *read_ranges(compile_params_grid, fit_params_grid))
+        return cls(tuple(sorted(set(checked_ids(model_id_list)))), *read_ranges(compile_params_grid, fit_params_grid))
 
     def draw(self, random_state: int, seen: set[tuple[int, str, str]] | None = None) -> Iterator[Point]:
         """Draw points without end, the very ones that generate_model_configs' random search draws.

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, cannot_be_written
 from madlib_mop.trackers.requirements import package
 
 
@@ -113,9 +113,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InvalidParameter(
-            f"{path} cannot be written: {error.strerror}", hint="Give another directory, or change its permissions."
-        ) from None
+        hint = "Give another directory, or change its permissions."
+        raise cannot_be_written(path, error.strerror, hint) from None
 
 
 def _records(events: Iterable[Any]) -> bytes:

@@ -8,7 +8,7 @@ import psycopg
 
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL
 from madlib_mop.catalog.rows.states import RunState
-from madlib_mop.errors import InvalidParameter, NotReady
+from madlib_mop.errors import NAME_THE_SERVER, InvalidParameter, NotReady, cannot_log_in, connection_lost
 from madlib_mop.reports.page import report
 from madlib_mop.reports.reader import one_snapshot
 from madlib_mop.trackers.exported import OutputTable, export_model, find_table
@@ -51,11 +51,7 @@ class RunSession:
         try:
             self._connection = psycopg.connect(dsn, connect_timeout=10, application_name="madlib-mop", autocommit=True)
         except psycopg.Error as error:
-            reason = (str(error).strip().splitlines() or ["no reason was given"])[0]
-            raise NotReady(
-                f"cannot log in: {reason}",
-                hint="Specify the server and the role with --dsn, for instance --dsn dbname=mydb.",
-            ) from None
+            raise cannot_log_in(error, NAME_THE_SERVER) from None
         try:
             self._connection.execute("SET jit = off")
             self._connection.execute(f"LISTEN {RUNS_CHANNEL}")
@@ -211,4 +207,4 @@ def _identity(point: MetricPoint) -> tuple[Any, ...]:
 
 
 def _lost() -> NotReady:
-    return NotReady("the connection to the server was lost", hint="Run the command again.")
+    return connection_lost("Run the command again.")

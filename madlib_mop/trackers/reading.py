@@ -6,7 +6,7 @@ Row-level security decides what there is: a run that the role may not see is lik
 import json
 from typing import Any
 
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import no_run
 from madlib_mop.reports.hyper_parameters import hyper_parameters
 from madlib_mop.reports.reader import Reader
 from madlib_mop.trackers.facts import MetricPoint, Origin, TrackedModel, TrackedRun, Value
@@ -65,9 +65,7 @@ def read_run(reader: Reader, run_id: int) -> TrackedRun:
     """
     rows = reader.rows(_RUN, run_id)
     if not rows:
-        raise InvalidParameter(
-            f"there is no run {run_id} that this role may see", hint="madlib-mop runs lists the runs that it may see."
-        )
+        raise no_run(run_id, "madlib-mop runs lists the runs that it may see.")
     row = rows[0]
     (score,) = reader.rows(_SCORE, run_id)
     origin = Origin(row.pop("system_identifier"), row.pop("database"), run_id, row.pop("created_at"))

@@ -7,14 +7,9 @@ import pytest
 from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newest_run, wait_for
 from tests.helpers.searches import arguments, decisions, prepare, results, search, statement, states
 from tests.helpers.training import one_thread, weights
+from tests.helpers.unit.searches import SMALLEST, SYNCHRONOUS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-METHODS = {
-    "hyperband": "R=3, eta=3",
-    "pbt": "population=4, num_iterations=3, interval=1",
-    "hyperopt": "num_configs=4, num_iterations=2, algorithm=tpe",
-    "asha": "R=4, eta=2, num_configs=6",
-}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +22,7 @@ def iris(db):
 def begin(db, table: str, method: str, n_events: int) -> tuple[BackgroundFit, int]:
     """Start a search, and wait until it has received this number of events."""
     before = newest_run(db)
-    given = arguments(table, method, METHODS[method], random_state=5)
+    given = arguments(table, method, SMALLEST[method], random_state=5)
     call = BackgroundFit(db, statement(given), list(given.values()))
     run_id = wait_for(lambda: (newest_run(db) != before and newest_run(db)) or call.error, what="the run's start")
     assert call.error is None, call.error
@@ -46,14 +41,14 @@ def hold(db, expected: int, run_id: int, table: str, undisturbed: str) -> None:
     assert_nothing_left(db)
 def test_a_search_whose_driver_is_killed(iris):
     """The caller's backend starts another driver, which restores the search from the record."""
-    run = search(iris, "undisturbed", "hyperband", METHODS["hyperband"], random_state=5)
+    run = search(iris, "undisturbed", "hyperband", SMALLEST["hyperband"], random_state=5)
     call, run_id = begin(iris, "driver_killed", "hyperband", 3)
     kill(iris.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run_id]))
     call.succeed()
     hold(iris, run.run_id, run_id, "driver_killed", "undisturbed")
     n_starts = "SELECT count(*) FROM madlib_mop.search_event WHERE run_id = %s AND event = 'start'"
     assert iris.value(n_starts, [run_id]) == 1
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SMALLEST)
 def test_a_search_whose_server_is_stopped_and_that_is_cancelled_then(iris, method):
     chance = random.Random(method)
     call, run_id = begin(iris, f"{method}_killed", method, chance.randint(2, 4))
@@ -69,12 +64,12 @@ def test_a_search_whose_server_is_stopped_and_that_is_cancelled_then(iris, metho
     if resumed.error is not None:
         assert resumed.error.pgcode == "57014"
         iris.rows("SELECT madlib_mop.resume(%s)", [run_id])
-    if method == "asha":  # its decisions depend on the order of results; a replay repeats them
-        iris.rows("SELECT madlib_mop.replay(%s, 'asha_whole')", [run_id])
-        expected, undisturbed = newest_run(iris), "asha_whole"
-    else:
-        undisturbed = f"{method}_whole"
-        expected = search(iris, undisturbed, method, METHODS[method], random_state=5).run_id
+    undisturbed = f"{method}_whole"
+    if method in SYNCHRONOUS:
+        expected = search(iris, undisturbed, method, SMALLEST[method], random_state=5).run_id
+    else:  # its decisions depend on the order of results; a replay repeats them
+        iris.rows("SELECT madlib_mop.replay(%s, %s)", [run_id, undisturbed])
+        expected = newest_run(iris)
     hold(iris, expected, run_id, f"{method}_killed", undisturbed)
 def test_a_budget_ends_a_search_with_the_best_so_far(iris):
     """Models end after whole epochs, and are evaluated then; a replay has the same bits."""

@@ -69,5 +69,5 @@ with connect(os.environ["MADLIB_MOP_DSN"], settings={"segments": 1}) as db:
 
 def test_estimators_and_keras_models_say_what_they_need(installed):
     done = run(installed, "python", "-c", "from madlib_mop.client import HopperClassifier")
-    assert "HopperClassifier needs scikit-learn: pip install 'madlib_mop[sklearn]'" in done.stderr
+    assert "HopperClassifier needs scikit-learn. Run pip install '.[sklearn]' in a clone" in done.stderr
     assert done.returncode == 1

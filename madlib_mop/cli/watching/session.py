@@ -11,7 +11,7 @@ import psycopg2
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL, RunNow
 from madlib_mop.catalog.live.reading import read_run
 from madlib_mop.cli.sessions import connect
-from madlib_mop.errors import InvalidParameter, MopError, NotReady, from_dict
+from madlib_mop.errors import MopError, connection_lost, from_dict, no_run
 
 #: Seconds after which a run is read again although nobody told of a change.
 _QUIET_S = 5.0
@@ -69,10 +69,7 @@ class WatchSession:
         self._told = False
         now = read_run(self._fetch, self.run_id, limit)
         if now is None:
-            raise InvalidParameter(
-                f"there is no run {self.run_id} that this role may see",
-                hint="SELECT run_id, state FROM madlib_mop.progress;",
-            )
+            raise no_run(self.run_id, "SELECT run_id, state FROM madlib_mop.progress;")
         self._read_at = time.monotonic()
         self._pause_s = max(_MIN_PAUSE_S, _PAUSE_FACTOR * (self._read_at - began))
         return now
@@ -122,7 +119,7 @@ class WatchSession:
         try:
             self._connection.poll()
         except psycopg2.Error:
-            raise NotReady("the connection to the server was lost", hint="Run the command again.") from None
+            raise connection_lost("Run the command again.") from None
         while self._connection.notifies:
             self._told |= self._connection.notifies.pop().payload.split(" ")[0] == str(self.run_id)
 
@@ -139,6 +136,6 @@ class WatchSession:
 def mop_error(error: psycopg2.Error) -> MopError:
     """Return an error of the server as one of ours: its sentence and its hint."""
     if error.pgcode is None:
-        return NotReady("the connection to the server was lost", hint="Run the command again.")
+        return connection_lost("Run the command again.")
     message = error.diag.message_primary or str(error).strip()
     return from_dict({"sqlstate": error.pgcode, "message": message, "hint": error.diag.message_hint})

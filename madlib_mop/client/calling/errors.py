@@ -2,10 +2,9 @@
 
 from typing import Any, TypeVar
 
-from madlib_mop.errors import InvalidParameter, MopError, NotReady, from_dict
+from madlib_mop.errors import InvalidParameter, MopError, cannot_log_in, connection_lost, from_dict
 
 _Error = TypeVar("_Error", bound=MopError)
-_CONNECTION_LOST = "the connection to the server was lost"
 
 
 def noted(error: _Error) -> _Error:
@@ -30,13 +29,12 @@ def of_server(error: Any) -> MopError:
     diag: Any = getattr(error, "diag", None)
     message = getattr(diag, "message_primary", None)
     if sqlstate is None or message is None:
-        return noted(NotReady(_CONNECTION_LOST, hint="Call again. A run that trained is interrupted: run.resume()."))
+        return noted(connection_lost("Call again. A run that trained is interrupted: run.resume()."))
     fields = {"sqlstate": sqlstate, "message": message, "hint": diag.message_hint, "detail": diag.message_detail}
     return noted(from_dict(fields))
 
 
 def of_login(error: Exception) -> MopError:
     """Return the error of a login that failed; libpq's text names the server and the role, never the password."""
-    lines = str(error).strip().splitlines()
     hint = "Pass server and role, for example connect('postgresql://analyst@db.example.org/mydb'), or set PGHOST."
-    return noted(NotReady(f"cannot log in: {lines[0] if lines else 'no reason was given'}", hint=hint))
+    return noted(cannot_log_in(error, hint))

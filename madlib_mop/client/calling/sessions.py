@@ -12,7 +12,7 @@ from sqlalchemy import Connection, CursorResult, Engine, create_engine
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from madlib_mop.client.calling.errors import bad_input, noted, of_login, of_server
-from madlib_mop.errors import MopError, NotReady, Unsupported
+from madlib_mop.errors import MopError, Unsupported, connection_lost
 
 _DRIVERS = ("psycopg2", "psycopg")
 _SETTING = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -271,5 +271,5 @@ class Listener:
             else:
                 heard = [notice.payload for notice in self._raw.notifies(timeout=0)]
         except Exception:  # noqa: BLE001 -- errors of either driver
-            raise noted(NotReady("the connection to the server was lost", hint="Call again.")) from None
+            raise noted(connection_lost("Call again.")) from None
         return any(payload is None or one.split(" ")[0] == payload for one in heard)

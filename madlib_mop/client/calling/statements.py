@@ -47,14 +47,11 @@ def call_of(name: str, given: Mapping[str, object]) -> Statement:
     """
     function = function_of(name)
     known = {argument.name: argument for argument in function.arguments}
-    for unknown in given:
-        if unknown not in known:
-            raise bad_input(f"{name} has no argument {unknown!r}", f"Its arguments are {', '.join(known)}.")
-    values = {key: _plain(known[key], value) for key, value in given.items()}
-    for argument in known.values():
-        if not function.forms and argument.is_required and argument.name not in values:
-            raise bad_input(f"{name} needs {argument.name}: {argument.help}")
     try:
+        function.check_known(given)
+        values = {key: _plain(known[key], value) for key, value in given.items()}
+        if not function.forms:
+            function.check_complete(values)
         checked = read_arguments(function, values)
     except MopError as error:
         raise noted(error) from None

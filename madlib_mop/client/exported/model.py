@@ -17,7 +17,7 @@ from madlib_mop.client.frames.results import like, series_like
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.errors import MopError, Unsupported
+from madlib_mop.errors import MopError, Unsupported, cannot_be_read
 from madlib_mop.exports.formats import CARD, PREPROCESSOR, SIGNATURE, Format, read_additions
 from madlib_mop.exports.signature import ModelOutput, Signature
 
@@ -208,7 +208,7 @@ def _additions(path: Path, file: Path) -> dict[str, str]:
             return {name: (path / name).read_text(encoding="utf-8") for name in names}
         return read_additions(file.name, file.read_bytes())
     except OSError as error:
-        raise bad_input(f"{error.filename} cannot be read: {error.strerror}") from None
+        raise noted(cannot_be_read(error.filename, error.strerror)) from None
     except MopError as error:
         raise noted(error) from None
 

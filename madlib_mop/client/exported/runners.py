@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.errors import UnreadableText, Unsupported
+from madlib_mop.errors import UnreadableText, Unsupported, hint_of_extra
 from madlib_mop.exports.formats import Format
 from madlib_mop.exports.signature import Signature
 
@@ -71,8 +71,7 @@ def runner_of(form: Format, path: Path, signature: Signature) -> Runner:
                                 hint="Export 'onnx' or 'keras', or load the file with its own program."))  # fmt: skip
     module, extra = NEEDS[form]
     if find_spec(module) is None:
-        raise noted(Unsupported(f"{path} needs {module}, which is not installed",
-                                hint=f"pip install 'madlib_mop[{extra}]'"))  # fmt: skip
+        raise noted(Unsupported(f"{path} needs {module}, which is not installed", hint=hint_of_extra(extra)))
     if form is Format.ONNX:
         return OnnxRunner(path, signature)
     from madlib_mop.models.exported import KerasRunner  # imports Keras

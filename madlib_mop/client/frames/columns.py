@@ -12,8 +12,9 @@ from typing import Any
 import narwhals as nw
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES
-from madlib_mop.client.calling.errors import bad_input
+from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.frames import values as v
+from madlib_mop.errors import cannot_be_read
 
 #: Rows of one piece of a COPY.
 _PIECE_ROWS = 5_000
@@ -135,7 +136,7 @@ def read_frame(data: Any, what: str = "data", only: Sequence[str] | None = None)
         lazy = "Call collect() first." if hasattr(data, "collect") else None
         raise bad_input(f"{what} must be {_TABLE_TYPES}. Received: {type(data).__name__}", lazy) from None
     except Exception as error:  # noqa: BLE001 -- names that are twice there: each library has its own class
-        raise bad_input(f"{what} cannot be read: {' '.join(str(error).split())}") from None
+        raise noted(cannot_be_read(what, " ".join(str(error).split()))) from None
     names = list(frame.columns)
     if only is not None:
         for name in only:

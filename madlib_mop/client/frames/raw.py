@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.client.calling.errors import noted
 from madlib_mop.client.frames.columns import Frame, FrameColumn
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.numbers import DAY_US
@@ -29,7 +29,7 @@ from madlib_mop.columns.raw import (
     dictionary_of,
     other_width,
 )
-from madlib_mop.columns.records import family_of, reader_of
+from madlib_mop.columns.records import family_of, not_an_input, reader_of
 from madlib_mop.errors import Unsupported
 
 Flags = npt.NDArray[np.bool_]
@@ -74,7 +74,7 @@ def _raw(column: FrameColumn, sql_type: str, n_rows: int) -> RawColumn:
             hint="Decode them, and call run() with the network's inputs; or predict in the database.",
         ))  # fmt: skip
     if family is None:
-        raise bad_input(f"column {column.name!r} is of type {sql_type}, which cannot be an input")
+        raise noted(not_an_input(column.name, sql_type))
     texts = [None if absent else str(value) for value, absent in zip(values, missing.tolist(), strict=True)]
     levels = dictionary_of(dict.fromkeys(text for text in texts if text is not None), column.name)
     codes = np.array([-1 if text is None else levels.find(text.encode()) for text in texts], np.int32)

@@ -28,6 +28,11 @@ def wrong_class(name: str, expected: str, column: RawColumn) -> InvalidParameter
     )
 
 
+def not_numeric(name: str, column: RawColumn) -> InvalidParameter:
+    """Return the error for a column that has no numbers, which it had when the table was packed."""
+    return wrong_class(name, "a number, boolean, date or time", column)
+
+
 def special_value(name: str, text: str) -> InvalidParameter:
     """Return the error for NaN or an infinity."""
     return InvalidParameter(

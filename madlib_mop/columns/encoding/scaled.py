@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.encoding.inputs import null_value, special_value, wrong_class
+from madlib_mop.columns.encoding.inputs import not_numeric, null_value, special_value
 from madlib_mop.columns.raw import Flags, Floats, Integers, Moments, Numbers, RawColumn
 from madlib_mop.columns.transforms.dates import cyclic
 from madlib_mop.columns.transforms.scaling import NumberFit, Scaling
@@ -50,7 +50,7 @@ class ScaledUnits:
         for row, name in enumerate(self._names):
             column = raw[name]
             if not isinstance(column, Numbers | Moments):
-                raise wrong_class(name, "a number, boolean, date or time", column)
+                raise not_numeric(name, column)
             values[row] = column.values
             missing[row] = column.missing
         if not np.isfinite(values).all() or (self._moments and (np.abs(values[self._moments]) > _ENDLESS).any()):

@@ -17,7 +17,7 @@ from madlib_mop.columns.proposals.kinds import (
     VECTOR,
     ColumnSpec,
 )
-from madlib_mop.columns.proposals.rules import constant_number, problem
+from madlib_mop.columns.proposals.rules import constant_number, no_level, problem
 from madlib_mop.columns.proposals.statistics import Statistics
 from madlib_mop.columns.transforms.categories import (
     FIRST,
@@ -133,7 +133,7 @@ def _levels(spec: ColumnSpec, counted: Statistics) -> tuple[str, ...]:
         )
     levels = spec.levels or most_frequent(counts, spec.max_levels, counted.n_rows)
     if spec.constant is not None and spec.constant not in levels:
-        raise problem(spec, f"impute {spec.impute!r} names none of the levels", "Use one of: " + ", ".join(levels[:10]))
+        raise no_level(spec, "Use one of: " + ", ".join(levels[:10]))
     return levels
 
 

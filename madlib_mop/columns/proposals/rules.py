@@ -164,7 +164,12 @@ def _check_levels(spec: ColumnSpec) -> None:
     if len(spec.levels) > MAX_LEVELS:
         raise problem(spec, f"{len(spec.levels):,} levels are too many", f"At most {MAX_LEVELS:,} are kept.")
     if spec.constant is not None and spec.constant not in spec.levels:
-        raise problem(spec, f"impute {spec.impute!r} names none of the levels", "Add it to levels.")
+        raise no_level(spec, "Add it to levels.")
+
+
+def no_level(spec: ColumnSpec, hint: str) -> InvalidParameter:
+    """Return the error for an imputed constant that is no level."""
+    return problem(spec, f"impute {spec.impute!r} names none of the levels", hint)
 
 
 def _check_list(spec: ColumnSpec) -> None:

@@ -24,6 +24,7 @@ from madlib_mop.driver.data.copied import CopiedColumn
 from madlib_mop.driver.data.engine import engine_of
 from madlib_mop.driver.packing.tables import row_label
 from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
+from madlib_mop.driver.session.messages import no_rows
 from madlib_mop.errors import InvalidParameter
 
 _BATCH_ROWS = 10_000
@@ -154,7 +155,7 @@ def read_rows(
         for batch in batches:
             keep_next(batch)
     if not spool.n_rows:
-        raise InvalidParameter(f"source_table has no rows. Received: {source.text!r}")
+        raise no_rows(source.text)
     named = {f.name: column for f, column in zip(fields, spool.columns(), strict=True)}
     kept = {name: column for name, column in named.items() if column is not None}
     overflowed = {fields[i].name: statistics for i, statistics in spool.overflowed.items()}

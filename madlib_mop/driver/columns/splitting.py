@@ -18,6 +18,7 @@ from madlib_mop.columns.splits import (
     by_group,
     by_hash,
     by_time,
+    not_boolean,
     read_split,
     stratified,
 )
@@ -81,10 +82,7 @@ def choose_validation(rule: SplitRule, rows: Rows, classes: Codes | None, seed: 
         return by_time(column, fraction, rule.column)
     assert rule.by == BY_COLUMN, "there is no other rule with a column"
     if not isinstance(column, Numbers):
-        raise InvalidParameter(
-            f"validation column {rule.column!r} is not boolean",
-            hint="Make one in a view: year >= 2024 AS held_out.",
-        )
+        raise not_boolean(rule.column)
     return by_column(column, rule.column)
 
 

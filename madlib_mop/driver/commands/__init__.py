@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from madlib_mop.errors import Unsupported
+from madlib_mop.errors import no_command
 
 if TYPE_CHECKING:
     from madlib_mop.driver.session.call import Call
@@ -71,6 +71,6 @@ def find_command(function: str) -> Command:
     try:
         module, name = COMMANDS[function].split(":")
     except KeyError:
-        raise Unsupported(f"there is no command {function!r}") from None
+        raise no_command(function) from None
     command: Command = getattr(import_module(f"madlib_mop.driver.{module}"), name)
     return command

@@ -2,8 +2,8 @@
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.library_tables import (
-    ARCHITECTURE_COLUMNS,
     add_architecture,
+    check_architecture_table,
     create_architectures,
     drop_if_empty,
 )
@@ -12,7 +12,7 @@ from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.planning.start_weights import weights_by_layer
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, UndefinedColumn
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.stored import check_statistics
 
@@ -43,7 +43,7 @@ def load_keras_model(call: Call) -> None:
     if table is None:
         session.output(given[_WHAT], suffixes=("",), what=_WHAT)
     else:
-        check_columns(session, table, given[_WHAT])
+        check_architecture_table(session, table, given[_WHAT], _WHAT)
     model, weights = _model(call)
     table = table or create_architectures(session, given[_WHAT], _WHAT)
     wait_for_others(session, table)
@@ -105,7 +105,7 @@ def delete_keras_model(call: Call) -> None:
     """
     session, given = call.session, call.arguments
     table = session.relation(given[_WHAT], _WHAT)
-    check_columns(session, table, given[_WHAT])
+    check_architecture_table(session, table, given[_WHAT], _WHAT)
     model_id = given["model_id"]
     deleted = session.execute(
         statement("DELETE FROM {table} WHERE model_id = $1 RETURNING model_id", table=table), [model_id], ["integer"]
@@ -116,13 +116,3 @@ def delete_keras_model(call: Call) -> None:
             hint="SELECT model_id, name FROM the table shows those that it has.",
         )
     drop_if_empty(call, table, "model")
-
-
-def check_columns(session: CallerSession, table: Relation, name: str, what: str = _WHAT) -> None:
-    """Raise UndefinedColumn unless a table is one of architectures; ``what`` is the argument that named it."""
-    present = {column.name for column in session.columns(table)}
-    if missing := [column for column in ARCHITECTURE_COLUMNS if column not in present]:
-        raise UndefinedColumn(
-            f"{what}: {table} is not a table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
-            hint="load_keras_model creates such a table if it does not exist.",
-        )

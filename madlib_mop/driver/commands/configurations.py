@@ -20,7 +20,8 @@ from madlib_mop.driver.data.selection_tables import (
 )
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn
+from madlib_mop.driver.session.messages import no_column, not_one_row
+from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.parameters.calls import is_int
 from madlib_mop.models.parameters.parser import (
     CompileParams,
@@ -31,6 +32,7 @@ from madlib_mop.models.parameters.parser import (
 )
 from madlib_mop.models.parameters.search_grid import (
     MAX_CONFIGURATIONS,
+    checked_ids,
     expand_grid,
     iterate_random,
     search_type,
@@ -238,8 +240,7 @@ def _architectures(session: CallerSession, name: str) -> Relation:
 
 def check_model_ids(session: CallerSession, table: Relation, ids: list[int] | None) -> list[int]:
     """Return the ids sorted, without duplicates, if all are in the table of architectures."""
-    if not ids or not all(is_int(item) for item in ids):
-        raise InvalidParameter(f"model_id_list must be an array of one or more ids, without NULL. Received: {ids!r}")
+    ids = checked_ids(ids)
     rows = session.execute(statement("SELECT DISTINCT model_id FROM {table}", table=table))
     present = {row["model_id"] for row in rows}
     if missing := sorted(set(ids) - present):
@@ -283,7 +284,7 @@ def _check_summary(
     _need(session, summary, ("model_arch_table", "object_table"), _MST, name)
     rows = session.execute(statement("SELECT object_table FROM {t}", t=summary))
     if len(rows) != 1:
-        raise InvalidParameter(f"{_MST}: {summary} must have one row; it has {len(rows)}. Received: {name!r}")
+        raise not_one_row(_MST, summary, len(rows), name)
     written, before = read_arch_table_name(session, summary)
     relation = session.existing(before, _ARCH) if before else None
     if relation is None or relation.oid != arch_table.oid:
@@ -313,7 +314,7 @@ def _need(session: CallerSession, table: Relation, columns: Sequence[str], what:
     present = {column.name for column in session.columns(table)}
     for column in columns:
         if column not in present:
-            raise UndefinedColumn(f"{what}: table {table} has no column {column!r}. Received: {name!r}")
+            raise no_column(what, f"table {table}", column, name)
 
 
 def _append(session: CallerSession, target: Relation, rows: list[Row]) -> None:

@@ -11,6 +11,8 @@ from madlib_mop.driver.data import gpus
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.settings import FixedSettings, read_backend
 
 
 def version(call: Call) -> dict[str, str | None]:
@@ -34,13 +36,12 @@ def _version(package: str) -> str | None:
 
 
 def gpu_configuration(call: Call) -> None:
-    """Write a table with one row for each GPU of the host: hostname, gpu_descr."""
+    """Write a table with one row for each GPU of the host: hostname, gpu_descr. Without rows, a NOTICE says why."""
     a, session = call.arguments, call.session
-    source = a["source"]
     output = session.output(a.get("output_table"), ("",), "output_table")
-    found = gpus.list_by_driver() if source == "nvidia" else _seen_by_trainers(call)
+    found, reason = _listed_by_driver() if a["source"] == "nvidia" else _usable_by_trainers(session)
     if not found:
-        session.notice(f"{call.function}: {source} found no GPU on this host; {output} has no rows")
+        session.notice(f"{call.function}: {reason}; {output} has no rows")
     made = statement("CREATE TABLE {t} (hostname pg_catalog.text, gpu_descr pg_catalog.text)", t=output)
     session.execute(made + table_form(session))
     for description in found:
@@ -48,11 +49,22 @@ def gpu_configuration(call: Call) -> None:
         session.execute(insert, [socket.gethostname(), description])
 
 
-def _seen_by_trainers(call: Call) -> list[str]:
-    """Query a trainer; without a device, none is started."""
-    n_gpus = gpus.count_gpus()
-    if not n_gpus:
-        return []
-    with LocalTrainer(call.session, gpus=range(n_gpus), need_gpus=False) as trainer:
+def _listed_by_driver() -> tuple[list[str], str]:
+    """Return the GPUs that NVIDIA's driver lists, and what is said if there are none."""
+    return gpus.list_by_driver(), "nvidia-smi lists no GPU on this host"
+
+
+def _usable_by_trainers(session: CallerSession) -> tuple[list[str], str]:
+    """Return the GPUs that trainers with the session's backend can use, and why if there are none.
+
+    No trainer is started if the reason is known without one.
+    """
+    backend, n_gpus = read_backend(FixedSettings(session), session), gpus.count_gpus()
+    none = f"trainers with the backend {backend} can use no GPU"
+    obstacle = gpus.obstacle_to_gpus(backend, n_gpus)
+    if obstacle is not None:
+        return [], f"{none}: {obstacle.message}"
+    with LocalTrainer(session, gpus=range(n_gpus), need_gpus=False, backend=backend) as trainer:
         seen: list[str] = trainer.ask({"op": "stats"})[0]["gpus"]
-        return seen
+    reason = f"the CUDA libraries of {backend} are missing or do not fit NVIDIA's driver"
+    return seen, f"{none}: the host has {n_gpus} GPU(s), but {reason}"

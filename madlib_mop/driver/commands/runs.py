@@ -16,7 +16,7 @@ from madlib_mop.driver.outputs.reserved_names import reserve_outputs
 from madlib_mop.driver.outputs.tables import find_models
 from madlib_mop.driver.outputs.writers import outputs_of
 from madlib_mop.driver.planning.hopper import RunPlan
-from madlib_mop.driver.planning.replay import plan_replay
+from madlib_mop.driver.planning.replay import parent_dropped, plan_replay
 from madlib_mop.driver.running.driving import take
 from madlib_mop.driver.running.whole_runs import begin_run, finish_run
 from madlib_mop.driver.session.call import Call
@@ -193,10 +193,8 @@ def _recorded(record: Record, run: Run) -> list[Visit] | None:
         return None
     parent = run.parent_run_id
     if parent is None or record.run(parent) is None:
-        raise NotReady(
-            f"run {run.run_id} repeats run {run.parent_run_id}, whose record was dropped",
-            hint=f"SELECT madlib_mop.drop_run({run.run_id}); drops the record of this run too.",
-        )
+        hint = f"SELECT madlib_mop.drop_run({run.run_id}); drops the record of this run too."
+        raise parent_dropped(run, hint)
     # the visits in a clone's state count as its own
     inherited = [
         Visit(m.mst_key, segment, m.cloned_from.epoch, number)

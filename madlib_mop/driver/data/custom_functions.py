@@ -18,6 +18,7 @@ from madlib_mop.errors import (
     UndefinedColumn,
     UndefinedTable,
     Unsupported,
+    is_missing,
 )
 from madlib_mop.models.parameters.custom import CustomFunctions, check_source, is_pickle
 from madlib_mop.models.parameters.parser import parse_compile_params
@@ -67,7 +68,7 @@ def object_relation(object_table: str | None, stored: bool = False) -> Relation:
         If it is missing, has a schema, or is not a name.
     """
     if object_table is None or not object_table.strip():
-        raise InvalidParameter(f"{_WHAT} is missing. Received: {object_table!r}", hint="Pass the name of a table.")
+        raise is_missing(_WHAT, repr(object_table), "Pass the name of a table.")
     schema, base = split_name(object_table, _WHAT)
     if schema is not None and not (stored and schema == SCHEMA):
         raise InvalidParameter(

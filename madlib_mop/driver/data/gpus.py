@@ -45,21 +45,29 @@ def require_gpus(what: str, backend: BackendName) -> int:
     Unsupported
         If the backend cannot use GPUs, the host has none, or the installed package is for CPUs only.
     """
-    if backend == BackendName.JAX:
-        raise Unsupported(f"{what}: {JAX_WITHOUT_GPUS}", hint=OTHER_BACKENDS)
     n_gpus = count_gpus()
+    obstacle = obstacle_to_gpus(backend, n_gpus)
+    if obstacle is not None:
+        raise Unsupported(f"{what}: {obstacle.message}", hint=obstacle.hint)
+    return n_gpus
+
+
+def obstacle_to_gpus(backend: BackendName, n_gpus: int) -> Unsupported | None:
+    """Return why trainers with this backend can use none of the host's GPUs, as far as is known without a trainer."""
+    if backend == BackendName.JAX:
+        return Unsupported(JAX_WITHOUT_GPUS, hint=OTHER_BACKENDS)
     if not n_gpus:
-        raise Unsupported(
-            f"{what}: this host has no GPU: there are no NVIDIA devices at {DEVICE_NODES}",
+        return Unsupported(
+            f"this host has no GPU: there are no NVIDIA devices at {DEVICE_NODES}",
             hint="Use CPUs (use_gpus => false, 'all_segments'), or install NVIDIA's driver on the server's host.",
         )
     built = _cpu_build(backend)
     if built is not None:
-        raise Unsupported(
-            f"{what}: the host has {n_gpus} GPU(s), but the library's {built}, which cannot use GPUs",
+        return Unsupported(
+            f"the host has {n_gpus} GPU(s), but the library's {built}, which cannot use GPUs",
             hint=f"Install {WITH_CUDA[backend]} into the library's virtual environment.",
         )
-    return n_gpus
+    return None
 
 
 def list_by_driver() -> list[str]:
@@ -74,7 +82,7 @@ def list_by_driver() -> list[str]:
     if tool is None:
         raise NotReady(
             f"source => 'nvidia': nvidia-smi is not installed on this host; searched: {', '.join(NVIDIA_SMI)}",
-            hint="Install NVIDIA's driver on the server's host, or ask TensorFlow: source => 'tensorflow'.",
+            hint="Install NVIDIA's driver on the server's host, or list what trainers can use: source => 'tensorflow'.",
         )
     try:
         done = subprocess.run([tool, "-L"], env={"LC_ALL": "C"}, capture_output=True, text=True, timeout=_WITHIN_S)

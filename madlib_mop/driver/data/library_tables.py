@@ -1,11 +1,13 @@
 """Rows of library tables: adds architectures to a table, and drops a table after its last row, as in MADlib."""
 
 import uuid
+from collections.abc import Sequence
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import UndefinedColumn
 
 ARCHITECTURE_COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
 
@@ -29,6 +31,22 @@ SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner,
                      AND d.deptype = 'n') AS is_used
 FROM pg_catalog.pg_class c WHERE c.oid = $1::pg_catalog.oid AND c.relkind IN ('r', 'p')
 """
+
+
+def check_architecture_table(
+    session: CallerSession,
+    table: Relation,
+    name: str | None,
+    what: str,
+    columns: Sequence[str] = ARCHITECTURE_COLUMNS,
+) -> None:
+    """Raise UndefinedColumn unless a table is one of architectures; ``what`` is the argument that named it."""
+    present = {column.name for column in session.columns(table)}
+    if missing := [column for column in columns if column not in present]:
+        raise UndefinedColumn(
+            f"{what}: {table} is not a table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
+            hint="load_keras_model creates such a table if it does not exist.",
+        )
 
 
 def create_architectures(session: CallerSession, name: str, what: str) -> Relation:

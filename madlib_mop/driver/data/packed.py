@@ -19,6 +19,7 @@ from madlib_mop.driver.data.summaries import (
     read_summary,
 )
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.messages import wrong_type
 from madlib_mop.engines.base.interface import HERE, Limits, Place, ShardPlace
 from madlib_mop.errors import InvalidParameter, NotReady, UndefinedColumn, Unsupported
 
@@ -272,10 +273,7 @@ def _check_types(relation: Relation, types: dict[str, str], columns: list[str], 
                 hint=PACK_AGAIN,
             )
         if types[column] not in kinds:
-            raise InvalidParameter(
-                f"{what}: column {column!r} of {relation} must be of type {kinds[0]}. Received: {types[column]}",
-                hint=PACK_AGAIN,
-            )
+            raise wrong_type(what, relation, column, kinds[0], types[column], PACK_AGAIN)
 
 
 def _read_shards(

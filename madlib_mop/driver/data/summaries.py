@@ -6,6 +6,7 @@ from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.messages import not_one_row
 from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable
 
 PACK_AGAIN = "Pack the data again with training_preprocessor_dl or validation_preprocessor_dl."
@@ -56,9 +57,7 @@ def read_summary(session: CallerSession, relation: Relation, name: str | None, w
         )
     rows = session.execute(statement("SELECT {c} FROM {s}", c=[Identifier(column) for column in _COLUMNS], s=found))
     if len(rows) != 1:
-        raise InvalidParameter(
-            f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}", hint=PACK_AGAIN
-        )
+        raise not_one_row(what, summary, len(rows), name, PACK_AGAIN)
     for column in ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const"):
         value = rows[0][column]
         if value is None or value == [] or (isinstance(value, list) and None in value):

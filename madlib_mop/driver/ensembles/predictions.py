@@ -8,7 +8,7 @@ import numpy as np
 from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.ensembles.candidates import Candidate
 from madlib_mop.driver.ensembles.criterion import apply, problem_of
-from madlib_mop.driver.inference.packed_rows import array_of, predicted_buffers, ragged
+from madlib_mop.driver.inference.packed_rows import array_of, predicted_buffers, ragged, two_shapes
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources
@@ -105,8 +105,7 @@ def _predict(
             for number, rows in enumerate(packed_labels):
                 rows.append(array_of(packed, n_inputs + number, shapes, blobs, _WHAT, n_rows))
                 if rows[0].shape[1:] != rows[-1].shape[1:]:
-                    column = packed.dependent[number]
-                    raise ragged(f"column {column!r} of {packed.relation} has rows of two shapes", _WHAT)
+                    raise two_shapes(packed, packed.dependent[number], _WHAT)
     if start != packed.n_rows:
         raise NotReady(
             f"validation_table: {packed.relation} had {packed.n_rows} rows, and now has {start}",

@@ -10,7 +10,7 @@ from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel
 from madlib_mop.driver.registry.lineage import lineage_of
 from madlib_mop.driver.registry.members import of_details, read_ensemble
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import NotReady
+from madlib_mop.driver.session.messages import was_changed
 from madlib_mop.exports.card import Ensemble, Origin, Registration, Visit
 
 
@@ -56,7 +56,7 @@ def read_source(session: CallerSession, model: TrainedModel) -> Source:
         place.types,
     )
     if len(rows) != 1 or rows[0]["digest"] is None:
-        raise NotReady(f"{model.label} was changed while it was being read", hint="Call again.")
+        raise was_changed(model.label)
     digest, n_bytes = rows[0]["digest"], rows[0]["n_bytes"]
     origin = _origin(lineage_of(session, place.relation, place.key, digest))
     return Source(digest, n_bytes, origin, None, read_ensemble(session, place))

@@ -2,12 +2,13 @@
 weights of a file become the start weights of a row."""
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.driver.commands.architectures import check_columns, wait_for_others
-from madlib_mop.driver.data.library_tables import add_architecture, create_architectures
+from madlib_mop.driver.commands.architectures import wait_for_others
+from madlib_mop.driver.data.library_tables import add_architecture, check_architecture_table, create_architectures
 from madlib_mop.driver.imports.reading import Target, read_file, shown
 from madlib_mop.driver.inference.byom import find_architecture
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.messages import no_architecture
 from madlib_mop.errors import InvalidParameter, MopError, NotReady
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.stored import check_statistics
@@ -31,7 +32,7 @@ def import_model(call: Call) -> int:
     if table is None:
         session.output(given[_WHAT], suffixes=("",), what=_WHAT)
     else:
-        check_columns(session, table, given[_WHAT], _WHAT)
+        check_architecture_table(session, table, given[_WHAT], _WHAT)
     found = read_file(session, given["file"])
     table = table or create_architectures(session, given[_WHAT], _WHAT)
     wait_for_others(session, table)
@@ -91,7 +92,7 @@ def _row(session: CallerSession, relation: Relation, model_id: int, label: str) 
         ["integer"],
     )
     if row["arch"] is None:
-        raise InvalidParameter(f"{_WHAT}: {label} has no architecture: model_arch is NULL")
+        raise no_architecture(_WHAT, label)
     weights = row["weights"]
     if not isinstance(weights, bytes | None):
         raise InvalidParameter(f"{_WHAT}: column 'model_weights' of {relation} must be of type bytea")

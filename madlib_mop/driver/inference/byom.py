@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, statement
+from madlib_mop.driver.data.library_tables import check_architecture_table
 from madlib_mop.driver.inference.model import Place, TrainedModel, read_architecture
 from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, UndefinedColumn
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.shapes import ModelShape, describe
 
 #: The class values of an output, as text.
@@ -55,12 +56,7 @@ def read_own_model(session: CallerSession, arguments: Mapping[str, Any]) -> Trai
 def find_architecture(session: CallerSession, name: str | None, model_id: int | None) -> Place:
     """Return the place of a row of a table of architectures. Raises MopError if there is no such row."""
     relation = session.relation(name, _WHAT)
-    present = {column.name for column in session.columns(relation)}
-    if missing := [column for column in _COLUMNS if column not in present]:
-        raise UndefinedColumn(
-            f"{_WHAT}: {relation} is not a table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
-            hint="load_keras_model creates such a table if it does not exist.",
-        )
+    check_architecture_table(session, relation, name, _WHAT, _COLUMNS)
     ids = [row["id"] for row in session.execute(statement("SELECT {i} AS id FROM {t}", i=_ID, t=relation))]
     n_found = ids.count(model_id)
     if model_id is None or not n_found:

@@ -14,7 +14,8 @@ from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
 from madlib_mop.driver.inference.output import Output, PredictionProfile
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, MopError, NotReady, UndefinedColumn, UndefinedTable, Unsupported
+from madlib_mop.driver.session.messages import no_architecture, no_column, was_changed
+from madlib_mop.errors import InvalidParameter, MopError, UndefinedTable, Unsupported
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.custom import CustomFunctions, possible_names
@@ -295,7 +296,7 @@ def read_weights(session: CallerSession, model: TrainedModel) -> bytes:
         return stored
     rows = session.execute(place.weights_query, place.params, place.types)
     if len(rows) != 1 or rows[0]["weights"] is None:
-        raise NotReady(f"{model.label} was changed while it was being read", hint="Call again.")
+        raise was_changed(model.label)
     weights: bytes = rows[0]["weights"]
     return weights
 
@@ -320,7 +321,7 @@ def read_architecture(session: CallerSession, place: Place, what: str, label: st
     if len(rows) != 1:
         raise InvalidParameter(f"{what}: {place.relation} has {len(rows)} rows, not one")
     if rows[0]["arch"] is None:
-        raise InvalidParameter(f"{what}: {label} has no architecture: model_arch is NULL")
+        raise no_architecture(what, label)
     if not rows[0]["has_weights"]:
         raise Unsupported(
             f"{what}: {label} has no weights: model_weights is NULL",
@@ -376,10 +377,8 @@ def _need_columns(
     present = {column.name for column in session.columns(relation)}
     for column in columns:
         if column not in present:
-            raise UndefinedColumn(
-                f"{what}: {relation} has no column {column!r}. Received: {name!r}",
-                hint="Pass the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.",
-            )
+            hint = "Pass the output table of madlib_keras_fit_multiple_model or madlib_keras_fit."
+            raise no_column(what, str(relation), column, name, hint)
     return present
 
 

@@ -69,7 +69,7 @@ def _request(
     if not is_split(model.shape, packed):
         return {**header, "shapes": shapes}, blobs
     if x.shape[1:] != (model.shape.n_inputs,):
-        raise ragged(f"column {packed.columns[0]!r} of {packed.relation} has rows of two shapes", what)
+        raise two_shapes(packed, packed.columns[0], what)
     columns = [np.ascontiguousarray(x[:, i], np.float32) for i in range(x.shape[1])]
     return {**header, "shapes": [[len(x), 1]] * len(columns)}, [column.data.cast("B") for column in columns]
 
@@ -109,6 +109,11 @@ def array_of(
 def ragged(problem: str, what: str) -> InvalidParameter:
     """Return the error for a packed table that contradicts itself."""
     return InvalidParameter(f"{what}: {problem}", hint="Pack the table again.")
+
+
+def two_shapes(packed: PackedTable, column: str, what: str) -> InvalidParameter:
+    """Return the error for a column whose buffers have rows of different shapes."""
+    return ragged(f"column {column!r} of {packed.relation} has rows of two shapes", what)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from madlib_mop.columns.preprocessors.canonical import build, plain
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, read_model
 from madlib_mop.driver.inference.output import Output, PredictionProfile
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
+from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, mst_key_with_name
 from madlib_mop.models.architecture import check_architecture
 
 
@@ -42,9 +42,7 @@ def find_model(
     if name is None or not is_registered(name):
         return read_model(session, name, mst_key)
     if mst_key is not None:
-        raise InvalidParameter(
-            f"mst_key is for tables; {name} names one model. Received: {mst_key}", hint="Omit mst_key, or pass NULL."
-        )
+        raise mst_key_with_name(name, mst_key, "Omit mst_key, or pass NULL.")
     return read_registered(session, function, name, right)
 
 

@@ -11,6 +11,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.messages import session_lost
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 
 _RUN = "SELECT max(run_id) FROM madlib_mop.run WHERE caller_pid = %s AND state = 'running'"
@@ -43,7 +44,7 @@ def reserve_outputs(session: CallerSession, record: Record, run: Run, suffixes: 
             )
     holder = record.holder(session.info.pid, session.keeps_names_until_it_ends)
     if holder is None:
-        raise NotReady("the caller's session was lost", hint="See the server's log.")
+        raise session_lost()
     taken = record.reserve(tables, holder)
     if taken is None:
         return

@@ -11,7 +11,7 @@ from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, MopError
+from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, MopError, is_missing
 from madlib_mop.schedule.bulk import AVERAGING
 
 #: Columns that identify a table as written by this library or by MADlib, by the suffix of its name.
@@ -168,7 +168,7 @@ def find_models(session: CallerSession, name: str | None) -> list[Relation]:
     """
     what = "model_table"
     if name is None or not name.strip():
-        raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Pass the name of a table.")
+        raise is_missing(what, repr(name), "Pass the name of a table.")
     schema, base = split_name(name, what)
     tables: list[Relation] = []
     for suffix, columns in MODEL_TABLES.items():

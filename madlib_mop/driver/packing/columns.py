@@ -11,7 +11,7 @@ from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name
 from madlib_mop.driver.data.engine import engine_of_table
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.relations import Column
-from madlib_mop.errors import InvalidParameter, UndefinedColumn, UnreadableText
+from madlib_mop.errors import InvalidParameter, UndefinedColumn, UnreadableText, is_missing
 
 _ARRAY_ELEMENTS = ("int2", "int4", "int8", "float4", "float8", "numeric")
 _INTEGERS = ("int2", "int4", "int8")
@@ -220,9 +220,7 @@ def split_columns(text: str | None, what: str) -> list[str]:
         If an entry is not one column name.
     """
     if text is None or not text.strip():
-        raise InvalidParameter(
-            f"{what} is missing. Received: {text!r}", hint="Name one or more columns, separated by commas."
-        )
+        raise is_missing(what, repr(text), "Name one or more columns, separated by commas.")
     entries, quoted = [""], False
     for character in text:
         quoted ^= character == '"'

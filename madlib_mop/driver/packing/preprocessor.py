@@ -29,6 +29,7 @@ from madlib_mop.driver.packing.tables import (
 from madlib_mop.driver.packing.training import TrainingTable, read_training_table
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import BytesColumn
+from madlib_mop.driver.session.messages import no_rows
 from madlib_mop.engines.base.interface import Engine
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.packing.arrays import BadRow, read_header
@@ -143,7 +144,7 @@ def _prepare(
     output = session.output(arguments["output_table"], ("", "_summary", *parts), "output_table")
     n_rows, counts = SourceQueries(session, source).count_rows()
     if not n_rows:
-        raise InvalidParameter(f"source_table has no rows. Received: {source.text!r}")
+        raise no_rows(source.text)
     for name, has_classes, n_present in counts:
         if n_present < n_rows and not has_classes:
             raise InvalidParameter(

@@ -38,10 +38,7 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
     while run.kind == "replay":
         parent = record.run(run.parent_run_id) if run.parent_run_id is not None else None
         if parent is None:
-            raise NotReady(
-                f"run {run.run_id} repeats run {run.parent_run_id}, whose record was dropped",
-                hint="A run can be replayed only while its record exists.",
-            )
+            raise parent_dropped(run, "A run can be replayed only while its record exists.")
         run = parent
     if not run.state.is_trained:
         raise NotReady(
@@ -128,3 +125,8 @@ def _states(record: Record, run: Run, models: list[Model]) -> WarmStart | None:
             )
         found[m.mst_key] = WarmModel(m.first_epoch, state=parent)
     return WarmStart(run.parent_run_id, run.seed, found)
+
+
+def parent_dropped(run: Run, hint: str) -> NotReady:
+    """Return the error for a replay whose original is no longer recorded."""
+    return NotReady(f"run {run.run_id} repeats run {run.parent_run_id}, whose record was dropped", hint=hint)

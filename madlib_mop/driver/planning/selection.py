@@ -9,7 +9,8 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
 from madlib_mop.driver.data.selection_tables import read_arch_table_name
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable
+from madlib_mop.driver.session.messages import no_column, not_one_row
+from madlib_mop.errors import InvalidParameter, MopError, UndefinedTable
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.custom import CustomFunctions
@@ -97,9 +98,7 @@ def read_selection(session: CallerSession, name: str | None, recorded: CustomFun
     object_table = "object_table" if has_objects else "NULL"  # tables written by hand may lack it
     rows = session.execute(statement(f"SELECT {object_table}::pg_catalog.text AS object_table FROM {{s}}", s=summary))
     if len(rows) != 1:
-        raise InvalidParameter(
-            f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}", hint=_MAKE_AGAIN
-        )
+        raise not_one_row(what, summary, len(rows), name, _MAKE_AGAIN)
     arch_text, arch_name = read_arch_table_name(session, summary)
     arch_table = read_architecture_table(session, arch_name)
     msts = session.execute(
@@ -251,5 +250,5 @@ def _need_columns(
     for column in columns:
         if column not in present:
             hint = "Create it with load_keras_model." if what == "model_arch_table" else _MAKE_AGAIN
-            raise UndefinedColumn(f"{what}: table {relation} has no column {column!r}. Received: {name!r}", hint=hint)
+            raise no_column(what, f"table {relation}", column, name, hint)
     return present

@@ -7,7 +7,8 @@ from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.inference.described import DescribedModel, LayerWeights, describe_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, UndefinedColumn
+from madlib_mop.driver.session.messages import no_column, wrong_type
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
 
@@ -95,11 +96,11 @@ def _of_model(
     session: CallerSession, trainer: LocalTrainer, relation: Relation, types: dict[str, str], name: str, key: int | None
 ) -> SourceWeights:
     if missing := [column for column in ("model_arch", "model_weights") if column not in types]:
-        raise UndefinedColumn(
-            f"{_WHAT}: {relation} has no column {missing[0]!r}. Received: {name!r}",
-            hint="Pass an output table of a fit function, a table of architectures, or a table with the columns"
-            " layer and weights.",
+        hint = (
+            "Pass an output table of a fit function, a table of architectures, or a table with the columns layer and"
+            " weights."
         )
+        raise no_column(_WHAT, str(relation), missing[0], name, hint)
     _check_type(relation, types, "model_weights", "bytea")
     key_column = next((column for column in _KEYS if column in types), None)
     query = statement("SELECT model_arch::pg_catalog.text AS arch, model_weights AS weights FROM {t}", t=relation)
@@ -133,9 +134,7 @@ def _of_model(
 
 def _check_type(relation: Relation, types: dict[str, str], column: str, wanted: str) -> None:
     if types[column] != wanted:
-        raise InvalidParameter(
-            f"{_WHAT}: column {column!r} of {relation} must be of type {wanted}. Received: {types[column]}"
-        )
+        raise wrong_type(_WHAT, relation, column, wanted, types[column])
 
 
 def _joined(model: DescribedModel, source: SourceWeights, name: str) -> StartWeights:

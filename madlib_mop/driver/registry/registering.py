@@ -18,7 +18,8 @@ from madlib_mop.driver.registry.lineage import best_key, lineage_of
 from madlib_mop.driver.registry.members import as_details, read_ensemble
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, NotReady, ReadOnly, Unsupported
+from madlib_mop.driver.session.messages import was_changed
+from madlib_mop.errors import InvalidParameter, ReadOnly, Unsupported
 
 _N_KEYS_SHOWN = 20
 _CHANGE = "INSERT INTO madlib_mop.registry_change (change, name, details) VALUES ('register', $1, $2::pg_catalog.jsonb)"
@@ -160,4 +161,4 @@ def _copy(session: CallerSession, place: Place, version_id: str, document: str, 
         [*place.types, "text", "text", "text"],
     )
     if len(rows) != 1:
-        raise NotReady(f"{place.relation} was changed while it was being read", hint="Call again.")
+        raise was_changed(place.relation)

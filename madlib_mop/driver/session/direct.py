@@ -14,8 +14,9 @@ from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.sessions.session_settings import TEXT_SETTINGS
 from madlib_mop.driver.session.info import SessionInfo
+from madlib_mop.driver.session.messages import session_lost
 from madlib_mop.driver.session.relations import RelationLookup
-from madlib_mop.errors import NotReady, Unsupported, from_dict
+from madlib_mop.errors import Unsupported, from_dict
 
 _numbers = itertools.count()
 
@@ -85,9 +86,7 @@ class DirectSession(RelationLookup):
                     cursor.execute("ROLLBACK TO statement")
                     raise from_dict({**fields, "hint": error.diag.message_hint}) from None
         except (psycopg2.InterfaceError, psycopg2.OperationalError) as error:
-            raise NotReady(
-                "the caller's session was lost", detail=str(error).strip(), hint="See the server's log."
-            ) from None
+            raise session_lost(str(error).strip()) from None
         return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
 
     def registered(self, function: str, model: str, with_weights: bool = False, right: str = "PREDICT") -> NoReturn:

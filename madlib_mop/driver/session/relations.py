@@ -15,6 +15,7 @@ from madlib_mop.errors import (
     NotReady,
     ReadOnly,
     UndefinedTable,
+    is_missing,
 )
 
 _WITH_ROWS = ("r", "p", "v", "m", "f")  # tables, partitioned tables, views, materialized views, foreign tables
@@ -152,7 +153,7 @@ class RelationLookup(ABC):
             If a column has a type with casts that another role could have defined.
         """
         if name is None or not name.strip():
-            raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Pass the name of a table.")
+            raise is_missing(what, repr(name), "Pass the name of a table.")
         schema, base = split_name(name, what)
         text = f"{quote(schema)}.{quote(base)}" if schema else quote(base)
         query = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid::pg_catalog.int8 AS oid"
@@ -228,7 +229,7 @@ class RelationLookup(ABC):
             If its schema does not exist.
         """
         if name is None or not name.strip():
-            raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Pass a name for it.")
+            raise is_missing(what, repr(name), "Pass a name for it.")
         schema, base = split_name(name, what)
         if schema is None:
             (row,) = self._in_callers_path("SELECT pg_catalog.current_schema()::pg_catalog.text AS schema", [])

@@ -9,7 +9,7 @@ from mop_backend.machine import processors
 from mop_backend.memory import MIB, share_of_memory
 
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, NotReady
+from madlib_mop.errors import InvalidParameter, NotReady, not_whole
 from madlib_mop.trainer.backends.base.names import BackendName
 
 _MAX_PART_BYTES = 64 * MIB
@@ -214,10 +214,10 @@ def read_admission(record: SuperuserSettings, session: CallerSession) -> Admissi
         mode = word
     text = fixed.get("max_runs", str(max(2, processors())))
     if not text.strip().isdecimal() or int(text) < 1:
-        raise InvalidParameter(
-            f"setting max_runs must be a whole number of 1 or more. Received: {text!r} (madlib_mop.setting)",
-            hint="DELETE FROM madlib_mop.setting WHERE name = 'max_runs'; resets it to its default.",
-        )
+        raise not_whole(
+            "setting max_runs", 1, f"{text!r} (madlib_mop.setting)",
+            "DELETE FROM madlib_mop.setting WHERE name = 'max_runs'; resets it to its default.",
+        )  # fmt: skip
     return AdmissionRule(mode, int(text))
 
 

@@ -17,6 +17,21 @@ _KIND_WORDS = {
 }
 
 
+def unknown_parameter(what: str, name: object, allowed: Iterable[str]) -> InvalidParameter:
+    """Return the error for a name that is no parameter of ``what``."""
+    return InvalidParameter(
+        f"{what}: there is no parameter of that name. Received: {shorten(name)}",
+        hint=suggestion(str(name), allowed),
+    )
+
+
+def unknown_argument(where: str, function: str, name: str, allowed: Iterable[str]) -> InvalidParameter:
+    """Return the error for a name that is no argument of a function or class of Keras."""
+    return InvalidParameter(
+        f"{where}: {function} has no argument of that name. Received: {name!r}", hint=suggestion(name, allowed)
+    )
+
+
 def suggestion(name: Any, allowed: Iterable[str]) -> str:
     """Return the hint for an unknown name: a close match if there is one, and all allowed names."""
     names = sorted(set(allowed), key=lambda known: (known.lower(), known))
@@ -83,10 +98,7 @@ def check_call(spec: CallSpec, table: Mapping[str, tuple[str, ...]], what: str) 
     kwargs = dict(zip(allowed, spec.args, strict=False))
     for argument, value in spec.kwargs.items():
         if argument not in allowed:
-            raise InvalidParameter(
-                f"{what}: {name} has no argument of that name. Received: {argument!r}",
-                hint=suggestion(argument, allowed),
-            )
+            raise unknown_argument(what, name, argument, allowed)
         if argument in kwargs:
             raise InvalidParameter(f"{what}: {name} has argument {argument} twice")
         kwargs[argument] = value

@@ -12,8 +12,8 @@ from typing import Any
 
 from mop_backend.frames import Header
 
-from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.calls import is_int, is_number, suggestion
+from madlib_mop.errors import InvalidParameter, not_whole
+from madlib_mop.models.parameters.calls import is_int, is_number, unknown_parameter
 from madlib_mop.models.parameters.literals import read_keywords, shorten
 
 _WHAT = "early_stopping"
@@ -50,7 +50,7 @@ class EarlyStopping:
 
     def __post_init__(self) -> None:
         if not is_int(self.patience) or self.patience < 1:
-            raise _wrong("patience must be a whole number of 1 or more", self.patience)
+            raise not_whole(f"{_WHAT}: patience", 1, shorten(self.patience), _HINT)
         if self.metric is not None and (not isinstance(self.metric, str) or not self.metric.strip()):
             raise _wrong("metric must be a name such as val_loss", self.metric)
         if self.mode not in _MODES:
@@ -102,9 +102,7 @@ def read_early_stopping(text: str | None) -> EarlyStopping | None:
     names = [field.name for field in dataclasses.fields(EarlyStopping)]
     for name in values:
         if name not in names:
-            raise InvalidParameter(
-                f"{_WHAT}: there is no parameter of that name. Received: {name!r}", hint=suggestion(name, names)
-            )
+            raise unknown_parameter(_WHAT, name, names)
     if "patience" not in values:
         raise InvalidParameter(f"{_WHAT}: patience is missing. Received: {shorten(text)}", hint=_HINT)
     return EarlyStopping(**values)

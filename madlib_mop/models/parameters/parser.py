@@ -4,8 +4,16 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.calls import as_spec, check_call, check_kind, is_int, is_number, suggestion
+from madlib_mop.errors import InvalidParameter, is_missing, not_whole
+from madlib_mop.models.parameters.calls import (
+    as_spec,
+    check_call,
+    check_kind,
+    is_int,
+    is_number,
+    suggestion,
+    unknown_parameter,
+)
 from madlib_mop.models.parameters.class_weights import BALANCED
 from madlib_mop.models.parameters.early_stopping import read_early_stopping
 from madlib_mop.models.parameters.functions import FunctionReader, flat_names
@@ -166,9 +174,7 @@ def parse_fit_params(text: str | None) -> FitParams:
     given = {name: value for name, value in values.items() if value is not None}
     for name, lowest in (("batch_size", 1), ("epochs", 1), ("initial_epoch", 0), ("steps_per_epoch", 1)):
         if name in given and (not is_int(given[name]) or given[name] < lowest):
-            raise InvalidParameter(
-                f"fit_params: {name} must be a whole number of {lowest} or more. Received: {shorten(given[name])}"
-            )
+            raise not_whole(f"fit_params: {name}", lowest, shorten(given[name]))
         if given.get(name, 0) > MAX_COUNT:
             raise InvalidParameter(f"fit_params: {name} must be at most {MAX_COUNT:,}. Received: {given[name]}")
     if "shuffle" in given:
@@ -209,15 +215,13 @@ def recorded_notice(params: Iterable[FitParams]) -> str | None:
 
 def _read(text: str | None, what: str, keys: Collection[str], hint: str) -> dict[str, Any]:
     if text is None or not text.strip():
-        raise InvalidParameter(f"{what} is missing. Received: {text!r}", hint=hint)
+        raise is_missing(what, repr(text), hint)
     values = read_keywords(text, what, hint)
     if values.get("sample_weight_mode", 0) is None:
         del values["sample_weight_mode"]
     for name in values:
         if name not in keys:
-            raise InvalidParameter(
-                f"{what}: there is no parameter of that name. Received: {name!r}", hint=suggestion(name, keys)
-            )
+            raise unknown_parameter(what, name, keys)
     return values
 
 

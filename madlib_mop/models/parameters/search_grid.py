@@ -6,14 +6,14 @@ texts.
 
 import itertools
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.calls import as_spec, find_name, is_int, is_number, suggestion
+from madlib_mop.errors import InvalidParameter, is_missing, not_whole
+from madlib_mop.models.parameters.calls import as_spec, find_name, is_int, is_number, suggestion, unknown_parameter
 from madlib_mop.models.parameters.keras_names import ARGUMENT_KINDS, OPTIMIZERS
 from madlib_mop.models.parameters.literals import CallSpec, read_dict, shorten, write_value
 from madlib_mop.models.parameters.parser import COMPILE_KEYS, FIT_KEYS
@@ -154,7 +154,7 @@ def draw_random(
 ) -> list[tuple[str, str]]:
     """Draw ``num_configs`` configurations at random: the first ones of `iterate_random`."""
     if not is_int(num_configs) or num_configs < 1:
-        raise InvalidParameter(f"num_configs must be a whole number of 1 or more. Received: {num_configs!r}")
+        raise not_whole("num_configs", 1, repr(num_configs))
     return list(itertools.islice(iterate_random(compile_grid_text, fit_grid_text, random_state), num_configs))
 
 
@@ -234,10 +234,20 @@ def stream(random_state: int | None, dimension: str) -> np.random.Generator:
     return np.random.default_rng([random_state, zlib.crc32(dimension.encode())])
 
 
+def checked_ids(model_id_list: Sequence[int | None] | None) -> list[int]:
+    """Return the ids of a list of architectures. Raises InvalidParameter if there are none, or one is none."""
+    ids = [item for item in model_id_list or () if is_int(item)]
+    if not ids or len(ids) < len(model_id_list or ()):
+        raise InvalidParameter(
+            f"model_id_list must be an array of one or more ids, without NULL. Received: {model_id_list!r}"
+        )
+    return ids
+
+
 def check_random_state(random_state: int | None) -> None:
     """Raise InvalidParameter unless it is None or a whole number of 0 or more."""
     if random_state is not None and (not is_int(random_state) or random_state < 0):
-        raise InvalidParameter(f"random_state must be a whole number of 0 or more. Received: {random_state!r}")
+        raise not_whole("random_state", 0, repr(random_state))
 
 
 def _draws(compile_grid: Grid, fit_grid: Grid, random_state: int | None) -> Iterator[Choice]:
@@ -300,13 +310,11 @@ def _read_grid(text: str | None, what: str, keys: tuple[str, ...], hint: str) ->
     if text is None or not text.strip():
         if what == "fit_params_grid":
             return Grid()
-        raise InvalidParameter(f"{what} is missing. Received: {text!r}", hint=hint)
+        raise is_missing(what, repr(text), hint)
     choices = read_dict(text, what, hint)
     for name, values in choices.items():
         if name not in keys:
-            raise InvalidParameter(
-                f"{what}: there is no parameter of that name. Received: {shorten(name)}", hint=suggestion(name, keys)
-            )
+            raise unknown_parameter(what, name, keys)
         _check_list(name, values, what, hint)
     optimizers = choices.pop(_OPTIMIZERS, [])
     for item in optimizers:

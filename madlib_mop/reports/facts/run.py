@@ -65,6 +65,8 @@ class RunFacts:
     model_selection_table, model_arch_table : str or None
     num_iterations, seed, n_segments, n_threads : int
     schedule : str
+    depends_on_timing : bool
+        Whether the order of visits can depend on timing.
     warm_start : bool
     parent_run_id : int or None
     versions : dict of str to str
@@ -109,6 +111,7 @@ class RunFacts:
     num_iterations: int
     seed: int
     schedule: str
+    depends_on_timing: bool
     n_segments: int
     n_threads: int
     warm_start: bool

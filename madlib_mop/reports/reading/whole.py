@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from madlib_mop.calls.shared import depends_on_timing
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.reports.facts import Call, Counts, RunFacts
 from madlib_mop.reports.reader import Reader
@@ -61,6 +62,7 @@ def read_run(reader: Reader, run_id: int) -> RunFacts:
     return RunFacts(
         **{name: run[name] for name in _AS_THEY_ARE},
         call=Call(_FUNCTIONS.get(run["kind"]), json.loads(run["arguments"]), _names(run)),
+        depends_on_timing=depends_on_timing(run["schedule"], n_models, run["n_segments"]),
         versions=json.loads(run["versions"]),
         created_at=_moment(run["created"]),
         ended_at=_moment(run["ended"]) if run["ended"] is not None else None,

@@ -1,1 +1,1 @@
-"""The methods of search, one module each; methods with Optuna's samplers share one. `by_name` finds them."""
+"""The methods of search: each module is one, and has its name. `by_name` finds them."""

@@ -60,7 +60,6 @@ class Asha(Search):
     members of their rung and are never promoted.
     """
 
-    name = "asha"
     params_class = AshaParams
     summary = (
         "successive halving without rounds: models are compared after r, r * eta, r * eta * eta, ... iterations."

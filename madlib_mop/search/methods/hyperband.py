@@ -90,7 +90,6 @@ class Hyperband(Search):
     no finite loss never continue.
     """
 
-    name = "hyperband"
     params_class = HyperbandParams
     summary = "successive halving, several times with different numbers of configurations (brackets)"
     repeatable = True

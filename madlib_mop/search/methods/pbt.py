@@ -50,7 +50,6 @@ class Pbt(Search):
     finite loss, all are stopped. Failed models leave the population.
     """
 
-    name = "pbt"
     params_class = PbtParams
     summary = (
         "population based training: at regular intervals, the worst models copy the states of the best ones and"

@@ -11,7 +11,7 @@ from madlib_mop.columns.encoding.encoder import BadFile, Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import Levels, RawColumn, dictionary_of
-from madlib_mop.columns.records import Field, RecordReader, reader_of
+from madlib_mop.columns.records import Field, RecordReader, not_an_input, reader_of
 from madlib_mop.errors import InvalidParameter
 
 _SKIPPED = "bytea"  # the reader of columns that the model does not use
@@ -139,10 +139,7 @@ class RowEncoder:
         name, type_sql, oid, base = field
         reader = reader_of(base) if base is not None and name in self._inputs else _SKIPPED
         if reader is None:
-            raise InvalidParameter(
-                f"column {name!r} is of type {type_sql}, which cannot be an input",
-                hint="Cast it to the type of the training table.",
-            )
+            raise not_an_input(name, type_sql, "Cast it to the type of the training table.")
         return Field(name, type_sql, oid, reader)
 
 

@@ -1,6 +1,7 @@
 """What is installed where: the extras of pyproject.toml, and what the command line says without the server's."""
 
 import importlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from madlib_mop.cli import extras
+from madlib_mop.client.exported.runners import NEEDS
 from madlib_mop.errors import Unsupported
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,7 +43,13 @@ def test_commands_that_train_say_that_tensorflow_is_missing(monkeypatch):
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     with pytest.raises(Unsupported, match="tensorflow is not installed") as raised:
         extras.need_tensorflow()
-    assert "madlib_mop[server]" in raised.value.hint
+    assert raised.value.hint.startswith("Run pip install '.[server]' in a clone of madlib_mop.")
+
+
+def test_a_hint_names_an_extra_that_there_is():
+    files = (ROOT / "madlib_mop").rglob("*.py")
+    named = {name for path in files for name in re.findall(r"hint_of_extra\([\"'](\w+)", path.read_text())}
+    assert named | {extra for _, extra in NEEDS.values()} <= set(EXTRAS) and {"server", "sklearn", "keras"} <= named
 
 
 def test_a_missing_package_of_the_server_is_one_sentence_and_others_are_bugs():

@@ -3,9 +3,12 @@
 import os
 import stat
 from importlib.metadata import PackageNotFoundError
+from types import SimpleNamespace
 
 import pytest
 
+from madlib_mop.catalog.names import Relation
+from madlib_mop.driver.commands import installation
 from madlib_mop.driver.data import gpus
 from madlib_mop.errors import NotReady, Unsupported
 from madlib_mop.trainer.backends.base.names import BackendName
@@ -92,6 +95,98 @@ def test_jax_uses_no_gpus_and_the_error_says_why(host):
     with pytest.raises(Unsupported, match="JAX uses no GPUs here.*ptxas") as caught:
         gpus.require_gpus("use_gpus => true", BackendName.JAX)
     assert "'torch'" in caught.value.hint
+
+
+class Session:
+    """A caller's session that keeps what it is told."""
+
+    def __init__(self):
+        self.notices, self.statements = [], []
+
+    def output(self, name, suffixes, what):
+        return Relation("public", name)
+
+    def notice(self, text):
+        self.notices.append(text)
+
+    def execute(self, statement, params=()):
+        self.statements.append((statement, *params))
+
+
+class Trainer:
+    """A trainer that sees these GPUs."""
+
+    seen: tuple[str, ...] = ()
+
+    def __init__(self, session, gpus, need_gpus, backend):
+        self.n_gpus = len(gpus)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return
+
+    def ask(self, header):
+        return {"gpus": list(self.seen)[: self.n_gpus]}, ()
+
+
+@pytest.fixture
+def configure(host, monkeypatch):
+    """Return a function that calls gpu_configuration with a backend of the session; it returns the session."""
+    monkeypatch.setattr(installation, "LocalTrainer", Trainer)
+    monkeypatch.setattr(installation, "FixedSettings", lambda session: None)
+    monkeypatch.setattr(installation, "table_form", lambda session: "")
+
+    def call(backend, source="tensorflow"):
+        monkeypatch.setattr(installation, "read_backend", lambda fixed, session: BackendName(backend))
+        session = Session()
+        arguments = {"output_table": "gpus", "source": source}
+        installation.gpu_configuration(
+            SimpleNamespace(function="gpu_configuration", arguments=arguments, session=session)
+        )
+        return session
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "backend, n_gpus, packages, reason",
+    [
+        ("tensorflow", 0, {"tensorflow": "2.21.0"}, "this host has no GPU: there are no NVIDIA devices at "),
+        ("torch", 0, {"torch": "2.13.0+cpu"}, "this host has no GPU: there are no NVIDIA devices at "),
+        ("tensorflow", 2, {"tensorflow_cpu": "2.21.0"}, "the host has 2 GPU(s), but the library's TensorFlow is tenso"),
+        ("torch", 1, {"torch": "2.13.0+cpu"}, "the host has 1 GPU(s), but the library's PyTorch is torch 2.13.0+cpu,"),
+        ("torch", 1, {"torch": "2.13.0"}, "the host has 1 GPU(s), but the CUDA libraries of torch are missing or"),
+        ("jax", 0, {}, "JAX uses no GPUs here: it compiles"),
+        ("jax", 1, {}, "JAX uses no GPUs here: it compiles"),
+    ],
+)
+def test_a_table_without_gpus_says_why_with_the_sessions_backend(
+    host, configure, monkeypatch, backend, n_gpus, packages, reason
+):
+    for number in range(n_gpus):
+        (host / f"nvidia{number}").touch()
+    monkeypatch.setattr(gpus, "version", installed(**packages))
+    session = configure(backend)
+    (notice,) = session.notices
+    begin = f"gpu_configuration: trainers with the backend {backend} can use no GPU: {reason}"
+    assert notice.startswith(begin) and notice.endswith("; public.gpus has no rows")
+    assert [statement[0].split()[0] for statement in session.statements] == ["CREATE"]
+
+
+def test_gpus_that_trainers_can_use_are_rows_without_a_notice(host, configure, monkeypatch):
+    (host / "nvidia0").touch()
+    monkeypatch.setattr(gpus, "version", installed(torch="2.13.0"))
+    monkeypatch.setattr(Trainer, "seen", ("a card",))
+    session = configure("torch")
+    assert session.notices == [] and [row[-1] for row in session.statements[1:]] == ["a card"]
+
+
+def test_a_driver_that_lists_no_gpu_is_named(host, configure):
+    write_tool(host, "true")
+    (notice,) = configure("jax", source="nvidia").notices
+    assert notice == "gpu_configuration: nvidia-smi lists no GPU on this host; public.gpus has no rows"
 
 
 def test_the_drivers_tool_is_asked_by_its_path_alone(host, monkeypatch):

@@ -25,7 +25,7 @@ from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.search import SearchSpace, make_search
 from madlib_mop.search.base import Add, Exploit, Extend, Finish, Proposal, Stop
 from tests.helpers.unit.rows import a_plan, a_run, a_search
-from tests.helpers.unit.searches import SMALLEST
+from tests.helpers.unit.searches import SMALLEST, SYNCHRONOUS
 from tests.helpers.unit.sums import sums_of
 
 SEGMENTS = {0: 10, 1: 10}
@@ -240,7 +240,7 @@ def whole(method: str, **options) -> MemoryRecord:
 @pytest.mark.one_case
 @pytest.mark.parametrize("method", SMALLEST)
 def test_killed_after_any_write_it_goes_on_to_the_same_end(method):
-    """Promise 4 for each step; asha's decisions may depend on the fault, and a replay repeats them."""
+    """Promise 4 for each step; decisions of a method that is not repeatable may depend on it; a replay repeats them."""
     expected = whole(method)
     n_lives = 0
     for n_writes in range(0, 60, 2):
@@ -253,14 +253,14 @@ def test_killed_after_any_write_it_goes_on_to_the_same_end(method):
         record.writes_left = math.inf
         Driver(record, method).live()
         assert [e.ordinal for e in record.tables["events"]] == list(range(len(record.tables["events"])))
-        if method != "asha":
+        if method in SYNCHRONOUS:
             assert history(record) == history(expected)
         again = replayed(record, method)
         assert history(again)[1] == history(record)[1]
     assert n_lives >= 15
 
 
-@pytest.mark.parametrize("method", [m for m in SMALLEST if m != "asha"])
+@pytest.mark.parametrize("method", SYNCHRONOUS)
 def test_synchronous_searches_do_not_hang_on_what_is_ready_first(method):
     assert history(whole(method)) == history(whole(method, late=1))
 

@@ -9,8 +9,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from madlib_mop.calls.shared import depends_on_timing
 from madlib_mop.reports.facts import ClassCount, CommandFacts, Failure, OutputFacts
 from madlib_mop.reports.page import TEMPLATES, embedded, page
+from madlib_mop.schedule import SCHEDULES
 from tests.helpers.reports import HOSTILE, a_model, some_facts
 
 
@@ -124,6 +126,24 @@ def test_the_balance_of_classes_is_shown_and_said(read):
     unknown = OutputFacts("y", (ClassCount("0", None), ClassCount("1", None)), 2, "They are not recorded.")
     texts = Read(page(some_facts(data=replace(some_facts().data, outputs=(unknown,))))).texts
     assert any("They are not recorded." in text for text in texts)
+
+
+ORDERS = {"rotation": False, "longest_first": True, "breadth_first": True, "auto": True} | dict.fromkeys(
+    ("averaging", "recorded"), False
+)
+
+
+@pytest.mark.parametrize("schedule", dict.fromkeys([*SCHEDULES, *ORDERS]))
+def test_a_schedule_whose_order_can_depend_on_timing_is_said_to(schedule):
+    """A schedule that is not in `ORDERS` has the sentence if it says so of itself."""
+    expected = ORDERS[schedule] if schedule in ORDERS else SCHEDULES[schedule].depends_on_timing(3, 2)
+    facts = some_facts(n_models=3, schedule=schedule, depends_on_timing=depends_on_timing(schedule, 3, 2))
+    sentence = f"With the schedule {schedule}, the order of visits can depend on timing."
+    assert (sentence in " ".join(Read(page(facts)).texts)) is expected
+
+
+def test_auto_is_rotation_where_models_are_no_more_than_segments():
+    assert not depends_on_timing("auto", 3, 3) and depends_on_timing("auto", 4, 3)
 
 
 @pytest.mark.one_case

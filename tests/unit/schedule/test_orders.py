@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.schedule import ModelWork, Visit, make_scheduler
+from madlib_mop.schedule import SCHEDULES, ModelWork, Visit, make_scheduler
 from tests.helpers.unit.referee import Chances, Referee
 
 STORMY = Chances(requeue=0.2, segment=0.15, hold=0.1, evaluate=True)
@@ -40,6 +40,14 @@ def test_rotation_visits_segment_c_plus_k_whatever_the_timing(n, p, seed):
         ]
 
 
+@given(schedule=st.sampled_from(sorted(SCHEDULES)), **sizes)
+def test_an_order_that_does_not_depend_on_timing_is_the_same_for_any_events(schedule, n, p, seed):
+    models, segments = [ModelWork(c, c, 2) for c in range(n)], list(range(p))
+    if not SCHEDULES[schedule].depends_on_timing(n, p):
+        first, second = (run(schedule, models, segments, seed + k).visits_in_order() for k in (0, 1))
+        assert first == second
+
+
 def test_rotation_keeps_its_order_when_failed_models_are_left_out_of_a_resume():
     models, segments = [ModelWork(c, c, 1) for c in range(6)], [0, 1, 2, 3]
     survivors = [model for model in models if model.key not in (1, 3)]
@@ -58,14 +66,14 @@ def test_a_free_segment_takes_the_model_with_fewest_visits_then_the_lowest_index
     assert order == [(9, 1), (8, 1), (9, 2), (8, 2), (7, 2)]
 
 
-@given(schedule=st.sampled_from(["rotation", "longest_first", "auto"]), n_steps=st.integers(0, 60), **sizes)
+@given(schedule=st.sampled_from(sorted(SCHEDULES)), n_steps=st.integers(0, 60), **sizes)
 def test_a_resume_from_any_point_makes_a_whole(schedule, n, p, seed, n_steps):
     models, segments = [ModelWork(c, c, 1 + c % 3) for c in range(n)], list(range(p))
     before = run(schedule, models, segments, seed, max_steps=n_steps).kept
     after = run(schedule, resumed(models, before, p), segments, seed + 1, kept=before)
     after.check_whole()
     assert len(after.kept) == p * sum(model.last_epoch for model in models)
-    if schedule == "rotation":
+    if not SCHEDULES[schedule].depends_on_timing(n, p):
         assert after.visits_in_order() == run(schedule, models, segments, seed + 2).visits_in_order()
 
 
@@ -84,7 +92,7 @@ def test_rotation_goes_on_after_visits_in_another_order():
     assert left == [(3, 3), (4, 0)]
 
 
-@given(schedule=st.sampled_from(["rotation", "longest_first", "auto"]), n_steps=st.integers(0, 60), **sizes)
+@given(schedule=st.sampled_from(sorted(SCHEDULES)), n_steps=st.integers(0, 60), **sizes)
 def test_a_record_is_repeated_exactly_also_in_two_parts(schedule, n, p, seed, n_steps):
     models, segments = [ModelWork(c, c, 2) for c in range(n)], list(range(p))
     recorded = run(schedule, models, segments, seed).kept

@@ -4,14 +4,17 @@ import math
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
-from madlib_mop.search import Add, Exploit, Extend, Finish, Stop
-from madlib_mop.search.by_name import METHODS as LIBRARY
+from madlib_mop.schedule import SCHEDULES
+from madlib_mop.search import METHODS as LIBRARY
+from madlib_mop.search import Add, Exploit, Extend, Finish, Stop, method_name, search_class
+from madlib_mop.search import methods as methods_folder
 from tests.helpers.unit.searches import (
     METHODS,
     SMALLEST,
@@ -30,6 +33,13 @@ light = settings(max_examples=20, deadline=None)
 
 def test_every_method_of_the_library_is_tested():
     assert set(METHODS) == set(SMALLEST) == set(LIBRARY)
+
+
+def test_each_module_in_the_folder_is_a_method_and_the_default_is_first():
+    modules = {path.stem for path in Path(methods_folder.__file__).parent.glob("*.py")} - {"__init__"}
+    assert set(LIBRARY) == modules and len(LIBRARY) == len(modules)
+    assert LIBRARY[0] == method_name(None) and list(LIBRARY[1:]) == sorted(LIBRARY[1:])
+    assert all(search_class(method).__module__.endswith(f".{method}") for method in LIBRARY)
 
 
 @light
@@ -136,7 +146,7 @@ def test_a_report_that_nobody_waits_for_is_refused():
 
 
 @settings(max_examples=40, deadline=None)
-@given(methods, st.sampled_from(["rotation", "longest_first", "auto"]), st.integers(1, 5), seeds)
+@given(methods, st.sampled_from(sorted(SCHEDULES)), st.integers(1, 5), seeds)
 def test_searches_run_to_their_end_on_the_scheduler(method, schedule, p, seed):
     """There is no deadlock; every model is trained for exactly the requested epochs."""
     rng = random.Random(seed)

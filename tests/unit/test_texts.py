@@ -1,0 +1,77 @@
+"""The text of an error is in one file, so that a search finds all of it and a change is made once."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from madlib_mop import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("madlib_mop", "plpython/mop_backend")
+CLASSES = {name for name in vars(errors) if isinstance(vars(errors)[name], type)} | {"CallError", "Failure"}
+#: Functions that make errors of texts; those of one module are found in the statements that raise their errors.
+MAKERS = CLASSES | {"bad_input"}
+#: Texts that are in two files, with the reason.
+IN_TWO_FILES = {
+    "{} is nested more than {} levels deep": "JSON of a call, an architecture, an HDF5 file: three limits",
+    "the inputs have {} rows": "a file's model in the client, and a trainer: the arrays of a user, and of a request",
+    "is an image that crashed the decoder": "a backend of the server, and the driver",
+}
+
+
+def text_of(node: ast.expr) -> str:
+    """Return a text of the source with ``{}`` for each value in it; '' for what is no text."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_of(part) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return text_of(node.left) + text_of(node.right)
+    return ""
+
+
+def texts_of_errors(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of errors: what a statement raises, or an error class gets; hints are no part of them."""
+    for node in ast.walk(tree):
+        raised = [call for call in ast.walk(node) if isinstance(call, ast.Call)] if isinstance(node, ast.Raise) else []
+        for call in {*raised, *([node] if isinstance(node, ast.Call) and name_of(node) in MAKERS else [])}:
+            yield from filter(says_something, (text_of(argument) for argument in call.args))
+
+
+def name_of(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def says_something(text: str) -> bool:
+    """Return whether a text has three or more words besides its values. One that ends with a period is a hint."""
+    return len(re.findall(r"[A-Za-z]{2,}", text.replace("Received:", ""))) >= 3 and not text.endswith(".")
+
+
+def files_of_texts() -> dict[str, set[str]]:
+    """Return the files of each text of an error."""
+    found = defaultdict(set)
+    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
+        for text in texts_of_errors(ast.parse(path.read_text())):
+            found[text].add(str(path.relative_to(ROOT)))
+    return found
+
+
+def test_the_text_of_an_error_is_in_one_file():
+    in_two = {text: sorted(files) for text, files in files_of_texts().items() if len(files) > 1}
+    assert {text: files for text, files in in_two.items() if text not in IN_TWO_FILES} == {}
+    assert set(IN_TWO_FILES) <= set(in_two), "a text that is in one file is no exception"
+
+
+def test_texts_are_found_in_their_parts():
+    source = """
+if not n:
+    raise noted(NotReady(f"{what} has no {n} rows" " at all" + END, hint="Pack it. Then call again."))
+error = InvalidParameter("the value is not known")
+raise _wrong(f"{a}: {b}. Received: {c}", "is not a number")
+print("this is not an error")
+"""
+    assert set(texts_of_errors(ast.parse(source))) == {
+        "{} has no {} rows at all", "the value is not known", "is not a number"
+    }  # fmt: skip
