@@ -13,11 +13,13 @@ from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.planning.run_data import Data
 from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.fusion import Candidate, Grouping, form_groups
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.schedule import Visit
+from madlib_mop.trainer.backends.base.names import BackendName
 
 _KEYS_SHOWN = 5
 
@@ -94,7 +96,12 @@ class FusedGroups:
 
 
 def plan_fused_groups(
-    session: CallerSession, most: int, configurations: Sequence[Configuration], starts: Iterable[Hashable], data: Data
+    session: CallerSession,
+    most: int,
+    backend: BackendName,
+    configurations: Sequence[Configuration],
+    starts: Iterable[Hashable],
+    data: Data,
 ) -> FusedPlan | None:
     """Form the groups of a run, with a NOTICE; return them for the plan.
 
@@ -103,10 +110,16 @@ def plan_fused_groups(
     session : CallerSession
     most : int
         Setting `fused_training`: the maximum number of models in a group; 0 if none.
+    backend : BackendName
     configurations : sequence of Configuration
     starts : iterable of hashable
         For each configuration, what members of a group must share besides their shape.
     data : Data
+
+    Raises
+    ------
+    InvalidParameter
+        If the backend trains no models together.
     """
     if not most:
         return None
@@ -114,6 +127,11 @@ def plan_fused_groups(
     if reason:
         session.notice(f"fused training: not used, {reason}")
         return None
+    if backend == BackendName.TORCH:
+        raise InvalidParameter(
+            f"setting madlib_mop.fused_training is on, but models are not trained together on the backend {backend}",
+            hint="SET madlib_mop.fused_training = off; or RESET madlib_mop.backend;",
+        )
     architectures: dict[int, Node] = {}
     candidates = []
     for c, start in zip(configurations, starts, strict=True):

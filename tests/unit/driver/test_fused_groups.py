@@ -1,8 +1,14 @@
 """The scheduler's view of models if some are trained together: keys, places, indices, recorded visits."""
 
+from types import SimpleNamespace
+
+import pytest
+
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
-from madlib_mop.driver.planning.fused_groups import FusedGroups
+from madlib_mop.driver.planning.fused_groups import FusedGroups, plan_fused_groups
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.schedule import Visit
+from madlib_mop.trainer.backends.base.names import BackendName
 from tests.helpers.unit.rows import a_model
 
 MODELS = [a_model(key, ordinal=ordinal) for ordinal, key in enumerate((10, 20, 30, 40, 50, 60))]
@@ -47,3 +53,17 @@ def test_a_groups_recorded_visits_are_those_of_all_members():
     recorded = [Visit(10, 0, 1, 1), Visit(20, 0, 1, 1), Visit(20, 1, 1, 2), Visit(30, 1, 1, 1)]
     group = [Visit(-1, 0, 1, 1), Visit(-1, 1, 1, 2)]
     assert groups.visits(recorded) == [*group, recorded[3], *recorded[:3]]
+
+
+@pytest.mark.parametrize("backend, most", [(BackendName.TORCH, 0), (BackendName.JAX, 8), (BackendName.TORCH, 8)])
+def test_on_a_backend_that_cannot_train_models_together_only_their_call_is_refused(backend, most):
+    """A search, and a run whose models may stop early, ask for no groups."""
+    session = SimpleNamespace(notice=lambda sentence: None)
+    source = SimpleNamespace(limits=SimpleNamespace(fused_training=None), shards=(0,))
+    data = SimpleNamespace(gpus={}, source=source)
+    if backend == BackendName.TORCH and most:
+        with pytest.raises(InvalidParameter, match="fused_training is on, .* on the backend torch"):
+            plan_fused_groups(session, most, backend, [], [], data)
+    else:
+        plan = plan_fused_groups(session, most, backend, [], [], data)
+        assert plan == (FusedPlan(most, ()) if most else None)
