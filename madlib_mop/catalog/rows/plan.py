@@ -298,6 +298,12 @@ class Plan:
         found = {"training": self.training, "validation": self.validation}
         return {name: packed for name, packed in found.items() if packed is not None}
 
+    def without_groups(self, dissolved: Sequence[int]) -> Self:
+        """Return the plan after fused groups were dissolved; ``dissolved`` has the numbers of all such groups."""
+        assert self.fused_training is not None, "it has made the groups"
+        fused = dataclasses.replace(self.fused_training, dissolved=tuple(dissolved))
+        return dataclasses.replace(self, fused_training=fused)
+
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
         """Return the plan of a run, written by any version."""

@@ -5,7 +5,7 @@ model with a negative key: -1 for the plan's first group.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from madlib_mop.catalog.rows.model import Model
@@ -68,6 +68,15 @@ class FusedGroups:
             del self._keys[mst_key]
         self._dissolved.add(-1 - key)
         return sorted(self._dissolved)
+
+    def unequal(self, models: Mapping[int, Model]) -> list[int]:
+        """Return the groups whose members cannot continue together: those that are alive have other visits to make."""
+        groups = []
+        for key, members in self._members.items():
+            alive = [models[mst_key] for mst_key in members if models[mst_key].is_alive]
+            if len({(m.epoch, m.position, m.last_epoch) for m in alive}) > 1:
+                groups.append(key)
+        return groups
 
     def visits(self, recorded: Sequence[Visit]) -> list[Visit]:
         """Return recorded visits for the scheduler to repeat, including those of members, whose group may be

@@ -296,10 +296,7 @@ class Hopper(RunLoop[Task]):
         """Let the members of a group, which is in no visit, train separately from their current states."""
         members = [key for key in self._groups.members(group) if self._models[key].is_alive]
         self._plan.drop(group)
-        dissolved = self._groups.dissolve(group)
-        plan, fused = self._run.plan, self._run.plan.fused_training
-        assert fused is not None, "it has made the group"
-        plan = replace(plan, fused_training=replace(fused, dissolved=tuple(dissolved)))
+        plan = self._run.plan.without_groups(self._groups.dissolve(group))
         self._run = replace(self._run, plan=plan)
         self._record.set_run(self._run_id, plan=plan)
         self._progress.tell(f"mst_keys {', '.join(map(str, members))} train separately from now on: {why}")
@@ -323,8 +320,8 @@ class Hopper(RunLoop[Task]):
         visits = None if recorded is None else self._groups.visits(recorded)
         scheduler = make_scheduler(schedule, self._works(keys), self._rows, visits, self._n_at_once)
         for key in keys:
-            if all(self._models[mst_key].state is ModelState.STOPPED for mst_key in self._groups.members(key)):
-                scheduler.drop(key)  # it may be resumed
+            if not any(self._models[mst_key].is_alive for mst_key in self._groups.members(key)):
+                scheduler.drop(key)  # one that was stopped may be resumed
         return scheduler
 
     @property

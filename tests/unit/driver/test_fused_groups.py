@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
+from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.planning.fused_groups import FusedGroups, plan_fused_groups
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.schedule import Visit
@@ -67,3 +68,14 @@ def test_on_a_backend_that_cannot_train_models_together_only_their_call_is_refus
     else:
         plan = plan_fused_groups(session, most, backend, [], [], data)
         assert plan == (FusedPlan(most, ()) if most else None)
+
+
+@pytest.mark.parametrize("columns, is_unequal", [
+    ({}, False), ({"last_epoch": 3}, True), ({"position": 1}, True), ({"epoch": 2}, True),
+    ({"last_epoch": 3, "state": ModelState.STOPPED}, False), ({"epoch": 2, "state": ModelState.FAILED}, False),
+    ({"state": ModelState.TRAINED}, False),
+])  # fmt: skip
+def test_members_with_other_visits_to_make_cannot_continue_together(columns, is_unequal):
+    """The state of one can be behind if a driver has died; it has the same visits to make."""
+    models = {10: a_model(10), 20: a_model(20, **columns), 30: a_model(30, last_epoch=7), 40: a_model(40, last_epoch=7)}
+    assert planned(((10, 20), 2), ((30, 40), 2)).unequal(models) == [-1] * is_unequal
