@@ -345,7 +345,8 @@ class Hopper(RunLoop[Task]):
                     visited[visit.mst_key].append((visit.position, visit.segment_id))
         works = []
         for key, m in chosen.items():
-            places = (*m.visited(m.position), *(segment for _, segment in sorted(visited.get(m.mst_key, []))))
+            own = (segment for _, segment in sorted(visited.get(m.mst_key, [])))
+            places = (*m.visited(m.position), *own) if m.mst_key in within else ()
             epoch = m.epoch if m.mst_key in within else m.epoch + 1
             if m.state is ModelState.FAILED:
                 epoch, places = m.last_epoch + 1, ()
