@@ -1,9 +1,9 @@
-"""Commands to runs with fused training: exactly the models that they name change."""
+"""Commands to runs with fused training: exactly the models that they name change, and a replay has the same bits."""
 
 import pytest
 
-from tests.helpers.faults import BackgroundFit, wait_for
-from tests.helpers.steering import GATES, N_EPOCHS, N_SEGMENTS, RUN, SEED, Steered
+from tests.helpers.faults import BackgroundFit, newest_run, wait_for
+from tests.helpers.steering import GATES, N_EPOCHS, N_SEGMENTS, RUN, SEED, Steered, replayed
 from tests.helpers.training import ADAM, digests, fit, load_architectures, load_digits, pack, select_configurations
 
 pytestmark = pytest.mark.slow
@@ -43,6 +43,15 @@ def groups(db, run_id: int) -> tuple[list[list[int]], list[int]]:
     return [group["mst_keys"] for group in plan["groups"]], plan["dissolved"]
 
 
+def together(db, run_id: int) -> list[tuple]:
+    """Return the visits of a run, each with whether it was fused."""
+    return db.rows(
+        "SELECT mst_key, epoch, position, segment_id, timing ? 'fused' FROM madlib_mop.visit WHERE run_id = %s"
+        " ORDER BY 1, 2, 3",
+        [run_id],
+    )
+
+
 def after_the_visit(run: Steered, command: str) -> int:
     """Issue a command that waits for the visit at the gate; return the run when it has ended."""
     issued = BackgroundFit(run.db, f"SELECT madlib_mop.{command}")
@@ -59,6 +68,17 @@ def n_visits(db, run_id: int) -> dict[int, int]:
 
 def ends(db, run_id: int) -> set[tuple]:
     return set(db.rows("SELECT state, epoch = last_epoch FROM madlib_mop.model WHERE run_id = %s", [run_id]))
+
+
+def assert_replayed(db, run_id: int, table: str) -> None:
+    """Assert that a replay has the same bits, by the same visits."""
+    assert replayed(db, run_id, table) == digests(db, run_id)
+    again = newest_run(db)
+    assert together(db, again) == together(db, run_id)
+    states = "SELECT mst_key, state, state_detail, epoch, position FROM madlib_mop.model WHERE run_id = %s ORDER BY 1"
+    assert db.rows(states, [again]) == db.rows(states, [run_id])
+    figures = "SELECT mst_key, epoch, data_set, name FROM madlib_mop.metric WHERE run_id = %s ORDER BY 1, 2, 3, ordinal"
+    assert db.rows(figures, [again]) == db.rows(figures, [run_id])
 
 
 def test_exactly_the_extended_members_of_an_ended_run_train_on(lab):
@@ -78,6 +98,7 @@ def test_exactly_the_extended_members_of_an_ended_run_train_on(lab):
     usual = N_EPOCHS * N_SEGMENTS
     assert n_visits(lab, run_id) == dict.fromkeys(before, usual) | {2: usual + N_SEGMENTS, 4: usual + 2 * N_SEGMENTS}
     assert ends(lab, run_id) == {("trained", True)}
+    assert_replayed(lab, run_id, "ended_again")
 
 
 def test_all_members_that_are_extended_after_the_end_train_on_together(lab):
@@ -87,19 +108,46 @@ def test_all_members_that_are_extended_after_the_end_train_on_together(lab):
     lab.rows("SELECT madlib_mop.resume(%s)", [run_id])
     assert digests(lab, run_id) == digests(lab, longer)
     assert groups(lab, run_id) == (GROUPS, [])
+    assert_replayed(lab, run_id, "all_extended_again")
 
 
 def test_a_member_that_was_stopped_is_resumed_after_the_end(lab):
-    """The others keep their bits."""
+    """The others keep their bits; so does a replay, before and after."""
     run = Steered(lab, "stopped", (2,), FUSED, at_gate=1)
     run_id = after_the_visit(run, f"stop_model({run.run_id}, 1)")
     assert run.model(1, "state") == "stopped" and n_visits(lab, run_id)[1] < N_EPOCHS * N_SEGMENTS
     before = digests(lab, run_id)
+    assert_replayed(lab, run_id, "stopped_again")
     lab.rows("SELECT madlib_mop.resume_model(%s, 1)", [run_id])
     lab.rows("SELECT madlib_mop.resume(%s)", [run_id])
     assert {key: value for key, value in digests(lab, run_id).items() if before[key] != value}.keys() == {1}
     assert set(n_visits(lab, run_id).values()) == {N_EPOCHS * N_SEGMENTS} and ends(lab, run_id) == {("trained", True)}
     assert groups(lab, run_id) == (GROUPS, [0])
+    assert_replayed(lab, run_id, "resumed_again")
+
+
+def test_a_replay_dissolves_a_group_after_the_same_visit(lab):
+    """Also a replay that is cancelled, before and after this visit, and resumed."""
+    run = Steered(lab, "separated", (2,), FUSED, at_gate=1)
+    run.steer("clone_model", 6, ADAM.replace("0.01", "0.5"))
+    run_id = after_the_visit(run, f"extend({run.run_id}, 1, 2)")
+    assert groups(lab, run_id) == (GROUPS, [0])
+    of_first = [was for key, *_, was in together(lab, run_id) if key == 1]
+    assert True in of_first and False in of_first
+    assert_replayed(lab, run_id, "separated_again")
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+    for epoch in (1, 2, 3):
+        lab.rows("INSERT INTO gate VALUES (%s)", [epoch])
+        call = BackgroundFit(lab, f"SELECT madlib_mop.replay({run_id}, 'separated_{epoch}')")
+        wait_for(lambda: lab.rows(waiting), what="the gate")
+        again = newest_run(lab)
+        lab.rows("SELECT madlib_mop.cancel(%s)", [again])
+        lab.rows("DELETE FROM gate")
+        call.join()
+        assert call.error is not None and n_visits(lab, again).get(1, 0) < epoch * N_SEGMENTS
+        lab.rows("SELECT madlib_mop.resume(%s)", [again])
+        assert digests(lab, again) == digests(lab, run_id)
+        assert together(lab, again) == together(lab, run_id)
 
 
 def test_a_group_without_a_member_that_is_alive_makes_no_visit(lab):

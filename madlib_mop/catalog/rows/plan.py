@@ -37,10 +37,23 @@ class Output(Document):
 
 @dataclass(frozen=True, slots=True)
 class FusedGroup(Document):
-    """Models that are trained together: their mst_keys, and the number of places of their graph."""
+    """Models that are trained together.
+
+    Attributes
+    ----------
+    mst_keys : list of int
+    n_places : int
+        The number of places of their graph.
+    until : list of list of int, or None
+        In a replay: for each model, epoch and position of the last visit that it makes in the group, 0 and 0 if none.
+    dissolves : bool
+        In a replay: whether the group is dissolved after these visits.
+    """
 
     mst_keys: list[int]
     n_places: int
+    until: list[list[int]] | None = None
+    dissolves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The fused groups of a run: models that train together in one graph, planned with the run; used by the hopper.
 
 They are part of the run's plan, so a resumed or replayed run has the same groups. For the scheduler, a group is one
-model with a negative key: -1 for the plan's first group.
+model with a negative key: -1 for the plan's first group. In a replay, each member makes only the visits in its group
+that the record has; then the group is dissolved, if its members made other visits.
 """
 
 from collections import Counter
@@ -40,6 +41,11 @@ class FusedGroups:
         self._members: dict[int, tuple[int, ...]] = {}
         self._keys: dict[int, int] = {}
         self._dissolved = set(plan.dissolved if plan else ())
+        self._dissolves = {-1 - number for number, group in enumerate(groups) if group.dissolves}
+        self._until: dict[int, tuple[int, ...]] = {}
+        for planned in groups:
+            if planned.until is not None:
+                self._until.update(zip(planned.mst_keys, map(tuple, planned.until), strict=True))
         for number, group in enumerate(self._all):
             if number not in self._dissolved:
                 self._members[-1 - number] = group
@@ -69,6 +75,20 @@ class FusedGroups:
         self._dissolved.add(-1 - key)
         return sorted(self._dissolved)
 
+    def joins(self, mst_key: int, visit: Visit) -> bool:
+        """Return whether a member that is alive makes a visit of its group; in a replay, only if the record says so."""
+        until = self._until.get(mst_key)
+        return until is None or (visit.epoch, visit.position) <= until
+
+    def repeated(self, models: Mapping[int, Model]) -> list[int]:
+        """Return the groups of a replay that have made their visits and have to be dissolved."""
+        groups = []
+        for key in sorted(self._dissolves & self._members.keys()):
+            alive = [models[mst_key] for mst_key in self._members[key] if models[mst_key].is_alive]
+            if alive and all((m.epoch, m.position) >= self._until[m.mst_key] for m in alive):
+                groups.append(key)
+        return groups
+
     def unequal(self, models: Mapping[int, Model]) -> list[int]:
         """Return the groups whose members cannot continue together: those that are alive have other visits to make."""
         groups = []
@@ -84,7 +104,8 @@ class FusedGroups:
         whole: dict[tuple[int, int, int], Visit] = {}
         for visit in recorded:
             key = self.key_of(visit.model)
-            whole.setdefault((key, visit.epoch, visit.position), replace(visit, model=key))
+            if key == visit.model or self.joins(visit.model, visit):
+                whole.setdefault((key, visit.epoch, visit.position), replace(visit, model=key))
         return [*whole.values(), *(visit for visit in recorded if self.key_of(visit.model) != visit.model)]
 
     def indices(self, models: Sequence[Model]) -> dict[int, int]:

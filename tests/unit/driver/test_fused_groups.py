@@ -70,6 +70,34 @@ def test_on_a_backend_that_cannot_train_models_together_only_their_call_is_refus
         assert plan == (FusedPlan(most, ()) if most else None)
 
 
+def repeated(groups: FusedGroups, **progress: tuple[int, int]) -> list[int]:
+    """Return the groups to dissolve after each model has made these visits, by ``m<key>``."""
+    made = {key: progress.get(f"m{key}", (0, 0)) for key in (10, 20, 30)}
+    return groups.repeated({key: a_model(key, epoch=e, position=p) for key, (e, p) in made.items()})
+
+
+def test_a_replay_makes_visits_together_only_where_the_run_did():
+    """Model 20 was stopped after its first visit, and resumed when the group was dissolved."""
+    group = FusedGroup([10, 20, 30], 3, until=[[2, 1], [1, 1], [2, 1]], dissolves=True)
+    groups = FusedGroups(FusedPlan(8, (group,)))
+    first, third = [Visit(key, 0, 1, 1) for key in (10, 20, 30)], [Visit(key, 1, 2, 1) for key in (10, 30)]
+    second, alone = [Visit(key, 1, 1, 2) for key in (10, 30)], [Visit(20, 0, 1, 2), Visit(10, 0, 2, 2)]
+    together = [*first, *second, *third]
+    assert groups.visits([*together, *alone])[:3] == [Visit(-1, 0, 1, 1), Visit(-1, 1, 1, 2), Visit(-1, 1, 2, 1)]
+    assert [v for v in groups.visits([*together, *alone]) if v.model > 0] == [*together, *alone]
+    assert [groups.joins(key, second[0]) for key in (10, 20, 30)] == [True, False, True]
+    assert repeated(groups) == repeated(groups, m10=(1, 2), m20=(1, 1), m30=(1, 2)) == []
+    assert repeated(groups, m10=(2, 1), m20=(1, 1), m30=(2, 1)) == [-1]
+    groups.dissolve(-1)
+    assert repeated(groups, m10=(2, 1), m20=(1, 1), m30=(2, 1)) == []
+
+
+def test_a_group_of_a_replay_that_was_not_dissolved_stays():
+    groups = FusedGroups(FusedPlan(8, (FusedGroup([10, 20, 30], 3, until=[[1, 2], [1, 1], [1, 2]]),)))
+    assert repeated(groups, m10=(1, 2), m20=(1, 1), m30=(1, 2)) == []
+    assert not groups.joins(20, Visit(-1, 1, 1, 2))
+
+
 @pytest.mark.parametrize("columns, is_unequal", [
     ({}, False), ({"last_epoch": 3}, True), ({"position": 1}, True), ({"epoch": 2}, True),
     ({"last_epoch": 3, "state": ModelState.STOPPED}, False), ({"epoch": 2, "state": ModelState.FAILED}, False),
