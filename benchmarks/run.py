@@ -1,8 +1,8 @@
 """`make bench` and related targets: prints the benchmarks' tables, and ratios of measurements in one run.
 
-`make bench` is the short form; `make bench-full` compares at full size, three times; `make bench-check` fails if a
-ratio is above its limit, or in each of three runs over 15 % worse than in benchmarks/ratios.json for this kind of
-processor, which `make bench-check ARGS=--record` writes.
+`make bench` is the short form; `make bench-full` compares at full size, four times: with three seeds, and with one of
+them again; `make bench-check` fails if a ratio is above its limit, or in each of three runs over 15 % worse than in
+benchmarks/ratios.json for this kind of processor, which `make bench-check ARGS=--record` writes.
 """
 
 import argparse

@@ -28,10 +28,10 @@ Dsn = Annotated[
 
 @app.command()
 def version() -> None:
-    """Print the versions of the library, Python, TensorFlow, Keras and NumPy."""
+    """Print the versions of the library, Python, Keras, its installed backends and NumPy."""
     print(f"madlib_mop {madlib_mop.__version__}")
     print(f"Python {platform.python_version()}")
-    for package in ("tensorflow-cpu", "tensorflow", "keras", "numpy"):
+    for package in ("tensorflow-cpu", "tensorflow", "jax", "torch", "keras", "numpy"):
         try:
             print(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:

@@ -1,10 +1,11 @@
 """Starts trainers and drivers quickly: forks them from processes of this server that have loaded their modules.
 
-The other half is ``forking.py``. A server has one fork server of trainers, which has loaded TensorFlow, and one of
-drivers. The first call that needs a trainer starts the one, and waits as long as for a separate trainer; `call.py`
-starts it at the beginning of calls that will need trainers or pack rows for them. The first call of all starts the
-other, and does not wait for it: its own driver is a separate process. Both end with the server, or after some idle
-minutes. `Child` calls `fork`. ``sockets.py`` defines the place of their sockets, and the users that may bind there.
+The other half is ``forking.py``. A server has one fork server of drivers, and for each backend of Keras in use one of
+trainers, which has loaded this backend. The first call that needs a trainer of a backend starts the backend's fork
+server, and waits as long as for a separate trainer; `call.py` starts it at the beginning of calls that will need
+trainers or pack rows for them. The first call of all starts the fork server of drivers, and does not wait for it: its
+own driver is a separate process. All end with the server, or after some idle minutes. `Child` calls `fork`.
+``sockets.py`` defines the place of their sockets, and the users that may bind there.
 """
 
 from __future__ import annotations

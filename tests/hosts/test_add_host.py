@@ -115,6 +115,13 @@ def test_the_doctor_looks_at_hosts(pair):
     pair.pair("alpha", 1)
     ((name, state, said),) = findings(pair)
     assert (name, state) == ("host alpha", "ok"), said
+    source = db.value("SELECT pg_get_functiondef('madlib_mop.version()'::regprocedure)")
+    db.rows(source.replace("extension := ", "jax := '0.1'; extension := "))
+    alpha.rows(source.replace("extension := ", "jax := NULL; extension := "))
+    ((name, state, said),) = findings(pair)
+    db.rows(source)
+    alpha.rows(source)
+    assert (name, state) == ("host alpha", "warn") and "has no package jax" in said and "BACKENDS=" in said
     db.rows(
         "INSERT INTO madlib_mop.host_shard (server, table_schema, table_name, role, xid)"
         f" VALUES ('alpha', 'boss', 'points_seg0_1', '{ANALYST}', pg_current_xact_id())"

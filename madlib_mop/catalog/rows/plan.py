@@ -37,10 +37,23 @@ class Output(Document):
 
 @dataclass(frozen=True, slots=True)
 class FusedGroup(Document):
-    """Models that are trained together: their mst_keys, and the number of places of their graph."""
+    """Models that are trained together.
+
+    Attributes
+    ----------
+    mst_keys : list of int
+    n_places : int
+        The number of places of their graph.
+    until : list of list of int, or None
+        In a replay: for each model, epoch and position of the last visit that it makes in the group, 0 and 0 if none.
+    dissolves : bool
+        In a replay: whether the group is dissolved after these visits.
+    """
 
     mst_keys: list[int]
     n_places: int
+    until: list[list[int]] | None = None
+    dissolves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +310,12 @@ class Plan:
         """The packed tables by the names of their data sets."""
         found = {"training": self.training, "validation": self.validation}
         return {name: packed for name, packed in found.items() if packed is not None}
+
+    def without_groups(self, dissolved: Sequence[int]) -> Self:
+        """Return the plan after fused groups were dissolved; ``dissolved`` has the numbers of all such groups."""
+        assert self.fused_training is not None, "it has made the groups"
+        fused = dataclasses.replace(self.fused_training, dissolved=tuple(dissolved))
+        return dataclasses.replace(self, fused_training=fused)
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:

@@ -10,7 +10,7 @@ import psycopg
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
-from madlib_mop.driver.data.host_checks import OPTIONAL, SAME, problems
+from madlib_mop.driver.data.host_checks import OPTIONAL, SAME, missing_backends, problems, read_versions
 from madlib_mop.engines.hosts.connections import connect_host, read_login, reason
 from madlib_mop.engines.hosts.tables import unused_tables
 from madlib_mop.errors import MopError
@@ -71,17 +71,22 @@ def _check_one(context: CheckContext, name: str, server: str, ours: dict[str, An
     except MopError as error:
         yield _failed(name, error)
         return
-    found = []
+    found, missing = [], None
     with contextlib.closing(connection):
         try:
             found = list(problems(connection, login, context.session, ours, is_paired=True))
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+                missing = missing_backends(read_versions(connection), ours) if not found else None
         except psycopg.Error as error:
             yield Finding(
                 name, State.FAIL, f"the connection was lost: {reason(error, login)}", "See the log of the server there."
             )
             return
     yield from (_failed(name, error) for error in found)
-    if not found:
+    if missing:
+        mend = "At that host: make install PG_CONFIG=... BACKENDS='tensorflow jax torch'"
+        yield Finding(name, State.WARN, missing, mend)
+    elif not found:
         yield Finding(name, State.OK, "it accepts the login, is paired with this server, and has the same versions")
 
 

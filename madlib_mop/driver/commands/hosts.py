@@ -16,7 +16,7 @@ from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.commands.installation import version
 from madlib_mop.driver.data.engine import engine_of
-from madlib_mop.driver.data.host_checks import problems, read_versions
+from madlib_mop.driver.data.host_checks import missing_backends, problems, read_versions
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.opening import open_record
@@ -67,9 +67,10 @@ def add_host(call: Call) -> None:
     record = open_record(call.info)
     catalog = record.raw
     login = read_login(catalog, server, call.info.role)
+    ours = version(call)
     with contextlib.closing(connect_host(login, _SESSION)) as connection:
         try:
-            for problem in problems(connection, login, catalog, version(call)):
+            for problem in problems(connection, login, catalog, ours):
                 raise problem
             n_segments = asked or one_row(connection.execute("SELECT madlib_mop_calls.count_cores()"))[0]
             versions = read_versions(connection)
@@ -88,6 +89,8 @@ def add_host(call: Call) -> None:
         except psycopg.Error as error:
             raise _failed(error, login) from None
     session.notice(f"{call.function}: server {server} now holds {n_segments} segments")
+    if missing := missing_backends(versions, ours):
+        session.notice(f"{call.function}: server {server}: {missing}")
 
 
 def remove_host(call: Call) -> None:

@@ -116,6 +116,14 @@ def problems(
         yield clock_problem(server, offset_s)
 
 
+def missing_backends(theirs: Mapping[str, str | None], ours: Mapping[str, str | None]) -> str | None:
+    """Return in one sentence which backends of Keras a host lacks; None if it has all that are here."""
+    missing = [name for name in OPTIONAL if ours[name] and not theirs[name]]
+    if not missing:
+        return None
+    return f"it has no package {', '.join(missing)}, which is installed here: runs with this backend fail there"
+
+
 def clock_problem(server: str, offset_s: float) -> NotReady:
     """Return the error for a clock that differs too much."""
     off = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'}"

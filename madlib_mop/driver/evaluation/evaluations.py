@@ -89,8 +89,9 @@ class Evaluations:
 
     def begin(self, mst_keys: Sequence[int], epoch: int) -> bool:
         """Request the evaluations of a model, or of several fused models, if metrics are due; return False if not."""
-        model = self._models[mst_keys[0]]
-        if not is_due(epoch, model.first_epoch, model.last_epoch, self._run.metrics_compute_frequency):
+        frequency = self._run.metrics_compute_frequency
+        models = [self._models[key] for key in mst_keys]  # in a replay, fused ones can have different ends
+        if not any(is_due(epoch, m.first_epoch, m.last_epoch, frequency) for m in models):
             return False
         for key in mst_keys:
             self._open[key] = EpochMetrics(epoch, ((data_set, segment) for data_set, segment, _ in self._places))

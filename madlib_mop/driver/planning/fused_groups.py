@@ -1,11 +1,12 @@
 """The fused groups of a run: models that train together in one graph, planned with the run; used by the hopper.
 
 They are part of the run's plan, so a resumed or replayed run has the same groups. For the scheduler, a group is one
-model with a negative key: -1 for the plan's first group.
+model with a negative key: -1 for the plan's first group. In a replay, each member makes only the visits in its group
+that the record has; then the group is dissolved, if its members made other visits.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from madlib_mop.catalog.rows.model import Model
@@ -13,11 +14,13 @@ from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.planning.run_data import Data
 from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.fusion import Candidate, Grouping, form_groups
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.schedule import Visit
+from madlib_mop.trainer.backends.base.names import BackendName
 
 _KEYS_SHOWN = 5
 
@@ -38,6 +41,11 @@ class FusedGroups:
         self._members: dict[int, tuple[int, ...]] = {}
         self._keys: dict[int, int] = {}
         self._dissolved = set(plan.dissolved if plan else ())
+        self._dissolves = {-1 - number for number, group in enumerate(groups) if group.dissolves}
+        self._until: dict[int, tuple[int, ...]] = {}
+        for planned in groups:
+            if planned.until is not None:
+                self._until.update(zip(planned.mst_keys, map(tuple, planned.until), strict=True))
         for number, group in enumerate(self._all):
             if number not in self._dissolved:
                 self._members[-1 - number] = group
@@ -67,13 +75,37 @@ class FusedGroups:
         self._dissolved.add(-1 - key)
         return sorted(self._dissolved)
 
+    def joins(self, mst_key: int, visit: Visit) -> bool:
+        """Return whether a member that is alive makes a visit of its group; in a replay, only if the record says so."""
+        until = self._until.get(mst_key)
+        return until is None or (visit.epoch, visit.position) <= until
+
+    def repeated(self, models: Mapping[int, Model]) -> list[int]:
+        """Return the groups of a replay that have made their visits and have to be dissolved."""
+        groups = []
+        for key in sorted(self._dissolves & self._members.keys()):
+            alive = [models[mst_key] for mst_key in self._members[key] if models[mst_key].is_alive]
+            if alive and all((m.epoch, m.position) >= self._until[m.mst_key] for m in alive):
+                groups.append(key)
+        return groups
+
+    def unequal(self, models: Mapping[int, Model]) -> list[int]:
+        """Return the groups whose members cannot continue together: those that are alive have other visits to make."""
+        groups = []
+        for key, members in self._members.items():
+            alive = [models[mst_key] for mst_key in members if models[mst_key].is_alive]
+            if len({(m.epoch, m.position, m.last_epoch) for m in alive}) > 1:
+                groups.append(key)
+        return groups
+
     def visits(self, recorded: Sequence[Visit]) -> list[Visit]:
         """Return recorded visits for the scheduler to repeat, including those of members, whose group may be
         dissolved."""
         whole: dict[tuple[int, int, int], Visit] = {}
         for visit in recorded:
             key = self.key_of(visit.model)
-            whole.setdefault((key, visit.epoch, visit.position), replace(visit, model=key))
+            if key == visit.model or self.joins(visit.model, visit):
+                whole.setdefault((key, visit.epoch, visit.position), replace(visit, model=key))
         return [*whole.values(), *(visit for visit in recorded if self.key_of(visit.model) != visit.model)]
 
     def indices(self, models: Sequence[Model]) -> dict[int, int]:
@@ -94,7 +126,12 @@ class FusedGroups:
 
 
 def plan_fused_groups(
-    session: CallerSession, most: int, configurations: Sequence[Configuration], starts: Iterable[Hashable], data: Data
+    session: CallerSession,
+    most: int,
+    backend: BackendName,
+    configurations: Sequence[Configuration],
+    starts: Iterable[Hashable],
+    data: Data,
 ) -> FusedPlan | None:
     """Form the groups of a run, with a NOTICE; return them for the plan.
 
@@ -103,10 +140,16 @@ def plan_fused_groups(
     session : CallerSession
     most : int
         Setting `fused_training`: the maximum number of models in a group; 0 if none.
+    backend : BackendName
     configurations : sequence of Configuration
     starts : iterable of hashable
         For each configuration, what members of a group must share besides their shape.
     data : Data
+
+    Raises
+    ------
+    InvalidParameter
+        If the backend trains no models together.
     """
     if not most:
         return None
@@ -114,6 +157,11 @@ def plan_fused_groups(
     if reason:
         session.notice(f"fused training: not used, {reason}")
         return None
+    if backend == BackendName.TORCH:
+        raise InvalidParameter(
+            f"setting madlib_mop.fused_training is on, but models are not trained together on the backend {backend}",
+            hint="SET madlib_mop.fused_training = off; or RESET madlib_mop.backend;",
+        )
     architectures: dict[int, Node] = {}
     candidates = []
     for c, start in zip(configurations, starts, strict=True):

@@ -141,7 +141,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         plan=data.plan(
             settings,
             output,
-            fused_training=plan_fused_groups(session, max_fused, configurations, starts, data),
+            fused_training=plan_fused_groups(session, max_fused, settings.backend, configurations, starts, data),
             class_weight=class_weight,
             summary=summary,
             sample=sample,

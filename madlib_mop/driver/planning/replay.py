@@ -1,12 +1,13 @@
 """Replay: plans a run that repeats the visits of an earlier one, from the same start, in the same order."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Visit
-from madlib_mop.catalog.rows.plan import Output
+from madlib_mop.catalog.rows.plan import FusedPlan, Output
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.warm_start import WarmModel, WarmStart
@@ -49,7 +50,14 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
     models = [m for m in record.models(run.run_id) if m.cloned_from is None]
     if run.is_search:
         models = [m for m in models if m.command_id is not None]
-    summary = replace(run.plan.summary, model=str(output))
+    visits = record.visits(run.run_id)
+    plan = replace(
+        run.plan,
+        output=Output.of(output),
+        summary=replace(run.plan.summary, model=str(output)),
+        fused_training=_fused_again(run.plan.fused_training, visits),
+        policy=None,  # its commands are repeated
+    )
     made = {name: str(output) for name in _OUTPUT if name in run.arguments}
     repeated = Run(
         kind="replay",
@@ -70,7 +78,7 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
         n_segments=run.n_segments,
         n_threads=run.n_threads,
         parent_run_id=run.run_id,
-        plan=replace(run.plan, output=Output.of(output), summary=summary, policy=None),  # its commands are repeated
+        plan=plan,
         arguments={**run.arguments, **made, "replace": False},
     )
     return RunPlan(
@@ -78,7 +86,7 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
         [untrained(model) for model in models],
         [replace(segment, run_id=0) for segment in record.segments(run.run_id)],
         record.start_weights(run.run_id),
-        _states(record, run, models),
+        _states(record, run, models, visits),
         record.custom_functions(run.run_id),
         record.caller_settings(run.run_id),
         record.preprocessor(run.run_id),
@@ -106,10 +114,32 @@ def untrained(model: Model) -> Model:
     )
 
 
-def _states(record: Record, run: Run, models: list[Model]) -> WarmStart | None:
+def _fused_again(plan: FusedPlan | None, visits: Sequence[Visit]) -> FusedPlan | None:
+    """Plan the groups of a replay: which visits their members made together, and whether they made others later."""
+    if plan is None:
+        return None
+    until: dict[int, list[int]] = {}
+    separate = set()
+    for visit in visits:  # those of a model are in their order
+        if "fused" in visit.timing:
+            until[visit.mst_key] = [visit.epoch, visit.position]
+        else:
+            separate.add(visit.mst_key)
+    groups = (
+        replace(
+            group,
+            until=[until.get(key, [0, 0]) for key in group.mst_keys],
+            dissolves=not separate.isdisjoint(group.mst_keys),
+        )
+        for group in plan.groups
+    )
+    return replace(plan, groups=tuple(groups), dissolved=())
+
+
+def _states(record: Record, run: Run, models: list[Model], visits: Sequence[Visit]) -> WarmStart | None:
     """Find the states that a warm start continued from: those at the end of its parent."""
     first: dict[int, Visit] = {}
-    for visit in record.visits(run.run_id):
+    for visit in visits:
         first.setdefault(visit.mst_key, visit)
     taken_over = [m for m in models if m.first_epoch > 1 and m.start_weights is None]
     if not taken_over:

@@ -98,6 +98,7 @@ class Hopper(RunLoop[Task]):
             self._plan.segment_down(segment)
 
     def _begun(self) -> None:
+        self._separate_repeated()
         self._controller.begin(self._model_changes)
         self._steering.obey_pending()
 
@@ -124,6 +125,7 @@ class Hopper(RunLoop[Task]):
             super()._start_tasks()
 
     def _tick(self) -> None:
+        self._separate_repeated()
         self._compact()
         self._controller.tick()
 
@@ -152,8 +154,9 @@ class Hopper(RunLoop[Task]):
         }
         if not self._groups.is_group(task.model):
             return order | self._write(flight, task.model)
-        alive = {key for key in self._groups.members(task.model) if self._models[key].is_alive}
-        writes = [self._write(flight, key) if key in alive else None for key in self._groups.places(task.model)]
+        members = self._groups.members(task.model)
+        trained = {key for key in members if self._models[key].is_alive and self._groups.joins(key, task)}
+        writes = [self._write(flight, key) if key in trained else None for key in self._groups.places(task.model)]
         return order | {"members": writes, "place": place_of(task)}
 
     def _sample_of(self, visit: Visit) -> Header:
@@ -296,15 +299,18 @@ class Hopper(RunLoop[Task]):
         """Let the members of a group, which is in no visit, train separately from their current states."""
         members = [key for key in self._groups.members(group) if self._models[key].is_alive]
         self._plan.drop(group)
-        dissolved = self._groups.dissolve(group)
-        plan, fused = self._run.plan, self._run.plan.fused_training
-        assert fused is not None, "it has made the group"
-        plan = replace(plan, fused_training=replace(fused, dissolved=tuple(dissolved)))
+        plan = self._run.plan.without_groups(self._groups.dissolve(group))
         self._run = replace(self._run, plan=plan)
         self._record.set_run(self._run_id, plan=plan)
         self._progress.tell(f"mst_keys {', '.join(map(str, members))} train separately from now on: {why}")
         for work in self._works(members):
             self._plan.add_model(work)
+
+    def _separate_repeated(self) -> None:
+        """In a replay, let members of groups train separately where they did in the run."""
+        for group in self._groups.repeated(self._models):
+            if not self._plan.is_busy(group):
+                self._separate(group, f"as in run {self._run.parent_run_id}")
 
     def _model_added(self, model: Model) -> None:
         self._stops.add_model(model.mst_key)
@@ -323,8 +329,8 @@ class Hopper(RunLoop[Task]):
         visits = None if recorded is None else self._groups.visits(recorded)
         scheduler = make_scheduler(schedule, self._works(keys), self._rows, visits, self._n_at_once)
         for key in keys:
-            if all(self._models[mst_key].state is ModelState.STOPPED for mst_key in self._groups.members(key)):
-                scheduler.drop(key)  # it may be resumed
+            if not any(self._models[mst_key].is_alive for mst_key in self._groups.members(key)):
+                scheduler.drop(key)  # one that was stopped may be resumed
         return scheduler
 
     @property
@@ -338,8 +344,10 @@ class Hopper(RunLoop[Task]):
         """Return the scheduler's models with their progress."""
         indices = self._groups.indices(list(self._models.values()))
         members = {key: [self._models[mst_key] for mst_key in self._groups.members(key)] for key in keys}
-        # members that are alive have made the same visits
-        chosen = {key: next((m for m in of if m.is_alive), of[0]) for key, of in members.items()}
+        # members that are alive have made the same visits; in a replay, some end before the others
+        going_on = {key: [m for m in of if m.is_alive] or of for key, of in members.items()}
+        chosen = {key: max(of, key=lambda m: (m.epoch, m.position)) for key, of in going_on.items()}
+        last_epochs = {key: max(m.last_epoch for m in of) for key, of in going_on.items()}
         within = {m.mst_key: m.epoch for m in chosen.values() if 0 < m.position < len(self._rows)}
         visited: dict[int, list[tuple[int, int]]] = {mst_key: [] for mst_key in within}
         if any(self._models[key].has_own_visits for key in within):
@@ -348,12 +356,13 @@ class Hopper(RunLoop[Task]):
                     visited[visit.mst_key].append((visit.position, visit.segment_id))
         works = []
         for key, m in chosen.items():
-            places = (*m.visited(m.position), *(segment for _, segment in sorted(visited.get(m.mst_key, []))))
+            own = (segment for _, segment in sorted(visited.get(m.mst_key, [])))
+            places = (*m.visited(m.position), *own) if m.mst_key in within else ()
             epoch = m.epoch if m.mst_key in within else m.epoch + 1
             if m.state is ModelState.FAILED:
-                epoch, places = m.last_epoch + 1, ()
-            turn = m.cloned_from.turn if m.cloned_from is not None else None
-            works.append(ModelWork(key, indices[key], m.last_epoch, epoch, places, turn=turn, graph=self._graph_of(m)))
+                epoch, places = last_epochs[key] + 1, ()
+            turn, last = m.cloned_from.turn if m.cloned_from is not None else None, last_epochs[key]
+            works.append(ModelWork(key, indices[key], last, epoch, places, turn=turn, graph=self._graph_of(m)))
         return works
 
     def _graph_of(self, model: Model) -> str | None:

@@ -227,7 +227,7 @@ def read_backend(record: SuperuserSettings, session: CallerSession) -> BackendNa
     Raises
     ------
     InvalidParameter
-        If there is no such backend, or if configurations are to be trained together on one that cannot.
+        If there is no such backend.
     NotReady
         If it is not installed.
     """
@@ -245,11 +245,6 @@ def read_backend(record: SuperuserSettings, session: CallerSession) -> BackendNa
         raise NotReady(
             f"setting madlib_mop.backend is {name}, but the library has no package {name}",
             hint=f"An administrator installs it: make server BACKENDS='tensorflow {name}'. {_reset_hint('backend')}",
-        )
-    if name == BackendName.TORCH and _fused_training(fixed, session):
-        raise InvalidParameter(
-            f"setting madlib_mop.fused_training is on, but models are not trained together on the backend {name}",
-            hint="SET madlib_mop.fused_training = off; or RESET madlib_mop.backend;",
         )
     return name
 

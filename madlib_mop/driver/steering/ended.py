@@ -37,7 +37,7 @@ class EndedRun:
         """Do nothing: nothing is held."""
 
     def separate(self, mst_key: int) -> None:
-        """Do nothing: whoever resumes the run forms its groups from the models' progress."""
+        """Do nothing: `recorded` dissolves groups whose members cannot continue together."""
 
     def turn_of(self, mst_key: int) -> int:
         """Return a model's number in the rotation."""
@@ -65,7 +65,12 @@ class EndedRun:
         """Do nothing: the record has it."""
 
     def recorded(self) -> None:
-        """Let `resume` train a run that was trained, if models have visits left now."""
+        """Dissolve groups whose members a command has made unequal; let `resume` train a run that was trained, if
+        models have visits left now."""
+        for key in self._groups.unequal(self._models):
+            plan = self._run.plan.without_groups(self._groups.dissolve(key))
+            self._record.set_run(self._run.run_id, plan=plan)
+            self._run = replace(self._run, plan=plan)
         run = self._run
         has_work = any(m.state in (ModelState.WAITING, ModelState.TRAINING) for m in self._models.values())
         if not run.state.is_trained or not has_work:

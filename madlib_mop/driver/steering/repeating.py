@@ -1,4 +1,5 @@
-"""The commands of a run in its replay: clones are made again after the same visits, stopped models end alike.
+"""The commands of a run in its replay: clones are made again after the same visits, models that were stopped or have
+failed end alike.
 
 The rest of what commands did is in the plan of the replay: added models begin with the others, extended ones have
 their last iteration from the start, and each model repeats its recorded visits only.
@@ -8,7 +9,6 @@ from collections.abc import Sequence
 
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Metric
-from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.planning.replay import untrained
 from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import CloneModel, ModelChanges
@@ -25,7 +25,7 @@ class RepeatedCommands(RunController):
 
     def __init__(self, models: Sequence[Model]):
         self._clones = [model for model in models if model.cloned_from is not None]
-        self._stopped = [model for model in models if model.state is ModelState.STOPPED]
+        self._ended = [model for model in models if not model.is_alive]
         self._model_changes: ModelChanges  # set by `begin`
 
     def begin(self, model_changes: ModelChanges) -> None:
@@ -55,8 +55,8 @@ class RepeatedCommands(RunController):
         self.visited(mst_key)
 
     def ended(self) -> None:
-        """Mark models as stopped that were stopped in the repeated run."""
-        for model in self._stopped:
+        """Mark models that were stopped, or have failed, in the repeated run."""
+        for model in self._ended:
             if model.mst_key in self._model_changes.models:
                 self._model_changes.models.ended_as(model.mst_key, model.state, model.state_detail)
 

@@ -1,8 +1,15 @@
 """The scheduler's view of models if some are trained together: keys, places, indices, recorded visits."""
 
+from types import SimpleNamespace
+
+import pytest
+
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
-from madlib_mop.driver.planning.fused_groups import FusedGroups
+from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.driver.planning.fused_groups import FusedGroups, plan_fused_groups
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.schedule import Visit
+from madlib_mop.trainer.backends.base.names import BackendName
 from tests.helpers.unit.rows import a_model
 
 MODELS = [a_model(key, ordinal=ordinal) for ordinal, key in enumerate((10, 20, 30, 40, 50, 60))]
@@ -47,3 +54,56 @@ def test_a_groups_recorded_visits_are_those_of_all_members():
     recorded = [Visit(10, 0, 1, 1), Visit(20, 0, 1, 1), Visit(20, 1, 1, 2), Visit(30, 1, 1, 1)]
     group = [Visit(-1, 0, 1, 1), Visit(-1, 1, 1, 2)]
     assert groups.visits(recorded) == [*group, recorded[3], *recorded[:3]]
+
+
+@pytest.mark.parametrize("backend, most", [(BackendName.TORCH, 0), (BackendName.JAX, 8), (BackendName.TORCH, 8)])
+def test_on_a_backend_that_cannot_train_models_together_only_their_call_is_refused(backend, most):
+    """A search, and a run whose models may stop early, ask for no groups."""
+    session = SimpleNamespace(notice=lambda sentence: None)
+    source = SimpleNamespace(limits=SimpleNamespace(fused_training=None), shards=(0,))
+    data = SimpleNamespace(gpus={}, source=source)
+    if backend == BackendName.TORCH and most:
+        with pytest.raises(InvalidParameter, match="fused_training is on, .* on the backend torch"):
+            plan_fused_groups(session, most, backend, [], [], data)
+    else:
+        plan = plan_fused_groups(session, most, backend, [], [], data)
+        assert plan == (FusedPlan(most, ()) if most else None)
+
+
+def repeated(groups: FusedGroups, **progress: tuple[int, int]) -> list[int]:
+    """Return the groups to dissolve after each model has made these visits, by ``m<key>``."""
+    made = {key: progress.get(f"m{key}", (0, 0)) for key in (10, 20, 30)}
+    return groups.repeated({key: a_model(key, epoch=e, position=p) for key, (e, p) in made.items()})
+
+
+def test_a_replay_makes_visits_together_only_where_the_run_did():
+    """Model 20 was stopped after its first visit, and resumed when the group was dissolved."""
+    group = FusedGroup([10, 20, 30], 3, until=[[2, 1], [1, 1], [2, 1]], dissolves=True)
+    groups = FusedGroups(FusedPlan(8, (group,)))
+    first, third = [Visit(key, 0, 1, 1) for key in (10, 20, 30)], [Visit(key, 1, 2, 1) for key in (10, 30)]
+    second, alone = [Visit(key, 1, 1, 2) for key in (10, 30)], [Visit(20, 0, 1, 2), Visit(10, 0, 2, 2)]
+    together = [*first, *second, *third]
+    assert groups.visits([*together, *alone])[:3] == [Visit(-1, 0, 1, 1), Visit(-1, 1, 1, 2), Visit(-1, 1, 2, 1)]
+    assert [v for v in groups.visits([*together, *alone]) if v.model > 0] == [*together, *alone]
+    assert [groups.joins(key, second[0]) for key in (10, 20, 30)] == [True, False, True]
+    assert repeated(groups) == repeated(groups, m10=(1, 2), m20=(1, 1), m30=(1, 2)) == []
+    assert repeated(groups, m10=(2, 1), m20=(1, 1), m30=(2, 1)) == [-1]
+    groups.dissolve(-1)
+    assert repeated(groups, m10=(2, 1), m20=(1, 1), m30=(2, 1)) == []
+
+
+def test_a_group_of_a_replay_that_was_not_dissolved_stays():
+    groups = FusedGroups(FusedPlan(8, (FusedGroup([10, 20, 30], 3, until=[[1, 2], [1, 1], [1, 2]]),)))
+    assert repeated(groups, m10=(1, 2), m20=(1, 1), m30=(1, 2)) == []
+    assert not groups.joins(20, Visit(-1, 1, 1, 2))
+
+
+@pytest.mark.parametrize("columns, is_unequal", [
+    ({}, False), ({"last_epoch": 3}, True), ({"position": 1}, True), ({"epoch": 2}, True),
+    ({"last_epoch": 3, "state": ModelState.STOPPED}, False), ({"epoch": 2, "state": ModelState.FAILED}, False),
+    ({"state": ModelState.TRAINED}, False),
+])  # fmt: skip
+def test_members_with_other_visits_to_make_cannot_continue_together(columns, is_unequal):
+    """The state of one can be behind if a driver has died; it has the same visits to make."""
+    models = {10: a_model(10), 20: a_model(20, **columns), 30: a_model(30, last_epoch=7), 40: a_model(40, last_epoch=7)}
+    assert planned(((10, 20), 2), ((30, 40), 2)).unequal(models) == [-1] * is_unequal

@@ -5,6 +5,7 @@ from mop_backend.machine import memory_bytes
 
 from madlib_mop.driver.session.settings import CALLER_SETTINGS, MIB, read_settings
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.trainer.backends.base.names import BackendName
 
 
 class Source:
@@ -114,3 +115,10 @@ def test_fused_training_is_off_unless_asked_for_and_a_superusers_row_limits_it(f
 def test_fused_training_is_off_on_or_a_number(value):
     with pytest.raises(InvalidParameter, match="fused_training must be off, on, or a number from 2 to 64. Received: '"):
         read(own={"fused_training": value})
+
+
+def test_a_backend_without_fused_training_is_refused_only_where_models_train_together(monkeypatch):
+    """Calls that evaluate or predict read the same settings."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    settings = read({"fused_training": "on"}, {"backend": "torch"})
+    assert settings.backend == BackendName.TORCH and settings.fused_training == 8

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
-from madlib_mop.driver.data.host_checks import clock_problem
+from madlib_mop.driver.data.host_checks import OPTIONAL, clock_problem, missing_backends
 from madlib_mop.driver.evaluation.evaluations import _places
 from madlib_mop.engines.base.dealing import Carrier, deal
 from madlib_mop.engines.base.interface import HERE, Place
@@ -64,3 +64,13 @@ def test_validation_rows_are_evaluated_where_they_are(server):
     assert [p for p in _places(plan) if p[0] == "validation"] == [
         ("validation", 0, 1), ("validation", 1, 1), ("validation", 5, 0)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "theirs, ours, missing",
+    [((None, None), (None, None), None), (("1", None), (None, None), None), ((None, "2"), ("1", "2"), "jax"),
+     ((None, None), ("1", "2"), "jax, torch")],
+)  # fmt: skip
+def test_backends_that_only_this_server_has_are_told(theirs, ours, missing):
+    told = missing_backends(dict(zip(OPTIONAL, theirs, strict=True)), dict(zip(OPTIONAL, ours, strict=True)))
+    assert told == missing or f"no package {missing}, which" in told
