@@ -25,9 +25,9 @@ METRICS_FREQUENCY = Argument(
 )  # fmt: skip
 METRICS_EVERY = Argument(
     "metrics_every", "text",
-    "when metrics on a sample of rows are computed. 'visit': after each visit of a model; a number such as '4': after"
-    " every fourth visit; 'iteration': never. Metrics on all rows do not depend on this argument: they are computed"
-    " after the iterations that metrics_compute_frequency chooses",
+    "after which visits metrics on a sample of rows are computed. 'visit': after each visit of a model; a number such"
+    " as '4': after every fourth visit; 'iteration': after no visit, so there are only metrics on all rows. These do"
+    " not depend on this argument: they are computed after the iterations that metrics_compute_frequency chooses",
     default="iteration",
     check=Every(("iteration", "visit"), "With 'visit', models can be compared as soon as each has made one visit."),
 )  # fmt: skip

@@ -168,6 +168,7 @@ class Steering:
         for model in chosen:
             if model.iteration(model.last_epoch) + verb.num_iterations > MAX_ITERATIONS:
                 raise Refused(f"mst_key {model.mst_key} would make more than {MAX_ITERATIONS:,} iterations")
+        for model in chosen:
             self._side.separate(model.mst_key)
         keys = [model.mst_key for model in chosen]
 
