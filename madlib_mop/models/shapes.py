@@ -1,6 +1,5 @@
 """Input and output shapes of a checked architecture, as far as its JSON defines them; used to compare it with data."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,19 +80,18 @@ def describe(checked: Node) -> ModelShape:
     """
     config = checked["config"]
     layers = config["layers"]
+    units, activations = (question().of_outputs(checked) for question in (_Units, _Activations))
     if checked["class_name"] == "Sequential":
         name, shape = _sequential_input(config)
-        units, activation = (_of_last(layers, question) for question in (_UNITS, _ACTIVATION))
-        return ModelShape((name,), (shape,), (_name(layers[-1]),), (units,), (activation,))
-    by_name = {_name(layer): layer for layer in layers}
+        return ModelShape((name,), (shape,), (_name(layers[-1]),), units, activations)
+    by_name = _by_name(layers)
     inputs, outputs = _references(config["input_layers"]), _references(config["output_layers"])
-    return ModelShape(
-        inputs,
-        tuple(_row_shape(by_name.get(name, {}).get("config", {}).get("batch_shape")) for name in inputs),
-        outputs,
-        _of_outputs(by_name, config["output_layers"], _UNITS),
-        _of_outputs(by_name, config["output_layers"], _ACTIVATION),
-    )
+    shapes = tuple(_row_shape(by_name.get(name, {}).get("config", {}).get("batch_shape")) for name in inputs)
+    return ModelShape(inputs, shapes, outputs, units, activations)
+
+
+def _by_name(layers: list[Node]) -> dict[str, Node]:
+    return {_name(layer): layer for layer in layers}
 
 
 def _sequential_input(config: Node) -> tuple[str, tuple[int | None, ...] | None]:
@@ -122,75 +120,95 @@ def _references(value: Any) -> tuple[str, ...]:
     return tuple(name for item in value for name in _references(item)) if isinstance(value, list) else ()
 
 
-def _of_last(layers: list[Node], question: "_Question") -> Any:
-    """Follow a Sequential back from its last layer to the one that has the answer."""
-    deciding = (layer for layer in reversed(layers) if layer["class_name"] not in question.passed_through)
-    layer = next(deciding, None)
-    return None if layer is None else question.answer(layer, 0)
-
-
-def _of_outputs(by_name: dict[str, Node], outputs: Any, question: "_Question") -> tuple[Any, ...]:
-    """Follow a functional model back from each output to the layer that has the answer."""
-    known: dict[_Tensor, Any] = {}
-    tensors = _tensors(outputs)
-    try:
-        return tuple(_of_tensor(by_name, tensor, question, known) for tensor in tensors)
-    except RecursionError:  # hundreds of layers that only pass their input through
-        return (None,) * len(tensors)
-
-
-def _of_tensor(by_name: dict[str, Node], tensor: "_Tensor", question: "_Question", known: "dict[_Tensor, Any]") -> Any:
-    if tensor not in known:
-        known[tensor] = None  # of a layer that takes its own output
-        known[tensor] = _follow(by_name, tensor, question, known)
-    return known[tensor]
-
-
-def _follow(by_name: dict[str, Node], tensor: "_Tensor", question: "_Question", known: "dict[_Tensor, Any]") -> Any:
-    layer = by_name.get(tensor[0])
-    if layer is None:
-        return None
-    sources = list(dict.fromkeys(_tensors(layer.get("inbound_nodes"))))
-    if layer["class_name"] in _KEEPS_WHAT_SOURCES_SHARE:
-        answers = {_of_tensor(by_name, source, question, known) for source in sources}
-        return answers.pop() if len(answers) == 1 else None
-    if layer["class_name"] not in question.passed_through:
-        return question.answer(layer, tensor[1])
-    return _of_tensor(by_name, sources[0], question, known) if len(sources) == 1 else None
-
-
-def _units(layer: Node, number: int) -> int | None:
-    config = layer["config"]
-    if layer["class_name"] in MODELS:
-        units = describe(layer).output_units
-        return units[number] if number < len(units) else None
-    width = config.get("units") if layer["class_name"] == "Dense" else None
-    if layer["class_name"] == "InputLayer":
-        shape = config.get("batch_shape")
-        width = shape[-1] if isinstance(shape, list) and shape else None
-    return width if isinstance(width, int) else None
-
-
-def _activation(layer: Node, number: int) -> str | None:
-    if layer["class_name"] in MODELS:
-        activations = describe(layer).output_activations
-        return activations[number] if number < len(activations) else None
-    if layer["class_name"] == "Softmax":
-        return "softmax"
-    activation = layer["config"].get("activation")
-    return activation if isinstance(activation, str) else None
-
-
-@dataclass(frozen=True)
 class _Question:
-    """A property that is read from the last layer that does not pass it through."""
+    """A property of outputs, which is read from the last layer that does not pass it through.
+
+    Each model within the model is looked at once, however many layers take its outputs.
+    """
 
     passed_through: frozenset[str]
-    answer: Callable[[Node, int], Any]  # of a layer and the number of its output
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, ...]] = {}
+
+    def of_layer(self, layer: Node) -> Any:
+        """Return the property of the output of a layer that is no model; None if not in the JSON."""
+        raise NotImplementedError
+
+    def of_outputs(self, model: Node) -> tuple[Any, ...]:
+        """Return the property of each output of a model."""
+        if id(model) not in self._known:
+            config = model["config"]
+            layers = config["layers"]
+            if model["class_name"] == "Sequential":
+                self._known[id(model)] = (self._of_last(layers),)
+            else:
+                self._known[id(model)] = self._of_tensors(_by_name(layers), _tensors(config["output_layers"]))
+        return self._known[id(model)]
+
+    def _of_output(self, layer: Node, number: int) -> Any:
+        if layer["class_name"] not in MODELS:
+            return self.of_layer(layer)
+        outputs = self.of_outputs(layer)
+        return outputs[number] if number < len(outputs) else None
+
+    def _of_last(self, layers: list[Node]) -> Any:
+        """Follow a Sequential back from its last layer to the one that has the answer."""
+        deciding = (layer for layer in reversed(layers) if layer["class_name"] not in self.passed_through)
+        layer = next(deciding, None)
+        return None if layer is None else self._of_output(layer, 0)
+
+    def _of_tensors(self, by_name: dict[str, Node], tensors: list["_Tensor"]) -> tuple[Any, ...]:
+        """Follow a functional model back from each output to the layer that has the answer."""
+        known: dict[_Tensor, Any] = {}
+        try:
+            return tuple(self._of_tensor(by_name, tensor, known) for tensor in tensors)
+        except RecursionError:  # hundreds of layers that only pass their input through
+            return (None,) * len(tensors)
+
+    def _of_tensor(self, by_name: dict[str, Node], tensor: "_Tensor", known: "dict[_Tensor, Any]") -> Any:
+        if tensor not in known:
+            known[tensor] = None  # of a layer that takes its own output
+            known[tensor] = self._follow(by_name, tensor, known)
+        return known[tensor]
+
+    def _follow(self, by_name: dict[str, Node], tensor: "_Tensor", known: "dict[_Tensor, Any]") -> Any:
+        layer = by_name.get(tensor[0])
+        if layer is None:
+            return None
+        sources = list(dict.fromkeys(_tensors(layer.get("inbound_nodes"))))
+        if layer["class_name"] in _KEEPS_WHAT_SOURCES_SHARE:
+            answers = {self._of_tensor(by_name, source, known) for source in sources}
+            return answers.pop() if len(answers) == 1 else None
+        if layer["class_name"] not in self.passed_through:
+            return self._of_output(layer, tensor[1])
+        return self._of_tensor(by_name, sources[0], known) if len(sources) == 1 else None
 
 
-_UNITS = _Question(_KEEPS_LAST_DIMENSION, _units)
-_ACTIVATION = _Question(_KEEPS_VALUES, _activation)
+class _Units(_Question):
+    """The last dimension."""
+
+    passed_through = _KEEPS_LAST_DIMENSION
+
+    def of_layer(self, layer: Node) -> int | None:
+        config = layer["config"]
+        width = config.get("units") if layer["class_name"] == "Dense" else None
+        if layer["class_name"] == "InputLayer":
+            shape = config.get("batch_shape")
+            width = shape[-1] if isinstance(shape, list) and shape else None
+        return width if isinstance(width, int) else None
+
+
+class _Activations(_Question):
+    """The name of the function that an output went through last."""
+
+    passed_through = _KEEPS_VALUES
+
+    def of_layer(self, layer: Node) -> str | None:
+        if layer["class_name"] == "Softmax":
+            return "softmax"
+        activation = layer["config"].get("activation")
+        return activation if isinstance(activation, str) else None
 
 
 #: An output of a layer: the layer's name, and the number of the output.

@@ -182,6 +182,35 @@ def test_units_are_found_behind_layers_that_keep_them():
     assert describe(check_architecture(nested)).output_units == (7,)
 
 
+def test_each_model_within_a_model_is_looked_at_once():
+    """Otherwise each level doubles the time, and this test does not end."""
+    deep = keras_3(dense(7, activation="relu"))
+    for level in range(45):
+        deep = keras_3(deep, name=f"m{level}")
+    found = describe(check_architecture(deep))
+    assert (found.output_units, found.output_activations) == ((7,), ("relu",))
+    both = _of_two_outputs({"class_name": "Dense", "config": {"name": "inner", "units": 3}}, [["in", 0, 0, {}]])
+    for level in range(40):
+        means = [["inner", 0, number, {}] for number in range(2)]
+        both["config"]["name"] = "inner"
+        both = _of_two_outputs({**both, "name": "inner"}, [["in", 0, 0, {}]], means)
+    assert describe(check_architecture(both)).output_units == (3, 3)
+
+
+def _of_two_outputs(inner, inbound, means=([["inner", 0, 0, {}], ["inner", 0, 0, {}]])):
+    """Return a functional model, in Keras 2's form, with two means of outputs of an inner layer."""
+    start = {"class_name": "InputLayer", "name": "in", "config": {"batch_input_shape": [None, 3], "name": "in"}}
+    averages = [
+        {"class_name": "Average", "name": name, "config": {"name": name}, "inbound_nodes": [list(means)]}
+        for name in ("left", "right")
+    ]
+    layers = [start, {**inner, "name": "inner", "inbound_nodes": [inbound]}, *averages]
+    layers = [{"inbound_nodes": [], **one} for one in layers]
+    outputs = [["left", 0, 0], ["right", 0, 0]]
+    config = {"name": "model", "layers": layers, "input_layers": [["in", 0, 0]], "output_layers": outputs}
+    return {"class_name": "Functional", "config": config}
+
+
 def _with_inner(model_trainable, layers_trainable):
     inner = keras_3(*(dense(name=f"d{n}", trainable=value) for n, value in enumerate(layers_trainable)))
     inner["config"]["name"] = "inner"
