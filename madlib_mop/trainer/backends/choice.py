@@ -75,6 +75,8 @@ def load() -> "Backend":
                 hint=f"An administrator installs it there: make server BACKENDS='tensorflow {name}', or make install.",
             ),
         )
+    if name != DEFAULT:
+        loading.hide(DEFAULT)  # Keras would import it, seconds long, to ask whether an object is one of TensorFlow's
     needed = importlib.import_module(f"{__package__}.{name}.environment").NEEDED
     with loading.without(package for package in loading.UNUSED if package not in needed):
         return current()

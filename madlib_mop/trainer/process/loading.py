@@ -19,13 +19,18 @@ def load_dill() -> None:
         importlib.import_module("dill")
 
 
+def hide(package: str) -> None:
+    """Let the package count as not installed in this process from now on, unless it is imported already."""
+    # None marks a module that does not exist: see the manual of sys.modules
+    sys.modules.setdefault(package, None)  # type: ignore[arg-type] # typeshed knows modules only
+
+
 @contextlib.contextmanager
 def without(packages: Iterable[str]) -> Iterator[None]:
     """Import modules without packages that they take along if these are installed; they can be imported afterwards."""
     hidden = [name for name in packages if name not in sys.modules]
     for name in hidden:
-        # None marks a module that does not exist: see the manual of sys.modules
-        sys.modules[name] = None  # type: ignore[assignment] # typeshed knows modules only
+        hide(name)
     try:
         yield
     finally:

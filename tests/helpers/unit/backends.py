@@ -50,7 +50,7 @@ def main(name: str) -> None:
         turns = _turns(CASES[0])
     results = {
         "names": [name, str(backend.name), keras.backend.backend()],
-        "loaded": [one for one in ("tensorflow", "jax", "torch") if one in sys.modules],
+        "loaded": [one for one in ("tensorflow", "jax", "torch") if sys.modules.get(one)],
         "visits": visits,
         "turns": turns,
         "captures": [len(captured), captured_later],

@@ -26,7 +26,7 @@ class TestPromises:
     """One process for each backend computes the results (``tests/helpers/unit/backends.py``)."""
 
     def test_the_process_has_the_backend_that_was_chosen(self, name):
-        """TensorFlow imports JAX where that is installed, for its own converters."""
+        """And, after all visits, no other: TensorFlow alone imports JAX where that is installed, for its converters."""
         results = results_of(name)
         assert results["names"] == [name] * 3
         assert set(results["loaded"]) - {name} <= ({BackendName.JAX} if name == BackendName.TENSORFLOW else set())
