@@ -23,6 +23,8 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",  # NumPy's BLAS is not used, and its threads would start before the sandbox
     "CUDA_VISIBLE_DEVICES": "-1",
 }
+#: What the process may write into one file, in bytes: the only one that it can write to is the memory file of messages.
+_MOST_WRITTEN = 16 << 20
 # Makes malloc act as a pool: one arena, which keeps freed blocks up to these sizes for the next mini-batch
 # (mallopt(3)).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -58,6 +60,7 @@ def settle_forked() -> tuple[int, int]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     write_oom_score(1000)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
     pipes = take_pipes()
     faulthandler.enable()
     return pipes

@@ -37,7 +37,7 @@ _UVM_END, _UVM_MORE = 0x100, (0x30000001, 0x30000002)
 def restrict_calls(with_gpus: bool = False) -> bool:
     """Drop, for all threads, the system calls that ``syscalls.py`` does not allow; return whether that succeeded.
 
-    ``with_gpus`` leaves the requests to NVIDIA's devices.
+    ``with_gpus`` leaves the requests to NVIDIA's devices, and shared memory.
     """
     architecture = syscalls.ARCHITECTURES.get(platform.machine())
     if architecture is None or not no_new_privileges():
@@ -58,7 +58,7 @@ def filter_for(architecture: syscalls.Architecture, own_pid: int, with_gpus: boo
     program = [(_LOAD, 0, 0, _ARCH_AT), (_EQUAL, 1, 0, architecture.audit), _KILL_PROCESS, (_LOAD, 0, 0, _NUMBER_AT)]
     if column == 0:
         program += [(_AT_LEAST, 0, 1, _X32_BIT), _MISSING]
-    for numbers in syscalls.ALLOWED.values():
+    for numbers in (*syscalls.ALLOWED.values(), *(syscalls.SHARED_MEMORY.values() if with_gpus else ())):
         program += _if_call(numbers, column, [_ALLOW])
     for name, checked in syscalls.CHECKED.items():
         body = _check(checked, own_pid)
@@ -66,6 +66,8 @@ def filter_for(architecture: syscalls.Architecture, own_pid: int, with_gpus: boo
             body = _set_flags() + body
         elif name == "ioctl" and with_gpus:
             body = _nvidia() + body
+        elif name == "mmap" and with_gpus:
+            body = [_ALLOW]
         program += _if_call(checked.numbers, column, body)
     for numbers in syscalls.MISSING.values():
         program += _if_call(numbers, column, [_MISSING])
@@ -82,6 +84,8 @@ def _check(checked: Checked, own_pid: int) -> list[Instruction]:
     """Return the body that looks at an argument: its lower 32 bits, which are all that these calls look at."""
     program = [(_LOAD, 0, 0, _ARGUMENTS_AT + 8 * checked.position)]
     if checked.values is None:
+        if checked.only_with:
+            program += [(_ANY_BIT, 1, 0, checked.only_with), _ALLOW]
         program += [(_ANY_BIT, 0, 1, checked.mask), _REFUSE]
         if checked.needed:
             program += [(_ANY_BIT, 1, 0, checked.needed), _REFUSE]

@@ -33,6 +33,8 @@ class Checked:
     mask : int
     needed : int
         One of these bits must be there; 0 for none.
+    only_with : int
+        The mask counts only where one of these bits is there; 0 for always.
     own_pid : bool
         The number of the own process is one of the values too.
     """
@@ -42,6 +44,7 @@ class Checked:
     values: tuple[int, ...] | None = None
     mask: int = 0
     needed: int = 0
+    only_with: int = 0
     own_pid: bool = False
 
 
@@ -57,14 +60,14 @@ ALLOWED: Mapping[str, Numbers] = {
     "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439), "readlink": (89, None),
     "readlinkat": (267, 78), "getdents64": (217, 61), "getcwd": (79, 17), "statfs": (137, 43), "fstatfs": (138, 44),
     "fadvise64": (221, 223), "readahead": (187, 213), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
-    "pipe": (22, None), "pipe2": (293, 59), "ftruncate": (77, 46), "memfd_create": (319, 279), "umask": (95, 166),
+    "pipe": (22, None), "pipe2": (293, 59), "umask": (95, 166),
     # Waiting.
     "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
     "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22),
     "epoll_pwait2": (441, 441), "eventfd": (284, None), "eventfd2": (290, 19), "nanosleep": (35, 101),
     "clock_nanosleep": (230, 115), "restart_syscall": (219, 128),
     # The process's own memory; compilers at run time (oneDNN, XLA) make some of it executable.
-    "mmap": (9, 222), "munmap": (11, 215), "mremap": (25, 216), "mprotect": (10, 226), "madvise": (28, 233),
+    "munmap": (11, 215), "mremap": (25, 216), "mprotect": (10, 226), "madvise": (28, 233),
     "brk": (12, 214), "mincore": (27, 232), "msync": (26, 227), "mlock": (149, 228), "mlock2": (325, 284),
     "munlock": (150, 229), "mbind": (237, 235), "get_mempolicy": (239, 236), "set_mempolicy": (238, 237),
     "membarrier": (324, 283), "pkey_mprotect": (329, 288), "pkey_alloc": (330, 289), "pkey_free": (331, 290),
@@ -86,6 +89,10 @@ ALLOWED: Mapping[str, Numbers] = {
     "gettimeofday": (96, 169), "clock_gettime": (228, 113), "clock_getres": (229, 114), "getrandom": (318, 278),
 }
 # fmt: on
+
+#: Memory that other processes could share, which `trainer_memory_mb` does not count: allowed with GPUs only, whose
+#: driver may need it.
+SHARED_MEMORY: Mapping[str, Numbers] = {"memfd_create": (319, 279), "ftruncate": (77, 46)}
 
 #: Answered with ENOSYS, as by a kernel without them: glibc then creates threads with ``clone``, whose flags a filter
 #: can check.
@@ -112,12 +119,14 @@ _IOCTL = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS, PR_SET_THP_DISABLE, PR_GET_THP_DISABLE, PR_SVE_GET_VL,
 # PR_GET_TAGGED_ADDR_CTRL, PR_SET_VMA
 _PRCTL = (2, 3, 15, 16, 21, 23, 29, 38, 39, 41, 42, 51, 56, 0x53564D41)
+_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
 _CLONE_THREAD = 0x00010000
 # CLONE_NEW*, CLONE_PTRACE, CLONE_UNTRACED, CLONE_VFORK
 _CLONE_MORE = 0x7E020000 | 0x00002000 | 0x00800000 | 0x00004000
 
 #: Allowed where the argument is harmless.
 CHECKED: Mapping[str, Checked] = {
+    "mmap": Checked((9, 222), 3, mask=_MAP_SHARED, only_with=_MAP_ANONYMOUS),
     "open": Checked((2, None), 1, mask=_O_WRITING),
     "openat": Checked((257, 56), 2, mask=_O_WRITING),
     "fcntl": Checked((72, 25), 1, values=_FCNTL),

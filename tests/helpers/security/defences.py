@@ -67,6 +67,27 @@ DEFENCES = (
         (_SECCOMP + "test_no_other_process_can_be_looked_at_or_changed_and_nothing_is_got_that_is_not_needed",),
     ),
     Defence(
+        "a trainer maps no shared memory, which its limit does not count",
+        _SYSCALLS,
+        "Checked((9, 222), 3, mask=_MAP_SHARED, only_with=_MAP_ANONYMOUS)",
+        "Checked((9, 222), 3)",
+        (_SECCOMP + "test_no_memory_is_got_that_the_limit_does_not_count",),
+    ),
+    Defence(
+        "a trainer makes no files in memory, which its limit does not count",
+        "madlib_mop/trainer/process/seccomp.py",
+        "*(syscalls.SHARED_MEMORY.values() if with_gpus else ())",
+        "*syscalls.SHARED_MEMORY.values()",
+        (_SECCOMP + "test_no_memory_is_got_that_the_limit_does_not_count",),
+    ),
+    Defence(
+        "what a trainer can write into the file of its messages is limited",
+        "madlib_mop/trainer/process/lifetime.py",
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))\n",
+        "",
+        ("tests/unit/trainer/test_lifetime.py::test_what_it_can_write_into_a_file_is_limited",),
+    ),
+    Defence(
         "a trainer opens no file to write, in kernels without Landlock too",
         _SYSCALLS,
         '"openat": Checked((257, 56), 2, mask=_O_WRITING)',

@@ -138,6 +138,16 @@ def calls_of_newer_kernels():
     }
 
 
+def calls_that_share_memory():
+    """Make calls that get memory which the limit of private memory does not count."""
+    return {
+        "mmap of shared memory": raw((9, 222), 0, 4096, 3, 0x21, -1, 0),
+        "mmap of shared memory, validated": raw((9, 222), 0, 4096, 3, 0x23, -1, 0),
+        "memfd_create": raw((319, 279), b"shared", 0),
+        "ftruncate": raw((77, 46), 2, 1 << 40),
+    }
+
+
 def calls_that_are_needed():
     """Make calls that libraries use all the time."""
     thread = threading.Thread(target=lambda: None)
@@ -153,7 +163,6 @@ def calls_that_are_needed():
         "fcntl F_GETPIPE_SZ": raw((72, 25), theirs, fcntl.F_GETPIPE_SZ, 0),
         "ioctl FIONREAD": raw((16, 29), mine, 0x541B, _ROOM),
         "mmap to execute": raw((9, 222), 0, 4096, 7, 0x22, -1, 0),
-        "memfd_create": raw((319, 279), b"code", 0),
         "prctl PR_SET_NAME": raw((157, 167), 15, b"name", 0, 0, 0),
         "prlimit64": raw((302, 261), 0, 4, 0, _ROOM),
         "sched_getaffinity": raw((204, 123), 0, 128, _ROOM),

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import pathlib
+import resource
 import select
 import signal
 import subprocess
@@ -138,6 +139,15 @@ def test_it_is_first_in_line_and_holds_nothing_of_its_parent():
     finally:
         os.close(secret)
         os.close(other_end)
+
+
+def test_what_it_can_write_into_a_file_is_limited():
+    """Its messages go to a file in memory that the backend holds open too."""
+    with Trainer(started=False) as trainer:
+        with pytest.raises(TrainerError, match="before start"):
+            trainer.ask({"op": "stats"})
+        most = resource.prlimit(trainer.process.pid, resource.RLIMIT_FSIZE)
+    assert most == (16 << 20, 16 << 20)
 
 
 def test_what_libraries_print_does_not_get_between_frames():

@@ -32,6 +32,7 @@ os.write(write_fd, json.dumps({{**results, "in_force": in_force}}).encode())
 _WANTED = {
     "signal": "calls_that_signal(victim, pidfd)",
     "reach": "calls_that_reach(victim)",
+    "share": "calls_that_share_memory()",
     "newer": "calls_of_newer_kernels()",
     "needed": "calls_that_are_needed()",
 }
@@ -69,6 +70,10 @@ def test_no_other_process_can_be_signalled(inside):
 
 def test_no_other_process_can_be_looked_at_or_changed_and_nothing_is_got_that_is_not_needed(inside):
     assert set(inside["reach"].values()) - {"no such call"} == {"EPERM"}, inside["reach"]
+
+
+def test_no_memory_is_got_that_the_limit_does_not_count(inside):
+    assert set(inside["share"].values()) == {"EPERM"}, inside["share"]
 
 
 def test_newer_calls_are_answered_as_by_a_kernel_without_them(inside):
@@ -136,6 +141,12 @@ def test_the_filter_of_each_architecture(machine):
     assert {ran.answer(n["clone"], flags) for flags in (17, 0x4111, 0x3D0F00 | 0x10000000)} == {EPERM}
     assert ran.answer(n["openat"], 0, 0, 0o2000000) == ALLOW and ran.answer(n["openat"], 0, 0, 0o101) == EPERM
     assert ran.answer(n["ioctl"], 1, 0x5401) == ALLOW and ran.answer(n["ioctl"], 1, 0xC020462A) == EPERM
+    assert ran.answer(n["mmap"], 0, 4096, 3, 0x22) == ran.answer(n["mmap"], 0, 4096, 3, 0x01, 3) == ALLOW
+    assert ran.answer(n["mmap"], 0, 4096, 3, 0x21) == ran.answer(n["mmap"], 0, 4096, 3, 0x23) == EPERM
+    shared = [numbers[column] for numbers in syscalls.SHARED_MEMORY.values()]
+    assert {ran.answer(number) for number in shared} == {EPERM}
+    with_gpus = Filter(machine, with_gpus=True)  # whose driver may need it
+    assert {with_gpus.answer(number) for number in (*shared, n["mmap"])} == {ALLOW}
     assert ran.answer(435) == ran.answer(463) == ran.answer(2000) == ENOSYS
     assert ran.answer(n["kill"], 77, audit=0x40000003) == KILL  # a 32-bit call
     known = {numbers[column] for numbers in (*syscalls.ALLOWED.values(), *syscalls.MISSING.values())} | set(n.values())
