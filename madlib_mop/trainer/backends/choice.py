@@ -76,7 +76,9 @@ def load() -> "Backend":
             ),
         )
     if name != DEFAULT:
-        loading.hide(DEFAULT)  # Keras would import it, seconds long, to ask whether an object is one of TensorFlow's
+        # Keras would import them, which takes seconds, to ask whether an object is one of theirs.
+        for other in set(BackendName) - {name}:
+            loading.hide(other)
     needed = importlib.import_module(f"{__package__}.{name}.environment").NEEDED
     with loading.without(package for package in loading.UNUSED if package not in needed):
         return current()
