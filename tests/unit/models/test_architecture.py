@@ -189,25 +189,27 @@ def test_each_model_within_a_model_is_looked_at_once():
         deep = keras_3(deep, name=f"m{level}")
     found = describe(check_architecture(deep))
     assert (found.output_units, found.output_activations) == ((7,), ("relu",))
-    both = _of_two_outputs({"class_name": "Dense", "config": {"name": "inner", "units": 3}}, [["in", 0, 0, {}]])
-    for level in range(40):
-        means = [["inner", 0, number, {}] for number in range(2)]
-        both["config"]["name"] = "inner"
-        both = _of_two_outputs({**both, "name": "inner"}, [["in", 0, 0, {}]], means)
+    both = _of_two_outputs({"class_name": "Dense", "config": {"name": "inner", "units": 3}}, outputs=(0, 0))
+    for _ in range(40):
+        both = _of_two_outputs(both, outputs=(0, 1))
     assert describe(check_architecture(both)).output_units == (3, 3)
 
 
-def _of_two_outputs(inner, inbound, means=([["inner", 0, 0, {}], ["inner", 0, 0, {}]])):
-    """Return a functional model, in Keras 2's form, with two means of outputs of an inner layer."""
+def _of_two_outputs(inner, outputs):
+    """Return a functional model, in Keras 2's form, with two means of two outputs of an inner layer or model."""
     start = {"class_name": "InputLayer", "name": "in", "config": {"batch_input_shape": [None, 3], "name": "in"}}
+    means = [["inner", 0, number, {}] for number in outputs]
     averages = [
-        {"class_name": "Average", "name": name, "config": {"name": name}, "inbound_nodes": [list(means)]}
+        {"class_name": "Average", "name": name, "config": {"name": name}, "inbound_nodes": [means]}
         for name in ("left", "right")
     ]
-    layers = [start, {**inner, "name": "inner", "inbound_nodes": [inbound]}, *averages]
-    layers = [{"inbound_nodes": [], **one} for one in layers]
-    outputs = [["left", 0, 0], ["right", 0, 0]]
-    config = {"name": "model", "layers": layers, "input_layers": [["in", 0, 0]], "output_layers": outputs}
+    layers = [start, {**inner, "name": "inner", "inbound_nodes": [[["in", 0, 0, {}]]]}, *averages]
+    config = {
+        "name": "inner",
+        "layers": [{"inbound_nodes": [], **one} for one in layers],
+        "input_layers": [["in", 0, 0]],
+        "output_layers": [["left", 0, 0], ["right", 0, 0]],
+    }
     return {"class_name": "Functional", "config": config}
 
 
