@@ -3,6 +3,9 @@
 Requests and answers are frames (``mop_backend.frames``); the operations are the methods of ``Session``. A request that
 cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": "model" | "input" | "memory" |
 "internal", "ending": bool}``; ``ending`` says that the process ends now, and the next request needs a new one.
+
+If ``start`` has ``share_functions``, requests and answers may have ``functions``: keys of compiled functions, which are
+the first blobs of a request and the last ones of an answer (`SharedFunctions`).
 """
 
 import importlib
@@ -21,7 +24,7 @@ from madlib_mop.trainer.process.failures import INPUT, MEMORY, Failure, blaming,
 from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
 
 if TYPE_CHECKING:  # these import NumPy and Keras
-    from madlib_mop.trainer.backends.base.interface import Backend
+    from madlib_mop.trainer.backends.base.interface import Backend, SharedFunctions
     from madlib_mop.trainer.data.shards import Shard
     from madlib_mop.trainer.recipe import Recipe
 
@@ -61,8 +64,9 @@ def _handle(session: "Session", header: Header, blobs: list[Blob]) -> tuple[Head
             raise malformed(f"no operation {op!r}")
         if op not in Session.ANY_TIME and not session.started:
             raise malformed(f"operation {op} came before start")
+        session.take_functions(header.pop("functions", []), blobs)
         answer, out = getattr(session, op)(Request(header), blobs)
-        return (None if silent else {"ok": True, **answer}), out
+        return (None, out) if silent else session.with_new_functions({"ok": True, **answer}, out)
     except Exception as error:
         traceback.print_exc()
         failure = failure_of(error)
@@ -92,6 +96,7 @@ class Session:
         self._memory_limit: int | None = None
         self._gpus: list[str] = []
         self._idle_bytes = 0
+        self._functions: SharedFunctions | None = None
 
     def start(self, header: Request, blobs: list[Blob]) -> Reply:
         """Import Keras and its backend, then enter the sandbox; return versions and the protections in force."""
@@ -120,6 +125,8 @@ class Session:
         from madlib_mop.trainer.data import shards, state
 
         backend.set_threads(threads)
+        if header.get("share_functions"):
+            self._functions = backend.share_functions()
         before_gpus = lifetime.data_bytes()
         self._gpus = backend.open_gpus() if gpu_numbers else []
         if gpu_numbers and not self._gpus and header.get("need_gpus", True):
@@ -172,6 +179,19 @@ class Session:
             lost = lifetime.data_bytes() - self._idle_bytes - held
             self.stopped = lost > _MOST_LOST * (self._memory_limit - self._idle_bytes)
         return self.stopped
+
+    def take_functions(self, keys: Sequence[str], blobs: list[Blob]) -> None:
+        """Take the compiled functions that a request begins with."""
+        if keys and self._functions is None:
+            raise malformed("this trainer takes no compiled functions")
+        if self._functions is not None:
+            self._functions.take({key: bytes(blob) for key, blob in zip(keys, blobs, strict=False)})
+        del blobs[: len(keys)]
+
+    def with_new_functions(self, answer: Header, blobs: Sequence[Blob]) -> Reply:
+        """Return an answer with the functions that were compiled since the last one."""
+        new = self._functions.new() if self._functions is not None else {}
+        return ({**answer, "functions": list(new)}, [*blobs, *new.values()]) if new else (answer, blobs)
 
     def shard_begin(self, header: Request, blobs: list[Blob]) -> Reply:
         """Begin to take a shard; errors wait for ``shard_end``."""

@@ -137,7 +137,8 @@ class _Session:
         if op == "start":
             self._end_trainer()
             self._child = start_trainer(Interrupts(), backend=backend_of(message))
-            message = start_here({**message, "sandbox": self._settings.get(_SANDBOX) != "off"})
+            sandbox = self._settings.get(_SANDBOX) != "off"
+            message = start_here({**message, "sandbox": sandbox, "share_functions": False})
         elif self._child is None:
             raise ChildDied(0, "")
         if op == "shard_load":

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import plpy
 
 from mop_backend import averaging
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
-from mop_backend.frames import Frame, Header
+from mop_backend.frames import Blob, Frame, Header
+from mop_backend.functions import Functions
 from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied, backend_of
 from mop_backend.record import RunRecord
@@ -73,6 +74,7 @@ class Writer:
         self._shards: set[str] = set()
         # The shard that was loaded last: available for one task, even if it is too large for the cache.
         self._fresh: str | None = None
+        self._functions = Functions()
         answer = self._record.plan()
         self._plan = with_sample(answer["plan"])
         self._seed = answer["seed"]
@@ -100,7 +102,8 @@ class Writer:
             on it, and ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of
             the state to write, and ``staged`` where that state is to be averaged with other segments'. A group that is
             trained together has ``members`` in place of these, and ``place``; see `_train_fused`. One that is evaluated
-            together has ``members``; see `_evaluate`. Or "average"; see `_average`.
+            together has ``members``; see `_evaluate`. Or "average"; see `_average`. It may have ``functions``, as the
+            answer may; see `Functions`.
 
         Returns
         -------
@@ -113,7 +116,7 @@ class Writer:
             ``error``. Whatever is not "done" left nothing behind in the tables.
         """
         try:
-            return self._attempt(task)
+            return self._functions.on_answer(self._attempt(task))
         except ChildDied as death:
             self._forget_trainer()
             return {"outcome": "died", "status": death.returncode, "stderr": death.stderr}
@@ -137,6 +140,7 @@ class Writer:
         if self._child is None or not self._child.alive:
             self._forget_trainer()
             self._start()
+        self._functions.take(task)
         if not self._ready:
             try:
                 self._versions, _ = _checked(self._trainer.receive())
@@ -167,6 +171,10 @@ class Writer:
         self._record.keep(task, model, answer, parts, started_at)
         return {"outcome": "done", "versions": self._versions, **answer}
 
+    def _ask(self, request: Header, blobs: Iterable[Blob]) -> Frame:
+        """Let the trainer run something that it may have to compile."""
+        return self._functions.from_answer(*_checked(self._trainer.ask(*self._functions.on_request(request, blobs))))
+
     def _lack(self, data_set: str, segment_id: int) -> Header:
         """Return the answer that the trainer lacks a shard."""
         reader = self._trainer.reader_of(self._plan[data_set], segment_id)
@@ -181,7 +189,7 @@ class Writer:
         start, parts = self._start_of(model)
         place = {name: task[name] for name in ("epoch", "segment_id")}
         request = {"op": "train", **_shards_of(task), **place, **start}
-        answer, new_parts = _checked(self._trainer.ask(request, parts))
+        answer, new_parts = self._ask(request, parts)
         _check_digest(model, answer)
         return answer, new_parts
 
@@ -201,7 +209,7 @@ class Writer:
                 return self._metric_results(request, model, task["sums"])
             start, blobs = self._start_of(model, model["forward_parts"])
             request |= {"op": "evaluate", "digest": model["digest"], **start}
-        answer, _ = _checked(self._trainer.ask(request, blobs))
+        answer, _ = self._ask(request, blobs)
         for mst_key, member in zip(task.get("members", ()), answer.get("members", ()), strict=True):
             if member is not None:
                 member["mst_key"] = mst_key
@@ -269,7 +277,7 @@ class Writer:
         models, members, blobs = self._members([member and member["mst_key"] for member in task["members"]])
         place = {name: task[name] for name in ("epoch", "segment_id")}
         request = {"op": "train_fused", **_shards_of(task), **place}
-        answer, parts = _checked(self._trainer.ask({**request, "members": members}, blobs))
+        answer, parts = self._ask({**request, "members": members}, blobs)
         outcomes: list[Header | None] = []
         timing: dict[str, float] = {}
         for member, model, trained in zip(task["members"], models, answer["members"], strict=True):
@@ -341,7 +349,7 @@ class Writer:
             self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)
         self._ready = False
         self._shards, self._fresh = set(), None
-        start = {"op": "start", **self._plan["trainer"], "gpus": own}
+        start = {"op": "start", **self._plan["trainer"], "gpus": own, "share_functions": self._child.shares_functions}
         if isinstance(self._child, Remote) and self._place is not None:
             start["share"] = self._plan.get("shares", {}).get(self._place["server"])
         self._child.send(start)
@@ -349,6 +357,7 @@ class Writer:
     def _forget_trainer(self) -> None:
         self.close()
         self._shards, self._fresh = set(), None
+        self._functions.forget()
 
 
 class _Refused(Exception):

@@ -21,11 +21,12 @@ from madlib_mop.trainer.backends.base.interface import (
     MemberModel,
     PredictBatch,
     PrefixBatch,
+    SharedFunctions,
     TensorForm,
     TrainPass,
 )
 from madlib_mop.trainer.backends.base.names import JAX_WITHOUT_GPUS, OTHER_BACKENDS, BackendName
-from madlib_mop.trainer.backends.jax import fused, loop
+from madlib_mop.trainer.backends.jax import exchange, fused, loop
 from madlib_mop.trainer.process.failures import INPUT, Failure
 
 
@@ -56,6 +57,9 @@ class Jax(Backend):
     def start_threads(self) -> None:
         ones = jnp.ones((8, 8))
         jnp.matmul(ones, ones).block_until_ready()
+
+    def share_functions(self) -> SharedFunctions:
+        return exchange.begin()
 
     def seed(self, seed: int) -> None:
         """Do nothing: JAX has no global generator."""
