@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush, merge
 from itertools import islice
 
@@ -61,6 +61,32 @@ class KnownGraphs:
         return n_models / n_segments * self._visits_s / self._n_visits < self._once_s
 
 
+class CompilingGraphs:
+    """Graphs that one trainer is compiling for all trainers, in the first visit of a model with this graph.
+
+    A model of another graph starts meanwhile, if there is one: a visit that starts later need not compile the graph.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._compiling: set[str] = set()
+
+    def __contains__(self, model: Progress) -> bool:
+        return model.graph in self._compiling
+
+    def started(self, model: Progress) -> None:
+        """Note that a visit has started."""
+        if model.graph is not None and model.graph not in self._known:
+            self._compiling.add(model.graph)
+
+    def ended(self, model: Progress, is_done: bool) -> None:
+        """Note that a visit has ended, with or without a result."""
+        if model.graph in self._compiling:
+            self._compiling.remove(model.graph)
+            if is_done:
+                self._known.add(model.graph)
+
+
 class ReadyModels:
     """Models whose next visit may start, in two kinds; used by the scheduler.
 
@@ -80,6 +106,7 @@ class ReadyModels:
     def __init__(
         self, n_segments: int, choose: Choice, rank: Callable[[Progress], Rank], graphs: KnownGraphs | None = None
     ):
+        self.compiling = CompilingGraphs()
         self._choose = choose
         self._rank = rank
         self._graphs = graphs
@@ -141,10 +168,11 @@ class ReadyModels:
         def try_to_start(model: Progress, fits: int) -> int:
             number = self._choose(model, fits)
             pairs.append((model, number))
+            self.compiling.started(model)
             return ~(1 << number)
 
         if fresh:
-            for model in self._by_rank(fresh):
+            for model in self._not_compiling_first(self._by_rank(fresh)):
                 if model.bound_to is not None:
                     fits = fresh & (1 << model.bound_to)
                 else:
@@ -157,7 +185,7 @@ class ReadyModels:
                         break
         if free and self._new:  # free segments that no model wanted before
             started = {model.index for model, _ in pairs}
-            for model in sorted(self._new.values(), key=self._rank):
+            for model in self._not_compiling_first(sorted(self._new.values(), key=self._rank)):
                 fits = model.left & free
                 if fits and model.index not in started:
                     free &= try_to_start(model, fits)
@@ -185,6 +213,16 @@ class ReadyModels:
         """Return the first models, at most `_FEW`, that may start on a segment, by rank."""
         fitting = (model for model in self._by_rank(1 << number) if model.left & (1 << number))
         return list(islice(fitting, self._FEW))
+
+    def _not_compiling_first(self, models: Iterable[Progress]) -> Iterator[Progress]:
+        """Return models in their order, but those whose graph is being compiled at the end."""
+        later: list[Progress] = []
+        for model in models:
+            if model in self.compiling:
+                later.append(model)
+            else:
+                yield model
+        yield from later
 
     def _list_left(self, model: Progress) -> None:
         """Update the segments' sets of models for a model that begins to roam."""

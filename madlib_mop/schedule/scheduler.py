@@ -81,12 +81,11 @@ class Scheduler:
         completed an epoch of its model; that epoch's evaluations are to be added before the next call of
         :meth:`next_tasks`.
         """
-        model, number = self._end(task)
+        model, number = self._end(task, is_done=True)
         if isinstance(task, Evaluation):
             model.n_evaluations -= 1
             self._offer(model)
             return None
-        model.in_flight = False
         model.left &= ~(1 << number)
         model.position += 1
         model.n_visits += 1
@@ -108,11 +107,9 @@ class Scheduler:
         position on another segment.
         """
         model, number = self._end(task)
-        if isinstance(task, Visit):
-            model.in_flight = False
-        elif model.dropped:
+        if isinstance(task, Evaluation) and model.dropped:
             model.n_evaluations -= 1
-        else:
+        elif isinstance(task, Evaluation):
             self._evaluations[number].appendleft(task)
             self._n_queued += 1
         self._offer(model)
@@ -120,9 +117,7 @@ class Scheduler:
     def failed(self, task: Task) -> None:
         """Report that a task has failed for good: its model is dropped, see :meth:`drop`."""
         model, _ = self._end(task)
-        if isinstance(task, Visit):
-            model.in_flight = False
-        else:
+        if isinstance(task, Evaluation):
             model.n_evaluations -= 1
         self.drop(model.key)
 
@@ -384,13 +379,17 @@ class Scheduler:
         self._free &= ~(1 << number)
         return task
 
-    def _end(self, task: Task) -> tuple[Progress, int]:
+    def _end(self, task: Task, is_done: bool = False) -> tuple[Progress, int]:
         number = self._numbers[task.segment]
         if self._in_flight.get(number) != task:
             raise ValueError(f"{task} is not in flight on its segment")
         del self._in_flight[number]
         self._set_free(number)
-        return self._models[task.model], number
+        model = self._models[task.model]
+        if isinstance(task, Visit):
+            model.in_flight = False
+            self._ready.compiling.ended(model, is_done)
+        return model, number
 
     def _set_free(self, number: int) -> None:
         if number not in self._in_flight and not self._down & (1 << number):

@@ -75,7 +75,7 @@ def train_fused(
     Failure
         No member can be trained in this way: memory, internal, or the model's.
     """
-    clock = Clock()
+    clock = Clock(choice.current().seconds_of_compiling)
     first = _first_alike(recipes)
     n_batches, n_passes = visits.extent(first, shard)
     with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
@@ -120,7 +120,7 @@ def evaluate_fused(
     Parameters are those of `train_fused`; of the states there may be no more parts than a forward pass needs. Raises
     Failure, as it does, also where one member alone cannot be evaluated.
     """
-    clock = Clock()
+    clock = Clock(choice.current().seconds_of_compiling)
     first = _first_alike(recipes)
     with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
         states: dict[int, State] = {}

@@ -103,7 +103,7 @@ class Visitor:
             model: it does not build, does not fit the data or the state, or its loss is not finite.
             memory: the backend ran out of it.
         """
-        clock = Clock()
+        clock = Clock(choice.current().seconds_of_compiling)
         fit = recipe.fit_params
         n_batches, n_passes = extent(recipe, shard)
         digest_in = digest_of(start.parts) if start.parts else None
@@ -132,7 +132,7 @@ class Visitor:
         The metrics are in the order of compile's; ``sums`` are what they are made of, see `MetricSums`. Raises Failure
         as ``train`` does, but a loss may be NaN.
         """
-        clock = Clock()
+        clock = Clock(choice.current().seconds_of_compiling)
         digest_in = start.digest or digest_of(start.parts) if start.parts else None
         with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             _begin(compiled, recipe, start, digest_in, FORWARD_GROUPS)
@@ -162,7 +162,7 @@ class Visitor:
 
         ``shard`` is one of those shards. Raises Failure as ``evaluate`` does.
         """
-        with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), Clock()) as compiled:
+        with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), Clock(choice.current().seconds_of_compiling)) as compiled:
             metrics = MetricSums(compiled.measured()[0])
             results = [metrics.results(metrics.read(one)) for one in sums]
         return [{"loss": found.loss, "metrics": found.metrics} for found in results]

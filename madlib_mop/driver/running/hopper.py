@@ -33,9 +33,11 @@ from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import ModelChanges
 from madlib_mop.driver.steering.obeying import Steering
 from madlib_mop.errors import from_dict
+from madlib_mop.models.parameters.parser import parse_fit_params
 from madlib_mop.models.sharing import graph_digests
 from madlib_mop.schedule import SCHEDULES, Evaluation, ModelWork, Scheduler, Task, Visit, make_scheduler
 from madlib_mop.schedule.bounds import Span
+from madlib_mop.trainer.backends.base.names import SHARING_FUNCTIONS
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ class Hopper(RunLoop[Task]):
         self._stops = EarlyStops(record, run, self._models, self._slots, progress)
         self._rows = {shard.segment_id: shard.n_rows for shard in run.plan.training.segments}
         self._groups = FusedGroups(run.plan.fused_training)
-        uses_graphs = recorded is None and SCHEDULES[run.schedule].groups_graphs
+        groups_graphs = recorded is None and SCHEDULES[run.schedule].groups_graphs
+        self._shares_functions = not groups_graphs and run.plan.trainer.get("backend") in SHARING_FUNCTIONS
+        uses_graphs = groups_graphs or self._shares_functions
         self._graphs = graph_digests(record.custom_functions(self._run_id)) if uses_graphs else None
         self._plan = self._make_scheduler(recorded)
         self._evaluations = Evaluations(record, run, self._plan, self._models, self._groups.key_of)
@@ -366,10 +370,12 @@ class Hopper(RunLoop[Task]):
         return works
 
     def _graph_of(self, model: Model) -> str | None:
-        """Return what models of one compiled graph share; None if the schedule does not use it."""
+        """Return what models of one compiled graph share; None if it does not matter for the schedule."""
         if self._graphs is None:
             return None
-        return self._graphs(json.dumps(model.model_arch), model.compile_params)
+        graph = self._graphs(json.dumps(model.model_arch), model.compile_params)
+        # the functions that trainers hand to each other are compiled for a number of rows
+        return f"{graph} {parse_fit_params(model.fit_params).batch_size}" if self._shares_functions else graph
 
 
 def _steady_seconds(fields: Header, seconds: float) -> float:

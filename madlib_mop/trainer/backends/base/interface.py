@@ -220,6 +220,10 @@ class Backend(ABC):
         """Begin to share compiled functions; return None if the backend compiles nothing that can be shared."""
         return None
 
+    def seconds_of_compiling(self) -> float:
+        """Return how long passes have been compiled in this process until now, beyond the calls that make passes."""
+        return 0.0
+
     @abstractmethod
     def seed(self, seed: int) -> None:
         """Seed the backend's own global generator, which custom functions may use, and layers do not."""

@@ -12,6 +12,8 @@ class BackendName(enum.StrEnum):
     TORCH = "torch"
 
 
+#: Backends whose trainers hand each other compiled functions (`SharedFunctions`).
+SHARING_FUNCTIONS = frozenset({BackendName.JAX})
 #: What is installed to use a backend with GPUs; JAX is not used with GPUs.
 WITH_CUDA: Mapping[BackendName, str] = {
     BackendName.TENSORFLOW: "tensorflow[and-cuda] instead of tensorflow-cpu",

@@ -26,7 +26,7 @@ from madlib_mop.trainer.backends.base.interface import (
     TrainPass,
 )
 from madlib_mop.trainer.backends.base.names import JAX_WITHOUT_GPUS, OTHER_BACKENDS, BackendName
-from madlib_mop.trainer.backends.jax import exchange, fused, loop
+from madlib_mop.trainer.backends.jax import compiling, exchange, fused, loop
 from madlib_mop.trainer.process.failures import INPUT, Failure
 
 
@@ -38,6 +38,9 @@ class Jax(Backend):
     least_free_bytes = 64 << 20
     rows_of_predictions = 64  # XLA compiles for a number of rows, and rounds differently for another one
     compiles_for_rows = True
+
+    def __init__(self) -> None:
+        self._compiling = compiling.watch()
 
     def version(self) -> str:
         return str(jax.__version__)
@@ -60,6 +63,9 @@ class Jax(Backend):
 
     def share_functions(self) -> SharedFunctions:
         return exchange.begin()
+
+    def seconds_of_compiling(self) -> float:
+        return self._compiling.seconds()
 
     def seed(self, seed: int) -> None:
         """Do nothing: JAX has no global generator."""

@@ -21,6 +21,7 @@ from madlib_mop.trainer.backends.base.columns import Columns, structure
 from madlib_mop.trainer.backends.base.interface import EvaluatePass, PredictBatch, PrefixBatch, TrainPass
 from madlib_mop.trainer.backends.base.metric_sums import MetricSums, scalar
 from madlib_mop.trainer.backends.torch.graphs import Graph, Untraceable, graph_of, standing_for
+from madlib_mop.trainer.process.clock import Stopwatch
 
 Tensors = list[torch.Tensor]
 _MOST_GRAPHS = 8
@@ -28,6 +29,8 @@ _MOST_GRAPHS = 8
 STEPS_BEFORE_CAPTURE = 40
 #: Where this process computes; Keras reads the same variable.
 DEVICE = torch.device(os.environ.get("KERAS_TORCH_DEVICE", "cpu"))
+#: Runs while a step is captured.
+CAPTURING = Stopwatch()
 
 
 @dataclasses.dataclass
@@ -203,10 +206,13 @@ def _batches(rows: torch.Tensor, batch_size: int) -> Iterator[tuple[torch.Tensor
 def _graph_or_none(
     step: Callable[..., Tensors], variables: Sequence[keras.Variable], batch: Tensors
 ) -> Graph | None:
+    CAPTURING.begin()
     try:
         return graph_of(step, variables, batch)
     except Untraceable:
         return None
+    finally:
+        CAPTURING.end()
 
 
 def _arrays(outputs: Any) -> list[np.ndarray]:
