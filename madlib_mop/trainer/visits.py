@@ -162,7 +162,8 @@ class Visitor:
 
         ``shard`` is one of those shards. Raises Failure as ``evaluate`` does.
         """
-        with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), Clock(choice.current().seconds_of_compiling)) as compiled:
+        clock = Clock(choice.current().seconds_of_compiling)
+        with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             metrics = MetricSums(compiled.measured()[0])
             results = [metrics.results(metrics.read(one)) for one in sums]
         return [{"loss": found.loss, "metrics": found.metrics} for found in results]

@@ -129,7 +129,7 @@ class Remote(FedByReader):
     """
 
     averages = False  # the states to average are on this server
-    shares_functions = False  # machine code for this server's processor; a host accepts no code from a coordinator
+    shares_functions = False  # a host accepts no code from a coordinator, and its processor may be another one
 
     def __init__(self, check: Check, server: str, access: Header, run_id: int):
         super().__init__("madlib_mop.engines.hosts.relay", check)

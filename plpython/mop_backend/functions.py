@@ -22,10 +22,11 @@ class Functions:
         self._for_trainer: dict[str, bytes] = {}
         self._for_driver: dict[str, Blob] = {}
 
-    def take(self, task: Header) -> None:
-        """Take the functions of a task."""
-        for key, text in task.pop("functions", {}).items():
-            self._for_trainer[key] = base64.b64decode(text)
+    def take(self, task: Header, are_shared: bool = True) -> None:
+        """Take the functions out of a task; drop them if the trainer does not share any."""
+        functions = task.pop("functions", {})
+        if are_shared:
+            self._for_trainer.update({key: base64.b64decode(text) for key, text in functions.items()})
 
     def forget(self) -> None:
         """Forget all: the trainer has ended."""

@@ -137,8 +137,7 @@ class _Session:
         if op == "start":
             self._end_trainer()
             self._child = start_trainer(Interrupts(), backend=backend_of(message))
-            sandbox = self._settings.get(_SANDBOX) != "off"
-            message = start_here({**message, "sandbox": sandbox, "share_functions": False})
+            message = start_here({**message, "sandbox": self._settings.get(_SANDBOX) != "off"})
         elif self._child is None:
             raise ChildDied(0, "")
         if op == "shard_load":
@@ -150,10 +149,13 @@ class _Session:
         return self._child.receive() if wait else None
 
     def _refusal(self, message: Header) -> Header | None:
-        """Return the answer to a request with custom functions that this server does not accept, or None.
+        """Return the answer to a request with code that this server does not accept, or None.
 
-        Superusers here accept one by its SHA-256, or all by the word ``any``; pickles by a setting of their own.
+        Superusers here accept a custom function by its SHA-256, or all by the word ``any``; pickles by a setting of
+        their own. Compiled functions are accepted from nobody.
         """
+        if "functions" in message:
+            return _refused("the host of this segment accepts no compiled functions")
         accepted = {word.strip() for word in self._settings.get(_ACCEPTED, "").split(",")}
         for asked in (message, *(member or {} for member in message.get("members") or ())):
             custom = (asked.get("model") or {}).get("custom")
@@ -188,15 +190,15 @@ class _Session:
 
 
 def _not_accepted(name: str, digest: str) -> Header:
-    return {
-        "error": {
-            "sqlstate": "42501",
-            "message": f"the host of this segment does not accept custom function {name!r}",
-            "hint": "A superuser there, having read it: INSERT INTO madlib_mop.setting (name, value)"
-            f" VALUES ('{_ACCEPTED}', '{digest}'); several are separated by commas.",
-        },
-        "kind": "input",
-    }
+    return _refused(
+        f"the host of this segment does not accept custom function {name!r}",
+        "A superuser there, having read it: INSERT INTO madlib_mop.setting (name, value)"
+        f" VALUES ('{_ACCEPTED}', '{digest}'); several are separated by commas.",
+    )
+
+
+def _refused(message: str, hint: str | None = None) -> Header:
+    return {"error": {"sqlstate": "42501", "message": message, "hint": hint}, "kind": "input"}
 
 
 def _check_version() -> None:

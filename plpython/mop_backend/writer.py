@@ -140,7 +140,7 @@ class Writer:
         if self._child is None or not self._child.alive:
             self._forget_trainer()
             self._start()
-        self._functions.take(task)
+        self._functions.take(task, self._trainer.shares_functions)
         if not self._ready:
             try:
                 self._versions, _ = _checked(self._trainer.receive())

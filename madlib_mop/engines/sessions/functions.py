@@ -1,8 +1,8 @@
 """Compiled functions that the trainers of a run hand to each other through the driver.
 
-Called by `madlib_mop.driver.running.workers`. A trainer whose backend compiles (JAX) sends each new function with its next answer, and gets those of the others with
-its next task (`mop_backend.functions`). So each function is compiled once, not once for each segment. They are kept in
-memory, base64 by key, while the run trains.
+Called by `madlib_mop.driver.running.workers`. A trainer whose backend compiles (JAX) sends each new function with its
+next answer, and gets those of the others with its next task (`mop_backend.functions`). So each function is compiled
+once, not once for each segment. They are kept in memory, base64 by key, while the run trains.
 """
 
 from collections.abc import Iterable

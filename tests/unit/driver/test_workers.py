@@ -1,0 +1,55 @@
+"""What a run's workers pass on: compiled functions from one segment's trainer to the others."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from madlib_mop.driver.running import workers as module
+from madlib_mop.driver.running.workers import Workers
+from madlib_mop.engines.sessions.session import SessionState
+from madlib_mop.engines.sessions.worker import Answer
+
+
+class FakeWorker:
+    """A worker without sessions: notes its tasks, and gives the answers that a test sets."""
+
+    def __init__(self, *_):
+        self.tasks, self.answer = [], None
+
+    def begin(self, task):
+        self.tasks.append(task)
+
+    def advance(self, _):
+        return Answer(self.answer)
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    made = []
+    monkeypatch.setattr(module, "Worker", lambda *_: made.append(FakeWorker()) or made[-1])
+    access = SimpleNamespace(run_id=1, login=None, writer=lambda _: None, reader=lambda: None)
+    shards = [SimpleNamespace(segment_id=number, server=None) for number in range(2)]
+    plan = SimpleNamespace(training=SimpleNamespace(segments=shards), host_wait_s=1)
+    opened = Workers(None, access, plan, print)
+    opened.open_all()
+    return opened, made
+
+
+def test_a_function_goes_from_a_trainer_to_the_next_task_of_another(workers):
+    opened, (first, second) = workers
+    first.answer = {"outcome": "done", "functions": {"jit_step": "QQ=="}}
+    event = opened.advance(0, SimpleNamespace(state=SessionState.IDLE))
+    assert event.fields == {"outcome": "done"}
+    for segment in (0, 1, 1):
+        opened.begin(segment, {"do": "train"})
+    assert first.tasks == [{"do": "train"}]
+    assert second.tasks == [{"do": "train", "functions": {"jit_step": "QQ=="}}, {"do": "train"}]
+
+
+def test_a_worker_that_is_opened_again_has_a_new_trainer(workers):
+    opened, made = workers
+    made[0].answer = {"outcome": "done", "functions": {"jit_step": "QQ=="}}
+    opened.advance(0, SimpleNamespace(state=SessionState.IDLE))
+    opened.open_all()
+    opened.begin(0, {"do": "train"})
+    assert made[2].tasks == [{"do": "train", "functions": {"jit_step": "QQ=="}}]
