@@ -46,10 +46,13 @@ def test_a_trainer_loads_what_another_has_compiled(backend):
 
 @pytest.mark.parametrize("backend", SHARING)
 def test_a_damaged_function_is_compiled_again(backend):
-    with Trainer(backend=backend, share_functions=True) as first, Trainer(backend=backend, share_functions=True) as other:
+    with (
+        Trainer(backend=backend, share_functions=True) as first,
+        Trainer(backend=backend, share_functions=True) as second,
+    ):
         weights, evaluation, functions = visit(first)
         damaged = dict.fromkeys(functions, b"damaged")
-        again = visit(other, damaged)
+        again = visit(second, damaged)
         assert again[:2] == (weights, evaluation) and functions.keys() == again[2].keys()
 
 
