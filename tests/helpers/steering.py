@@ -14,12 +14,15 @@ SELECT madlib.madlib_keras_fit_multiple_model('train', '{{table}}', 'mst', {N_EP
     metrics_compute_frequency => 1, seed => {SEED}, schedule => 'rotation')
 """
 
-# Visits of models 1 and 2, one on each segment, wait at a gate: in its epoch nothing of the run moves.
+# Visits of models 1 and 2, one on each segment, wait at a gate: in its epoch nothing of the run moves. At the gate -2,
+# their second visits of epoch 2 wait.
 GATES = """
 CREATE TABLE public.gate (epoch integer);
 CREATE FUNCTION public.wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    WHILE EXISTS (SELECT FROM public.gate g WHERE g.epoch = NEW.epoch) LOOP PERFORM pg_sleep(0.01); END LOOP;
+    WHILE EXISTS (
+        SELECT FROM public.gate g WHERE g.epoch = NEW.epoch OR NEW.position = 2 AND g.epoch = -NEW.epoch
+    ) LOOP PERFORM pg_sleep(0.01); END LOOP;
     RETURN NEW;
 END
 $$;
@@ -48,7 +51,8 @@ class Steered:
         epoch = self._gates.pop(0)
         self.db.rows("DELETE FROM gate WHERE epoch = %s", [epoch])
         if self._gates:
-            wait_for(lambda: max(self.model(1, "epoch"), self.model(2, "epoch")) >= epoch, what="visits")
+            passed = (abs(epoch), 2 if epoch < 0 else 1)
+            wait_for(lambda: max(self.model(key, "epoch, position") for key in (1, 2)) >= passed, what="visits")
             self._reach()
 
     def _reach(self) -> None:

@@ -113,6 +113,22 @@ def test_a_clone_with_the_same_parameters_trains_like_its_original(lab, mst_key)
 
 
 @pytest.mark.slow
+def test_a_clone_that_began_within_an_iteration_visits_all_segments_in_the_next_one(lab):
+    """Also if its run is resumed there: then the clone's visits in its first iteration are not those of the next."""
+    run = Steered(lab, "cloned_within", (-2, 3))
+    run.steer("stop_model", 3)
+    clone = run.steer("clone_model", 3)
+    assert run.model(clone, "epoch, position") == (2, 1)
+    run.open_gate()
+    assert run.model(clone, "epoch, position") == (2, N_SEGMENTS)
+    lab.rows("SELECT madlib_mop.cancel(%s)", [run.run_id])
+    lab.rows("DELETE FROM gate")
+    run.call.join()
+    lab.rows("SELECT madlib_mop.resume(%s)", [run.run_id])
+    assert digests(lab, run.run_id)[clone] == lab.expected[3]
+
+
+@pytest.mark.slow
 def test_a_run_with_every_command_is_replayed_with_the_same_bits(lab):
     select_configurations(lab, "more", [(3, SGD.replace("0.05", "0.01"), "batch_size=25"), (3, SGD, "batch_size=12")])
     run = Steered(lab, "all_of_them", (2, 3))
