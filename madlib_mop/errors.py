@@ -18,6 +18,8 @@ MopError
 from collections.abc import Mapping
 from typing import Any
 
+from mop_backend.registered_names import key_beside_name
+
 
 class MopError(Exception):
     """One clear sentence for the user: what, which value was received; the hint says what to do."""
@@ -164,6 +166,22 @@ def no_run(run_id: int, hint: str) -> InvalidParameter:
     return InvalidParameter(f"there is no run {run_id} that this role may see", hint=hint)
 
 
+def not_your_run(run_id: object, what: str = "") -> InvalidParameter:
+    """Return the error for a run that does not exist, or that the role may not see; ``what`` comes before the text."""
+    return InvalidParameter(
+        f"{what}you have no run with this run_id. Received: {run_id}",
+        hint="SELECT run_id, state, model_output_table FROM madlib_mop.progress;",
+    )
+
+
+def may_not_create(role: str, schema: str, received: str, what: str = "") -> InsufficientPrivilege:
+    """Return the error for a table in a schema where the role may create none; ``what`` comes before the text."""
+    return InsufficientPrivilege(
+        f"{what}role {role} may not create tables in schema {schema}. Received: {received}",
+        hint=f"GRANT CREATE ON SCHEMA {schema} TO {role}; or use a schema of your own.",
+    )
+
+
 def no_command(name: object) -> Unsupported:
     """Return the error for a function that the library does not have."""
     return Unsupported(f"there is no command {name!r}")
@@ -171,7 +189,7 @@ def no_command(name: object) -> Unsupported:
 
 def mst_key_with_name(name: str, mst_key: int, hint: str | None = None) -> InvalidParameter:
     """Return the error for the key of a model beside the name of a registered one."""
-    return InvalidParameter(f"mst_key is for tables; {name} names one model. Received: {mst_key}", hint=hint)
+    return InvalidParameter(key_beside_name(name, mst_key), hint=hint)
 
 
 def hint_of_extra(extra: str) -> str:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import Whole
-from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.calls.packing import BUFFER_SIZE, RULES
 from madlib_mop.calls.shared import SEED_CHECK
 
@@ -97,7 +96,7 @@ NETWORKS = Function(
         Argument(
             "seed", "integer",
             "seed of the random values in configurations; the same seed gives the same values", default=1,
-            check=Whole(0, MAX_SEED, must=f"must be from 0 to {MAX_SEED}", is_needed=True),
+            check=replace(SEED_CHECK, hint=None, is_needed=True),
         ),
     ),
     schema="madlib_mop",

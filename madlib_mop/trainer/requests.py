@@ -10,7 +10,9 @@ from mop_backend.frames import Blob, Header
 from madlib_mop.errors import MopError
 from madlib_mop.trainer.process.failures import INTERNAL, Failure, invalid_input
 
-if TYPE_CHECKING:  # these import Keras
+if TYPE_CHECKING:  # these import NumPy and Keras
+    import numpy as np
+
     from madlib_mop.trainer.recipe import Recipe
     from madlib_mop.trainer.visits import Start
 
@@ -60,6 +62,22 @@ def members_of(header: Request, blobs: list[Blob]) -> "tuple[list[Recipe | None]
     if not any(recipes) or rest:
         raise malformed(f"a fused group of {len(recipes)} places with {len(rest)} blobs too many")
     return recipes, starts
+
+
+def columns_of(header: Request, blobs: list[Blob]) -> "list[np.ndarray]":
+    """Read the columns of rows to predict. Raises Failure (input) for columns that no model could take."""
+    from madlib_mop.trainer.data.shards import buffer_array, check_finite
+
+    if len(header["shapes"]) != len(blobs) or not blobs:
+        raise invalid_input(f"a request to predict has {len(blobs)} columns and {len(header['shapes'])} shapes")
+    xs = []
+    for number, (shape, blob) in enumerate(zip(header["shapes"], blobs, strict=True)):
+        is_index = number in header.get("index_inputs", ())
+        xs.append(buffer_array(f"x{number + 1}", shape, blob, is_x=True, is_index=is_index))
+        check_finite(f"x{number + 1}", xs[-1], 0)
+    if len({len(x) for x in xs}) != 1:
+        raise invalid_input(f"the columns to predict from have {[len(x) for x in xs]} rows")
+    return xs
 
 
 def key_of(header: Request) -> str:

@@ -3,9 +3,6 @@
 Requests and answers are frames (``mop_backend.frames``); the operations are the methods of ``Session``. A request that
 cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": "model" | "input" | "memory" |
 "internal", "ending": bool}``; ``ending`` says that the process ends now, and the next request needs a new one.
-
-If ``start`` has ``share_functions``, requests and answers may have ``functions``: keys of compiled functions, which are
-the first blobs of a request and the last ones of an answer (`SharedFunctions`).
 """
 
 import importlib
@@ -19,12 +16,14 @@ from mop_backend.frames import Blob, Channel, Header, PeerGone
 from mop_backend.peer import end_with_peer
 
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.trainer import requests
 from madlib_mop.trainer.process import lifetime, loading
-from madlib_mop.trainer.process.failures import INPUT, MEMORY, Failure, blaming, failure_of, invalid_input
+from madlib_mop.trainer.process.failures import INPUT, MEMORY, Failure, blaming, failure_of
 from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
+from madlib_mop.trainer.sharing import Sharing
 
 if TYPE_CHECKING:  # these import NumPy and Keras
-    from madlib_mop.trainer.backends.base.interface import Backend, SharedFunctions
+    from madlib_mop.trainer.backends.base.interface import Backend
     from madlib_mop.trainer.data.shards import Shard
     from madlib_mop.trainer.recipe import Recipe
 
@@ -38,10 +37,10 @@ _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 
 def serve(read_fd: int, write_fd: int) -> None:
     """Answer requests until ``stop``, the end of the input, or an idle time that ``start`` may have set."""
-    channel, requests = Channel(read_fd, write_fd), lifetime.Input(read_fd)
+    channel, incoming = Channel(read_fd, write_fd), lifetime.Input(read_fd)
     session = Session(read_fd)
     try:
-        while not session.stopped and requests.has_more(session.idle_s):
+        while not session.stopped and incoming.has_more(session.idle_s):
             header, blobs = channel.receive()
             answer, out = _handle(session, header, blobs)
             del blobs
@@ -64,9 +63,9 @@ def _handle(session: "Session", header: Header, blobs: list[Blob]) -> tuple[Head
             raise malformed(f"no operation {op!r}")
         if op not in Session.ANY_TIME and not session.started:
             raise malformed(f"operation {op} came before start")
-        session.take_functions(header.pop("functions", []), blobs)
+        session.sharing.take(header, blobs)
         answer, out = getattr(session, op)(Request(header), blobs)
-        return (None, out) if silent else session.with_new_functions({"ok": True, **answer}, out)
+        return (None, out) if silent else session.sharing.with_new({"ok": True, **answer}, out)
     except Exception as error:
         traceback.print_exc()
         failure = failure_of(error)
@@ -96,7 +95,7 @@ class Session:
         self._memory_limit: int | None = None
         self._gpus: list[str] = []
         self._idle_bytes = 0
-        self._functions: SharedFunctions | None = None
+        self.sharing = Sharing()
 
     def start(self, header: Request, blobs: list[Blob]) -> Reply:
         """Import Keras and its backend, then enter the sandbox; return versions and the protections in force."""
@@ -126,7 +125,7 @@ class Session:
 
         backend.set_threads(threads)
         if header.get("share_functions"):
-            self._functions = backend.share_functions()
+            self.sharing.begin(backend)
         before_gpus = lifetime.data_bytes()
         self._gpus = backend.open_gpus() if gpu_numbers else []
         if gpu_numbers and not self._gpus and header.get("need_gpus", True):
@@ -179,19 +178,6 @@ class Session:
             lost = lifetime.data_bytes() - self._idle_bytes - held
             self.stopped = lost > _MOST_LOST * (self._memory_limit - self._idle_bytes)
         return self.stopped
-
-    def take_functions(self, keys: Sequence[str], blobs: list[Blob]) -> None:
-        """Take the compiled functions that a request begins with."""
-        if keys and self._functions is None:
-            raise malformed("this trainer takes no compiled functions")
-        if self._functions is not None:
-            self._functions.take({key: bytes(blob) for key, blob in zip(keys, blobs, strict=False)})
-        del blobs[: len(keys)]
-
-    def with_new_functions(self, answer: Header, blobs: Sequence[Blob]) -> Reply:
-        """Return an answer with the functions that were compiled since the last one."""
-        new = self._functions.new() if self._functions is not None else {}
-        return ({**answer, "functions": list(new)}, [*blobs, *new.values()]) if new else (answer, blobs)
 
     def shard_begin(self, header: Request, blobs: list[Blob]) -> Reply:
         """Begin to take a shard; errors wait for ``shard_end``."""
@@ -287,18 +273,7 @@ class Session:
 
     def predict(self, header: Request, blobs: list[Blob]) -> Reply:
         """Predict rows; answers shapes, and a float32 blob an output."""
-        from madlib_mop.trainer.data.shards import buffer_array, check_finite
-
-        if len(header["shapes"]) != len(blobs) or not blobs:
-            raise invalid_input(f"a request to predict has {len(blobs)} columns and {len(header['shapes'])} shapes")
-        xs = []
-        for number, (shape, blob) in enumerate(zip(header["shapes"], blobs, strict=True)):
-            is_index = number in header.get("index_inputs", ())
-            xs.append(buffer_array(f"x{number + 1}", shape, blob, is_x=True, is_index=is_index))
-            check_finite(f"x{number + 1}", xs[-1], 0)
-        if len({len(x) for x in xs}) != 1:
-            raise invalid_input(f"the columns to predict from have {[len(x) for x in xs]} rows")
-        outputs = self._visitor.predict(xs, key_of(header))
+        outputs = self._visitor.predict(requests.columns_of(header, blobs), key_of(header))
         return {"shapes": [list(output.shape) for output in outputs]}, [output.data for output in outputs]
 
     def average_add(self, header: Request, blobs: list[Blob]) -> Reply:

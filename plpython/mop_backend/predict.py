@@ -26,7 +26,7 @@ from mop_backend.frames import Blob, Frame, Header, encoded
 from mop_backend.interrupts import Interrupts
 from mop_backend.predict_model import FoundModel, Model, RegisteredModel
 from mop_backend.process import Child, ChildDied, backend_of, start_trainer
-from mop_backend.registered_names import is_registered
+from mop_backend.registered_names import is_registered, key_beside_name
 from mop_backend.spinning import Spinner
 
 _FUNCTION = "predict"
@@ -232,7 +232,7 @@ class Session:
         except ChildDied as death:
             self._forget_trainer()
             raise call.CallError(
-                f"{_FUNCTION}: the trainer process ended with status {death.returncode}",
+                f"{_FUNCTION}: {death.of_trainer}",
                 "53000",
                 detail=death.last_words,
                 hint="The next call starts a new one. Possible cause: too little memory, see "
@@ -306,7 +306,7 @@ class Session:
         text, mst_key, _ = name
         if mst_key is not None:
             raise call.CallError(
-                f"{_FUNCTION}: mst_key is for tables; {text} names one model. Received: {mst_key}",
+                f"{_FUNCTION}: {key_beside_name(text, mst_key)}",
                 "22023",
                 hint="Pass NULL as mst_key.",
             )

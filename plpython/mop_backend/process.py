@@ -49,6 +49,11 @@ class ChildDied(Exception):
         self.stderr = stderr
 
     @property
+    def of_trainer(self) -> str:
+        """What happened, for the user, if the child was a trainer."""
+        return f"the trainer process ended with status {self.returncode}"
+
+    @property
     def last_words(self) -> str | None:
         """The last line of its standard error, for the user: what came before may be a traceback."""
         lines = self.stderr.strip().splitlines()

@@ -17,7 +17,7 @@ import plpy
 
 from mop_backend.call import CallError
 from mop_backend.frames import Blob, Header
-from mop_backend.registered_names import ModelName, UnreadableName, read_name
+from mop_backend.registered_names import NO_REGISTRY, ModelName, UnreadableName, read_name
 from mop_backend.rights import Moment
 
 
@@ -176,7 +176,7 @@ def look_up(text: str, function: str, right: Right = Right.PREDICT) -> Found:
     except plpy.SPIError as error:
         if error.sqlstate != _NO_REGISTRY:
             raise
-        raise CallError(f"{function}: there is no registry of models on this server", "0A000") from None
+        raise CallError(f"{function}: {NO_REGISTRY}", "0A000") from None
     if not rows.nrows():
         raise CallError(
             f"{function}: there is no registered model of this name that you may use. Received: {text!r}",

@@ -15,7 +15,13 @@ from typing import NamedTuple
 NAME = "[a-z0-9_][a-z0-9_.-]{0,62}"
 ALIAS = "[a-z_][a-z0-9_.-]{0,62}"
 _MODEL = re.compile(f"({NAME})@(?:({ALIAS})|([0-9]{{1,9}}))")
+NO_REGISTRY = "there is no registry of models on this server"
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def key_beside_name(name: str, mst_key: int) -> str:
+    """Return what is wrong with the key of a model beside the name of a registered one."""
+    return f"mst_key is for tables; {name} names one model. Received: {mst_key}"
 
 
 class UnreadableName(ValueError):

@@ -15,7 +15,7 @@ CLASSES = {name for name in vars(errors) if isinstance(vars(errors)[name], type)
 MAKERS = CLASSES | {"bad_input"}
 #: Texts that are in two files, with the reason.
 IN_TWO_FILES = {
-    "{} is nested more than {} levels deep": "JSON of a call, an architecture, an HDF5 file: three limits",
+    "is nested more than {} levels deep": "JSON of a call, an architecture, an HDF5 file: three limits",
     "the inputs have {} rows": "a file's model in the client, and a trainer: the arrays of a user, and of a request",
     "is an image that crashed the decoder": "a backend of the server, and the driver",
 }
@@ -33,11 +33,17 @@ def text_of(node: ast.expr) -> str:
 
 
 def texts_of_errors(tree: ast.AST) -> Iterator[str]:
-    """Yield the texts of errors: what a statement raises, or an error class gets; hints are no part of them."""
+    """Yield the texts of errors: what a statement raises, what an error class gets, and ``must`` of a check.
+
+    Hints are no part of them, nor is a value at the beginning, such as the name of a function.
+    """
     for node in ast.walk(tree):
         raised = [call for call in ast.walk(node) if isinstance(call, ast.Call)] if isinstance(node, ast.Raise) else []
         for call in {*raised, *([node] if isinstance(node, ast.Call) and name_of(node) in MAKERS else [])}:
-            yield from filter(says_something, (text_of(argument) for argument in call.args))
+            texts = (re.sub(r"^({}[: ]*)+", "", text_of(argument)) for argument in call.args)
+            yield from filter(says_something, texts)
+        if isinstance(node, ast.keyword) and node.arg == "must":
+            yield from filter(says_something, [text_of(node.value)])
 
 
 def name_of(call: ast.Call) -> str:
@@ -70,8 +76,9 @@ if not n:
     raise noted(NotReady(f"{what} has no {n} rows" " at all" + END, hint="Pack it. Then call again."))
 error = InvalidParameter("the value is not known")
 raise _wrong(f"{a}: {b}. Received: {c}", "is not a number")
+check = Whole(0, 9, must=f"must be from 0 to {n}")
 print("this is not an error")
 """
     assert set(texts_of_errors(ast.parse(source))) == {
-        "{} has no {} rows at all", "the value is not known", "is not a number"
+        "has no {} rows at all", "the value is not known", "is not a number", "must be from 0 to {}"
     }  # fmt: skip

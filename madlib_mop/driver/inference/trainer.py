@@ -128,7 +128,7 @@ def _died(death: ChildDied) -> OutOfResources | NotReady:
             detail=detail,
         )
     return NotReady(
-        f"the trainer process ended with status {death.returncode}",
+        death.of_trainer,
         hint="`madlib-mop doctor` checks the installation.",
         detail=detail,
     )

@@ -12,7 +12,7 @@ from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import session_lost
-from madlib_mop.errors import InsufficientPrivilege, NotReady
+from madlib_mop.errors import NotReady, may_not_create
 
 _RUN = "SELECT max(run_id) FROM madlib_mop.run WHERE caller_pid = %s AND state = 'running'"
 
@@ -38,10 +38,7 @@ def reserve_outputs(session: CallerSession, record: Record, run: Run, suffixes: 
     tables = [table for table in _tables(run, suffixes) if not table.is_temp]
     for table in tables:
         if not record.may_write(session.info.role_oid, table):
-            raise InsufficientPrivilege(
-                f"role {session.info.role} may not create tables in schema {table.schema}. Received: {table}",
-                hint=f"GRANT CREATE ON SCHEMA {table.schema} TO {session.info.role}; or use a schema of your own.",
-            )
+            raise may_not_create(session.info.role, table.schema, str(table))
     holder = record.holder(session.info.pid, session.keeps_names_until_it_ends)
     if holder is None:
         raise session_lost()

@@ -5,7 +5,7 @@ from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.sessions.connection import connect_by_dsn, connect_catalog
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import not_your_run
 
 
 def open_record(info: SessionInfo) -> Record:
@@ -44,8 +44,5 @@ def visible_run(record: Record, caller: SessionInfo, run_id: int | None, what: s
     """
     run = record.run(run_id) if isinstance(run_id, int) else None
     if run is None or not record.may_see(caller.role_oid, run.owner_oid):
-        raise InvalidParameter(
-            f"{what}you have no run with this run_id. Received: {run_id}",
-            hint="SELECT run_id, state, model_output_table FROM madlib_mop.progress;",
-        )
+        raise not_your_run(run_id, what)
     return run

@@ -10,12 +10,12 @@ from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.rights import check_owners, check_types
 from madlib_mop.errors import (
     DuplicateTable,
-    InsufficientPrivilege,
     InvalidParameter,
     NotReady,
     ReadOnly,
     UndefinedTable,
     is_missing,
+    may_not_create,
 )
 
 _WITH_ROWS = ("r", "p", "v", "m", "f")  # tables, partitioned tables, views, materialized views, foreign tables
@@ -273,10 +273,7 @@ class RelationLookup(ABC):
             [target.schema],
         )
         if not row["allowed"]:
-            raise InsufficientPrivilege(
-                f"{what}: role {self.info.role} may not create tables in schema {target.schema}. Received: {name!r}",
-                hint=f"GRANT CREATE ON SCHEMA {target.schema} TO {self.info.role}; or use a schema of your own.",
-            )
+            raise may_not_create(self.info.role, target.schema, repr(name), f"{what}: ")
 
     def columns(self, relation: Relation) -> list[Column]:
         """Return a table's columns, in order."""

@@ -1,6 +1,6 @@
 """The run of a registered model, for reports by names such as ``churn@champion``; read with the viewer's rights."""
 
-from mop_backend.registered_names import UnreadableName, is_registered, read_name
+from mop_backend.registered_names import NO_REGISTRY, UnreadableName, is_registered, read_name
 
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, UnreadableText, Unsupported
 from madlib_mop.reports.reader import Reader
@@ -36,7 +36,7 @@ def run_of(reader: Reader, text: str) -> int:
     except UnreadableName as error:
         raise UnreadableText(str(error), hint=error.hint) from None
     if not reader.rows(_HAS_REGISTRY)[0]["there"]:
-        raise Unsupported("there is no registry of models on this server")
+        raise Unsupported(NO_REGISTRY)
     rows = reader.rows(_VERSION, name.name, name.alias, name.version)
     if not rows:
         raise InvalidParameter(

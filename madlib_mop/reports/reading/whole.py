@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from madlib_mop.calls.shared import depends_on_timing
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import not_your_run
 from madlib_mop.reports.facts import Call, Counts, RunFacts
 from madlib_mop.reports.reader import Reader
 from madlib_mop.reports.reading.curves import MAX_MODELS, read_bands, read_curves
@@ -104,10 +104,7 @@ def find_run(reader: Reader, run_id: int) -> dict[str, Any]:
     """
     rows = reader.rows(_RUN, run_id)
     if not rows:
-        raise InvalidParameter(
-            f"you have no run with this run_id. Received: {run_id}",
-            hint="SELECT run_id, state, model_output_table FROM madlib_mop.progress;",
-        )
+        raise not_your_run(run_id)
     return rows[0]
 
 
