@@ -63,9 +63,12 @@ def _handle(session: "Session", header: Header, blobs: list[Blob]) -> tuple[Head
             raise malformed(f"no operation {op!r}")
         if op not in Session.ANY_TIME and not session.started:
             raise malformed(f"operation {op} came before start")
-        session.sharing.take(header, blobs)
+        compiles = op in Session.COMPILING
+        if compiles:
+            session.sharing.take(header, blobs)
         answer, out = getattr(session, op)(Request(header), blobs)
-        return (None, out) if silent else session.sharing.with_new({"ok": True, **answer}, out)
+        answer, out = session.sharing.with_new(answer, out) if compiles else (answer, out)
+        return (None if silent else {"ok": True, **answer}), out
     except Exception as error:
         traceback.print_exc()
         failure = failure_of(error)
@@ -85,6 +88,8 @@ class Session:
     )
     #: Requests that do not need Keras.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
+    #: Requests that may have compiled functions, as their answers may.
+    COMPILING = frozenset({"train", "train_fused", "evaluate", "evaluate_fused"})
     SILENT = frozenset({"shard_begin", "shard_rows"})
 
     def __init__(self, read_fd: int):

@@ -1,7 +1,8 @@
 """Compiled functions in requests and answers; called by ``server.py``.
 
-If ``start`` has ``share_functions``, requests and answers may have ``functions``: keys of compiled functions, which are
-the first blobs of a request and the last ones of an answer. Other trainers of the run have compiled those of a request.
+If ``start`` has ``share_functions``, requests to train or to evaluate, and their answers, may have ``functions``: keys
+of compiled functions, which are the first blobs of a request and the last ones of an answer. Other trainers of the run
+have compiled those of a request.
 """
 
 from collections.abc import Sequence

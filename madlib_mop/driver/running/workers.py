@@ -104,6 +104,8 @@ class Workers:
         event = self._worker(segment).advance(session)
         if isinstance(event, Answer):
             self._functions.collect(segment, event.fields)
+        elif isinstance(event, Failure):
+            self._functions.forget(segment)
         if isinstance(event, Answer) and segment in self._lost_hosts:
             return self._host_answered(segment, event.fields)
         if isinstance(event, Failure) and segment in self._lost_hosts and not event.lost:

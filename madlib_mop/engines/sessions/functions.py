@@ -35,9 +35,9 @@ class CompiledFunctions:
         return {**order, "functions": {key: self._functions[key] for key in missing}}
 
     def collect(self, segment: int, answer: Header) -> None:
-        """Take the functions out of an answer; after one without a result, the trainer may have none any more."""
-        if answer["outcome"] != "done":
-            self._known[segment].clear()
+        """Take the functions out of an answer; after one that ends the trainer, the next trainer has none."""
+        if answer["outcome"] not in ("done", "failed"):
+            self.forget(segment)
         for key, function in answer.pop("functions", {}).items():
             self._known[segment].add(key)
             if key not in self._functions and self._n_bytes + len(function) <= _MOST_BYTES:
@@ -45,5 +45,5 @@ class CompiledFunctions:
                 self._n_bytes += len(function)
 
     def forget(self, segment: int) -> None:
-        """Note that a segment has a new trainer."""
+        """Note that a segment has, or will have, a new trainer."""
         self._known[segment].clear()

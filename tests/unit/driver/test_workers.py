@@ -6,7 +6,7 @@ import pytest
 
 from madlib_mop.driver.running import workers as module
 from madlib_mop.driver.running.workers import Workers
-from madlib_mop.engines.sessions.session import SessionState
+from madlib_mop.engines.sessions.session import Failure, SessionState
 from madlib_mop.engines.sessions.worker import Answer
 
 
@@ -44,6 +44,17 @@ def test_a_function_goes_from_a_trainer_to_the_next_task_of_another(workers):
         opened.begin(segment, {"do": "train"})
     assert first.tasks == [{"do": "train"}]
     assert second.tasks == [{"do": "train", "functions": {"jit_step": "QQ=="}}, {"do": "train"}]
+
+
+def test_a_worker_whose_statement_has_failed_has_a_new_trainer(workers):
+    opened, (first, _) = workers
+    first.answer = {"outcome": "done", "functions": {"jit_step": "QQ=="}}
+    idle = SimpleNamespace(state=SessionState.IDLE)
+    opened.advance(0, idle)
+    first.advance = lambda _: Failure("XX000", "an error", lost=False)
+    opened.advance(0, idle)
+    opened.begin(0, {"do": "train"})
+    assert first.tasks == [{"do": "train", "functions": {"jit_step": "QQ=="}}]
 
 
 def test_a_worker_that_is_opened_again_has_a_new_trainer(workers):

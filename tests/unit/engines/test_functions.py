@@ -30,6 +30,8 @@ def test_a_new_trainer_gets_all(functions):
     functions.with_new(1, {})
     functions.forget(1)
     assert functions.with_new(1, {}) == {"functions": {"a": "QQ=="}}
+    functions.collect(0, {"outcome": "failed", "error": {}})
+    assert functions.with_new(0, {}) == {}, "a model that fails ends no trainer"
     functions.collect(0, {"outcome": "died", "status": 1, "stderr": ""})
     assert functions.with_new(0, {}) == {"functions": {"a": "QQ=="}}
 

@@ -6,6 +6,7 @@ import pytest
 
 from madlib_mop.trainer.backends.base.names import SHARING_FUNCTIONS, BackendName
 from madlib_mop.trainer.data import state
+from madlib_mop.trainer.server import Session, _handle
 from tests.helpers.unit.cases import CASES
 from tests.helpers.unit.trainer import Trainer, TrainerError
 
@@ -42,6 +43,29 @@ def test_a_trainer_loads_what_another_has_compiled(backend):
         assert loaded == (weights, evaluation, {})
         alone = visit(third)
         assert alone == (weights, evaluation, {}), "a trainer that does not share has the same bits"
+
+
+class Fresh:
+    """Stands for the compiled functions of a trainer that has compiled one."""
+
+    def take(self, functions):
+        assert not functions
+
+    def new(self):
+        return {"jit_step": b"machine code"}
+
+
+@pytest.mark.parametrize("op", ["stats", "average_end", "metric_results", "train", "evaluate_fused"])
+def test_only_visits_and_evaluations_return_functions(op):
+    """Those who ask for anything else do not expect any; the driver compares all that the answer to ``start`` has."""
+    session = Session(0)
+    session.started, session.sharing._functions = True, Fresh()
+    setattr(session, op, lambda header, blobs: ({"n": 1}, [b"state"]))
+    answer, blobs = _handle(session, {"op": op}, [])
+    if op in ("train", "evaluate_fused"):
+        assert answer == {"ok": True, "n": 1, "functions": ["jit_step"]} and blobs == [b"state", b"machine code"]
+    else:
+        assert answer == {"ok": True, "n": 1} and blobs == [b"state"]
 
 
 @pytest.mark.parametrize("backend", SHARING)
