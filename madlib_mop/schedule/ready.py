@@ -69,22 +69,24 @@ class CompilingGraphs:
 
     def __init__(self) -> None:
         self._known: set[str] = set()
-        self._compiling: set[str] = set()
+        self._compiling: Counter[str] = Counter()  # visits in flight of graphs that are not known
 
     def __contains__(self, model: Progress) -> bool:
-        return model.graph in self._compiling
+        return model.graph is not None and self._compiling[model.graph] > 0
 
     def started(self, model: Progress) -> None:
         """Note that a visit has started."""
         if model.graph is not None and model.graph not in self._known:
-            self._compiling.add(model.graph)
+            self._compiling[model.graph] += 1
 
     def ended(self, model: Progress, is_done: bool) -> None:
         """Note that a visit has ended, with or without a result."""
-        if model.graph in self._compiling:
-            self._compiling.remove(model.graph)
-            if is_done:
-                self._known.add(model.graph)
+        if model.graph is None or not self._compiling[model.graph]:
+            return
+        self._compiling[model.graph] -= 1
+        if is_done:
+            self._known.add(model.graph)
+            del self._compiling[model.graph]
 
 
 class ReadyModels:
@@ -96,8 +98,8 @@ class ReadyModels:
     With n models and p segments, a bound model costs O(log n) a visit. A roaming model costs O(log n) comparisons and a
     memory move of at most 8n bytes to add and to remove. Each segment has the set of the models that have yet to visit
     it, as bits, so one AND of n bits returns the models that fit. If these are few, only they are examined; if they are
-    many, a scan in the order of ranks finds one soon. A segment that no model wanted is later matched against new
-    models only.
+    many, a scan in the order of ranks finds one soon, unless most models have a graph that is being compiled. A segment
+    that no model wanted is later matched against new models only.
     """
 
     # up to this number, the models that fit are sorted; otherwise a scan in the order of ranks finds the first
@@ -149,8 +151,9 @@ class ReadyModels:
     def match(self, free: int, fresh: int, n_busy: int) -> list[tuple[Progress, int]]:
         """Return the visits that start now, as (model, segment number), and remove their models.
 
-        Pairs are chosen in the order of the models' ranks until no further pair can start. A new model takes a segment
-        that no earlier model wanted, if there is one, rather than a fresh segment.
+        Pairs are chosen in the order of the models' ranks until no further pair can start; models whose graph is being
+        compiled come last. A new model takes a segment that no earlier model wanted, if there is one, rather than a
+        fresh segment.
 
         Parameters
         ----------

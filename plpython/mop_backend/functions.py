@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from mop_backend.frames import Blob, Frame, Header
 
-#: Bytes of compiled functions that one answer may have; a trainer with more keeps them to itself.
-_MOST_BYTES = 16 << 20
+#: Limits of an answer's compiled functions: bytes of all, and characters of a key. What exceeds them goes no further.
+_MOST_BYTES, _LONGEST_KEY = 16 << 20, 256
 
 
 class Functions:
@@ -37,12 +37,13 @@ class Functions:
         given, self._for_trainer = self._for_trainer, {}
         return ({**request, "functions": list(given)}, [*given.values(), *blobs]) if given else (request, list(blobs))
 
-    def from_answer(self, answer: Header, blobs: list[Blob]) -> Frame:
-        """Take the functions out of an answer of the trainer; return the rest."""
+    def from_answer(self, answer: Header, blobs: list[Blob], are_shared: bool = True) -> Frame:
+        """Take the functions out of an answer; return the rest. Drop them if the trainer must not share any."""
         keys = answer.pop("functions", [])
         rest = len(blobs) - len(keys)
-        if sum(map(len, blobs[rest:])) <= _MOST_BYTES:
-            self._for_driver.update(zip(keys, blobs[rest:], strict=True))
+        are_small = sum(map(len, blobs[rest:])) <= _MOST_BYTES and all(len(str(key)) <= _LONGEST_KEY for key in keys)
+        if are_shared and are_small:
+            self._for_driver.update(zip(map(str, keys), blobs[rest:], strict=True))
         return answer, blobs[:rest]
 
     def on_answer(self, answer: Header) -> Header:

@@ -173,7 +173,8 @@ class Writer:
 
     def _ask(self, request: Header, blobs: Iterable[Blob]) -> Frame:
         """Let the trainer run something that it may have to compile."""
-        return self._functions.from_answer(*_checked(self._trainer.ask(*self._functions.on_request(request, blobs))))
+        answer, out = _checked(self._trainer.ask(*self._functions.on_request(request, blobs)))
+        return self._functions.from_answer(answer, out, self._trainer.shares_functions)
 
     def _lack(self, data_set: str, segment_id: int) -> Header:
         """Return the answer that the trainer lacks a shard."""

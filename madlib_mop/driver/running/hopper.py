@@ -82,7 +82,8 @@ class Hopper(RunLoop[Task]):
         self._rows = {shard.segment_id: shard.n_rows for shard in run.plan.training.segments}
         self._groups = FusedGroups(run.plan.fused_training)
         groups_graphs = recorded is None and SCHEDULES[run.schedule].groups_graphs
-        self._shares_functions = not groups_graphs and run.plan.trainer.get("backend") in SHARING_FUNCTIONS
+        is_sharing = run.plan.trainer.get("backend") in SHARING_FUNCTIONS
+        self._shares_functions = is_sharing and self._n_at_once is not None and not groups_graphs
         uses_graphs = groups_graphs or self._shares_functions
         self._graphs = graph_digests(record.custom_functions(self._run_id)) if uses_graphs else None
         self._plan = self._make_scheduler(recorded)

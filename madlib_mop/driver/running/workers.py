@@ -68,7 +68,7 @@ class Workers:
         self._notify = tell
         self._on_shard: Callable[[str, int, Header], None] = _accept
         self._guest: Session | None = None
-        self._functions = CompiledFunctions(segments)
+        self._functions = CompiledFunctions(s.segment_id for s in plan.training.segments if s.place is None)
 
     def check_shards_by(self, check: Callable[[str, int, Header], None]) -> None:
         """Set the check of every shard that a trainer has loaded, before its use; see `Worker`."""

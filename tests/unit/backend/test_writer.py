@@ -69,3 +69,9 @@ def test_a_trainer_elsewhere_gets_none():
     ((start, _), (request, blobs)), _ = conversation(shares=False)
     assert start["share_functions"] is False
     assert "functions" not in request and blobs == ["state"]
+
+
+def test_machine_code_of_a_host_goes_to_no_other_trainer():
+    """The answer of the trainer has a function all the same."""
+    _, functions = conversation(shares=False)
+    assert functions is None

@@ -9,6 +9,8 @@ from madlib_mop.driver.running.workers import Workers
 from madlib_mop.engines.sessions.session import Failure, SessionState
 from madlib_mop.engines.sessions.worker import Answer
 
+DONE = {"outcome": "done", "versions": {"pid": 1}}
+
 
 class FakeWorker:
     """A worker without sessions: notes its tasks, and gives the answers that a test sets."""
@@ -28,7 +30,7 @@ def workers(monkeypatch):
     made = []
     monkeypatch.setattr(module, "Worker", lambda *_: made.append(FakeWorker()) or made[-1])
     access = SimpleNamespace(run_id=1, login=None, writer=lambda _: None, reader=lambda: None)
-    shards = [SimpleNamespace(segment_id=number, server=None) for number in range(2)]
+    shards = [SimpleNamespace(segment_id=number, server=None, place=None) for number in range(2)]
     plan = SimpleNamespace(training=SimpleNamespace(segments=shards), host_wait_s=1)
     opened = Workers(None, access, plan, print)
     opened.open_all()
@@ -37,9 +39,9 @@ def workers(monkeypatch):
 
 def test_a_function_goes_from_a_trainer_to_the_next_task_of_another(workers):
     opened, (first, second) = workers
-    first.answer = {"outcome": "done", "functions": {"jit_step": "QQ=="}}
+    first.answer = {**DONE, "functions": {"jit_step": "QQ=="}}
     event = opened.advance(0, SimpleNamespace(state=SessionState.IDLE))
-    assert event.fields == {"outcome": "done"}
+    assert event.fields == DONE
     for segment in (0, 1, 1):
         opened.begin(segment, {"do": "train"})
     assert first.tasks == [{"do": "train"}]
@@ -48,7 +50,7 @@ def test_a_function_goes_from_a_trainer_to_the_next_task_of_another(workers):
 
 def test_a_worker_whose_statement_has_failed_has_a_new_trainer(workers):
     opened, (first, _) = workers
-    first.answer = {"outcome": "done", "functions": {"jit_step": "QQ=="}}
+    first.answer = {**DONE, "functions": {"jit_step": "QQ=="}}
     idle = SimpleNamespace(state=SessionState.IDLE)
     opened.advance(0, idle)
     first.advance = lambda _: Failure("XX000", "an error", lost=False)
@@ -59,7 +61,7 @@ def test_a_worker_whose_statement_has_failed_has_a_new_trainer(workers):
 
 def test_a_worker_that_is_opened_again_has_a_new_trainer(workers):
     opened, made = workers
-    made[0].answer = {"outcome": "done", "functions": {"jit_step": "QQ=="}}
+    made[0].answer = {**DONE, "functions": {"jit_step": "QQ=="}}
     opened.advance(0, SimpleNamespace(state=SessionState.IDLE))
     opened.open_all()
     opened.begin(0, {"do": "train"})

@@ -9,17 +9,18 @@ from madlib_mop.engines.sessions.functions import CompiledFunctions
 
 @pytest.fixture
 def functions():
-    return CompiledFunctions(range(3))
+    """Those of segments 0 and 1; segment 2 is elsewhere."""
+    return CompiledFunctions(range(2))
 
 
-def done(**functions) -> dict:
-    return {"outcome": "done", "functions": functions}
+def done(pid=1, **functions) -> dict:
+    return {"outcome": "done", "versions": {"pid": pid}, "functions": functions}
 
 
 def test_a_trainer_gets_the_functions_of_others_once(functions):
     answer = done(a="QQ==")
     functions.collect(0, answer)
-    assert answer == {"outcome": "done"}
+    assert answer == {"outcome": "done", "versions": {"pid": 1}}
     assert functions.with_new(0, {"do": "train"}) == {"do": "train"}, "it compiled the function"
     assert functions.with_new(1, {"do": "train"}) == {"do": "train", "functions": {"a": "QQ=="}}
     assert functions.with_new(1, {"do": "train"}) == {"do": "train"}
@@ -31,13 +32,22 @@ def test_a_new_trainer_gets_all(functions):
     functions.forget(1)
     assert functions.with_new(1, {}) == {"functions": {"a": "QQ=="}}
     functions.collect(0, {"outcome": "failed", "error": {}})
-    assert functions.with_new(0, {}) == {}, "a model that fails ends no trainer"
+    assert functions.with_new(0, {}) == {}, "a model has failed"
+    functions.collect(0, done(pid=2))
+    assert functions.with_new(0, {}) == {"functions": {"a": "QQ=="}}, "the trainer ended between two tasks"
+    assert functions.with_new(0, {}) == {}
     functions.collect(0, {"outcome": "died", "status": 1, "stderr": ""})
     assert functions.with_new(0, {}) == {"functions": {"a": "QQ=="}}
 
 
+def test_a_segment_elsewhere_gets_none(functions):
+    functions.collect(2, {"outcome": "host", "error": {}})
+    functions.collect(0, done(a="QQ=="))
+    assert functions.with_new(2, {"do": "start"}) == {"do": "start"}
+
+
 def test_functions_beyond_the_limit_are_dropped(functions, monkeypatch):
-    monkeypatch.setattr(of_driver, "_MOST_BYTES", 8)
+    monkeypatch.setattr(of_driver, "_MOST_BYTES", 10)
     functions.collect(0, done(a="QQ==", b="QUFBQUFB", c="Qg=="))
     assert functions.with_new(1, {}) == {"functions": {"a": "QQ==", "c": "Qg=="}}
 
@@ -66,4 +76,5 @@ def test_an_answer_with_too_many_bytes_of_functions_loses_them(monkeypatch):
     monkeypatch.setattr("mop_backend.functions._MOST_BYTES", 3)
     writer = Functions()
     assert writer.from_answer({"functions": ["a", "b"]}, [b"state", b"AA", b"BB"]) == ({}, [b"state"])
+    assert writer.from_answer({"functions": ["a" * 257]}, [b"state", b""]) == ({}, [b"state"])
     assert writer.on_answer({}) == {}

@@ -26,6 +26,7 @@ def visit(trainer, functions=None):
     parts, new = blobs[: len(blobs) - len(keys)], dict(zip(keys, blobs[len(blobs) - len(keys) :], strict=True))
     evaluated, blobs = trainer.ask({"op": "evaluate", **head, "functions": [], "has_state": True}, parts)
     new |= zip(evaluated.get("functions", []), blobs, strict=True)
+    new = {key: function for key, function in new.items() if key.startswith("jit_step")}  # others may be too fast
     return state.weights_of(parts), (evaluated["loss"], evaluated["metrics"]), new
 
 
@@ -38,7 +39,7 @@ def test_a_trainer_loads_what_another_has_compiled(backend):
         Trainer(backend=backend) as third,
     ):
         weights, evaluation, functions = visit(first)
-        assert sum(key.startswith("jit_step") for key in functions) == 2, "for full batches, and for the last one"
+        assert len(functions) == 2, "for full batches, and for the last one"
         loaded = visit(second, functions)
         assert loaded == (weights, evaluation, {})
         alone = visit(third)

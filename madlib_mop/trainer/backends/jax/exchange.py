@@ -3,7 +3,7 @@
 Compiling a function takes much longer than loading one that another process compiled, with the same bits. JAX asks its
 compilation cache for each function that it is going to compile, by a key that is the SHA-256 of the function's
 operations, of the options and of the versions. This module's cache is in memory: it holds what other trainers compiled,
-and notes what this trainer compiles. ``trainer/server.py`` gets functions with requests, and puts new ones into
+and notes what this trainer compiles. ``trainer/sharing.py`` gets functions with requests, and puts new ones into
 answers.
 
 A compiled function is machine code. A process that loads one trusts the process that made it.
