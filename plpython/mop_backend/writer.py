@@ -22,6 +22,7 @@ from mop_backend.functions import Functions
 from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied, backend_of
 from mop_backend.record import RunRecord
+from mop_backend.refusals import Refused, check_digest, checked, reason_of
 from mop_backend.rows import RowsLost
 from mop_backend.shards import Source, with_sample
 
@@ -130,7 +131,7 @@ class Writer:
         except RowsLost as loss:
             self._forget_trainer()
             return {"outcome": "unread", "error": {"sqlstate": "08006", "message": str(loss)}}
-        except _Refused as refusal:
+        except Refused as refusal:
             return {"outcome": "failed", "error": refusal.error, "kind": refusal.kind}
         except BaseException:
             self._forget_trainer()
@@ -143,10 +144,10 @@ class Writer:
         self._functions.take(task, self._trainer.shares_functions)
         if not self._ready:
             try:
-                self._versions, _ = _checked(self._trainer.receive())
-            except _Refused as refusal:  # an error of a setting, which would be the same for every model
+                self._versions, _ = checked(self._trainer.receive())
+            except Refused as refusal:  # an error of a setting, which would be the same for every model
                 self._forget_trainer()
-                raise _Refused(refusal.error, "input") from None
+                raise Refused(refusal.error, "input") from None
             self._ready = True
         if task["do"] == "start":
             return {"outcome": "done", "versions": self._versions}
@@ -173,7 +174,7 @@ class Writer:
 
     def _ask(self, request: Header, blobs: Iterable[Blob]) -> Frame:
         """Let the trainer run something that it may have to compile."""
-        answer, out = _checked(self._trainer.ask(*self._functions.on_request(request, blobs)))
+        answer, out = checked(self._trainer.ask(*self._functions.on_request(request, blobs)))
         return self._functions.from_answer(answer, out, self._trainer.shares_functions)
 
     def _lack(self, data_set: str, segment_id: int) -> Header:
@@ -191,7 +192,7 @@ class Writer:
         place = {name: task[name] for name in ("epoch", "segment_id")}
         request = {"op": "train", **_shards_of(task), **place, **start}
         answer, new_parts = self._ask(request, parts)
-        _check_digest(model, answer)
+        check_digest(model, answer)
         return answer, new_parts
 
     def _evaluate(self, task: Header) -> Header:
@@ -219,7 +220,7 @@ class Writer:
     def _metric_results(self, request: Header, model: Header, sums: Header) -> Header:
         """Compute a model's metrics from the sums of all shards' evaluations, by data set."""
         request |= {"op": "metric_results", "model": self._asked(model), "sums": list(sums.values())}
-        answer, _ = _checked(self._trainer.ask(request))
+        answer, _ = checked(self._trainer.ask(request))
         return {"results": dict(zip(sums, answer["results"], strict=True))}
 
     def _members(
@@ -289,10 +290,10 @@ class Writer:
             outcome = {"mst_key": model["mst_key"]}
             outcomes.append(outcome)
             if "error" in trained:
-                outcome["failed"] = _reason(trained["error"], task["place"])
+                outcome["failed"] = reason_of(trained["error"], task["place"])
                 self._record.fail_member(model, outcome["failed"])
                 continue
-            _check_digest(model, trained)
+            check_digest(model, trained)
             own, parts = parts[: trained["n_blobs"]], parts[trained["n_blobs"] :]
             self._record.keep({**task, **member}, model, trained, own, started_at)
             outcome.update({name: trained[name] for name in ("digest_out", "state_bytes")})
@@ -318,7 +319,7 @@ class Writer:
                     if part is None:
                         break
                     parts.append(part)
-                answer, _ = _checked(trainer().ask({"op": "describe_state"}, parts))
+                answer, _ = checked(trainer().ask({"op": "describe_state"}, parts))
         except plpy.SPIError:
             if not own.averages or own.alive:
                 raise
@@ -333,7 +334,7 @@ class Writer:
 
     def _load(self, task: Header, source: Source, shard: str) -> Header:
         """Load a shard's rows into the trainer; return its figures: rows, bytes and fingerprint."""
-        answer, _ = _checked(self._trainer.load_shard(shard, source, task["segment_id"], task["reader_pid"]))
+        answer, _ = checked(self._trainer.load_shard(shard, source, task["segment_id"], task["reader_pid"]))
         self._shards, self._fresh = set(answer.pop("cached_shards")), shard
         return answer
 
@@ -359,39 +360,6 @@ class Writer:
         self.close()
         self._shards, self._fresh = set(), None
         self._functions.forget()
-
-
-class _Refused(Exception):
-    """The trainer answered with an error: the task failed, the trainer works."""
-
-    def __init__(self, error: Header, kind: str):
-        super().__init__(error["message"])
-        self.error = error
-        self.kind = kind
-
-
-def _checked(answer: Frame) -> Frame:
-    header, blobs = answer
-    if "error" in header:
-        raise _Refused(header["error"], header.get("kind", "internal"))
-    return header, blobs
-
-
-def _check_digest(model: Header, answer: Header) -> None:
-    """Raise an error if a stored state differs from the recorded one."""
-    if model["digest"] is not None and answer["digest_in"] != model["digest"]:
-        raise _Refused(
-            {
-                "sqlstate": "XX001",
-                "message": f"mst_key {model['mst_key']}: the stored state does not have the digest recorded for it",
-            },
-            "internal",
-        )
-
-
-def _reason(error: Header, place: str) -> str:
-    """Return in one line why a member of a group failed, in the driver's form for separate models."""
-    return f"{error['message']} ({place})" + (f"; {error['hint']}" if error.get("hint") else "")
 
 
 def _unchanged_copy(model: Header) -> Header | None:
