@@ -1,5 +1,6 @@
 """Each default that follows from the machine follows the limits of a container: 2 of 64 processors, 4 of 256 GiB."""
 
+import itertools
 import re
 import resource
 from dataclasses import asdict
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from mop_backend.machine import examine
 from mop_backend.memory import share_of_memory, start_here
-from mop_backend.spinning import Spinner
+from mop_backend.spinning import SPIN_S, Spinner
 
 from madlib_mop.cli.doctor import greenplum, server
 from madlib_mop.cli.doctor.findings import State
@@ -153,9 +154,10 @@ def test_threads_of_columns(monkeypatch, module, start):
     assert started == [2]
 
 
-def test_waits_do_not_spin_on_a_single_processor(container):
+def test_waits_do_not_spin_on_a_single_processor(container, monkeypatch):
     """The peer needs the processor; with two, the same wait spins."""
-    timeouts = []
+    timeouts, moments = [], itertools.count(step=SPIN_S / 4)  # another process may have the processor meanwhile
+    monkeypatch.setattr("mop_backend.spinning.time", SimpleNamespace(monotonic=lambda: next(moments)))
     poller = SimpleNamespace(poll=lambda timeout_ms: timeouts.append(timeout_ms) or [])
     container.limit(processors=1)
     Spinner().poll(poller, 7)
