@@ -9,6 +9,8 @@ from madlib_mop.driver.running.workers import Workers
 from madlib_mop.engines.sessions.session import Failure, SessionState
 from madlib_mop.engines.sessions.worker import Answer
 
+#: Of the segments: two are on this server, one is elsewhere.
+PLACES = (None, None, object())
 DONE = {"outcome": "done", "versions": {"pid": 1}}
 
 
@@ -30,7 +32,7 @@ def workers(monkeypatch):
     made = []
     monkeypatch.setattr(module, "Worker", lambda *_: made.append(FakeWorker()) or made[-1])
     access = SimpleNamespace(run_id=1, login=None, writer=lambda _: None, reader=lambda: None)
-    shards = [SimpleNamespace(segment_id=number, server=None, place=None) for number in range(2)]
+    shards = [SimpleNamespace(segment_id=number, server=None, place=place) for number, place in enumerate(PLACES)]
     plan = SimpleNamespace(training=SimpleNamespace(segments=shards), host_wait_s=1)
     opened = Workers(None, access, plan, print)
     opened.open_all()
@@ -38,18 +40,18 @@ def workers(monkeypatch):
 
 
 def test_a_function_goes_from_a_trainer_to_the_next_task_of_another(workers):
-    opened, (first, second) = workers
+    opened, (first, second, elsewhere) = workers
     first.answer = {**DONE, "functions": {"jit_step": "QQ=="}}
     event = opened.advance(0, SimpleNamespace(state=SessionState.IDLE))
     assert event.fields == DONE
-    for segment in (0, 1, 1):
+    for segment in (0, 1, 1, 2):
         opened.begin(segment, {"do": "train"})
-    assert first.tasks == [{"do": "train"}]
+    assert first.tasks == elsewhere.tasks == [{"do": "train"}]
     assert second.tasks == [{"do": "train", "functions": {"jit_step": "QQ=="}}, {"do": "train"}]
 
 
 def test_a_worker_whose_statement_has_failed_has_a_new_trainer(workers):
-    opened, (first, _) = workers
+    opened, (first, *_) = workers
     first.answer = {**DONE, "functions": {"jit_step": "QQ=="}}
     idle = SimpleNamespace(state=SessionState.IDLE)
     opened.advance(0, idle)
@@ -65,4 +67,4 @@ def test_a_worker_that_is_opened_again_has_a_new_trainer(workers):
     opened.advance(0, SimpleNamespace(state=SessionState.IDLE))
     opened.open_all()
     opened.begin(0, {"do": "train"})
-    assert made[2].tasks == [{"do": "train", "functions": {"jit_step": "QQ=="}}]
+    assert made[3].tasks == [{"do": "train", "functions": {"jit_step": "QQ=="}}]
