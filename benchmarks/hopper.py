@@ -76,8 +76,13 @@ def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> list[Ratio]:
     return ratios
 
 
-def measure(dsn: str, grid: str, n_rows: int, n_epochs: int, backend: str = "tensorflow") -> Measured:
-    """Run plain Keras and the hopper, one after the other, on a backend of Keras."""
+def measure(
+    dsn: str, grid: str, n_rows: int, n_epochs: int, backend: str = "tensorflow", n_gpus: int = 0
+) -> Measured:
+    """Run plain Keras and the hopper, one after the other, on a backend of Keras; both use the GPUs if there are any.
+
+    The processes of plain Keras then share them as the hopper's trainers do.
+    """
     x, y, x_valid, y_valid, source = images(n_rows, n_rows // 4)
     if grid == "fused":
         x, x_valid, source = features(x, x_valid, source)
@@ -87,11 +92,11 @@ def measure(dsn: str, grid: str, n_rows: int, n_epochs: int, backend: str = "ten
         with connection.cursor() as cursor:
             load(cursor, x, y, x_valid, y_valid)
             configure(cursor, grid)
-            plain_s = _plain(grid, n_epochs, x, y, x_valid, y_valid, backend)
+            plain_s = _plain(grid, n_epochs, x, y, x_valid, y_valid, backend, n_gpus)
             disk = _DiskWatch(dsn)
             cursor.execute(f"SET madlib_mop.fused_training = {'on' if grid == 'fused' else 'off'}")
             cursor.execute(f"SET madlib_mop.backend = '{backend}'")
-            hopper_s = seconds_of(lambda: _fit(cursor, n_epochs))
+            hopper_s = seconds_of(lambda: _fit(cursor, n_epochs, use_gpus=n_gpus > 0))
             peak = disk.stop()
             figures = _figures(cursor)
             cursor.execute(f"SELECT madlib_mop.drop_run({figures['run_id']}); DROP SCHEMA {SCHEMA} CASCADE")
@@ -132,28 +137,33 @@ def configure(cursor, grid: str) -> None:
         )
 
 
-def _fit(cursor, n_epochs: int) -> None:
+def _fit(cursor, n_epochs: int, use_gpus: bool) -> None:
     cursor.execute(
         "SELECT madlib.madlib_keras_fit_multiple_model('train', 'models', 'mst', %s, validation_table := 'valid',"
-        " seed := 1)",
-        [n_epochs],
+        " use_gpus := %s, seed := 1)",
+        [n_epochs, use_gpus],
     )
 
 
-def _plain(grid: str, n_epochs: int, x, y, x_valid, y_valid, backend: str) -> float:
+def _plain(grid: str, n_epochs: int, x, y, x_valid, y_valid, backend: str, n_gpus: int) -> float:
     """Return the time of the plain scripts, from their start to the end of the last one."""
     one_hot = np.eye(10, dtype=np.float32)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "data.npz"
         np.savez(path, x=x, y=one_hot[y], x_valid=x_valid, y_valid=one_hot[y_valid])
         script = Path(__file__).with_name("plain_keras.py")
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": backend}
+        environment = {
+            **os.environ,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+            "KERAS_BACKEND": backend,
+        }
 
         def run():
             processes = [
                 subprocess.Popen(
                     [sys.executable, script, grid, path, str(n_epochs), str(number), str(N_SEGMENTS)],
-                    env=environment,
+                    env={**environment, "CUDA_VISIBLE_DEVICES": str(number % n_gpus if n_gpus else -1)},
                     stderr=subprocess.DEVNULL,
                 )
                 for number in range(N_SEGMENTS)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from backends import compare_backends  # noqa: E402
+from backends import compare_backends, compare_gpus  # noqa: E402
 from columns import compare_columns  # noqa: E402
 from comparison import FUSED, WAYS, Plan, compare_ways  # noqa: E402
 from dash import compare_dash  # noqa: E402
@@ -34,7 +34,8 @@ from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
     "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict", "dash",
-    "reports", "quality", "columns", "backends", "comparison",
+    "reports", "quality", "columns", "backends", "gpus",
+    "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
@@ -50,8 +51,8 @@ FULL = (
 #: Benchmarks that `make bench-check` compares with the recorded ratios, except those that take long or need peers.
 GUARDED = ("conv", "mlp", "fused", "features", "schedule", "predict", "waits")
 N_GUARD_RUNS = 3
-#: A part of "columns", and one that repeats "conv" and "mlp".
-_ON_REQUEST = ("quality", "backends")
+#: A part of "columns", and those that repeat "conv" and "mlp".
+_ON_REQUEST = ("quality", "backends", "gpus")
 
 
 def main() -> None:
@@ -124,6 +125,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "reports": partial(compare_reports, dsn),
         "quality": compare_all,
         "backends": partial(compare_backends, dsn, *size),
+        "gpus": partial(compare_gpus, dsn, *size),
         "columns": lambda: [*compare_columns(dsn), *compare_all()],
         "comparison": partial(compare_ways, plans, arguments.output, arguments.go_on),
     }

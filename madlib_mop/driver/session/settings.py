@@ -10,7 +10,7 @@ from mop_backend.memory import MIB, share_of_memory
 
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, NotReady, not_whole
-from madlib_mop.trainer.backends.base.names import BackendName
+from madlib_mop.trainer.backends.base.names import BackendName, installing
 
 _MAX_PART_BYTES = 64 * MIB
 # Memory that a trainer maps before it has a model, and memory of each of its threads (TensorFlow 2.21: 337 MB with one
@@ -244,7 +244,7 @@ def read_backend(record: SuperuserSettings, session: CallerSession) -> BackendNa
     if importlib.util.find_spec(name) is None:
         raise NotReady(
             f"setting madlib_mop.backend is {name}, but the library has no package {name}",
-            hint=f"An administrator installs it: make server BACKENDS='tensorflow {name}'. {_reset_hint('backend')}",
+            hint=f"An administrator installs it: {installing(name)}. {_reset_hint('backend')}",
         )
     return name
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from madlib_mop.errors import NotReady
-from madlib_mop.trainer.backends.base.names import BackendName
+from madlib_mop.trainer.backends.base.names import BackendName, installing
 from madlib_mop.trainer.process import loading
 from madlib_mop.trainer.process.failures import INPUT, Failure
 
@@ -72,7 +72,7 @@ def load() -> "Backend":
             INPUT,
             NotReady(
                 f"the trainers of server {socket.gethostname()} have no package {name}",
-                hint=f"An administrator installs it there: make server BACKENDS='tensorflow {name}', or make install.",
+                hint=f"An administrator installs it there: {installing(name)}, or make install.",
             ),
         )
     if name != DEFAULT:

@@ -12,6 +12,11 @@ class BackendName(enum.StrEnum):
     TORCH = "torch"
 
 
+def installing(name: BackendName) -> str:
+    """Return the command that installs a backend's package into a clone's library."""
+    return "make server" if name == BackendName.TENSORFLOW else f"make server BACKENDS='tensorflow {name}'"
+
+
 #: Backends whose trainers hand each other compiled functions (`SharedFunctions`).
 SHARING_FUNCTIONS = frozenset({BackendName.JAX})
 #: What is installed to use a backend with GPUs; JAX is not used with GPUs.
@@ -19,7 +24,8 @@ WITH_CUDA: Mapping[BackendName, str] = {
     BackendName.TENSORFLOW: "tensorflow[and-cuda] instead of tensorflow-cpu",
     BackendName.TORCH: "a build of torch for CUDA",
 }
-#: Why it is not.
+#: Why it is not. JAX's packages have no library that compiles for GPUs, and XLA's flag to let the driver compile has no
+#: effect, since JAX compiles without a device (seen with jax 0.11.2 on an H200).
 JAX_WITHOUT_GPUS = (
     "JAX uses no GPUs here: it compiles for them with another program (ptxas), and a trainer's sandbox starts none"
 )
