@@ -26,9 +26,13 @@ Frame = tuple[Header, list[Blob]]
 Check = Callable[[], None]  # the waiting process's check for interrupts; an exception ends the wait
 
 _PREFIX = struct.Struct(">II")
-_MAX_HEADER_BYTES = 1 << 28
+#: Longest header, in bytes.
+MOST_HEADER_BYTES = 1 << 28
 _MAX_BLOBS = 1 << 20
 _CHUNK_BYTES = 1 << 20
+#: What is allocated for a part of a frame before any of it has arrived; then as much again as has arrived. A process
+#: that only claims to send much takes no memory, and one that does send it is killed first when memory is short.
+_AT_FIRST_BYTES = 1 << 26
 #: Frames up to this size are written with one call, so the reader wakes up once for the whole frame.
 _SMALL_BYTES = 1 << 15
 
@@ -40,6 +44,13 @@ def encoded(header: Header) -> bytes:
 
 class PeerGone(Exception):
     """The process at the other end of the pipe has ended or closed it."""
+
+
+class NotAFrame(PeerGone):
+    """The process at the other end sent something that is not a frame; nothing more can be read from it."""
+
+    def __init__(self) -> None:
+        super().__init__("the other process sent something that is not a frame")
 
 
 class Channel:
@@ -56,6 +67,8 @@ class Channel:
         Time between two calls of ``check``, in seconds. It costs a backend more than a small frame does.
     spinner : Spinner or None
         How to wait for answers that arrive within microseconds.
+    most_header_bytes : int
+        Longest header to read. Parsed, it takes up to 30 times as much memory.
     """
 
     def __init__(
@@ -65,12 +78,14 @@ class Channel:
         check: Check | None = None,
         interval_s: float = 0.1,
         spinner: Spinner | None = None,
+        most_header_bytes: int = MOST_HEADER_BYTES,
     ):
         self.read_fd = read_fd
         self.write_fd = write_fd
         self.check = check
         self.interval_s = interval_s
         self.spinner = spinner
+        self.most_header_bytes = most_header_bytes
         self._checked_at = time.monotonic()
         if check is not None:
             os.set_blocking(read_fd, False)
@@ -92,13 +107,19 @@ class Channel:
             self._write(view)
 
     def receive(self) -> Frame:
-        """Read one frame: ``(header dict, list of bytearray)``. Raises PeerGone at end of file."""
+        """Read one frame: ``(header dict, list of bytearray)``. Raises PeerGone at end of file, and NotAFrame."""
         n_head, n_blobs = _PREFIX.unpack(self._read(_PREFIX.size))
-        if n_head > _MAX_HEADER_BYTES or n_blobs > _MAX_BLOBS:
-            raise PeerGone("the other process sent something that is not a frame")
+        if n_head > self.most_header_bytes or n_blobs > _MAX_BLOBS:
+            raise NotAFrame
         head = self._read(8 * n_blobs + n_head)
         lengths = struct.unpack_from(f">{n_blobs}Q", head)
-        return json.loads(head[8 * n_blobs :]), [self._read(length) for length in lengths]
+        try:
+            header = json.loads(head[8 * n_blobs :])
+        except (ValueError, RecursionError):
+            raise NotAFrame from None
+        if not isinstance(header, dict):
+            raise NotAFrame
+        return header, [self._read(length) for length in lengths]
 
     def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
         """Send one frame and wait for its answer."""
@@ -106,20 +127,27 @@ class Channel:
         return self.receive()
 
     def _read(self, n_bytes: int) -> bytearray:
-        data = bytearray(n_bytes)
-        view = memoryview(data)
-        filled = 0
+        data = bytearray(min(n_bytes, _AT_FIRST_BYTES))
+        filled = self._fill(data, 0)
         while filled < n_bytes:
-            try:
-                got = os.readv(self.read_fd, [view[filled : filled + _CHUNK_BYTES]])
-            except BlockingIOError:
-                self._wait(self.read_fd, select.POLLIN)
-                continue
-            self._check_in_time()
-            if got == 0:
-                raise PeerGone("the other process has ended")
-            filled += got
+            data += bytes(min(n_bytes - filled, filled))
+            filled = self._fill(data, filled)
         return data
+
+    def _fill(self, data: bytearray, filled: int) -> int:
+        """Read as much as there is space after the first ``filled`` bytes; return how many there are then."""
+        with memoryview(data) as view:
+            while filled < len(view):
+                try:
+                    got = os.readv(self.read_fd, [view[filled : filled + _CHUNK_BYTES]])
+                except BlockingIOError:
+                    self._wait(self.read_fd, select.POLLIN)
+                    continue
+                self._check_in_time()
+                if got == 0:
+                    raise PeerGone("the other process has ended")
+                filled += got
+        return filled
 
     def _write(self, view: memoryview) -> None:
         while view:

@@ -19,12 +19,15 @@ from mop_backend.forkserver import (
     backend_words,
     of_this_server,
 )
-from mop_backend.frames import Blob, Channel, Check, Frame, Header, PeerGone
+from mop_backend.frames import MOST_HEADER_BYTES, Blob, Channel, Check, Frame, Header, NotAFrame, PeerGone
+from mop_backend.refusals import readable
 
 if TYPE_CHECKING:
     from mop_backend.spinning import Spinner
 
 TRAINER = "madlib_mop.trainer"
+#: Longest header of a trainer's answer, in bytes: what is large in it are its blobs.
+_MOST_OF_TRAINER = 64 << 20
 #: Capacity of a pipe: states and rows are megabytes, and each time that it is full or empty costs two wake-ups. The
 #: kernel lets a user's pipes have 64 MB together.
 _PIPE_BYTES = 256 << 10
@@ -138,7 +141,8 @@ class Child:
         assert stdin is not None and stdout is not None, "both are pipes"
         self._stdin, self._stdout = stdin, stdout
         _widen(stdin.fileno(), stdout.fileno())
-        self._channel = Channel(stdout.fileno(), stdin.fileno(), check, spinner=spinner)
+        most = _MOST_OF_TRAINER if module == TRAINER else MOST_HEADER_BYTES
+        self._channel = Channel(stdout.fileno(), stdin.fileno(), check, spinner=spinner, most_header_bytes=most)
 
     @property
     def pid(self) -> int | None:
@@ -173,9 +177,10 @@ class Child:
             self._channel.send(header, blobs)
 
     def receive(self) -> Frame:
-        """Read one frame from the child. Raises ChildDied."""
+        """Read one frame from the child. Raises ChildDied, also for what is not a frame: then it is killed."""
         with self._death():
-            return self._channel.receive()
+            header, blobs = self._channel.receive()
+        return readable(header), blobs
 
     def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
         """Send one frame and wait for its answer. Raises ChildDied."""
@@ -219,6 +224,10 @@ class Child:
     def _death(self) -> Iterator[None]:
         try:
             yield
+        except NotAFrame as error:
+            self._process.kill()
+            death = self.death()
+            raise ChildDied(death.returncode, f"{death.stderr}\n{error}") from None
         except PeerGone:
             raise self.death() from None
 

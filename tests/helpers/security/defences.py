@@ -22,6 +22,7 @@ from tests.helpers.security.tracker_defences import DEFENCES_OF_TRACKERS
 _SECCOMP = "tests/unit/trainer/test_seccomp.py::"
 _SANDBOX = "tests/unit/trainer/test_sandbox.py::"
 _SOCKETS = "tests/unit/trainer/test_sockets.py::"
+_FRAMES = "tests/unit/backend/test_frames.py::"
 _WHAT_RUNS = "tests/security/test_what_runs.py::"
 _CUSTOM = "tests/security/test_custom_functions.py::"
 _WRITERS = "tests/security/test_writers.py::"
@@ -346,6 +347,34 @@ DEFENCES = (
         """if "functions" in message:""",
         "if False:",
         (_SEGMENTS + "test_a_host_decides_what_code_runs_there",),
+    ),
+    Defence(
+        "a trainer that only claims to send much takes no memory of the server",
+        "plpython/mop_backend/frames.py",
+        "_AT_FIRST_BYTES = 1 << 26",
+        "_AT_FIRST_BYTES = 1 << 30",
+        (_FRAMES + "test_a_blob_that_is_only_claimed_takes_no_memory",),
+    ),
+    Defence(
+        "a header of a trainer has a greatest length",
+        "plpython/mop_backend/frames.py",
+        "n_head > self.most_header_bytes or ",
+        "",
+        (_FRAMES + "test_a_header_that_is_too_long_is_not_read",),
+    ),
+    Defence(
+        "a session survives a trainer's header that is nested deeply",
+        "plpython/mop_backend/frames.py",
+        "except (ValueError, RecursionError):",
+        "except ValueError:",
+        (_FRAMES + "test_what_is_no_header",),
+    ),
+    Defence(
+        "the errors of a trainer have texts of a limited length",
+        "plpython/mop_backend/refusals.py",
+        "value[:_LONGEST]",
+        "value",
+        (_FRAMES + "test_a_trainers_error_is_made_readable",),
     ),
     *DEFENCES_OF_RIGHTS,
     *DEFENCES_OF_COLUMNS,
