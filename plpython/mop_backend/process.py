@@ -180,6 +180,8 @@ class Child:
         """Read one frame from the child. Raises ChildDied, also for what is not a frame: then it is killed."""
         with self._death():
             header, blobs = self._channel.receive()
+            if not isinstance(header, dict):
+                raise NotAFrame
         return readable(header), blobs
 
     def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:

@@ -47,7 +47,7 @@ def test_blobs_of_any_size(n_bytes):
 
 @pytest.mark.parametrize(
     "header",
-    [b"not JSON", b"\xff", b"[" * 100_000, b'{"a":' * 100_000, b"[1]", b"7", b"null", b'"text"', b""],
+    [b"not JSON", b"\xff", b"[" * 100_000, b'{"a":' * 100_000, b""],
     ids=lambda header: repr(header[:8]),
 )
 def test_what_is_no_header(header):
@@ -88,7 +88,9 @@ def trainer(monkeypatch):
         child.stop()
 
 
-@pytest.mark.parametrize("sent", [frame(b"[1]"), frame(b"{" * 9), struct.pack(">II", 65 * MIB, 0)])
+@pytest.mark.parametrize(
+    "sent", [frame(b"[1]"), frame(b"null"), frame(b'"text"'), frame(b"{" * 9), struct.pack(">II", 65 * MIB, 0)]
+)
 def test_a_trainer_that_sends_no_frame_is_killed(trainer, sent):
     with pytest.raises(ChildDied) as died:
         trainer(sent).receive()
