@@ -68,14 +68,15 @@ def captures(name: str, steps_before: int):
         return
     from madlib_mop.trainer.backends.torch import loop
 
-    original = loop.graph_of
+    original = loop.recorded
 
-    def counted(step, variables, batch):
-        graph = original(step, variables, batch)
-        made.append(len(batch[0]))
-        return graph
+    def counted(step, values, batch):
+        result, graph = original(step, values, batch)
+        if graph is not None:
+            made.append(len(batch[0]))
+        return result, graph
 
-    with mock.patch.multiple(loop, STEPS_BEFORE_CAPTURE=steps_before, graph_of=counted):
+    with mock.patch.multiple(loop, STEPS_BEFORE_CAPTURE=steps_before, recorded=counted):
         yield made
 
 

@@ -1,13 +1,13 @@
 """The loops over mini-batches on PyTorch: one pass of training, one of evaluation, one batch of prediction.
 
 Called by ``backend.py``. A training step does what Keras' ``train_step`` does, and is captured as a graph for each
-number of rows in a batch (``graphs.py``). Capturing takes as long as tens of steps, so Keras makes the first ones.
-Some steps cannot be captured, because they need the value of a tensor: layers with a seed of their own, weights that
-their averages replace, accumulated gradients, Nadam. Keras makes all of these.
+number of rows in a batch: it is recorded while it is made (``graphs.py``). Recording takes longer than a step of Keras,
+so a step is captured if there are enough to make. Some steps cannot be captured, because they need the value of a
+tensor: layers with a seed of their own, weights that their averages replace, accumulated gradients, Nadam. Keras makes
+all of these.
 """
 
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,16 +20,16 @@ from madlib_mop.models.prefix import Split
 from madlib_mop.trainer.backends.base.columns import Columns, structure
 from madlib_mop.trainer.backends.base.interface import EvaluatePass, PredictBatch, PrefixBatch, TrainPass
 from madlib_mop.trainer.backends.base.metric_sums import MetricSums, scalar
-from madlib_mop.trainer.backends.torch.graphs import Graph, Untraceable, graph_of, standing_for
+from madlib_mop.trainer.backends.torch.graphs import Graph, recorded, standing_for
 from madlib_mop.trainer.process.clock import Stopwatch
 
 Tensors = list[torch.Tensor]
 _MOST_GRAPHS = 8
-#: For a small network, capturing a step takes as long as a graph saves in this many steps.
-STEPS_BEFORE_CAPTURE = 40
+#: For a small network, recording a step takes as long as a graph saves in this many steps.
+STEPS_BEFORE_CAPTURE = 8
 #: Where this process computes; Keras reads the same variable.
 DEVICE = torch.device(os.environ.get("KERAS_TORCH_DEVICE", "cpu"))
-#: Runs while a step is captured.
+#: Runs while a step is recorded.
 CAPTURING = Stopwatch()
 
 
@@ -43,31 +43,47 @@ class _Capture:
 
 
 class _Captures:
-    """The graphs of one step, each captured when the steps that are known of are worth it."""
+    """The graphs of one step, each captured when the steps that are known of are worth it.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    step : callable
+        ``step(*batch)``; for the recorder, which executes it too.
+    """
+
+    def __init__(self, step: Callable[..., torch.Tensor]):
+        self._step = step
         self._found: dict[int, _Capture] = {}  # by number of rows, the one used last at the end
 
-    def graph_for(self, n_rows: int, n_to_come: int, capture: Callable[[], Graph | None]) -> Graph | None:
-        """Return the graph for the next step; None if Keras must make this step.
+    def make(self, values: Tensors, batch: Tensors, n_to_come: int) -> torch.Tensor | None:
+        """Make a step by its graph, or record it; return its result, or None if Keras must make it.
 
         Parameters
         ----------
-        n_rows : int
-            Of the step's batch.
+        values : list of Tensor
+            Of all variables that the step may read or change.
+        batch : list of Tensor
         n_to_come : int
-            Steps with so many rows that this pass will make, the next one included.
-        capture : callable
-            Captures the graph; returns None if that is not possible.
+            Steps with as many rows that this pass will make, this one included.
         """
+        n_rows = len(batch[0])
         one = self._found.pop(n_rows, None) or _Capture()
-        if not one.is_tried and one.n_steps + n_to_come > STEPS_BEFORE_CAPTURE:
-            one.graph, one.is_tried = capture(), True
-        one.n_steps += 1
         self._found[n_rows] = one
         while len(self._found) > _MOST_GRAPHS:
             del self._found[next(iter(self._found))]
-        return one.graph
+        one.n_steps += 1
+        if one.graph is not None:
+            with torch.no_grad():
+                return one.graph(*values, *batch)
+        if one.is_tried or one.n_steps - 1 + n_to_come <= STEPS_BEFORE_CAPTURE:
+            return None
+        CAPTURING.begin()
+        try:
+            result, one.graph = recorded(self._step, values, batch)
+        finally:
+            CAPTURING.end()
+        one.is_tried = True
+        return result
 
 
 class _TrainPass:
@@ -79,7 +95,7 @@ class _TrainPass:
             model.trainable_variables, model.non_trainable_variables, model.optimizer.variables,
             model.metrics_variables, _strengths_of(model),
         )  # fmt: skip
-        self._captures = _Captures()
+        self._captures = _Captures(self._step)
 
     def __call__(self, columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
         model, rows = self._model, _rows_of(order)
@@ -87,13 +103,8 @@ class _TrainPass:
         values = [variable._value for variable in self._variables]
         for batch_rows, n_to_come in _batches(rows[: n_batches * batch_size], batch_size):
             batch = _batch(columns, batch_rows)
-            capture = functools.partial(_graph_or_none, self._step, self._variables, batch)
-            graph = self._captures.graph_for(len(batch_rows), n_to_come, capture)
-            if graph is None:
+            if self._captures.make(values, batch, n_to_come) is None:
                 model.train_step(self._structure(batch))
-                continue
-            with torch.no_grad():
-                graph(*values, *batch)
         return {name: scalar(value) for name, value in model.get_metrics_result().items()}
 
     def _structure(self, batch: Tensors) -> Any:
@@ -101,7 +112,7 @@ class _TrainPass:
         x, y = structure(batch[:n_x]), structure(batch[n_x : n_x + n_y])
         return x, y, *batch[n_x + n_y :]
 
-    def _step(self, *batch: torch.Tensor) -> Tensors:
+    def _step(self, *batch: torch.Tensor) -> torch.Tensor:
         """Do what Keras' ``train_step`` does; gradients come from a function, because a graph has no ``grad``."""
         model = self._model
         x, y, *weights = self._structure(list(batch))
@@ -115,7 +126,7 @@ class _TrainPass:
         with torch.no_grad():
             model.optimizer.apply(list(gradients), trained)
             model.compute_metrics(x, y, predicted, sample_weight=weight)
-        return [loss.detach()]
+        return loss.detach()
 
 
 def train_pass(model: keras.Model) -> TrainPass:
@@ -127,14 +138,13 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
     """Return the evaluation pass of a compiled model whose metrics' variables are made."""
     sums = MetricSums(model)
     taken = [variable for metric in sums.metrics for variable in metric.variables]
-    captures = _Captures()
     variables = _distinct(
         model.trainable_variables, model.non_trainable_variables, model.metrics_variables,
         _strengths_of(model),
     )  # fmt: skip
     n_x = len(model.inputs)
 
-    def step(*batch: torch.Tensor) -> Tensors:
+    def step(*batch: torch.Tensor) -> torch.Tensor:
         x, y = structure(batch[:n_x]), structure(batch[n_x:])
         for variable in model.metrics_variables:
             variable._value = variable._value.clone()  # each batch begins with metrics that were reset
@@ -142,7 +152,9 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
         loss = model._compute_loss(x=x, y=y, y_pred=predicted, sample_weight=None, training=False)
         model._loss_tracker.update_state(loss, sample_weight=len(batch[0]))
         model.compute_metrics(x, y, predicted, sample_weight=None)
-        return [torch.cat([variable._value.reshape(-1).to(torch.float32) for variable in taken])]
+        return torch.cat([variable._value.reshape(-1).to(torch.float32) for variable in taken])
+
+    captures = _Captures(step)
 
     def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
         total = np.zeros(sums.n_values)
@@ -150,13 +162,10 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
         with torch.no_grad():
             for rows, n_to_come in _batches(order, batch_size):
                 batch = _batch(columns, rows)
-                capture = functools.partial(_graph_or_none, step, variables, batch)
-                graph = captures.graph_for(len(rows), n_to_come, capture)
-                if graph is not None:
-                    (of_batch,) = graph(*values, *batch)
-                else:
-                    with standing_for(variables, values):
-                        (of_batch,) = step(*batch)
+                with standing_for(variables, values):
+                    of_batch = captures.make(values, batch, n_to_come)
+                    if of_batch is None:
+                        of_batch = step(*batch)
                 total += of_batch.cpu().numpy().astype(np.float64)
         return total
 
@@ -201,18 +210,6 @@ def _batches(rows: torch.Tensor, batch_size: int) -> Iterator[tuple[torch.Tensor
     n_full = len(rows) // batch_size
     for number, of_batch in enumerate(torch.split(rows, batch_size)):
         yield of_batch, max(n_full - number, 1)
-
-
-def _graph_or_none(
-    step: Callable[..., Tensors], variables: Sequence[keras.Variable], batch: Tensors
-) -> Graph | None:
-    CAPTURING.begin()
-    try:
-        return graph_of(step, variables, batch)
-    except Untraceable:
-        return None
-    finally:
-        CAPTURING.end()
 
 
 def _arrays(outputs: Any) -> list[np.ndarray]:
