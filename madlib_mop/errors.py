@@ -203,7 +203,7 @@ def is_exhausted(error: BaseException) -> bool:
     It is known by the name of its class and by its text, so that no backend is imported.
 
     TensorFlow: a constant that does not fit into memory (Grappler makes such of a batch whose size is known) is told
-    as one that cannot be parsed. JAX has no class for it, and PyTorch only for the memory of GPUs.
+    as one that cannot be parsed. JAX has no class for it, and PyTorch only for the memory of GPUs, outside of graphs.
     """
     kinds, text = {cls.__name__ for cls in type(error).__mro__}, str(error)
     return (
@@ -211,5 +211,5 @@ def is_exhausted(error: BaseException) -> bool:
         or bool(kinds & {"ResourceExhaustedError", "OutOfMemoryError"})
         or ("OpError" in kinds and "Cannot parse tensor from proto" in text)
         or ("JaxRuntimeError" in kinds and "RESOURCE_EXHAUSTED" in text)
-        or ("RuntimeError" in kinds and "can't allocate memory" in text)
+        or ("RuntimeError" in kinds and ("can't allocate memory" in text or "CUDA out of memory" in text))
     )

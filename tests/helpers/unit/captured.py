@@ -17,7 +17,7 @@ N_ROWS, BATCH_SIZE = 30, 8
 
 
 @functools.cache
-def results() -> dict[str, list[bool]]:
+def results() -> dict[str, dict[str, list[bool]]]:
     """Return what `main` prints."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "tests.helpers.unit.captured"]
@@ -26,7 +26,10 @@ def results() -> dict[str, list[bool]]:
 
 
 def main() -> None:
-    """Print for each case whether steps are captured, and whether all variables have the bits of Keras' steps."""
+    """Print for each case whether steps are captured, and whether all variables have the bits of Keras' steps.
+
+    Then the same for small steps, which are recorded.
+    """
     os.environ.update(choice.environment_of(BackendName.TORCH))
     choice.load().set_threads(1)
     from keras import layers, optimizers
@@ -56,7 +59,75 @@ def main() -> None:
         "batch normalization": (optimizers.Adam(), layers.BatchNormalization()),
         "layer normalization": (optimizers.Adam(), layers.LayerNormalization()),
     }
-    print(json.dumps({title: _compared(*case) for title, case in cases.items()}))
+    print(json.dumps({"steps": {title: _compared(*case) for title, case in cases.items()}, "recorded": _recorded()}))
+
+
+def _recorded() -> dict[str, list[bool]]:
+    """Return for small steps whether they have a graph, and whether it does with other values what the step does."""
+    import numpy as np
+    import torch
+
+    kept, drawn = torch.ones(3), torch.Generator()
+    steps = {
+        "a rate that is a tensor": lambda v, x: torch._foreach_add([x], [x], alpha=v.sum())[0],
+        "changes in place": lambda v, x: v.mul_(2).add_(x).clone(),
+        "a tensor from numbers, changed": lambda v, x: torch.tensor([1.0, 2.0, 3.0]).add_(x),
+        "two results, one of them unused": lambda v, x: torch.max(x.reshape(1, 3), 1)[0] + v,
+        "lists of tensors": lambda v, x: torch.stack(torch._foreach_mul(list(torch.unbind(x)), 2.0)),
+        "a view that is changed": lambda v, x: (x.clone()[:2].zero_(), x * v)[1],
+        "random numbers": lambda v, x: torch.rand(3) * 0 + x,
+        "random numbers with a generator": lambda v, x: torch.rand(3, generator=drawn) * 0 + x,
+        "item": lambda v, x: x * x.sum().item(),
+        "float": lambda v, x: x * float(x.sum()),
+        "int": lambda v, x: x * int(x.sum()),
+        "bool": lambda v, x: x if x.sum() > 6 else -x,
+        "tolist": lambda v, x: x * x.tolist()[0],
+        "numpy": lambda v, x: x * x.numpy().sum().item(),
+        "an array": lambda v, x: x * float(np.asarray(x).sum()),
+        "an array of a tensor with gradients": lambda v, x: x * float(np.asarray(x.detach())[0]),
+        "dlpack": lambda v, x: x * float(np.from_dlpack(x)[0]),
+        "the number of other rows": lambda v, x: x * len(torch.nonzero(x > 2)),
+        "a rate that is read before": lambda v, x: torch._foreach_add([x], [x], alpha=float(v.sum()))[0],
+        "a tensor from elsewhere, changed": lambda v, x: kept.add_(x) * 0 + x,
+        "a result that is a constant": lambda v, x: kept,
+    }
+    return {**{title: _repeated(step) for title, step in steps.items()}, "an error": _failed()}
+
+
+def _failed() -> list[bool]:
+    """Return whether a step has a graph, and whether both fail with the same text for an index that is too large."""
+    import torch
+
+    from madlib_mop.trainer.backends.torch.graphs import recorded
+
+    def step(index: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.embedding(index, torch.ones(3, 2))
+
+    _, graph = recorded(step, [], [torch.tensor([1])])
+    texts = []
+    for call in (step, graph):
+        try:
+            call(torch.tensor([7]))
+        except (RuntimeError, IndexError) as error:
+            texts.append(str(error))
+    return [graph is not None, len(texts) == 2 and texts[0] == texts[1]]
+
+
+def _repeated(step) -> list[bool]:
+    import torch
+
+    from madlib_mop.trainer.backends.torch.graphs import recorded
+
+    def made(call, first: float) -> list[torch.Tensor]:
+        value, given = torch.tensor([first, 2.0, 3.0]), torch.tensor([1.0, first, 4.0])
+        return [call(value, given).clone(), value, given]
+
+    value, given = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 2.0, 3.0])
+    _, graph = recorded(lambda given: step(value, given), [value], [given])
+    if graph is None:
+        return [False, True]
+    same = [all(map(torch.equal, made(graph, first), made(step, first))) for first in (7.0, 1.0, 0.5)]
+    return [True, all(same)]
 
 
 def _compared(optimizer, *made) -> list[bool]:

@@ -55,12 +55,23 @@ class TestPromises:
     def test_pytorch_captures_the_steps_that_the_manual_says(self, name):
         """Those that it does not capture, and no others, are on the page of backends; all have the bits of Keras."""
         if name == BackendName.TORCH:
-            found = captured.results()
+            found = captured.results()["steps"]
             assert {title for title, (is_captured, _) in found.items() if not is_captured} == {
                 "Nadam", "accumulated gradients", "average weights that replace the weights", "dropout with a seed",
                 "noise with a seed",
             }  # fmt: skip
             assert all(same for _, same in found.values())
+
+    def test_pytorch_repeats_a_step_only_if_no_value_is_read(self, name):
+        """A graph of a step that decides by a value, or computes with one in Python, would repeat the old decision."""
+        if name == BackendName.TORCH:
+            found = captured.results()["recorded"]
+            assert {title for title, (_, is_same) in found.items() if not is_same} == set()
+            assert {title for title, (has_graph, _) in found.items() if has_graph} == {
+                "a rate that is a tensor", "changes in place", "a tensor from numbers, changed",
+                "two results, one of them unused", "lists of tensors", "a view that is changed", "random numbers",
+                "an error",
+            }  # fmt: skip
 
     def test_pytorch_captures_a_step_when_it_is_worth_it(self, name):
         """Visits with a graph from the first step on, and turns whose first steps were made by Keras, were compared."""

@@ -29,7 +29,7 @@ from madlib_mop.trainer.process.failures import MODEL, Failure
 
 
 class Torch(Backend):
-    """PyTorch: a pass is a captured graph of its operations for each number of rows in a batch."""
+    """PyTorch: a step is recorded as a graph of its operations, once for each number of rows in a batch."""
 
     name = BackendName.TORCH
     title = "PyTorch"

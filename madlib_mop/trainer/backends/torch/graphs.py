@@ -33,8 +33,10 @@ _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 _ITEM = torch.ops.aten._local_scalar_dense.default
 #: The argument that PyTorch takes as a number, and some optimizers of Keras give as a tensor: a rate.
 _FACTOR = "alpha"
+_TENSOR = torch._C.TensorType.get()
 #: As the interpreter takes them: c10::MemoryFormat.
 _MEMORY_FORMATS = {torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2}
+_OF_OPERATION = "RuntimeError: "
 # without the interpreter's own passes, which could combine operations
 torch._C._set_graph_executor_optimize(False)
 
@@ -79,6 +81,11 @@ class _Unrecordable(Exception):
     """An operation, or one of its arguments, has no place in a graph."""
 
 
+def _signature(schema: str) -> str:
+    """Return the name of an operation and its overload: ``aten::add.Tensor``."""
+    return schema.partition("(")[0]
+
+
 class _Recorder(TorchDispatchMode):
     """Writes the operations of a step into a graph, while they are executed.
 
@@ -97,7 +104,6 @@ class _Recorder(TorchDispatchMode):
         self._graph: Any = torch._C.Graph()
         # without the weak references, all intermediate results would stay in memory until the end of the step
         self._values: Any = WeakTensorKeyDictionary()
-        self._constants: list[torch.Tensor] = []
         for tensor in inputs:
             self._values[tensor] = self._graph.addInput()
 
@@ -119,23 +125,38 @@ class _Recorder(TorchDispatchMode):
         if not self.is_repeatable or result not in self._values:
             return None
         self._graph.registerOutput(self._values[result])
-        self._graph.lint()
-        made: Graph = torch._C._create_function_from_graph("step", self._graph)
-        return made
+        made = torch._C._create_function_from_graph("step", self._graph)
+
+        def graph(*tensors: torch.Tensor) -> torch.Tensor:
+            try:
+                found: torch.Tensor = made(*tensors)
+            except RuntimeError as error:  # the interpreter's text has that of the operation at its end
+                raise RuntimeError(str(error).rpartition(_OF_OPERATION)[2].strip()) from None
+            return found
+
+        return graph
 
     def _node(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the graph's node of an operation, which has its arguments; None if there is none."""
         schema = function._schema
         try:
+            if torch.Tag.dynamic_output_shape in function.tags:  # Python sees the shape, which values decide
+                raise _Unrecordable
             given = [*args, *(kwargs.get(one.name, one.default_value) for one in schema.arguments[len(args) :])]
             for argument, one in zip(given, schema.arguments, strict=True):
-                if one.is_write and function is not _LIFT_FRESH:
+                if one.is_write:
                     self._must_not_be_constant(argument)
+            if function is _LIFT_FRESH:  # of numbers of Python, as a new tensor each time: the step may change it
+                copied = self._graph.insertConstant(args[0].clone())
+                return self._inserted("aten::clone", [copied, self._graph.insertConstant(None)], [_TENSOR])
             values = [self._argument(value, one) for value, one in zip(given, schema.arguments, strict=True)]
-            # a tensor from Python's numbers: a new one each time, because the step may change it
-            name = "aten::lift_fresh_copy" if function is _LIFT_FRESH else schema.name
-            return self._inserted(name, values, [returned.type for returned in schema.returns])
-        except _Unrecordable:
+            node = self._inserted(schema.name, values, [returned.type for returned in schema.returns])
+            # the interpreter chooses among operations of one name by the types of the arguments
+            wanted, found = _signature(str(schema)), _signature(node.schema())
+            if found not in (wanted, wanted.replace(".Tensor", ".Scalar")):  # both make a tensor of a number
+                raise _Unrecordable
+            return node
+        except Exception:  # the step is made, whatever becomes of its graph
             self.is_repeatable = False
             return None
 
@@ -146,7 +167,7 @@ class _Recorder(TorchDispatchMode):
             if isinstance(one, torch.Tensor):
                 self._values[one] = value
             elif isinstance(one, list | tuple) and all(isinstance(item, torch.Tensor) for item in one):
-                unpacked = self._inserted("prim::ListUnpack", [value], [torch._C.TensorType.get()] * len(one))
+                unpacked = self._inserted("prim::ListUnpack", [value], [_TENSOR] * len(one))
                 for item, item_value in zip(one, unpacked.outputs(), strict=True):
                     self._values[item] = item_value
             elif one is not None:  # the step gets to know a value; None is a result that was not asked for
@@ -160,7 +181,7 @@ class _Recorder(TorchDispatchMode):
 
     def _argument(self, argument: Any, declared: Any) -> Any:
         if declared.name == _FACTOR and self.factor is not None:
-            tensor = self._value_of(self.factor, torch._C.TensorType.get())
+            tensor = self._value_of(self.factor, _TENSOR)
             return next(iter(self._inserted("aten::item", [tensor], [declared.type]).outputs()))
         return self._value_of(argument, declared.type)
 
@@ -171,7 +192,6 @@ class _Recorder(TorchDispatchMode):
         if isinstance(argument, torch.Tensor):
             if argument in self._values:
                 return self._values[argument]
-            self._constants.append(argument)
             return self._graph.insertConstant(argument)
         if isinstance(its_type, torch._C.ListType) and isinstance(argument, list | tuple):
             items = [self._value_of(item, its_type.getElementType()) for item in argument]
@@ -180,10 +200,9 @@ class _Recorder(TorchDispatchMode):
             argument = _MEMORY_FORMATS.get(argument, argument)
         if isinstance(its_type, torch._C.FloatType) and isinstance(argument, int):
             argument = float(argument)
-        try:
-            return self._graph.insertConstant(argument)
-        except (TypeError, RuntimeError) as error:
-            raise _Unrecordable from error
+        if isinstance(argument, torch.Generator):  # perhaps one for this step only
+            raise _Unrecordable
+        return self._graph.insertConstant(argument)
 
     def _must_not_be_constant(self, argument: Any) -> None:
         """Raise _Unrecordable for a tensor that a graph would have as a constant, and change."""
