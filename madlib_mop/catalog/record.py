@@ -37,9 +37,14 @@ from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segm
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.catalog.sessions.binary import read_value
 from madlib_mop.errors import NotReady
 
 _Kind = TypeVar("_Kind", bound=Row)
+_STATE_PART = """
+SELECT data FROM madlib_mop.model_state
+WHERE slot = %s AND run_id = %s AND mst_key = %s AND version = %s AND part = %s AND segment_id IS NULL
+"""
 #: Columns of a run whose changes live pages are notified of.
 _SHOWN = frozenset(("state", "state_detail", "paused_by", "admitted_at", "asked_at"))
 
@@ -312,10 +317,10 @@ class Record(RunCommands, RunAdmission, ReservedTables):
 
     def state_parts(self, model: Model) -> Iterator[bytes]:
         """Yield the parts of a model's newest state, in order."""
-        s = t.model_state.c
+        place = model.state_slot, model.run_id, model.mst_key, model.state_version
         part = 0
-        while rows := self._rows(select(s.data).where(*_newest_state(model), s.part == part)):
-            yield bytes(rows[0]["data"])
+        while (found := read_value(self.raw, _STATE_PART, [*place, part])) is not None:
+            yield found
             part += 1
 
     def staged_slots(self, run_id: int, mst_key: int, version: int, slots: Sequence[int]) -> dict[int, int]:

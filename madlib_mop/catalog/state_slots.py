@@ -182,10 +182,11 @@ class StateSlots:
         return self._all_live // len(self._places) if self._places else 0
 
     def _empty_slot(self) -> _Slot:
+        """Return an empty slot, a new one if need be: a visit that starts does not wait for a TRUNCATE, which
+        `empty_dead` does while the segments compute."""
         for slot in self._slots.values():
-            if slot is not self._current and self._is_dead(slot):
-                if slot.written_bytes == 0 or self._truncate(slot):
-                    return slot
+            if slot is not self._current and self._is_dead(slot) and slot.written_bytes == 0:
+                return slot
         number = self._run_id * SLOTS_PER_RUN + len(self._slots)
         while number in self._slots:
             number += 1

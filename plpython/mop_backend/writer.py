@@ -97,10 +97,10 @@ class Writer:
         Parameters
         ----------
         task : dict
-            ``do``: "start" (have the trainer ready), "load", "train" or "evaluate"; ``data_set``, ``segment_id``; for
-            "load" also ``reader_pid``, the process of the reader that was told what the answer "load" says; for
-            a model its ``mst_key``; for training ``sample``, the segment of the sample, if the model is to be evaluated
-            on it, and ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of
+            ``do``: "start" (have the trainer ready), "load", "train" or "evaluate"; ``data_set``, ``segment_id``, in a
+            list ``shards`` for "evaluate"; for "load" also ``reader_pid``, the process of the reader that was told what
+            the answer "load" says; for a model its ``mst_key``; for training ``sample``, the segment of the sample, if
+            the model is to be evaluated on it, and ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of
             the state to write, and ``staged`` where that state is to be averaged with other segments'. A group that is
             trained together has ``members`` in place of these, and ``place``; see `_train_fused`. One that is evaluated
             together has ``members``; see `_evaluate`. Or "average"; see `_average`. It may have ``functions``, as the
@@ -155,15 +155,17 @@ class Writer:
             return {"outcome": "done", "versions": self._versions, **self._average(task)}
         if "sample" in task and _shard_key("sample", task["sample"]) not in self._shards:
             return self._lack("sample", task["sample"])
-        source, shard = self._plan[task["data_set"]], _shard_key(task["data_set"], task["segment_id"])
         if task["do"] == "load":
+            source, shard = self._plan[task["data_set"]], _shard_key(task["data_set"], task["segment_id"])
             return {"outcome": "done", "versions": self._versions, "shard": self._load(task, source, shard)}
-        fresh, self._fresh = self._fresh, None
+        wanted = task.get("shards", [task])
+        present = [shard for shard in wanted if self._has(shard)]
+        self._fresh = None
         # a task with sums needs no rows: they were computed from rows that were read earlier
-        if shard not in self._shards and shard != fresh and "sums" not in task:
-            return self._lack(task["data_set"], task["segment_id"])
+        if not present and "sums" not in task:
+            return self._lack(wanted[0]["data_set"], wanted[0]["segment_id"])
         if task["do"] == "evaluate":
-            return {"outcome": "done", "versions": self._versions, **self._evaluate(task)}
+            return {"outcome": "done", "versions": self._versions, **self._evaluate(task, present)}
         started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
         if "members" in task:
             return {"outcome": "done", "versions": self._versions, **self._train_fused(task, started_at)}
@@ -176,6 +178,11 @@ class Writer:
         """Let the trainer run something that it may have to compile."""
         answer, out = checked(self._trainer.ask(*self._functions.on_request(request, blobs)))
         return self._functions.from_answer(answer, out, self._trainer.shares_functions)
+
+    def _has(self, shard: Header) -> bool:
+        """Return whether the trainer has the rows of a shard, given by ``data_set`` and ``segment_id``."""
+        key = _shard_key(shard["data_set"], shard["segment_id"])
+        return key in self._shards or key == self._fresh
 
     def _lack(self, data_set: str, segment_id: int) -> Header:
         """Return the answer that the trainer lacks a shard."""
@@ -195,32 +202,47 @@ class Writer:
         check_digest(model, answer)
         return answer, new_parts
 
-    def _evaluate(self, task: Header) -> Header:
-        """Evaluate a model, or a group's members together (the mst_key of each place, or None), on a shard.
+    def _evaluate(self, task: Header, present: Sequence[Header]) -> Header:
+        """Evaluate a model, or a group's members together (the mst_key of each place, or None).
 
-        Nothing is written here, so the answer has the times of beginning and end.
+        Parameters
+        ----------
+        task : dict
+        present : sequence of dict
+            ``data_set`` and ``segment_id`` of those of the task's shards that the trainer has; the driver gives the
+            task again for the others.
+
+        Returns
+        -------
+        dict
+            ``shards``: for each one its ``data_set`` and ``segment_id`` with the trainer's figures, and the times of
+            beginning and end, as nothing is written here. ``results`` for a task with sums, see `_metric_results`.
         """
         started_at = time.time()
-        request: Header = {"shard": _shard_key(task["data_set"], task["segment_id"])}
         if "members" in task:
             _, members, blobs = self._members(task["members"], is_forward=True)
-            request |= {"op": "evaluate_fused", "members": members}
+            request = {"op": "evaluate_fused", "members": members}
         else:
             model = self._record.model(task["mst_key"])
             if "sums" in task:
-                return self._metric_results(request, model, task["sums"])
+                return self._metric_results(task["shards"][0], model, task["sums"])
             start, blobs = self._start_of(model, model["forward_parts"])
-            request |= {"op": "evaluate", "digest": model["digest"], **start}
-        answer, _ = self._ask(request, blobs)
-        for mst_key, member in zip(task.get("members", ()), answer.get("members", ()), strict=True):
-            if member is not None:
-                member["mst_key"] = mst_key
-        return {**answer, "started_at": started_at, "ended_at": time.time()}
+            request = {"op": "evaluate", "digest": model["digest"], **start}
+        evaluated: list[Header] = []
+        for shard in present:
+            answer, _ = self._ask({**request, "shard": _shard_key(**shard)}, blobs)
+            for mst_key, member in zip(task.get("members", ()), answer.get("members", ()), strict=True):
+                if member is not None:
+                    member["mst_key"] = mst_key
+            ended_at = time.time()
+            evaluated.append({**answer, **shard, "started_at": started_at, "ended_at": ended_at})
+            started_at = ended_at
+        return {"shards": evaluated}
 
-    def _metric_results(self, request: Header, model: Header, sums: Header) -> Header:
-        """Compute a model's metrics from the sums of all shards' evaluations, by data set."""
-        request |= {"op": "metric_results", "model": self._asked(model), "sums": list(sums.values())}
-        answer, _ = checked(self._trainer.ask(request))
+    def _metric_results(self, shard: Header, model: Header, sums: Header) -> Header:
+        """Compute a model's metrics from the sums of all shards' evaluations, by data set; ``shard`` is one of them."""
+        request = {"op": "metric_results", "shard": _shard_key(**shard), "model": self._asked(model)}
+        answer, _ = checked(self._trainer.ask({**request, "sums": list(sums.values())}))
         return {"results": dict(zip(sums, answer["results"], strict=True))}
 
     def _members(

@@ -15,7 +15,7 @@ from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, evaluation_task, is_due
+from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, Shard, evaluation_task, is_due
 from madlib_mop.schedule import Evaluation
 
 
@@ -94,9 +94,9 @@ class Evaluations:
         if not any(is_due(epoch, m.first_epoch, m.last_epoch, frequency) for m in models):
             return False
         for key in mst_keys:
-            self._open[key] = EpochMetrics(epoch, ((data_set, segment) for data_set, segment, _ in self._places))
-        for data_set, segment, worker in self._places:
-            task = EvaluationTask(tuple(mst_keys), data_set, segment, epoch)
+            self._open[key] = EpochMetrics(epoch, (shard for shards in self._places.values() for shard in shards))
+        for worker, shards in self._places.items():
+            task = EvaluationTask(tuple(mst_keys), tuple(shards), epoch)
             self._scheduler.add_evaluation(self._key_of(mst_keys[0]), worker, task)
         return True
 
@@ -110,7 +110,8 @@ class Evaluations:
     def finished(self, task: Evaluation, answer: Header, seconds: float, elapsed_s: float) -> dict[int, list[Metric]]:
         """Process one evaluation's figures; write and return the metrics of models whose evaluations are complete.
 
-        If not all metrics are means, a trainer first computes them from the sums of all shards in another task.
+        Shards that do not fit into the trainer's memory together are evaluated in a task each. If not all metrics are
+        means, a trainer first computes them from the sums of all shards in another task.
         """
         of = evaluation_task(task)
         if of.computes_results:
@@ -120,20 +121,23 @@ class Evaluations:
                 return {}
             metrics.set_results(answer["results"], seconds)
             return self._write([(key, self._open.pop(key))], elapsed_s)
-        times = {name: answer[name] for name in ("started_at", "ended_at")}
-        by_key = {of.mst_keys[0]: answer}
-        if len(of.mst_keys) > 1:
-            by_key = {member["mst_key"]: member for member in answer["members"] if member is not None}
-        complete = []
-        for key, figures in by_key.items():
-            metrics = self._open.get(key)  # None if the model has failed in the meantime
-            if not metrics or not metrics.add(of, task.segment, {**figures, **times}, seconds / len(by_key)):
-                continue
-            if metrics.has_values:
-                complete.append((key, self._open.pop(key)))
-            else:
-                compute = replace(of, mst_keys=(key,), computes_results=True)
-                self._scheduler.add_evaluation(task.model, task.segment, compute)
+        left, complete = list(of.shards), []
+        for evaluated in answer["shards"]:
+            shard = evaluated["data_set"], evaluated["segment_id"]
+            left.remove(shard)
+            by_key = _by_key(of, evaluated)
+            work_s = seconds / len(answer["shards"]) / len(by_key)
+            for key, figures in by_key.items():
+                metrics = self._open.get(key)  # None if the model has failed in the meantime
+                if not metrics or not metrics.add(shard, task.segment, figures, work_s):
+                    continue
+                if metrics.has_values:
+                    complete.append((key, self._open.pop(key)))
+                else:
+                    compute = EvaluationTask((key,), (shard,), of.epoch, computes_results=True)
+                    self._scheduler.add_evaluation(task.model, task.segment, compute)
+        if left and any(key in self._open for key in of.mst_keys):
+            self._scheduler.add_evaluation(task.model, task.segment, replace(of, shards=tuple(left)))
         return self._write(complete, elapsed_s)
 
     def sums(self, mst_key: int) -> dict[str, Header]:
@@ -157,17 +161,25 @@ class Evaluations:
         self._open.pop(mst_key, None)
 
 
-def _places(plan: Plan) -> list[tuple[str, int, int]]:
-    """List (data set, segment there, segment whose worker evaluates it) for every shard that has rows.
+def _by_key(task: EvaluationTask, evaluated: Header) -> dict[int, Header]:
+    """Return the figures of each model on one shard, with their times."""
+    if len(task.mst_keys) == 1:
+        return {task.mst_keys[0]: evaluated}
+    times = {name: evaluated[name] for name in ("started_at", "ended_at")}
+    return {member["mst_key"]: {**member, **times} for member in evaluated["members"] if member is not None}
+
+
+def _places(plan: Plan) -> dict[int, list[Shard]]:
+    """Return the shards that have rows, by the segment whose worker evaluates them.
 
     A validation shard is evaluated by the worker of the segment of its number, if that segment's server has its rows,
     else by a segment of the server that has them; rows are sent to another server only as a last resort.
     """
     at = {shard.segment_id: shard.server for shard in plan.training.segments}
-    places = [("training", shard.segment_id, shard.segment_id) for shard in plan.training.segments if shard.n_rows]
+    places = {shard.segment_id: [("training", shard.segment_id)] for shard in plan.training.segments if shard.n_rows}
     validation = plan.validation.segments if plan.validation else ()
     for number, shard in enumerate(shard for shard in validation if shard.n_rows):
         near = [segment for segment, server in at.items() if server == shard.server] or list(at)
         worker = shard.segment_id if shard.segment_id in near else near[number % len(near)]
-        places.append(("validation", shard.segment_id, worker))
+        places.setdefault(worker, []).append(("validation", shard.segment_id))
     return places

@@ -10,6 +10,8 @@ from madlib_mop import schedule
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric
 from madlib_mop.driver.evaluation.metric_sums import MetricSums, add
 
+#: A data set and the number of its segment.
+Shard = tuple[str, int]
 #: The recorded fields of an answer.
 _RECORDED = ("started_at", "ended_at", "n_rows", "loss", "timing")
 
@@ -28,19 +30,22 @@ class EvaluationTask:
     ----------
     mst_keys : tuple of int
         Its models: one, or several fused ones.
-    data_set : str
-    segment_id : int
-        The shard.
+    shards : tuple of (str, int)
+        What one segment evaluates them on, in this order.
     epoch : int
     computes_results : bool
-        No shard is evaluated; the metrics' values are computed from the sums of all shards.
+        No shard is evaluated; the metrics' values are computed from the sums of all shards. ``shards`` has one, whose
+        rows have the model's shapes.
     """
 
     mst_keys: tuple[int, ...]
-    data_set: str
-    segment_id: int
+    shards: tuple[Shard, ...]
     epoch: int
     computes_results: bool = False
+
+    def as_order(self) -> list[Header]:
+        """Return the shards in the form for a writer."""
+        return [{"data_set": data_set, "segment_id": number} for data_set, number in self.shards]
 
 
 def evaluation_task(evaluation: schedule.Evaluation) -> EvaluationTask:
@@ -59,16 +64,16 @@ class EpochMetrics:
         The expected data sets and their segments.
     """
 
-    def __init__(self, epoch: int, shards: Iterable[tuple[str, int]]):
+    def __init__(self, epoch: int, shards: Iterable[Shard]):
         self.epoch = epoch
         self._left = set(shards)
         self._parts: dict[str, dict[int, Header]] = {}
         self._sums: dict[str, MetricSums] = {}
         self._values: dict[str, dict[str, float]] | None = None
         self._work_s = 0.0
-        self._evaluations: list[tuple[EvaluationTask, int, Header]] = []
+        self._evaluations: list[tuple[Shard, int, Header]] = []
 
-    def add(self, task: EvaluationTask, segment: int, answer: Header, seconds: float) -> bool:
+    def add(self, shard: Shard, segment: int, answer: Header, seconds: float) -> bool:
         """Add one evaluation's sums; return True if it was the last.
 
         A second evaluation of the same shard is ignored: a command can stop a model and resume it while it is
@@ -76,21 +81,22 @@ class EpochMetrics:
 
         Parameters
         ----------
-        task : EvaluationTask
+        shard : (str, int)
         segment : int
             The segment that evaluated.
         answer : dict
-            ``n_rows``, ``loss`` and ``sums`` of one shard; ``started_at`` and ``ended_at``, in seconds since 1970;
+            ``n_rows``, ``loss`` and ``sums`` of the shard; ``started_at`` and ``ended_at``, in seconds since 1970;
             ``timing``.
         seconds : float
             Its duration.
         """
-        if (task.data_set, task.segment_id) not in self._left:
+        if shard not in self._left:
             return False
-        self._left.remove((task.data_set, task.segment_id))
+        data_set, number = shard
+        self._left.remove(shard)
         self._work_s += seconds
-        self._evaluations.append((task, segment, {name: answer[name] for name in _RECORDED}))
-        self._parts.setdefault(task.data_set, {})[task.segment_id] = answer["sums"]
+        self._evaluations.append((shard, segment, {name: answer[name] for name in _RECORDED}))
+        self._parts.setdefault(data_set, {})[number] = answer["sums"]
         if self._left:
             return False
         # sorted by shard: the order of arrival must not affect the result
@@ -129,8 +135,8 @@ class EpochMetrics:
                 run_id=run_id,
                 mst_key=mst_key,
                 epoch=self.epoch,
-                data_set=task.data_set,
-                shard=task.segment_id,
+                data_set=data_set,
+                shard=number,
                 segment_id=segment,
                 started_at=datetime.fromtimestamp(answer["started_at"], UTC),
                 ended_at=datetime.fromtimestamp(answer["ended_at"], UTC),
@@ -138,7 +144,7 @@ class EpochMetrics:
                 loss=answer["loss"],
                 timing=answer["timing"],
             )
-            for task, segment, answer in self._evaluations
+            for (data_set, number), segment, answer in self._evaluations
         ]
 
     def rows(self, run_id: int, mst_key: int, elapsed_s: float) -> list[Metric]:

@@ -81,10 +81,8 @@ class Averaging(RunLoop[Task]):
         order: Header = {"segment_id": task.segment, "mst_key": MST_KEY, "version": self._model.state_version + 1}
         if isinstance(task, Evaluation):
             payload = evaluation_task(task)
-            place: Header = {"data_set": payload.data_set, "segment_id": payload.segment_id}
-            if payload.computes_results:
-                place["sums"] = self._evaluations.sums(MST_KEY)
-            return order | {"do": "evaluate", **place}
+            order |= {"do": "evaluate", "shards": payload.as_order()}
+            return order | {"sums": self._evaluations.sums(MST_KEY)} if payload.computes_results else order
         slot = self._begin_write(flight, self._slot_key(task))
         if isinstance(task, Visit):
             return order | {"do": "train", "data_set": "training", "staged": True, "epoch": task.epoch,

@@ -141,7 +141,7 @@ class Hopper(RunLoop[Task]):
         task = flight.task
         if isinstance(task, Evaluation):
             payload = evaluation_task(task)
-            order: Header = {"do": "evaluate", "data_set": payload.data_set, "segment_id": payload.segment_id}
+            order: Header = {"do": "evaluate", "shards": payload.as_order()}
             if payload.computes_results:
                 order["sums"] = self._evaluations.sums(payload.mst_keys[0])
             if len(payload.mst_keys) == 1:

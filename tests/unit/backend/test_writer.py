@@ -43,7 +43,8 @@ writer.RunRecord, writer.Local, writer.Interrupts = Record, Trainer, object
 writer.with_sample = lambda plan: plan
 opened = writer.Writer(1, 0)
 opened._shards = {{"training:0"}}
-task = {{"do": "evaluate", "data_set": "training", "segment_id": 0, "mst_key": 1, "functions": {{"a": "QQ=="}}}}
+shards = [{{"data_set": "training", "segment_id": 0}}]
+task = {{"do": "evaluate", "shards": shards, "mst_key": 1, "functions": {{"a": "QQ=="}}}}
 answer = opened.do(task)
 print(json.dumps([asked, answer.get("functions")]))
 """

@@ -20,6 +20,7 @@ class Disk:
     def __init__(self):
         self.slots: dict[int, list[tuple[int, int]]] = {}
         self.is_read = False
+        self.n_truncated = 0
 
     def execute(self, query, params=(), slot=None):
         if query.startswith("SELECT"):
@@ -36,6 +37,7 @@ class Disk:
             raise psycopg2.errors.LockNotAvailable
         elif "TRUNCATE" in query:
             self.slots[number].clear()
+            self.n_truncated += 1
         elif "DROP TABLE" in query:
             del self.slots[number]
         return []
@@ -126,6 +128,23 @@ def test_few_bytes_are_moved_often_and_many_rarely(n_bytes, pause_s):
     """A pause of seconds between the moves of kilobytes would let small states use more disk than allowed."""
     slots = StateSlots(Disk(), RUN_ID, [StoredState(key, RUN_ID * 1000, n_bytes // 16) for key in range(16)])
     assert slots.pause_s == pause_s
+
+
+@pytest.mark.parametrize("n_bytes", [100 << 10, 2 << 20])
+def test_no_visit_waits_for_a_truncate(n_bytes):
+    """One empty slot more than are in use is enough for that."""
+    disk = Disk()
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(8)])
+    n_truncated = 0
+    for key in [*range(8)] * 20:
+        before = disk.n_truncated
+        slot = slots.begin_write(key)
+        n_truncated += disk.n_truncated - before
+        disk.slots[slot].append((key, n_bytes))
+        slots.end_write(slot, key, n_bytes)
+        slots.empty_dead()
+    assert n_truncated == 0 < disk.n_truncated
+    assert len(disk.slots) <= 8 + 2
 
 
 def test_a_model_that_ends_with_its_best_state_leaves_the_newest_one_to_be_emptied():

@@ -12,6 +12,8 @@ from tests.helpers.unit.rows import a_model, a_plan, a_run, packed
 from tests.helpers.unit.sums import sums_of, values_of
 
 GROUP = -1
+#: The shards that have rows.
+BOTH = ("training", 0), ("validation", 0)
 
 
 class _Record:
@@ -53,16 +55,21 @@ class Run:
         self.models = RunModels(self.record, 7)
         self.evaluations = Evaluations(self.record, run, self.scheduler, self.models, {1: GROUP, 2: GROUP, 3: 3}.get)
 
-    def finish(self, task: Evaluation, more: dict | None = None, **losses: float) -> dict:
-        """Answer a task with each model's loss, and ``more`` sums of a metric that is not a mean."""
-        more = more or {}
-        figures = [
-            {"mst_key": int(key[1:]), "n_rows": 10, "loss": loss, "timing": {}}
-            | {"sums": sums_of(10, {"loss": loss}, **more)}
-            for key, loss in losses.items()
-        ]
-        answer = figures[0] if len(figures) == 1 else {"members": [*figures, None]}
-        return self.evaluations.finished(task, {**answer, "started_at": 1.0, "ended_at": 2.0}, 1.0, 5.0)
+    def finish(self, task: Evaluation, n_shards: int | None = None, more: dict | None = None, **losses) -> dict:
+        """Answer a task with each model's losses, one for each of the task's first ``n_shards`` shards, and ``more``
+        sums of a metric that is not a mean, for each shard."""
+        shards = []
+        for number, (data_set, segment_id) in enumerate(task.payload.shards[:n_shards]):
+            metric = {name: values[number] for name, values in (more or {}).items()}
+            figures = [
+                {"mst_key": int(key[1:]), "n_rows": 10, "loss": of_model[number], "timing": {}}
+                | {"sums": sums_of(10, {"loss": of_model[number]}, **metric)}
+                for key, of_model in losses.items()
+            ]
+            answer = figures[0] if len(figures) == 1 else {"members": [*figures, None]}
+            place = {"data_set": data_set, "segment_id": segment_id}
+            shards.append({**answer, **place, "started_at": 1.0, "ended_at": 2.0})
+        return self.evaluations.finished(task, {"shards": shards}, 2.0, 5.0)
 
 
 @pytest.fixture
@@ -73,39 +80,49 @@ def run():
 def test_a_group_is_evaluated_together_where_there_are_rows(run):
     assert not run.evaluations.begin([1, 2], 1) and not run.scheduler.asked, "not due"
     assert run.evaluations.begin([1, 2], 2)
-    expected = [EvaluationTask((1, 2), data_set, 0, 2) for data_set in ("training", "validation")]
-    assert run.scheduler.asked == [Evaluation(GROUP, 0, task) for task in expected]
-    first, second = run.scheduler.asked
-    assert run.finish(first, m1=0.5, m2=0.25) == {} and not run.record.metric
-    complete = run.finish(second, m1=0.75, m2=1.0)
+    assert run.scheduler.asked == [Evaluation(GROUP, 0, EvaluationTask((1, 2), BOTH, 2))]
+    complete = run.finish(run.scheduler.asked[0], m1=[0.5, 0.75], m2=[0.25, 1.0])
     assert {key: [row.value for row in rows] for key, rows in complete.items()} == {1: [0.5, 0.75], 2: [0.25, 1.0]}
     assert [(row.mst_key, row.data_set, row.work_s) for row in run.record.metric] == [
         (1, "training", 1.0), (1, "validation", 1.0), (2, "training", 1.0), (2, "validation", 1.0),
     ]  # fmt: skip
     losses = [(row.mst_key, row.loss) for row in run.record.evaluation]
     assert losses == [(1, 0.5), (1, 0.75), (2, 0.25), (2, 1.0)]
-    assert not run.evaluations.under_way(1)
+    assert not run.evaluations.under_way(1) and len(run.scheduler.asked) == 1
+
+
+def test_shards_that_are_not_in_memory_together_take_a_task_each(run):
+    run.evaluations.begin([1, 2], 2)
+    assert run.finish(run.scheduler.asked[0], 1, m1=[0.5], m2=[0.25]) == {} and not run.record.metric
+    rest = run.scheduler.asked[1]
+    assert run.scheduler.asked[1:] == [Evaluation(GROUP, 0, EvaluationTask((1, 2), BOTH[1:], 2))]
+    assert set(run.finish(rest, m1=[0.75], m2=[1.0])) == {1, 2} and len(run.scheduler.asked) == 2
+    assert [row.value for row in run.record.metric] == [0.5, 0.75, 0.25, 1.0]
 
 
 def test_a_group_that_cannot_be_is_evaluated_apart(run):
     run.evaluations.begin([1, 2], 2)
-    first, second = run.scheduler.asked
-    run.finish(second, m1=0.75, m2=1.0)
-    run.evaluations.split(first)
-    alone = run.scheduler.asked[2:]
-    assert alone == [Evaluation(GROUP, 0, EvaluationTask((key,), "training", 0, 2)) for key in (1, 2)]
-    assert list(run.finish(alone[0], m1=0.5)) == [1]
-    assert list(run.finish(alone[1], m2=0.25)) == [2]
+    run.evaluations.split(run.scheduler.asked[0])
+    alone = run.scheduler.asked[1:]
+    assert alone == [Evaluation(GROUP, 0, EvaluationTask((key,), BOTH, 2)) for key in (1, 2)]
+    assert list(run.finish(alone[0], m1=[0.5, 0.75])) == [1]
+    assert list(run.finish(alone[1], m2=[0.25, 1.0])) == [2]
     assert [row.value for row in run.record.metric] == [0.5, 0.75, 0.25, 1.0]
 
 
 def test_a_member_that_fails_meanwhile_is_left_out(run):
     run.evaluations.begin([1, 2], 2)
-    first, second = run.scheduler.asked
-    run.finish(first, m1=0.5, m2=0.25)
     run.evaluations.forget(1)
-    assert list(run.finish(second, m1=0.75, m2=1.0)) == [2]
+    assert list(run.finish(run.scheduler.asked[0], m1=[0.5, 0.75], m2=[0.25, 1.0])) == [2]
     assert {row.mst_key for row in run.record.metric} == {row.mst_key for row in run.record.evaluation} == {2}
+
+
+def test_a_model_that_fails_meanwhile_is_evaluated_no_further(run):
+    """The scheduler refuses evaluations of a model that was dropped."""
+    run.evaluations.begin([3], 4)
+    run.evaluations.forget(3)
+    assert run.finish(run.scheduler.asked[0], 1, m3=[0.5]) == {}
+    assert len(run.scheduler.asked) == 1
 
 
 def test_what_a_resumed_run_lacks_is_asked_for_in_the_same_way():
@@ -113,7 +130,7 @@ def test_what_a_resumed_run_lacks_is_asked_for_in_the_same_way():
     place = {"run_id": 7, "mst_key": 3, "epoch": 4, "data_set": "training", "ordinal": 0}
     run.record.metric.append(Metric(**place, name="loss", value=0.5, elapsed_s=1.0, work_s=1.0))
     run.evaluations.add_missing()
-    assert [task.payload.mst_keys for task in run.scheduler.asked] == [(1, 2)] * 2
+    assert [task.payload.mst_keys for task in run.scheduler.asked] == [(1, 2)]
     assert run.record.trained == [(3, {"state": ModelState.TRAINED})], "its metrics were there"
 
 
@@ -125,11 +142,10 @@ def test_a_resumed_run_lacks_nothing_in_the_middle_of_an_epoch():
 
 def test_a_metric_that_is_no_mean_takes_one_task_more_of_the_sums(run):
     run.evaluations.begin([3], 4)
-    training, validation = run.scheduler.asked
-    assert run.finish(training, {"auc": [1.0, 2.0]}, m3=0.5) == {}
-    assert run.finish(validation, {"auc": [3.0, 4.0]}, m3=0.25) == {} and run.evaluations.under_way(3)
-    (compute,) = run.scheduler.asked[2:]
-    assert compute.payload == EvaluationTask((3,), "validation", 0, 4, computes_results=True)
+    sums = {"auc": [[1.0, 2.0], [3.0, 4.0]]}
+    assert run.finish(run.scheduler.asked[0], more=sums, m3=[0.5, 0.25]) == {} and run.evaluations.under_way(3)
+    (compute,) = run.scheduler.asked[1:]
+    assert compute.payload == EvaluationTask((3,), BOTH[1:], 4, computes_results=True)
     assert {name: values_of(sums) for name, sums in run.evaluations.sums(3).items()} == {
         "training": [5.0, 10.0, 1.0, 2.0], "validation": [2.5, 10.0, 3.0, 4.0],
     }  # fmt: skip
@@ -144,8 +160,7 @@ def test_a_metric_that_is_no_mean_takes_one_task_more_of_the_sums(run):
 
 def test_a_model_that_fails_before_its_sums_are_computed_has_no_metrics(run):
     run.evaluations.begin([3], 4)
-    for task in list(run.scheduler.asked):
-        run.finish(task, {"auc": [1.0, 2.0]}, m3=0.5)
+    run.finish(run.scheduler.asked[0], more={"auc": [[1.0, 2.0]] * 2}, m3=[0.5, 0.5])
     run.evaluations.forget(3)
     results = {name: {"loss": 0.0, "metrics": {}} for name in ("training", "validation")}
     assert run.evaluations.finished(run.scheduler.asked[-1], {"results": results}, 1.0, 5.0) == {}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, is_due
+from madlib_mop.driver.evaluation.metrics import EpochMetrics, is_due
 from tests.helpers.unit.sums import sums_of, values_of
 
 
@@ -33,11 +33,11 @@ def test_metrics_are_due_every_so_many_iterations_and_at_the_last(first, last, f
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 10, width=32)), min_size=1, max_size=8), st.randoms())
 def test_shards_weigh_as_many_rows_as_they_have(shards, chance):
-    tasks = [EvaluationTask((1,), "training", number, 1) for number in range(len(shards))]
-    metrics = EpochMetrics(1, {(task.data_set, task.segment_id) for task in tasks})
+    places = [("training", number) for number in range(len(shards))]
+    metrics = EpochMetrics(1, places)
     order = list(range(len(shards)))
     chance.shuffle(order)
-    ends = [metrics.add(tasks[i], i, answer(*shards[i], accuracy=1.0), 0.5) for i in order]
+    ends = [metrics.add(places[i], i, answer(*shards[i], accuracy=1.0), 0.5) for i in order]
     assert ends == [False] * (len(shards) - 1) + [True]
     loss, accuracy = metrics.rows(7, 3, 2.0)
     rows = np.array([n for n, _ in shards], np.float64)
@@ -49,20 +49,18 @@ def test_shards_weigh_as_many_rows_as_they_have(shards, chance):
 
 def test_a_shard_that_is_evaluated_twice_counts_once():
     """A command stops a model and resumes it while it is evaluated: the first answer may still arrive."""
-    tasks = [EvaluationTask((1,), "training", number, 1) for number in (0, 1)]
-    metrics = EpochMetrics(1, {(task.data_set, task.segment_id) for task in tasks})
-    assert metrics.awaits_shards and not metrics.add(tasks[0], 0, answer(10, 1.0), 0.1)
-    assert not metrics.add(tasks[0], 0, answer(10, 1.0), 0.1)
-    assert metrics.add(tasks[1], 1, answer(30, 2.0), 0.1) and not metrics.awaits_shards
+    places = [("training", number) for number in (0, 1)]
+    metrics = EpochMetrics(1, places)
+    assert metrics.awaits_shards and not metrics.add(places[0], 0, answer(10, 1.0), 0.1)
+    assert not metrics.add(places[0], 0, answer(10, 1.0), 0.1)
+    assert metrics.add(places[1], 1, answer(30, 2.0), 0.1) and not metrics.awaits_shards
     assert metrics.rows(1, 1, 0.0)[0].value == pytest.approx(1.75) and len(metrics.evaluations(1, 1)) == 2
 
 
 def test_data_sets_are_kept_apart():
-    tasks = {EvaluationTask((1,), "training", 0, 2), EvaluationTask((1,), "validation", 0, 2)}
-    metrics = EpochMetrics(2, {("training", 0), ("validation", 0)})
-    for task in tasks:
-        value = 1.0 if task.data_set == "training" else 2.0
-        metrics.add(task, 0, answer(10, value), 0.1)
+    metrics = EpochMetrics(2, [("training", 0), ("validation", 0)])
+    for data_set, value in (("validation", 2.0), ("training", 1.0)):
+        metrics.add((data_set, 0), 0, answer(10, value), 0.1)
     assert [(row.data_set, row.value, row.epoch) for row in metrics.rows(1, 1, 0.0)] == [
         ("training", 1.0, 2),
         ("validation", 2.0, 2),
@@ -70,17 +68,16 @@ def test_data_sets_are_kept_apart():
 
 
 def test_one_shard_of_nan_makes_the_whole_nan():
-    tasks = [EvaluationTask((1,), "training", number, 1) for number in (0, 1)]
-    metrics = EpochMetrics(1, {(task.data_set, task.segment_id) for task in tasks})
-    for task, loss in zip(tasks, (0.5, math.nan), strict=True):
-        metrics.add(task, 0, answer(4, loss), 0.1)
+    places = [("training", number) for number in (0, 1)]
+    metrics = EpochMetrics(1, places)
+    for place, loss in zip(places, (0.5, math.nan), strict=True):
+        metrics.add(place, 0, answer(4, loss), 0.1)
     assert math.isnan(metrics.rows(1, 1, 0.0)[0].value)
 
 
 def test_each_evaluation_is_a_row_with_its_place_and_time():
-    task = EvaluationTask((1,), "validation", 3, 2)
-    metrics = EpochMetrics(2, {("validation", 3)})
-    metrics.add(task, 0, answer(10, 0.25), 2.6)
+    metrics = EpochMetrics(2, [("validation", 3)])
+    metrics.add(("validation", 3), 0, answer(10, 0.25), 2.6)
     (row,) = metrics.evaluations(7, 1)
     assert (row.ended_at - row.started_at).total_seconds() == 2.5 and row.started_at.timestamp() == 5.0
     times = {"started_at": row.started_at, "ended_at": row.ended_at}
@@ -92,14 +89,14 @@ def test_each_evaluation_is_a_row_with_its_place_and_time():
 
 @given(st.lists(st.floats(0, 1e6), min_size=3, max_size=8), st.randoms())
 def test_who_comes_first_does_not_decide_the_last_bit(losses, chance):
-    tasks = [EvaluationTask((1,), "training", number, 1) for number in range(len(losses))]
+    places = [("training", number) for number in range(len(losses))]
     found = set()
     for _ in range(4):
-        metrics = EpochMetrics(1, {("training", task.segment_id) for task in tasks})
+        metrics = EpochMetrics(1, places)
         order = list(range(len(losses)))
         chance.shuffle(order)
         for i in order:
-            metrics.add(tasks[i], i, answer(3 + i, losses[i]), 0.1)
+            metrics.add(places[i], i, answer(3 + i, losses[i]), 0.1)
         found.add(metrics.rows(1, 1, 0.0)[0].value)
     assert len(found) == 1
 
@@ -108,7 +105,7 @@ def test_what_is_no_mean_is_added_up_for_a_trainer():
     metrics = EpochMetrics(1, {("training", number) for number in (0, 1)})
     for number, values in enumerate(([1.0, 2.0, 3.0], [10.0, 20.0, 30.0])):
         one = answer(5, 0.5) | {"sums": sums_of(5, {"loss": 0.5}, auc=values)}
-        metrics.add(EvaluationTask((1,), "training", number, 1), 0, one, 0.25)
+        metrics.add(("training", number), 0, one, 0.25)
     assert not metrics.has_values
     (sums,) = metrics.sums().values()
     assert values_of(sums) == [5.0, 10.0, 11.0, 22.0, 33.0]
