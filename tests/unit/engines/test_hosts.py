@@ -61,9 +61,10 @@ def test_validation_rows_are_evaluated_where_they_are(server):
 
     training, validation = at((0, server), (1, "beta")), at((0, "beta"), (1, "beta"), (5, server))
     plan = replace(a_plan(), training=training, validation=validation)
-    assert [p for p in _places(plan) if p[0] == "validation"] == [
-        ("validation", 0, 1), ("validation", 1, 1), ("validation", 5, 0)
-    ]  # fmt: skip
+    assert _places(plan) == {
+        0: [("training", 0), ("validation", 5)],
+        1: [("training", 1), ("validation", 0), ("validation", 1)],
+    }
 
 
 @pytest.mark.parametrize(
