@@ -1,6 +1,7 @@
 """How soon a search that starts from an earlier run reaches the loss of a search that does not, on pairs of tables.
 
-The earlier run is a search on the first table of a pair; both searches that are compared are on the second one.
+The earlier run is a search on the first table of a pair, by default one of more configurations; both searches that are
+compared are on the second one.
 """
 
 import math
@@ -15,6 +16,7 @@ from hopper import SCHEMA, load_rows
 from ratios import Ratio
 
 N_SEGMENTS, N_CONFIGS, N_ITERATIONS, N_SEEDS = 2, 16, 3, 5
+N_EARLIER = 64  # configurations of the earlier run
 MOST_OF_VISITS = 0.5
 _VALID_SHARE = 0.25
 _MOST_ROWS = 2000
@@ -99,11 +101,11 @@ PAIRS = (
 )
 
 
-def compare_past(dsn: str, n_seeds: int = N_SEEDS) -> list[Ratio]:
+def compare_past(dsn: str, n_seeds: int = N_SEEDS, n_earlier: int = N_EARLIER) -> list[Ratio]:
     """Search on each pair of tables with and without an earlier run; print the ratios of visits and their median."""
     print(
-        f"\npast: tpe, {N_CONFIGS} configurations, {N_ITERATIONS} iterations, {N_SEGMENTS} segments; visits until the"
-        " loss of the search without start_from / its visits",
+        f"\npast: tpe, {N_CONFIGS} configurations, {N_ITERATIONS} iterations, {N_SEGMENTS} segments, after a search of"
+        f" {n_earlier} configurations\n  visits until the loss of the search without start_from / its visits",
         flush=True,
     )
     ratios = []
@@ -112,7 +114,7 @@ def compare_past(dsn: str, n_seeds: int = N_SEEDS) -> list[Ratio]:
         for pair in PAIRS:
             shares = []
             for seed in range(1, n_seeds + 1):
-                share, loss = _share(cursor, pair, seed)
+                share, loss = _share(cursor, pair, seed, n_earlier)
                 shares.append(share)
                 print(f"  {pair.name:36} seed {seed}   loss {loss:7.4f}   {share:6.2f}", flush=True)
             ratios.append(Ratio(f"past: {pair.name}", median(shares), MOST_OF_VISITS))
@@ -122,11 +124,11 @@ def compare_past(dsn: str, n_seeds: int = N_SEEDS) -> list[Ratio]:
     return ratios
 
 
-def _share(cursor, pair: Pair, seed: int) -> tuple[float, float]:
+def _share(cursor, pair: Pair, seed: int, n_earlier: int) -> tuple[float, float]:
     """Return the share of visits until a search with past experience has the loss of one without, and this loss."""
     earlier, later = pair.load()
     _load(cursor, earlier, seed)
-    earlier_id = _search(cursor, 100 + seed)
+    earlier_id = _search(cursor, 100 + seed, n_configs=n_earlier)
     _load(cursor, later, seed)
     alone_id = _search(cursor, seed)
     taught_id = _search(cursor, seed, f", start_from='runs {earlier_id}'")
@@ -163,12 +165,12 @@ def _network(n_inputs: int, n_classes: int, hidden: tuple[int, ...]):
     return keras.Sequential([keras.Input((n_inputs,)), *layers, keras.layers.Dense(n_classes, activation="softmax")])
 
 
-def _search(cursor, random_state: int, more: str = "") -> int:
+def _search(cursor, random_state: int, more: str = "", n_configs: int = N_CONFIGS) -> int:
     """Search, and return the run_id."""
     cursor.execute(
         "SELECT madlib.madlib_keras_automl('train', 'models', 'arch', 'best', ARRAY[1, 2], %s, %s, 'tpe', %s,"
         " random_state := %s, validation_table := 'valid', replace := true)",
-        [_COMPILE, _FIT, f"num_configs={N_CONFIGS}, num_iterations={N_ITERATIONS}{more}", random_state],
+        [_COMPILE, _FIT, f"num_configs={n_configs}, num_iterations={N_ITERATIONS}{more}", random_state],
     )
     cursor.execute("SELECT max(run_id) FROM madlib_mop.run")
     (run_id,) = cursor.fetchone()

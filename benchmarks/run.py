@@ -23,7 +23,7 @@ from early import compare_early  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
 from jobs import compare_jobs  # noqa: E402
-from past import N_SEEDS, compare_past  # noqa: E402
+from past import N_EARLIER, N_SEEDS, compare_past  # noqa: E402
 from predict import compare_predict  # noqa: E402
 from quality import compare as quality  # noqa: E402
 from ratios import Ratio, has_record, losses, medians, processor, record  # noqa: E402
@@ -81,6 +81,9 @@ def _arguments() -> argparse.Namespace:
     tables = quality.FULL.tables
     parser.add_argument("--table", dest="tables", choices=tables, action="append", help="tables of the quality (all)")
     parser.add_argument("--seeds", type=int, help="seeds of the quality (1; 5 with --full) and of past (5)")
+    parser.add_argument(
+        "--earlier", type=int, default=N_EARLIER, help=f"configurations of the earlier search of past ({N_EARLIER})"
+    )
     parser.add_argument("--full", action="store_true", help="only the comparison, or sections of --grid, at full size")
     parser.add_argument("--share", type=float, default=1.0, help="share of the comparison's rows to use (1.0)")
     parser.add_argument("--continue", dest="go_on", action="store_true", help="continue an interrupted run")
@@ -116,7 +119,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "schedule": partial(compare_schedules, dsn, *size),
         "early": partial(compare_early, dsn, *size),
         "jobs": partial(compare_jobs, dsn),
-        "past": partial(compare_past, dsn, arguments.seeds or N_SEEDS),
+        "past": partial(compare_past, dsn, arguments.seeds or N_SEEDS, arguments.earlier),
         "traffic": partial(compare_traffic, *size),
         "waits": partial(compare_waits, dsn, arguments.rows),
         "predict": partial(compare_predict, dsn),

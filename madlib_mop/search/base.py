@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from madlib_mop.search.parameters import SearchParams
-from madlib_mop.search.past import ONE_OF, PastTrial, best_points
+from madlib_mop.search.past import PastTrial, best_points, count_first
 from madlib_mop.search.space import Point, SearchSpace
 
 
@@ -183,8 +183,8 @@ class Search(ABC):
 
     @cached_property
     def tried_first(self) -> tuple[Point, ...]:
-        """The best configurations of earlier runs, its first proposals: one, or at most a quarter of all proposals."""
-        return best_points(self.past, max(1, self.n_configurations // ONE_OF))
+        """The best configurations of earlier runs, its first proposals: one, or at most half of all proposals."""
+        return best_points(self.past, count_first(len(self.past), self.n_configurations))
 
     # Defined by each method
 

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from madlib_mop.search.space import Point
 
-#: One of so many configurations of a search is taken from earlier runs, and tried first.
-ONE_OF = 4
+#: One of so many configurations of a search is taken from earlier runs, and tried first. If there are many earlier
+#: ones, more are: one of so many of these, but at most one of so many of the search's own.
+ONE_OF, ONE_OF_PAST, MOST_ONE_OF = 4, 10, 2
 #: The place of a configuration without a finite loss.
 WORST = 1.0
 _Item = TypeVar("_Item")
@@ -32,6 +33,12 @@ class PastTrial:
 
     point: Point
     place: float
+
+
+def count_first(n_past: int, n_configurations: int) -> int:
+    """Return how many configurations of a search may be taken from a number of earlier ones, at least one."""
+    most = max(1, n_configurations // MOST_ONE_OF)
+    return min(most, max(1, n_configurations // ONE_OF, n_past // ONE_OF_PAST))
 
 
 def best_points(past: Sequence[PastTrial], n: int) -> tuple[Point, ...]:

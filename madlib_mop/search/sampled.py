@@ -20,6 +20,9 @@ from madlib_mop.search.parameters import (
 from madlib_mop.search.past import spread
 from madlib_mop.search.studies import ExperiencedStudy, NewStudy, Study
 
+#: The model learns from so many earlier trials, or from as many as the search has configurations. More of them teach a
+#: short search more, but keep a long one from its own optimum where their tables have another one.
+_MOST_PAST = 64
 _BITS_OF_A_SEED = 32  # width of a seed of NumPy's RandomState
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -79,7 +82,8 @@ class Sampled(Search):
     def _new_study(self) -> Study:
         if not self.past:
             return NewStudy(self._sampler(), self.space)
-        past = spread(sorted(self.past, key=lambda trial: trial.place), self.n_configurations)
+        most = max(_MOST_PAST, self.n_configurations)
+        past = spread(sorted(self.past, key=lambda trial: trial.place), most)
         return ExperiencedStudy(self._sampler(), self.space, past, self.tried_first)
 
     def _first(self) -> int:

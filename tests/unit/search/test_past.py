@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.search import WORST, Add, PastTrial, make_search
-from madlib_mop.search.past import best_points, spread
+from madlib_mop.search.past import best_points, count_first, spread
 from tests.helpers.unit.searches import METHODS, SYNCHRONOUS, Laboratory, space
 
 SEEDS = st.integers(0, 2**31 - 1)
@@ -83,6 +83,17 @@ def test_less_than_a_quarter_is_filled_with_draws(method):
     assert len(search.tried_first) == 1 and keys[0] == trial.point.key and len(keys) == search.n_configurations
 
 
+@pytest.mark.parametrize("n_past, n_configs, n_taken", [(100, 16, 64), (40, 16, 40), (100, 80, 80)])
+def test_the_model_of_a_short_search_takes_more_earlier_trials_than_it_has_own(n_past, n_configs, n_taken):
+    """Evenly from the best to the worst."""
+    past = earlier(n_past)
+    search = search_with("tpe", past, params=f"num_configs={n_configs}")
+    search.start(1)
+    values = [trial.value for trial in search._study._past]
+    assert len(values) == n_taken and values == sorted(values)
+    assert (values[0], values[-1]) == (pytest.approx(0.1 + 0.9 * 0.5 / n_past), WORST)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_without_past_experience_nothing_changes(method):
     assert search_with(method, ()).start(4) == make_search(method, METHODS[method], space(), 1).start(4)
@@ -120,10 +131,19 @@ def test_the_model_learns_from_earlier_trials(method):
     assert statistics.median(map(statistics.median, taught)) < statistics.median(map(statistics.median, untaught)) / 2
 
 
+@pytest.mark.parametrize(
+    ("n_past", "n_configurations", "n_first"),
+    [(0, 16, 4), (16, 16, 4), (64, 16, 6), (200, 16, 8), (200, 100, 25), (3, 3, 1), (50, 1, 1), (50, 2, 1)],
+)
+def test_many_earlier_trials_let_more_be_tried_first(n_past, n_configurations, n_first):
+    assert count_first(n_past, n_configurations) == n_first
+
+
 @pytest.mark.slow
-def test_own_results_outweigh_earlier_ones_of_a_table_that_is_different():
+@pytest.mark.parametrize("n_past", [16, 200])
+def test_own_results_outweigh_earlier_ones_of_a_table_that_is_different(n_past):
     """Earlier trials with another optimum cost some configurations, but do not keep the search from its own optimum."""
-    misled = [min(losses(learned(1e-5), state, 60)) for state in range(6)]
+    misled = [min(losses(learned(1e-5, n_past), state, 60)) for state in range(6)]
     untaught = [min(losses((), state, 60)) for state in range(6)]
     assert statistics.median(misled) < 0.05 and statistics.median(untaught) < 0.05
 
