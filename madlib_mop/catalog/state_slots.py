@@ -32,7 +32,8 @@ _MAX_SPREAD = 2.0
 _MOVED_BYTES_PER_S = 8 << 20
 _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _LOCK_TIMEOUT_MS = 200
-_RETRY_EVERY_S = 5.0  # a dump may read for hours, and the driver waits during each try
+#: A dump may read a slot for hours, and the driver waits during each try to empty it: pauses between two tries.
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 5.0, 300.0
 
 #: The key of a state: mst_key for a model's newest one, `best_key` for its best one, (mst_key, segment) for one that a
 #: segment has staged.
@@ -45,6 +46,8 @@ class _Slot:
     written_bytes: int = 0
     reserved_bytes: int = 0
     writers: int = 0
+    retry_at: float = 0.0  # monotonic time of the next try to empty it, after one that failed
+    retry_s: float = _FIRST_RETRY_S
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,6 @@ class StateSlots:
             slot.written_bytes = self._live_bytes(slot.number)
         self._current: _Slot | None = None
         self._reserved: dict[StateKey, int] = {}
-        self._retry_at = 0.0
 
     def add_models(self, n_models: int) -> None:
         """Count added models of the run."""
@@ -137,12 +139,16 @@ class StateSlots:
         self._put(mst_key, None)
 
     def empty_dead(self) -> None:
-        """Truncate the slots whose states have all been replaced; retry later if a session is reading them."""
-        if time.monotonic() < self._retry_at:
-            return
+        """Truncate the slots whose states have all been replaced; retry one later if a session is reading it.
+
+        A dump reads the slots that were there at its beginning, so the others can be emptied meanwhile.
+        """
         for slot in self._slots.values():
-            if slot.written_bytes and slot is not self._current and self._is_dead(slot) and not self._truncate(slot):
-                self._retry_at = time.monotonic() + _RETRY_EVERY_S
+            if not slot.written_bytes or slot is self._current or not self._is_dead(slot):
+                continue
+            if time.monotonic() >= slot.retry_at and not self._truncate(slot):
+                slot.retry_at = time.monotonic() + slot.retry_s
+                slot.retry_s = min(2 * slot.retry_s, _LONGEST_RETRY_S)
                 return
 
     @property
@@ -198,7 +204,7 @@ class StateSlots:
         """Empty a slot; return False if a session is reading it, such as pg_dump."""
         done = _within_lock_timeout(self._record, "TRUNCATE {slot}", slot.number)
         if done:
-            slot.written_bytes = 0
+            slot.written_bytes, slot.retry_s = 0, _FIRST_RETRY_S
         return done
 
     def _move(self, key: StateKey, target: int) -> None:

@@ -20,6 +20,7 @@ class Disk:
     def __init__(self):
         self.slots: dict[int, list[tuple[int, int]]] = {}
         self.is_read = False
+        self.locked: set[int] = set()  # slots that a dump reads
         self.n_truncated = 0
 
     def execute(self, query, params=(), slot=None):
@@ -33,7 +34,7 @@ class Disk:
         number = RUN_ID * 1000 + int(str(slot).rsplit("_", 1)[1].strip('"'))
         if "CREATE TABLE" in query:
             self.slots[number] = []
-        elif self.is_read:
+        elif self.is_read or number in self.locked:
             raise psycopg2.errors.LockNotAvailable
         elif "TRUNCATE" in query:
             self.slots[number].clear()
@@ -165,6 +166,21 @@ def test_after_the_last_visit_only_newest_states_are_left():
     _, slots = train([2 << 20] * 5, 2, 100, random.Random(1), disk)
     slots.finish()
     assert disk.n_bytes == 5 * (2 << 20)
+
+
+def test_while_a_dump_reads_some_slots_the_others_are_emptied():
+    """It reads those that were there when it began. Otherwise each visit would make a slot, for hours."""
+    disk, sizes = Disk(), [2 << 20] * 6
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(6)])
+    for key in [*range(6)] * 20:
+        slot = slots.begin_write(key)
+        disk.slots[slot].append((key, sizes[key]))
+        slots.end_write(slot, key, sizes[key])
+        slots.empty_dead()
+        if key == 5 and not disk.locked:
+            disk.locked = set(disk.slots)
+    assert len(disk.slots) <= len(disk.locked) + 6 + 2
+    assert disk.n_bytes <= 2 * sum(sizes) + (4 << 20)
 
 
 @pytest.mark.parametrize("n_models", [1, 6])
