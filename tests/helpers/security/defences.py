@@ -376,6 +376,13 @@ DEFENCES = (
         "value",
         (_FRAMES + "test_a_trainers_error_is_made_readable",),
     ),
+    Defence(
+        "a trainer's answer does not choose its shard",
+        "plpython/mop_backend/writer.py",
+        "{**answer, **shard, ",
+        "{**shard, **answer, ",
+        ("tests/unit/backend/test_writer.py::test_an_answer_does_not_say_which_shard_it_is_about",),
+    ),
     *DEFENCES_OF_RIGHTS,
     *DEFENCES_OF_COLUMNS,
     *DEFENCES_OF_JOBS,
