@@ -97,7 +97,7 @@ def strike(db, call: BackgroundFit, run_id: int, chance: random.Random, may_stop
     if what == "server":
         db.cluster.stop_immediate()
         db.cluster.start()
-        wait_for(lambda: answers(db), what="the server")
+        wait_for(lambda: answers(db), what="the server", log=db.cluster.log_tail)
         return
     try:
         if what == "trainer" and (found := trainers(db)):
@@ -136,6 +136,9 @@ def check_obeyed_once(db, run_id: int) -> None:
         [run_id],
     )
     assert {state for _, state, *_ in commands} <= {"obeyed", "refused", "withdrawn"}
+    why_failed = "SELECT mst_key, epoch, state_detail FROM madlib_mop.model WHERE run_id = %s AND state = 'failed'"
+    failed = db.rows(why_failed, [run_id])
+    assert not failed, (failed, db.cluster.log_tail())
     models = db.rows(
         "SELECT mst_key, command_id, state, last_epoch, cloned_from, pinned FROM madlib_mop.model WHERE run_id = %s",
         [run_id],

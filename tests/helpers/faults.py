@@ -86,15 +86,15 @@ def seconds_of(db, run_id: int) -> float:
     return float(db.value(span, [run_id]))
 
 
-def wait_for(condition, within_s: float = 60, what: str = "a condition"):
-    """Wait until a condition holds; return its value."""
+def wait_for(condition, within_s: float = 60, what: str = "a condition", log=lambda: ""):
+    """Wait until a condition holds; return its value. ``log`` returns what to show if it does not."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
         time.sleep(0.02)
-    raise AssertionError(f"waited {within_s} s for {what}")
+    raise AssertionError(f"waited {within_s} s for {what}\n{log()}")
 
 
 def newest_run(db) -> int | None:
