@@ -29,6 +29,7 @@ _LINGER_S = 5.0
 _MAX_KEPT = 60
 _MAX_WAITING = 20
 
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A state of a page: its parts by name, as JSON values, and whether it can still change without a command."""

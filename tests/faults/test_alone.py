@@ -65,6 +65,8 @@ def fit_with(db, table: str, bad: tuple[int, str, str], settings=()):
     assert f"mst_key 3 failed: {rows[2][2]}" in run.notices
     assert_nothing_left(db)
     return rows[2][2]
+
+
 def test_a_model_too_large_for_memory(bench):
     """Its layers of 36 million weights with Adam exceed the trainer's memory limit."""
     reason = fit_with(

@@ -77,6 +77,8 @@ def check(db, run_id: int, pids=()) -> None:
     )
     assert db.value("SELECT count(DISTINCT version) FROM madlib_mop.model_state WHERE run_id = %s", [run_id]) == 1
     assert_nothing_left(db, pids)
+
+
 def test_trainers_worker_sessions_and_drivers(bench, chance):
     call, run_id = begin(bench, "t_processes")
     seen = set()
@@ -93,6 +95,8 @@ def test_trainers_worker_sessions_and_drivers(bench, chance):
                 kill(victim)
     call.succeed()
     check(bench, run_id, seen)
+
+
 @pytest.mark.parametrize("how", ["server", "caller"])
 def test_the_server_and_the_callers_backend(bench, chance, how):
     for number in range(TIMES):
@@ -116,6 +120,8 @@ def answers(db):
         return db.value("SELECT 1")
     except psycopg2.OperationalError:
         return None
+
+
 def test_a_cancelled_run_is_resumed_where_it_was(bench):
     """Cancelled while an iteration is partly staged or just averaged."""
     call, run_id = begin(bench, "t_cancelled")

@@ -13,6 +13,8 @@ N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 2, 2, 40, 3
 @pytest.fixture(scope="module")
 def bench(db):
     return undisturbed(db, N_MODELS, N_SEGMENTS, 1, SEED)
+
+
 def test_a_run_whose_rows_were_changed_after_its_first_visit_makes_no_other(bench):
     """The run is interrupted, one bit of one row is changed, and the next visit is rejected and not committed."""
     call = BackgroundFit(bench, fit_statement("changed", "mst", N_EPOCHS, "train_2", SEED))

@@ -21,6 +21,8 @@ SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_na
 @pytest.fixture(scope="module")
 def bench(db):
     return undisturbed(db, 2, 2, 1, 82)
+
+
 def test_a_visit_that_failed_before_the_interruption_is_at_its_second_attempt_after_it(bench):
     call = "SELECT madlib.madlib_keras_fit_multiple_model('train_2', 't_faults', 'mst', 40, seed := 82)"
     with begun(bench, call) as (call, run_id):

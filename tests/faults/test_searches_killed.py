@@ -39,6 +39,8 @@ def hold(db, expected: int, run_id: int, table: str, undisturbed: str) -> None:
     assert states(db, run_id) == states(db, expected)
     assert weights(db, table) == weights(db, undisturbed)
     assert_nothing_left(db)
+
+
 def test_a_search_whose_driver_is_killed(iris):
     """The caller's backend starts another driver, which restores the search from the record."""
     run = search(iris, "undisturbed", "hyperband", SMALLEST["hyperband"], random_state=5)
@@ -48,6 +50,8 @@ def test_a_search_whose_driver_is_killed(iris):
     hold(iris, run.run_id, run_id, "driver_killed", "undisturbed")
     n_starts = "SELECT count(*) FROM madlib_mop.search_event WHERE run_id = %s AND event = 'start'"
     assert iris.value(n_starts, [run_id]) == 1
+
+
 @pytest.mark.parametrize("method", SMALLEST)
 def test_a_search_whose_server_is_stopped_and_that_is_cancelled_then(iris, method):
     chance = random.Random(method)
@@ -71,6 +75,8 @@ def test_a_search_whose_server_is_stopped_and_that_is_cancelled_then(iris, metho
         iris.rows("SELECT madlib_mop.replay(%s, %s)", [run_id, undisturbed])
         expected = newest_run(iris)
     hold(iris, expected, run_id, f"{method}_killed", undisturbed)
+
+
 def test_a_budget_ends_a_search_with_the_best_so_far(iris):
     """Models end after whole epochs, and are evaluated then; a replay has the same bits."""
     params = "population=30, num_iterations=1000, interval=2, budget_s=40"

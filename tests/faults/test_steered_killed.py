@@ -224,8 +224,12 @@ def steered(db, number: int, selection: str, n_people: int, n_verbs: int, n_stri
     assert_nothing_left(db)
     for each in (newest_run(db), run_id):
         db.rows("SELECT madlib_mop.drop_run(%s)", [each])
+
+
 def test_a_run_that_is_steered_and_killed(bench):
     steered(bench, 1, "four", n_people=2, n_verbs=8, n_strikes=3)
+
+
 @pytest.mark.timeout(86_400)
 def test_runs_that_three_sessions_steer_while_everything_is_killed(bench):
     for number in range(2, 2 + int(os.environ.get("MOP_FAULTS", "3"))):

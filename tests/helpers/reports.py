@@ -191,6 +191,7 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
     }  # fmt: skip
     return RunFacts(**given | fields)
 
+
 TINY = """{"class_name": "Sequential", "config": {"layers": [
     {"class_name": "InputLayer", "config": {"batch_shape": [null, 2]}},
     {"class_name": "Dense", "config": {"units": %d, "activation": "relu"}},

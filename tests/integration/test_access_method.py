@@ -22,6 +22,8 @@ def other(cluster):
     run(cluster.connect(name), "CREATE EXTENSION madlib_mop CASCADE")
     yield Database(cluster, name)
     run(cluster.connect(), f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.mark.timeout(600)
 def test_our_tables_are_heap(other):
     make_all_tables(other, 2)

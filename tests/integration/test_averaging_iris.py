@@ -26,6 +26,8 @@ def bench(db):
     network = {"class_name": "Sequential", "config": {"name": "iris", "layers": layers}}
     db.rows("SELECT madlib.load_keras_model('\"odd arch?\"', %s::json)", [json.dumps(network)])
     return db
+
+
 def test_ten_iterations_a_warm_start_and_predictions_in_temporary_tables(bench):
     fit = (
         "SELECT madlib.madlib_keras_fit('iris_packed', 'pg_temp.iris_model', '\"odd arch?\"', 1, %s,"
@@ -59,6 +61,8 @@ def test_ten_iterations_a_warm_start_and_predictions_in_temporary_tables(bench):
         cursor.execute(right)
         assert cursor.fetchone()[0] == pytest.approx(accuracy)
     connection.close()
+
+
 def test_custom_functions_of_an_object_table(bench):
     """A warm start keeps the functions of the run that it continues."""
     source = "import keras\n\ndef certainty(y_true, y_pred):\n    return keras.ops.max(y_pred, axis=-1)\n"
@@ -79,6 +83,8 @@ def test_custom_functions_of_an_object_table(bench):
     (row,) = bench.rows("SELECT object_table, metrics_type, training_metrics_final FROM custom_model_summary")
     assert row[:2] == ("functions", ["certainty", "top_2_accuracy"]) and 1 / 3 < row[2] < 1
     assert bench.value("SELECT metric FROM custom_found") == pytest.approx(row[2])
+
+
 def test_one_hot_labels_no_metrics_and_steps_a_pass(bench):
     script(
         bench,

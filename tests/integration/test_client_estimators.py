@@ -62,6 +62,8 @@ def test_training_leaves_only_the_tables_of_models(classifier, db):
     kept = [name for (name,) in db.rows("SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace ="
                                         " 'public'::regnamespace")]  # fmt: skip
     assert {name.partition("_")[0] for name in kept} == {"hopper"}
+
+
 def test_features_of_any_kind_in_a_frame(db):
     X = pd.DataFrame({"city": ["Bonn", "Kiel", None, "Ulm"] * 15, "age": [20, 30, np.nan, 50] * 15})
     y = np.where(X["age"].fillna(40) > 35, 3.5, 1.5)
@@ -70,6 +72,8 @@ def test_features_of_any_kind_in_a_frame(db):
         predicted = regressor.predict(X)
         assert predicted.dtype == np.float64 and regressor.score(X, y) > 0.5
         regressor.drop()
+
+
 def test_an_estimator_in_a_pipeline_is_cross_validated(flowers):
     X, y = flowers
     scores = cross_val_score(make_pipeline(StandardScaler(), HopperClassifier(1, 8, random_state=1)), X, y, cv=2)
@@ -78,6 +82,8 @@ def test_an_estimator_in_a_pipeline_is_cross_validated(flowers):
 
 #: Checks that cannot hold, each with its reason.
 EXPECTED = {}
+
+
 @parametrize_with_checks(
     [HopperClassifier(n_configs=1, epochs=20, random_state=1), HopperRegressor(n_configs=1, epochs=20, random_state=1)],
     expected_failed_checks=lambda estimator: EXPECTED,

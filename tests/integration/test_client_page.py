@@ -9,9 +9,13 @@ PAGE = "docs/python_client.md"
 CONNECT = 'connect("dbname=mydb", '
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
 def test_the_first_example_is_short():
     code = examples(PAGE, "python")[0].text
     assert len([line for line in code.splitlines() if line.strip()]) < 30
+
+
 def test_the_python_of_the_page_runs(db, capsys, keras):
     code = "\n".join(example.text for example in examples(PAGE, "python"))
     assert code.count(CONNECT) == 1

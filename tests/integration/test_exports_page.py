@@ -9,6 +9,8 @@ pytestmark = pytest.mark.slow
 
 PAGE = "docs/exports.md"
 CONNECT = 'connect("dbname=mydb", '
+
+
 @pytest.mark.timeout(600)
 def test_the_python_of_the_page_runs(db, capsys, monkeypatch, tmp_path, keras):
     code = "\n".join(example.text for example in examples(PAGE, "python"))

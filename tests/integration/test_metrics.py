@@ -94,10 +94,14 @@ def assert_same(ours: dict[str, float], keras: list[dict[str, float]]) -> None:
     for theirs in keras:
         assert list(ours) == list(theirs)
         assert ours == pytest.approx(theirs, rel=2e-5, abs=1e-6)
+
+
 def test_the_hopper(tables):
     fit = "SELECT madlib.madlib_keras_fit_multiple_model('lines', 'line_out', 'line', 2, seed := 1)"
     tables.rows(fit)
     assert_same(recorded(tables, "line_out", "training"), by_keras(tables, "line_out", "lines", REGRESSION))
+
+
 def test_validation_data_and_evaluate(tables):
     tables.rows(
         "SELECT madlib.madlib_keras_fit_multiple_model('classes', 'class_out', 'class', 2, seed := 1,"
@@ -109,6 +113,8 @@ def test_validation_data_and_evaluate(tables):
     tables.rows("SELECT madlib.madlib_keras_evaluate('class_out', 'classes', 'found', mst_key := 1)")
     ((loss, metrics),) = tables.rows("SELECT loss, metrics FROM found")
     assert_same(dict(zip(expected[0], [loss, *metrics], strict=True)), expected)
+
+
 def test_model_averaging(tables):
     statement, values = fit_statement("line_avg", 2, compile_params=REGRESSION, source_table="lines", seed=1)
     tables.rows(statement.replace("'arch'", "'nets'"), values)

@@ -43,6 +43,8 @@ def scraped(db) -> dict[tuple, float]:
 def becomes(db, wanted: dict[tuple, float]) -> None:
     """Wait until the page shows some values; it is read at most once a second."""
     wait_for(lambda: wanted.items() <= scraped(db).items(), 20, f"{wanted}")
+
+
 def test_runs_visits_and_trainers_are_counted(worked):
     before = scraped(worked)
     assert before["madlib_mop_up",] == 1 and before["madlib_mop_runs", "running"] == 0
@@ -62,6 +64,8 @@ def test_runs_visits_and_trainers_are_counted(worked):
         ("madlib_mop_visits_total",): before["madlib_mop_visits_total",] + (N_ITERATIONS + 1) * N_VISITS,
         ("madlib_mop_models", "trained"): 2,
     })  # fmt: skip
+
+
 def test_jobs_the_queue_and_failures_are_counted(worked):
     before = scraped(worked)
     blocking = submit(worked, mark("blocking", sleep_s=600), ALICE)

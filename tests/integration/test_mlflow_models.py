@@ -84,6 +84,8 @@ def owned(db, keras):
 
 def files_of(client, run_id: str) -> set[str]:
     return {file.path.rpartition("/")[2] for file in client.list_artifacts(run_id, "model")}
+
+
 def test_rows_of_a_frame_are_predicted_as_rows_of_the_table(churn, db, capsys, uri, client):
     import mlflow
 
@@ -104,6 +106,8 @@ def test_rows_of_a_frame_are_predicted_as_rows_of_the_table(churn, db, capsys, u
     assert model.predict(odd).tolist() == [
         c for (c,) in churn.rows("SELECT madlib_mop.predict_class('churn', 1, o) FROM odd o ORDER BY id")
     ]
+
+
 def test_bad_rows_are_errors(churn, db, capsys, uri):
     import mlflow
 
@@ -115,6 +119,8 @@ def test_bad_rows_are_errors(churn, db, capsys, uri):
         model.predict(churn.frame.assign(age="old"))
     with pytest.raises(Exception, match="method must be one of predict, predict_proba, outputs. Received: 'close'"):
         model.predict(churn.frame, params={"method": "close"})
+
+
 def test_the_network_is_loaded_by_mlflow_keras_and_each_model_is_there_with_all(churn, db, capsys, uri, client):
     import mlflow
 
@@ -125,6 +131,8 @@ def test_the_network_is_loaded_by_mlflow_keras_and_each_model_is_there_with_all(
     for run_id in (number, child.info.run_id):
         network = mlflow.keras.load_model(f"runs:/{run_id}/model")
         assert b"".join(w.astype(np.float32).tobytes() for w in network.get_weights()) == bytes(weights)
+
+
 @pytest.mark.parametrize("name", ["dense", "inputs_and_outputs", "embedding"])
 def test_arrays_are_predicted_as_in_the_database(db, user, keras, capsys, uri, name):
     import mlflow
@@ -147,6 +155,8 @@ def test_arrays_are_predicted_as_in_the_database(db, user, keras, capsys, uri, n
     slots = ", ".join(["madlib_mop.array_bytes(CAST(%s AS real[]))"] * len(xs))
     expected = user.value(f"SELECT madlib_mop.predict(%s, 1, ARRAY[{slots}])", name, *[x.tolist() for x in xs])
     assert np.array_equal(np.concatenate(list(found.values()), axis=1), np.array(expected, np.float32))
+
+
 def test_the_table_of_another_role_is_not_read_without_a_request(owned, capsys, uri, client):
     """The owner of the run has put a view in the place of its table: its code would run as a superuser."""
     owned.rows(f"CREATE TABLE {OWNER}.caught (name name); GRANT INSERT ON {OWNER}.caught TO PUBLIC")
@@ -189,6 +199,8 @@ def replace_lent(db, name: str) -> None:
             f"SET search_path = {LANDLORD}; DROP TABLE {name}; CREATE VIEW {name} AS SELECT 1 AS mst_key;"
             f" GRANT SELECT ON {name} TO {OWNER}"
         )
+
+
 @pytest.mark.parametrize("name", ["lent", "lent_info", "lent_summary"])
 def test_what_was_replaced_after_the_table_was_found_is_not_read(lent, owned, name):
     record = lent.read()
@@ -199,6 +211,8 @@ def test_what_was_replaced_after_the_table_was_found_is_not_read(lent, owned, na
     for read in (lambda: lent.export(table, record.models[0]), lambda: lent.output_table(record.run, of_others=False)):
         with pytest.raises(MopError, match=re.escape(expected)):
             read()
+
+
 @pytest.mark.parametrize("name", ["lent", "lent_info", "lent_summary"])
 def test_what_is_exported_cannot_be_replaced_meanwhile(lent, owned, name, monkeypatch):
     """The owner of the schema drops a table between the check and the export."""
@@ -215,6 +229,8 @@ def test_what_is_exported_cannot_be_replaced_meanwhile(lent, owned, name, monkey
 
     monkeypatch.setattr(exported, "_check_own", check_and_drop)
     assert lent.export(table, record.models[0]) and outcomes == ["55P03"]
+
+
 def test_a_table_in_a_schema_that_others_may_rename_is_not_read(lent, owned):
     record = lent.read()
     owned.rows(f"DO $$BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO {LANDLORD}', current_database()); END$$")
@@ -226,6 +242,8 @@ def test_a_table_in_a_schema_that_others_may_rename_is_not_read(lent, owned):
         owned.rows(
             f"DO $$BEGIN EXECUTE format('REVOKE CREATE ON DATABASE %I FROM {LANDLORD}', current_database()); END$$"
         )
+
+
 def test_one_who_may_see_the_run_but_not_export_gets_the_rest_and_one_line(owned, capsys, uri, client):
     for words, expected in (((), 0), (("--models", "best"), 1)):
         status, number, line = status_here(capsys, owned.dsn_of(VIEWER), "mlflow", owned.run_id, *words)
@@ -236,6 +254,8 @@ def test_one_who_may_see_the_run_but_not_export_gets_the_rest_and_one_line(owned
         capsys, owned.dsn_of(READER), "mlflow", owned.run_id, "--models", "best"
     )
     assert (status, line) == (0, "") and "MLmodel" in files_of(client, number), "with the right to read the table"
+
+
 def test_weights_of_another_run_are_not_written(owned, keras, capsys, uri, client):
     from tests.helpers.inference import weights_of
 
@@ -250,6 +270,8 @@ def test_weights_of_another_run_are_not_written(owned, keras, capsys, uri, clien
         f"madlib-mop: model {best} is not written: {OWNER}.again has other weights than the run: it was written again",
     )  # fmt: skip
     assert files_of(client, number) == set()
+
+
 @pytest.mark.parametrize("run_state", ["failed", "running"])
 def test_a_run_without_an_output_table_says_so(owned, capsys, uri, run_state):
     run_id = invent_run(owned, owner=OWNER, state=run_state)
@@ -266,6 +288,8 @@ def test_a_run_without_an_output_table_says_so(owned, capsys, uri, run_state):
         f"madlib-mop: no model is written: {OWNER}.numbers is not there: it was dropped, or its transaction has not"
         " ended"
     )
+
+
 def test_a_followed_run_waits_for_the_output_table(owned, uri, client, tmp_path):
     """A run is finished before the transaction that wrote its output table ends."""
     with closing(owned.connect(OWNER)) as connection:
@@ -290,6 +314,8 @@ def test_a_followed_run_waits_for_the_output_table(owned, uri, client, tmp_path)
         owner.rows("ALTER TABLE hidden RENAME TO later")
     printed, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "") and "MLmodel" in files_of(client, printed.strip())
+
+
 def test_a_table_whose_name_must_be_quoted(owned, keras, capsys, uri, client):
     with closing(owned.connect(OWNER)) as connection:
         owner = User(connection)
@@ -301,6 +327,8 @@ def test_a_table_whose_name_must_be_quoted(owned, keras, capsys, uri, client):
     owned.rows("UPDATE madlib_mop.run SET plan = jsonb_set(plan, '{output,name}', '\"odd name@1\"') WHERE run_id = %s",
                [run_id])  # fmt: skip
     assert "MLmodel" in files_of(client, call_here(capsys, owned.dsn_of(OWNER), "mlflow", run_id))
+
+
 def test_the_model_of_madlib_keras_fit_has_no_key(owned, keras, capsys, uri, client):
     with closing(owned.connect(OWNER)) as connection:
         owner = User(connection)
@@ -315,6 +343,8 @@ def test_the_model_of_madlib_keras_fit_has_no_key(owned, keras, capsys, uri, cli
     )
     number = call_here(capsys, owned.dsn_of(OWNER), "mlflow", run_id)
     assert "MLmodel" in files_of(client, number)
+
+
 def test_the_python_of_the_page_runs(churn, db, capsys, uri):
     (example,) = examples("docs/trackers.md", "python")
     names = {"run_id": call_here(capsys, db.dsn, "mlflow", churn.run_id), "customers": churn.frame}

@@ -22,11 +22,15 @@ def shown(cell: str, names: dict) -> object:
         return None
     exec(compile(ast.Module(body[:-1], []), "cell", "exec"), names)
     return eval(compile(ast.Expression(body[-1].value), "cell", "eval"), names)
+
+
 def test_it_has_fewer_than_thirty_lines_and_no_outputs():
     assert sum(bool(line.strip()) for cell in CELLS for line in cell.splitlines()) < 30
     assert all(cell["outputs"] == [] for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code")
     assert (NOTEBOOK["nbformat"], NOTEBOOK["nbformat_minor"]) == (4, 5)
     assert len({cell["id"] for cell in NOTEBOOK["cells"]}) == len(NOTEBOOK["cells"])
+
+
 def test_it_goes_from_a_frame_to_a_deployed_and_monitored_model(db):
     assert sum(cell.count(CONNECT) for cell in CELLS) == 1
     names: dict = {}
@@ -45,6 +49,8 @@ def test_it_goes_from_a_frame_to_a_deployed_and_monitored_model(db):
         assert names["champion"].version == 1
     finally:
         names["db"].close()
+
+
 def test_a_second_run_of_all_cells_registers_a_second_version(db):
     """People run a notebook again in the same database; the test before this one has run it."""
     names: dict = {}

@@ -90,6 +90,8 @@ class Asking:
         assert len(rows) == 40
         (version,) = {version for _, version in rows}
         return sorted({name for name, _ in rows}), version
+
+
 def test_no_statement_fails_or_mixes_versions_while_the_alias_is_switched(db, user):
     asking = Asking(db, 8)
     try:

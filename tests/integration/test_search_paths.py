@@ -43,6 +43,8 @@ def away(bench):
     session.rows(AWAY)
     yield session
     connection.close()
+
+
 def test_a_model_selection_table_leads_to_its_own_architectures(bench, away):
     away.rows(FIT.format('"Home".train', "from_away", '"Home".mst', ""))
     same = 'SELECT a.model_weights = b.model_weights FROM "Home".models a JOIN away.from_away b USING (mst_key)'
@@ -65,6 +67,8 @@ def test_names_are_shown_as_they_were_written_and_kept_with_their_schemas(bench)
     assert bench.rows('SELECT model_arch_table, qualified_names FROM "Home".mst_summary') == [
         ("arch", {"model_arch_table": '"Home".arch'})
     ]
+
+
 def test_models_are_used_from_elsewhere(bench, away):
     away.rows("""SELECT madlib.madlib_keras_evaluate('"Home".models', '"Home".valid', 'evaluated', mst_key := 1)""")
     assert away.value("SELECT loss > 0 FROM away.evaluated")
@@ -75,6 +79,8 @@ def test_models_are_used_from_elsewhere(bench, away):
     assert away.value("SELECT count(DISTINCT id) FROM away.predicted") == 20
     one = """SELECT madlib_mop.predict('"Home".models', 1, x) FROM public.valid_rows LIMIT 1"""
     assert len(away.value(one)) == 10
+
+
 def test_a_warm_start_goes_on_from_elsewhere(bench, away):
     warm = ", warm_start := true"
     away.rows(FIT.format('"Home".train', '"Home".models', '"Home".mst', warm))
@@ -83,6 +89,8 @@ def test_a_warm_start_goes_on_from_elsewhere(bench, away):
         " WHERE r.warm_start ORDER BY run_id DESC"
     )
     assert bench.rows(model) == [(2,)]
+
+
 def test_a_run_is_resumed_from_elsewhere(bench, away):
     connection = bench.connect(autocommit=False)
     with connection.cursor() as cursor:
@@ -107,6 +115,8 @@ def test_configurations_are_added_to_their_own_table_only(bench, away):
         away.rows(call.format("arch"))
     away.rows(call.format('"Home".arch'))
     assert bench.value('SELECT count(*) FROM "Home".mst') == 2
+
+
 def test_tables_of_older_versions_are_read_and_written(bench):
     """They have no column of qualified names; their names are looked up in the caller's search_path, as before."""
     script(

@@ -72,10 +72,14 @@ def test_its_models_are_trained_and_have_metrics(skewed, bench):
     assert bench.value(f"SELECT count(*) FROM {run.table}_info WHERE status = 'trained'") == n_models
     bad = "SELECT count(*) FROM madlib_mop.metric WHERE run_id = %s AND (value IS NULL OR value = 'NaN')"
     assert bench.value(bad, [run.run_id]) == 0
+
+
 def test_its_visits_made_again_give_its_bits(skewed, bench):
     run, _ = skewed
     script(bench, f"SELECT madlib_mop.replay({run.run_id}, 'again_{run.table}')")
     assert digests(bench, newest_run(bench)) == digests(bench, run.run_id)
+
+
 def test_a_segment_added_while_a_run_is_stopped_waits_for_a_warm_start(bench):
     """The resumed run has the bits of an uninterrupted one; a later warm start uses all segments."""
     options = {"source_table": "train", "seed": 6, "schedule": "rotation"}
@@ -106,6 +110,8 @@ def test_a_segment_added_while_a_run_is_stopped_waits_for_a_warm_start(bench):
     visited = "SELECT segment_id, count(*) FROM madlib_mop.visit WHERE run_id = %s GROUP BY 1 ORDER BY 1"
     assert bench.rows(visited, [grown.run_id]) == [(0, 2), (1, 2), (2, 2)]
     script(bench, "DROP TABLE train_2")
+
+
 @pytest.mark.alone
 def test_the_simulator_fed_with_a_runs_visits_comes_to_its_makespan(bench):
     run = fit(bench, "timed", "mst_4", 2, source_table="train", seed=1, schedule="longest_first")

@@ -23,6 +23,8 @@ def bench(db):
     pack(db, 2)
     select_configurations(db, "mst", [(1 + i % 2, ADAM, f"batch_size={60 - i}, epochs=1") for i in range(6)])
     return db
+
+
 @pytest.mark.parametrize("schedule", ["rotation", "longest_first"])
 def test_a_run_stays_small_while_its_caller_holds_a_snapshot(bench, schedule):
     before, peak, stop = bench.value(DISK), [0], threading.Event()

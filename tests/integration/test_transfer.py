@@ -64,6 +64,8 @@ def the_first_layer_keeps_bits() -> bool:
     one_thread()
     first = keras.layers.Dense(10, "relu", trainable=False)
     return features_keep_bits(keras.Sequential([keras.Input((4,)), first, keras.layers.Dense(3)]), [rows], 8)
+
+
 def test_the_first_layer_stays_and_the_others_learn(bench):
     """MADlib's documented example; a run without materialised features has the same bits and metrics."""
     start = bytes(bench.value("SELECT model_weights FROM arch WHERE model_id = 2"))
@@ -83,12 +85,16 @@ def test_the_first_layer_stays_and_the_others_learn(bench):
     assert with_features(bench, through.run_id) == (40, 0)
     recorded = "SELECT plan -> 'trainer' ->> 'materialise_features' FROM madlib_mop.run WHERE run_id = %s"
     assert [bench.value(recorded, [r.run_id]) for r in (run, through)] == ["true", "false"]
+
+
 def test_a_warm_start_goes_on_frozen(bench):
     """Two calls have the same bits as one; the weights in the table of architectures are not read again."""
     fit(bench, "twice", "mst_first_frozen", 2, seed=5, schedule="rotation")
     fit(bench, "twice", "mst_first_frozen", 2, warm_start=True, schedule="rotation")
     fit(bench, "once", "mst_first_frozen", 4, seed=5, schedule="rotation")
     assert weights(bench, "twice") == weights(bench, "once")
+
+
 def test_nothing_to_train_changes_nothing(bench):
     """With all layers frozen, loss and accuracy equal those of the weights' source at each iteration."""
     fit(bench, "still", "mst_all_frozen", 2, seed=1, metrics_compute_frequency=1)

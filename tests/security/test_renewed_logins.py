@@ -50,11 +50,15 @@ class LateRun:
         self._thread.join(120)
         assert self.fitted, "the call failed"
         return self.fitted[0].notices
+
+
 def test_a_policy_whose_first_metrics_come_late_can_log_in(bench):
     policy = "SELECT 1 AS mst_key, current_user::text AS action"
     run = LateRun(bench, "late", 1, policy=policy, metrics_every="visit", metrics_sample_rows=10)
     run.expire()
     assert "Received: 'alice'" in run.finish()
+
+
 def test_readers_log_in_again_after_a_long_pause(bench):
     run = LateRun(bench, "paused", 40)
     wait_for(lambda: visits(bench, run.run_id) > 1, what="visits")

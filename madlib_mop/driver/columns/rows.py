@@ -77,7 +77,6 @@ class Rows:
             order[tied] = among[np.lexsort((among, self.hashes[rows[among], 1], first[tied]))]
         return rows[order]
 
-
     def statistics(self, of: npt.NDArray[np.bool_] | None = None) -> dict[str, ColumnStatistics]:
         """Return the statistics of each column's rows, or of those where ``of`` is true; columns are counted at once.
 

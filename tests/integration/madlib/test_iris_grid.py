@@ -113,6 +113,8 @@ def test_predictions_of_the_best_are_right_as_often_as_its_accuracy_says(grid, b
     right = "SELECT avg((class_value = class_text)::int) FROM iris_predict JOIN iris_test USING (id) WHERE rank = 1"
     accuracy = grid.value("SELECT validation_metrics_final FROM iris_multi_model_info WHERE mst_key = %s", [best])
     assert float(grid.value(right)) == pytest.approx(accuracy)
+
+
 def test_a_warm_start_goes_on_where_the_run_left_off_and_transfer_starts_from_its_weights(grid, best):
     """The last test, because it changes the output table."""
     before = dict(grid.rows("SELECT mst_key, training_loss_final FROM iris_multi_model_info"))

@@ -107,6 +107,8 @@ def rows_of(db, table):
     rows = db.rows(f"SELECT attributes, squares, kind, large FROM {table} ORDER BY id")
     x = [np.array([row[i] for row in rows], np.float32) / np.float32(8) for i in (0, 1)]
     return x, [np.eye(3)[[KINDS.index(row[2]) for row in rows]], np.eye(2)[[int(row[3]) for row in rows]]]
+
+
 def test_one_metric_is_computed_of_every_output_and_the_first_is_told(db, first, keras_model):
     """metrics=['categorical_accuracy'], not nested, which plain Keras 3 would reject."""
     for data_set, table in (("training", "train"), ("validation", "test")):
@@ -163,6 +165,8 @@ def test_weights_that_were_fitted_here_predict_the_same_as_ones_own(db, first, k
         for kind, size in zip(kinds, sizes, strict=True)
         for pair in (("dependent_var_0", KINDS[kind]), ("dependent_var_1", SIZES[size]))
     ]
+
+
 def test_many_models_take_such_scripts_too_with_functions_of_ones_own(db, first):
     """MADlib rejects several columns here; metrics default to the last iteration."""
     for name, source in OWN.items():
@@ -186,6 +190,8 @@ def test_many_models_take_such_scripts_too_with_functions_of_ones_own(db, first)
     assert [name for (name,) in names] == [
         f"{output}_{name}" for output in ("kind_of", "size_of") for name in ("categorical_accuracy", "sure")
     ]
+
+
 def test_a_warm_start_goes_on_then_one_with_another_architecture_takes_the_weights(db, first, keras_model):
     """The last test, because it changes the output table. In the other architecture all layers are frozen."""
     db.rows(FIT.format(", 1, TRUE"))
