@@ -115,8 +115,13 @@ choose_address() {
 port = $port
 unix_socket_directories = '$socket'
 END
-    echo "$port" >"$CLUSTER/port"
-    echo "$socket" >"$CLUSTER/socket"
+    put "$port" "$CLUSTER/port"
+    put "$socket" "$CLUSTER/socket"
+}
+
+# Writes a line to a file that another process may read meanwhile.
+put() {
+    echo "$1" >"$2.new" && mv "$2.new" "$2"
 }
 
 # Prints the requested port if it is free, else a free one below the kernel's ephemeral ports.

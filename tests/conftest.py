@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import subprocess
+import threading
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,6 +80,7 @@ class Cluster:
         self._settings = [word for setting in (*of_all, *settings) for word in ("--set", setting)]
         self._roles: set[str] = set()
         self._answers: dict[tuple[str, ...], str] = {}
+        self._starting = threading.RLock()
 
     def control(self, *arguments: str) -> str:
         """Run ``make/cluster.sh`` on this cluster and return its output."""
@@ -88,15 +90,18 @@ class Cluster:
         return done.stdout.strip()
 
     def tell(self, *arguments: str) -> str:
-        """Return a value of ``make/cluster.sh`` that only a start can change; cached, because the call takes 0.1 s."""
-        if arguments not in self._answers:
-            self._answers[arguments] = self.control(*arguments)
-        return self._answers[arguments]
+        """Return a value of ``make/cluster.sh`` that only a start can change; cached, because the call takes 0.1 s.
+
+        It waits until a start in another thread has ended: that may change the port.
+        """
+        with self._starting:
+            if arguments not in self._answers:
+                self._answers[arguments] = self.control(*arguments)
+            return self._answers[arguments]
 
     def start(self) -> None:
         """Start the cluster and wait until it answers."""
-        self._answers.clear()
-        self.control("start")
+        self._start("start")
 
     def stop(self) -> None:
         """Stop it and end its sessions."""
@@ -108,8 +113,12 @@ class Cluster:
 
     def restart(self) -> None:
         """Stop and start it."""
-        self._answers.clear()
-        self.control("restart")
+        self._start("restart")
+
+    def _start(self, command: str) -> None:
+        with self._starting:
+            self.control(command)
+            self._answers.clear()
 
     def destroy(self) -> None:
         """Stop it and remove it."""

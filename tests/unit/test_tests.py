@@ -3,10 +3,12 @@
 import ast
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Cluster
 from tests.helpers.dumps import owned_by
 from tests.helpers.security.defences import DEFENCES
 
@@ -58,3 +60,22 @@ def test_a_dump_names_no_superuser_of_the_machine_that_it_was_made_on():
     kept = owned_by(made, "jane", "postgres")
     assert b"jane" not in kept and b"OWNER TO mary;" in kept
     assert owned_by(kept, "postgres", "ann-2").count(b' "ann-2"') == 2
+
+
+def test_an_address_that_is_asked_for_during_a_start_is_the_new_one(monkeypatch):
+    cluster, port = Cluster("a cluster"), ["1"]
+    chosen, answered = threading.Event(), []
+
+    def control(command):
+        if command == "start":
+            other.start()
+            chosen.wait(0.2)  # a start takes longer than a question
+            port[0] = "2"
+        return port[0]
+
+    monkeypatch.setattr(cluster, "control", control)
+    other = threading.Thread(target=lambda: (answered.append(cluster.port), chosen.set()))
+    assert cluster.port == 1
+    cluster.start()
+    other.join()
+    assert (answered, cluster.port) == ([2], 2)
