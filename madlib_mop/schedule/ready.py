@@ -24,6 +24,7 @@ class KnownGraphs:
         self._n_at_once = n_at_once
         self._known: list[set[str | None]] = [set() for _ in range(n_segments)]
         self._spread: Counter[str | None] = Counter()  # graph -> number of segments that know it
+        self._n_first_visits = 0  # in flight
         self._n_visits, self._visits_s = 0, 0.0
         self._once_s = 0.0  # the longest time of a trainer's start, of building and tracing, in a visit
 
@@ -40,20 +41,40 @@ class KnownGraphs:
 
         That is one of the ``first``, the models of the best rank: one whose graph is known there, else one of the graph
         known to the fewest segments. If these segments will have started all of its models sooner than this one could
-        trace the graph, one of the ``others`` whose graph is known starts. Return None if a model's first visit would
-        have to trace its graph while the ``n_busy`` visits in flight use all processors.
+        trace the graph, one of the ``others`` starts: one whose graph is known, or if the first visits are not made
+        yet, any. Return None if there is no other to start, or if a graph would have to be traced for or during a
+        model's first visit while the ``n_busy`` tasks in flight use all processors.
         """
         known = self._known[number]
         model = min(first, key=lambda m: (m.graph not in known, self._spread[m.graph]))
-        if model.graph not in known:
-            if self._is_left_to_others(sum(m.graph == model.graph for m in first), self._spread[model.graph]):
-                model = next((m for m in others if m.graph in known), model)
-        if model.graph not in known:
-            if not model.n_visits and self._n_at_once is not None and n_busy >= self._n_at_once:
-                return None
-            known.add(model.graph)
-            self._spread[model.graph] += 1
+        if model.graph in known:
+            return model
+        is_first = not model.n_visits
+        is_left = self._is_left_to_others(sum(m.graph == model.graph for m in first), self._spread[model.graph])
+        if is_left and (quick := next((m for m in others if m.graph in known), None)):
+            return quick
+        all_compute = self._n_at_once is not None and n_busy >= self._n_at_once
+        if all_compute and (is_first or self._n_first_visits):
+            return None
+        if is_left and is_first and (others or n_busy):
+            return others[0] if others else None
         return model
+
+    def started(self, model: Progress, number: int) -> None:
+        """Note that a visit starts on a segment: its trainer will know the model's graph."""
+        self._n_first_visits += not model.n_visits
+        if model.graph not in self._known[number]:
+            self._known[number].add(model.graph)
+            self._spread[model.graph] += 1
+
+    def ended(self, model: Progress) -> None:
+        """Note that a visit has ended, before the model's visits are counted anew."""
+        self._n_first_visits -= not model.n_visits
+
+    def forget(self, number: int) -> None:
+        """Note that a segment has lost its trainer."""
+        self._spread.subtract(self._known[number])
+        self._known[number].clear()
 
     def _is_left_to_others(self, n_models: int, n_segments: int) -> bool:
         if not n_segments or not self._n_visits:
@@ -208,6 +229,7 @@ class ReadyModels:
                 model = graphs.pick(number, fitting[:n_first], fitting[n_first:], n_busy + len(pairs))
                 if model is not None:
                     self.remove(model)
+                    graphs.started(model, number)
                     pairs.append((model, number))
         self._new.clear()
         return pairs

@@ -100,8 +100,8 @@ class BreadthFirst(Rotation):
     """A model goes to any free segment left in its epoch; the model with the fewest visits goes first.
 
     So each model makes its first visit before any makes its second, and models can be compared early. A trainer's first
-    visit of a graph takes seconds, so the models of a graph make their first visits at few segments, and first visits
-    are made at no more segments at once than can compute at the same time.
+    visit of a graph takes seconds, so the models of a graph make their first visits at few segments. Until the last of
+    them has ended, graphs are traced at no more segments at once than can compute at the same time.
     """
 
     name = "breadth_first"

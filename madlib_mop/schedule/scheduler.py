@@ -274,6 +274,8 @@ class Scheduler:
         """Start nothing on a segment until :meth:`segment_up`; what is in flight there must still be reported."""
         self._down |= 1 << self._numbers[segment]
         self._free &= ~self._down
+        if self._graphs is not None:
+            self._graphs.forget(self._numbers[segment])
 
     def segment_up(self, segment: int) -> None:
         """End :meth:`segment_down`."""
@@ -389,6 +391,8 @@ class Scheduler:
         if isinstance(task, Visit):
             model.in_flight = False
             self._ready.compiling.ended(model, is_done)
+            if self._graphs is not None:
+                self._graphs.ended(model)
         return model, number
 
     def _set_free(self, number: int) -> None:

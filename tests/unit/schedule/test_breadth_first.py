@@ -1,6 +1,7 @@
 """The schedule breadth_first: the models with the fewest visits go first."""
 
 import random
+from heapq import heappop, heappush
 
 import pytest
 from hypothesis import given
@@ -103,3 +104,39 @@ def test_a_graph_is_traced_once_more_only_if_that_is_sooner_than_to_wait(once_s,
     scheduler.finished(begun[1], 1.0, once_s)
     scheduler.finished(begun[2], 1.0, once_s)
     assert {task.segment: task.model for task in scheduler.next_tasks()} == starts
+
+
+def play(scheduler, seconds: dict[str, float], once_s: float):
+    """Play a run of GRID; yield each visit's start, whether it traces, and the number of visits then in flight."""
+    traced, flying, now = set(), [], 0.0
+    while not scheduler.done:
+        for task in scheduler.next_tasks():
+            graph = GRID[task.model].graph
+            is_tracing = (task.segment, graph) not in traced
+            traced.add((task.segment, graph))
+            heappush(flying, (now + seconds[graph] + once_s * is_tracing, task.segment, task, is_tracing))
+            yield task, is_tracing, len(flying)
+        now, _, task, is_tracing = heappop(flying)
+        scheduler.finished(task, seconds[GRID[task.model].graph], once_s * is_tracing)
+
+
+def test_no_first_visit_waits_for_a_graph_to_be_traced_again():
+    """One segment has made the first visits of its graph when three of the other graph are left."""
+    scheduler = make_scheduler("breadth_first", GRID, dict.fromkeys(range(4), 9), n_at_once=2)
+    visits = list(play(scheduler, {"A": 0.10, "B": 0.15}, once_s=0.5))
+    first = [(task, is_tracing) for task, is_tracing, _ in visits if task.position == 1]
+    assert {(task.segment, GRID[task.model].graph) for task, _ in first} == {(0, "A"), (1, "B")}
+    assert sum(is_tracing for _, is_tracing in first) == 2
+    last = max(number for number, (task, *_) in enumerate(visits) if task.position == 1)
+    assert max(n for _, is_tracing, n in visits[:last] if is_tracing) == 2
+
+
+def test_a_first_visit_does_not_wait_for_a_segment_that_is_lost():
+    works = [ModelWork(key, key, 1, graph=graph) for key, graph in enumerate("AB")]
+    scheduler = make_scheduler("breadth_first", works, dict.fromkeys(range(3), 9), n_at_once=2)
+    a, b = scheduler.next_tasks()
+    scheduler.finished(a, 0.1, once_s=9.0)
+    assert [task.model for task in scheduler.next_tasks()] == [a.model]
+    scheduler.segment_down(b.segment)
+    scheduler.requeue(b)
+    assert [(task.model, task.segment) for task in scheduler.next_tasks()] == [(b.model, a.segment)]
