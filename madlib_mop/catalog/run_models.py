@@ -115,7 +115,7 @@ class RunModels(Mapping[int, Model]):
             **parameters.columns(),
             last_epoch=last_epoch,
             state=ModelState.TRAINING,
-            taken_over=TakenOver(source, copied.epoch, version, keep_optimizer),
+            taken_over=TakenOver(source, copied.epoch, version, keep_optimizer and not copied.has_new_optimizer),
         )
         self._note(mst_key, digest=copied.digest, state_version=version)
         return copied
@@ -140,6 +140,8 @@ class RunModels(Mapping[int, Model]):
     ) -> None:
         """Add a model with a copy of another model's newest state, written to a slot.
 
+        If that state was itself copied and not trained since, the clone takes it over as its original would.
+
         Parameters
         ----------
         clone : Model
@@ -151,8 +153,9 @@ class RunModels(Mapping[int, Model]):
             Whether the optimizer's variables are used too; None if the clone has the same parameters.
         """
         takes = None
-        if keep_optimizer is not None:
-            takes = TakenOver(source.mst_key, came_from.epoch, 0, keep_optimizer)
+        if keep_optimizer is not None or source.is_just_taken_over:
+            keep = keep_optimizer is not False and not source.has_new_optimizer
+            takes = TakenOver(source.mst_key, came_from.epoch, 0, keep)
         state = {name: getattr(source, name) for name in STATE_COLUMNS}
         clone = replace(
             clone,

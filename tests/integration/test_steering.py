@@ -113,6 +113,31 @@ def test_a_clone_with_the_same_parameters_trains_like_its_original(lab, mst_key)
 
 
 @pytest.mark.slow
+def test_a_clone_of_a_clone_that_has_made_no_visit_trains_like_it(lab):
+    """Its state is still that of the first model: with another optimizer, or with another learning rate."""
+    changes = [
+        {"compile_params": SGD},
+        {"compile_params": ADAM.replace("0.01", "0.001")},
+        {"fit_params": "batch_size=33", "keep_optimizer": False},
+    ]
+    run = Steered(lab, "cloned_twice", (2,))
+    pairs = []
+    for change in changes:
+        clone = run.steer("clone_model", 3, **change)
+        run.steer("stop_model", clone)
+        pairs.append((clone, run.steer("clone_model", clone)))
+        run.steer("resume_model", clone)
+    details = "SELECT detail FROM madlib_mop.steering WHERE run_id = %s AND command = 'clone_model' ORDER BY ordinal"
+    has_new = ["with a new optimizer" in detail for (detail,) in lab.rows(details, [run.run_id])]
+    assert has_new == [True, True, False, False, True, True]
+    run_id = run.finish()
+    found = digests(lab, run_id)
+    assert [found[clone] for clone, _ in pairs] == [found.get(again) for _, again in pairs]
+    assert len(set(found.values())) == N_MODELS + len(changes)
+    assert replayed(lab, run_id, "cloned_twice_again") == found
+
+
+@pytest.mark.slow
 def test_a_clone_that_began_within_an_iteration_visits_all_segments_in_the_next_one(lab):
     """Also if its run is resumed there: then the clone's visits in its first iteration are not those of the next."""
     run = Steered(lab, "cloned_within", (-2, 3))

@@ -216,6 +216,11 @@ class Model(Row):
         return self.taken_over is not None and self.taken_over.version == self.state_version
 
     @property
+    def has_new_optimizer(self) -> bool:
+        """Whether its next visit begins with a new optimizer, although its newest state has another model's."""
+        return self.taken_over is not None and self.is_just_taken_over and not self.taken_over.optimizer
+
+    @property
     def has_own_visits(self) -> bool:
         """Whether it was trained in this run; the state of a clone or of a warm start is version 0 before."""
         return self.state_version != 0

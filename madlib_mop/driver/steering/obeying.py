@@ -215,7 +215,8 @@ class Steering:
 
         def write() -> Sequence[int]:
             newest = self._record.lock_model(self._run_id, source.mst_key)
-            if self._complete_epochs(newest) >= last_epoch:  # its last visit has just been committed
+            is_told = newest.has_new_optimizer == source.has_new_optimizer
+            if self._complete_epochs(newest) >= last_epoch or not is_told:  # a visit of it has just been committed
                 raise NotYet
             self._models.cloned(model, newest, slot, self._came_from(newest), None if same and keep else keep)
             return [model.mst_key]
@@ -224,7 +225,7 @@ class Steering:
             self._slots.end_write(slot, model.mst_key, self._models[model.mst_key].state_bytes)
             self._side.added([self._models[model.mst_key]])
 
-        optimizer = "" if keep else ", with a new optimizer"
+        optimizer = ", with a new optimizer" if not keep or source.has_new_optimizer else ""
         detail = f"mst_key {model.mst_key} is a clone of mst_key {source.mst_key} {self._where(source)}{optimizer}"
         return _Effect(detail, write, apply, lambda: self._slots.end_write(slot, model.mst_key))
 
