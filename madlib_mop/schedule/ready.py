@@ -129,7 +129,7 @@ class ReadyModels:
     def __init__(
         self, n_segments: int, choose: Choice, rank: Callable[[Progress], Rank], graphs: KnownGraphs | None = None
     ):
-        self.compiling = CompilingGraphs()
+        self._compiling = CompilingGraphs()
         self._choose = choose
         self._rank = rank
         self._graphs = graphs
@@ -164,6 +164,12 @@ class ReadyModels:
             self._new.pop(model.index, None)
         model.entry = None
 
+    def ended(self, model: Progress, is_done: bool) -> None:
+        """Note that a visit has ended, with or without a result, before the model's visits are counted anew."""
+        self._compiling.ended(model, is_done)
+        if self._graphs is not None:
+            self._graphs.ended(model)
+
     def bound(self) -> list[Progress]:
         """Return the bound models, by index."""
         waiting = (entry[-1] for heap in self._bound for entry in heap if entry[-1].entry is entry)
@@ -192,7 +198,7 @@ class ReadyModels:
         def try_to_start(model: Progress, fits: int) -> int:
             number = self._choose(model, fits)
             pairs.append((model, number))
-            self.compiling.started(model)
+            self._compiling.started(model)
             return ~(1 << number)
 
         if fresh:
@@ -243,7 +249,7 @@ class ReadyModels:
         """Return models in their order, but those whose graph is being compiled at the end."""
         later: list[Progress] = []
         for model in models:
-            if model in self.compiling:
+            if model in self._compiling:
                 later.append(model)
             else:
                 yield model

@@ -390,9 +390,7 @@ class Scheduler:
         model = self._models[task.model]
         if isinstance(task, Visit):
             model.in_flight = False
-            self._ready.compiling.ended(model, is_done)
-            if self._graphs is not None:
-                self._graphs.ended(model)
+            self._ready.ended(model, is_done)
         return model, number
 
     def _set_free(self, number: int) -> None:
