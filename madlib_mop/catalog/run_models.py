@@ -172,7 +172,8 @@ class RunModels(Mapping[int, Model]):
 
     def resumed(self, mst_key: int) -> None:
         """Let a stopped model continue."""
-        has_visits = self._models[mst_key].has_own_visits
+        # a visit that was in flight when it was stopped may be committed, and not be known here yet
+        has_visits = self._record.lock_model(self._run_id, mst_key).has_own_visits
         state = ModelState.TRAINING if has_visits else ModelState.WAITING
         self._change(mst_key, state=state, state_detail=None)
 

@@ -252,7 +252,7 @@ def _begin(
     if start.parts:
         state = migration.own(decoded(start.parts, groups), start.begins, recipe.build, groups)
         if start.taken_over and groups == GROUPS:
-            compiled.take_over(state, ModelVariables(recipe.build()), start.keep_optimizer)
+            compiled.take_over(state, _with_weights_of(state, recipe), start.keep_optimizer)
         elif held != digest_in:
             compiled.load(state, groups)
         start.parts.clear()
@@ -266,6 +266,15 @@ def _begin(
     else:
         compiled.copy_from(ModelVariables(recipe.build(start.weights)))
     return None
+
+
+def _with_weights_of(state: State, recipe: Recipe) -> ModelVariables:
+    """Return a new model with the weights of a state; some optimizers start from them. Raises Failure (model)."""
+    model = recipe.draw()
+    ModelVariables(model, with_optimizer=False).load(state, FORWARD_GROUPS)
+    with blaming(MODEL):
+        recipe.compile(model)
+    return ModelVariables(model)
 
 
 def decoded(parts: Sequence[Blob], groups: Sequence[str] = GROUPS) -> State:

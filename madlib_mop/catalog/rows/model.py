@@ -48,6 +48,8 @@ class ClonedFrom(Document):
         The original's number in the rotation; the clone visits the segments in the same order.
     is_best : bool
         Whether the copied state is that of the original's best epoch, restored at its end.
+    version : int or None
+        The original's state_version, which also counts copies of other models' states; None in records of 1.0.0.
     """
 
     mst_key: int
@@ -56,6 +58,12 @@ class ClonedFrom(Document):
     segments: tuple[int, ...]
     turn: int
     is_best: bool = False
+    version: int | None = None
+
+    def is_state_of(self, model: "Model") -> bool:
+        """Return whether the copied state is the newest state of a model, the original."""
+        visit = (model.epoch, model.position)
+        return visit == (self.epoch, self.position) and self.version in (None, model.state_version)
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:

@@ -49,16 +49,21 @@ class EarlyStops:
             for metric in record.metrics(self._run_id):
                 self._add(metric)
 
-    def resume(self) -> None:
-        """Make the decisions that a dead driver did not make or apply; at that time, no model had started its next
-        epoch."""
+    def resume(self) -> list[int]:
+        """Make the decisions that a dead driver did not make or apply; return the mst_keys of models that stop.
+
+        At that time, no model had started its next epoch.
+        """
+        stopped = []
         for key in self._rules:
             model, series = self._models[key], self._series[key]
             complete = model.position == self._n_segments and model.state is ModelState.TRAINING
             if complete and series and series[-1][0] == model.epoch:
-                self._decide(key)
+                if self._decide(key):
+                    stopped.append(key)
                 if model.epoch == self._models[key].last_epoch:
                     self.restore(key)
+        return stopped
 
     def add_model(self, mst_key: int) -> None:
         """Watch a model that was added to the run."""

@@ -94,7 +94,7 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
 
 
 def untrained(model: Model) -> Model:
-    """Return a model as it was before its first visit."""
+    """Return a model as it was before its first visit; one that was stopped or has failed does not stop early."""
     return Model(
         mst_key=model.mst_key,
         ordinal=model.ordinal,
@@ -108,7 +108,7 @@ def untrained(model: Model) -> Model:
         epoch=model.first_epoch - 1,
         loss_type=model.loss_type,
         metrics_type=model.metrics_type,
-        early_stopping=model.early_stopping,
+        early_stopping=model.early_stopping if model.is_alive else None,
         command_id=model.command_id,
         hyper_parameters=model.hyper_parameters,
     )

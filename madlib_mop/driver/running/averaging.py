@@ -105,12 +105,15 @@ class Averaging(RunLoop[Task]):
             if complete:
                 self._progress.metrics_known(MST_KEY, epoch, complete[MST_KEY])
                 if self._stops.measured(MST_KEY, complete[MST_KEY]):
-                    self._plan.finish_early()
+                    self._stopped_early(MST_KEY)
                 self._epoch_over(epoch)
         elif isinstance(task, Visit):
             self._visit_kept(flight, fields["state_bytes"], seconds)
         else:
             self._average_kept(flight, fields["state_bytes"], seconds)
+
+    def _stopped_early(self, mst_key: int) -> None:
+        self._plan.finish_early()
 
     def _was_kept(self, flight: InFlight[Task]) -> bool:
         task, seconds = flight.task, time.monotonic() - flight.started

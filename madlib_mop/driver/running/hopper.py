@@ -197,10 +197,13 @@ class Hopper(RunLoop[Task]):
                 self._progress.metrics_known(mst_key, epoch, metrics)
                 stops = self._stops.measured(mst_key, metrics)
                 if stops:
-                    self._plan.finish_early(mst_key)
+                    self._stopped_early(mst_key)
                 self._epoch_over(mst_key, epoch, metrics)
                 if stops:
                     self._progress.stopped_early(mst_key, self._plan)
+
+    def _stopped_early(self, mst_key: int) -> None:
+        self._plan.finish_early(mst_key)
 
     def _was_kept(self, flight: InFlight[Task]) -> bool:
         task = flight.task
@@ -236,8 +239,9 @@ class Hopper(RunLoop[Task]):
         """
         self._end_write(flight, {key: visit.state_bytes for key, visit in kept.items()})
         for key, reason in failed.items():
+            was_alive = self._models[key].is_alive
             self._models.failure_kept(key, reason)
-            self._failed(key, reason)
+            self._failed(key, reason, was_alive)
         for key, visit in kept.items():
             self._models.visit_kept(key, visit.digest, task.epoch, task.position)
         if not kept:
@@ -284,15 +288,18 @@ class Hopper(RunLoop[Task]):
             self._dissolve(task, decision.reason(task))
 
     def _fail_model(self, mst_key: int, reason: str) -> None:
-        self._models.failed(mst_key, reason)
-        self._failed(mst_key, reason)
+        model = self._models[mst_key]
+        if model.state is not ModelState.FAILED:  # otherwise another of its evaluations has already failed
+            self._models.failed(mst_key, reason)
+            self._failed(mst_key, reason, model.is_alive)
 
-    def _failed(self, mst_key: int, reason: str) -> None:
-        """Continue without a failed model; its failure is recorded."""
+    def _failed(self, mst_key: int, reason: str, was_alive: bool) -> None:
+        """Continue without a failed model; its failure is recorded. The controller was told of one that was stopped."""
         self._evaluations.forget(mst_key)
         self._stops.forget(mst_key)
         self._progress.model_failed(mst_key, reason, self._plan)
-        self._controller.failed(mst_key)
+        if was_alive:
+            self._controller.failed(mst_key)
 
     def _dissolve(self, task: Visit, reason: str) -> None:
         """Dissolve a group that cannot be trained together; its members continue separately from their current

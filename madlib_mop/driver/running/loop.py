@@ -105,7 +105,8 @@ class RunLoop(ABC, Generic[_Task]):
         self._record.listen()
         self._record.clear_tasks(self._run_id)
         self._event_loop.look_for_cancel()
-        self._stops.resume()
+        for mst_key in self._stops.resume():
+            self._stopped_early(mst_key)
         self._evaluations.add_missing()
         self._workers.open_all()
         self._begun()
@@ -164,6 +165,10 @@ class RunLoop(ABC, Generic[_Task]):
     @abstractmethod
     def _done(self, flight: InFlight[_Task], fields: Header, ended: float) -> None:
         """Continue after a completed task; ``fields`` are the worker's answer, ``ended`` is its arrival time."""
+
+    @abstractmethod
+    def _stopped_early(self, mst_key: int) -> None:
+        """Start no further epoch of a model."""
 
     @abstractmethod
     def _was_kept(self, flight: InFlight[_Task]) -> bool:

@@ -33,7 +33,7 @@ def make_searcher(record: Record, run: Run, progress: SearchProgress) -> "Search
     if run.kind == "replay":
         parent = run.parent_run_id
         assert parent is not None, "a replay repeats a run"
-        recorded = RecordedSearch(record.search_events(parent), record.models(parent), run.n_segments)
+        recorded = RecordedSearch(record.search_events(parent), record.models(parent))
         return Searcher(record, run, recorded, progress)
     space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid)
     past = past_trials(plan.past, space, plan.custom_names)
@@ -89,10 +89,7 @@ class Searcher(RunController):
         if not events:
             self._report("start")
             return
-        finished = any(item["do"] == "finish" for event in events for item in event.actions)
-        if finished:  # visits in flight at that time may have been committed since
-            model_changes.change([EndModel(key, _BUDGET) for key in model_changes.models])
-        else:
+        if not any(item["do"] == "finish" for event in events for item in event.actions):
             self._catch_up(events)
 
     def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import SearchEvent
-from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.search.actions import from_json
 from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish
 
@@ -13,7 +12,8 @@ from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish
 class RecordedSearch:
     """Repeats the recorded events of a search in order, each as soon as its result is available again.
 
-    Models end where they ended in the original run, also if the budget stopped them.
+    Models end where they ended in the original run, also if the budget or a command stopped them: a replay makes no
+    visits but recorded ones.
 
     Parameters
     ----------
@@ -21,7 +21,6 @@ class RecordedSearch:
         Those of the repeated run.
     models : sequence of Model
         Its models, at its end.
-    n_segments : int
 
     Attributes
     ----------
@@ -29,9 +28,9 @@ class RecordedSearch:
         The models that were not trained to their ends, by mst_key.
     """
 
-    def __init__(self, events: Sequence[SearchEvent], models: Sequence[Model], n_segments: int):
+    def __init__(self, events: Sequence[SearchEvent], models: Sequence[Model]):
         self._events = list(events)
-        self._reach = {m.mst_key: _reach(m, n_segments) for m in models}
+        self._reach = {m.mst_key: m.last_epoch for m in models}
         self._last_epochs: dict[int, int] = {}  # mst_key -> the last epoch that was requested
         self.untrained = {m.mst_key: m for m in models if not m.is_alive}
         self._next = 0
@@ -87,10 +86,3 @@ class RecordedSearch:
         last_epoch, before = min(last_epoch, self._reach[mst_key]), self._last_epochs.get(mst_key, 0)
         self._last_epochs[mst_key] = max(last_epoch, before)
         return last_epoch if last_epoch > before else None
-
-
-def _reach(model: Model, n_segments: int) -> int:
-    """Return a model's last epoch to repeat."""
-    if model.state is ModelState.STOPPED:
-        return model.epoch if model.position == n_segments else max(0, model.epoch - 1)
-    return model.last_epoch

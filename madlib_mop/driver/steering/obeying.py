@@ -169,6 +169,8 @@ class Steering:
             if model.iteration(model.last_epoch) + verb.num_iterations > MAX_ITERATIONS:
                 raise Refused(f"mst_key {model.mst_key} would make more than {MAX_ITERATIONS:,} iterations")
         for model in chosen:
+            if self._side.trains and model.early_stopping is not None and self._awaits_end(model):
+                raise NotYet  # whether it stops early is decided first, as in a replay
             self._side.separate(model.mst_key)
         keys = [model.mst_key for model in chosen]
 
@@ -293,6 +295,11 @@ class Steering:
             return model.best_epoch
         return model.epoch if model.position == self._n_segments else max(model.epoch, model.first_epoch) - 1
 
+    def _awaits_end(self, model: Model) -> bool:
+        """Return whether a model has made its last visit and is being evaluated."""
+        made_all = (model.epoch, model.position) == (model.last_epoch, self._n_segments)
+        return made_all and model.state is ModelState.TRAINING
+
     def _where(self, model: Model) -> str:
         if model.epoch < model.first_epoch:
             return "before its first visit"
@@ -305,8 +312,9 @@ class Steering:
         segments = (*newest.visited(newest.position), *(v.segment_id for v in sorted(visits, key=lambda v: v.position)))
         complete = newest.position == self._n_segments
         epoch = newest.best_epoch or epoch
-        turn = self._side.turn_of(key)
-        return ClonedFrom(key, epoch, newest.position, () if complete else segments, turn, newest.is_restored)
+        segments = () if complete else segments
+        turn, version = self._side.turn_of(key), newest.state_version
+        return ClonedFrom(key, epoch, newest.position, segments, turn, newest.is_restored, version)
 
     def _new_model(self, parameters: Parameters, origin: str | None, last_epoch: int, offset: int = 0) -> Model:
         first_key = FIRST_KEY_IN_SEARCH if self._run.is_search else 1

@@ -42,13 +42,19 @@ class RepeatedCommands(RunController):
             came_from = clone.cloned_from
             if came_from is None or came_from.mst_key != mst_key or clone.mst_key in models:
                 continue
-            at = (came_from.epoch, came_from.position)
-            reached = original.is_restored if came_from.is_best else (original.epoch, original.position) == at
+            reached = original.is_restored if came_from.is_best else came_from.is_state_of(original)
             if reached:
                 takes = clone.taken_over
                 keep = takes.optimizer if takes is not None and takes.mst_key == mst_key else None
                 self._model_changes.change([CloneModel(untrained(clone), came_from, keep)])
                 self.visited(clone.mst_key)
+
+    def tick(self) -> None:
+        """Clone models that continue with another model's state: their originals have made no visit with it."""
+        models = self._model_changes.models
+        for mst_key in {clone.cloned_from.mst_key for clone in self._clones if clone.cloned_from is not None}:
+            if mst_key in models and models[mst_key].is_just_taken_over:
+                self.visited(mst_key)
 
     def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
         """Clone a model from its best state, which it has at its end."""

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from madlib_mop.catalog.rows.model import ClonedFrom, Model, Parameters, TakenOver
+from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from tests.helpers.unit.rows import a_model
 
@@ -73,3 +74,13 @@ def test_a_model_that_continues_with_a_copy_has_no_optimizer_that_its_original_h
     models = RunModels(Record(source, a_model(2, epoch=1, position=2, state_version=6)), 7)
     models.crossed(2, 1, 0, OF_ADAM, 3, keep)
     assert models[2].taken_over.optimizer is expected and models[2].is_just_taken_over
+
+
+@pytest.mark.parametrize("version, state", [(0, ModelState.WAITING), (1, ModelState.TRAINING)])
+def test_a_model_is_resumed_after_a_first_visit_that_is_not_known_here(version, state):
+    """It was stopped during the visit; a worker has committed it, and its answer was not read yet."""
+    record = Record(a_model(1, state=ModelState.STOPPED))
+    models = RunModels(record, 7)
+    record.set_model(7, 1, state_version=version)
+    models.resumed(1)
+    assert record.rows[1].state is models[1].state is state

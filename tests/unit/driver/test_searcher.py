@@ -149,9 +149,9 @@ def loss(digest: tuple) -> float:
 class Driver:
     """A minimal hopper: one driver process of a run."""
 
-    def __init__(self, record: MemoryRecord, method: str, search=None, recorded=None, fails=(), late=0):
+    def __init__(self, record: MemoryRecord, method: str, search=None, recorded=None, fails=(), late=0, stops=()):
         run = a_run(a_plan(tuple(SEGMENTS.items()), search=a_search(method)), kind="automl")
-        self.record, self.fails, self.late = record, fails, late
+        self.record, self.fails, self.late, self.stops = record, fails, late, stops
         self.models = RunModels(record, 1)
         works = [self._work(m) for m in self.models.values()]
         schedule = "recorded" if recorded is not None else "rotation"
@@ -212,6 +212,12 @@ class Driver:
             self.record.set_model(1, task.model, **values, state=state, state_version=version)
             self.record.tables["visits"].append((task.model, task.epoch, task.segment, task.position))
         self.models.visit_kept(task.model, digest, task.epoch, task.position)
+        if (task.model, task.epoch) in self.stops:
+            self.scheduler.finished(task, 1.0)
+            self.scheduler.drop(task.model)
+            self.models.stopped(task.model, "by a person")
+            self.searcher.failed(task.model)
+            return
         done = self.scheduler.finished(task, 1.0)
         if done is not None and not self.evaluations.begin([task.model], done.epoch):
             self.epoch_over(task.model, done.epoch, ())
@@ -268,7 +274,7 @@ def test_synchronous_searches_do_not_hang_on_what_is_ready_first(method):
 def replayed(record: MemoryRecord, method: str, late: int = 0) -> MemoryRecord:
     """Return the record of a replay."""
     again = MemoryRecord()
-    search = RecordedSearch(record.search_events(1), record.models(1), len(SEGMENTS))
+    search = RecordedSearch(record.search_events(1), record.models(1))
     visits = [Visit(key, segment, epoch, position) for key, epoch, segment, position in record.tables["visits"]]
     Driver(again, method, search, visits, late=late).live()
     return again
@@ -300,8 +306,27 @@ def test_a_spent_budget_leaves_whole_epochs_with_their_metrics(method, n_tasks):
         else:
             assert "the time budget was used up before" in m.state_detail
     again = replayed(record, method)
-    trained = [m for m in history(record)[1] if m[1] is ModelState.TRAINED]
-    assert [m for m in history(again)[1] if m[1] is ModelState.TRAINED] == trained
+    assert history(again)[1] == history(record)[1]
+
+
+@pytest.mark.parametrize("method", SMALLEST)
+@pytest.mark.parametrize("n_tasks", [12, 16])
+def test_what_is_asked_for_after_a_spent_budget_is_trained(method, n_tasks):
+    record = MemoryRecord()
+    Driver(record, method).live(n_tasks)
+    (m, *_) = [m for m in record.models(1) if m.state is ModelState.TRAINED]
+    RunModels(record, 1).extended(m.mst_key, m.last_epoch + 1)
+    Driver(record, method).live()
+    longer = record.lock_model(1, m.mst_key)
+    assert (longer.state, longer.epoch, longer.position) == (ModelState.TRAINED, m.epoch + 1, len(SEGMENTS))
+
+
+@pytest.mark.parametrize("method", SMALLEST)
+def test_a_replay_ends_within_an_epoch_where_a_person_stopped_a_model(method):
+    record = whole(method, stops={(1, 1), (3, 2)})
+    stopped = [m for m in record.models(1) if m.state is ModelState.STOPPED]
+    assert stopped and all(m.position == 1 for m in stopped)
+    assert history(replayed(record, method))[1] == history(record)[1]
 
 
 def test_a_search_that_decides_otherwise_than_recorded_is_not_gone_on_with():

@@ -1,0 +1,130 @@
+"""What commands, failures and replays do at rare moments: while a visit or an evaluation is in flight, or unread."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+from madlib_mop.catalog.rows.model import ClonedFrom, TakenOver
+from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.run_models import RunModels
+from madlib_mop.driver.evaluation.early_stopping import EarlyStops
+from madlib_mop.driver.planning.replay import untrained
+from madlib_mop.driver.running.hopper import Hopper
+from madlib_mop.driver.steering.obeying import Steering
+from madlib_mop.driver.steering.repeating import RepeatedCommands
+from madlib_mop.driver.steering.run_side import NotYet
+from madlib_mop.driver.steering.verbs import Extend
+from tests.helpers.unit.rows import a_model, a_plan, a_run
+
+RULE = {"patience": 1, "metric": "val_loss", "mode": "min", "restore_best": True}
+
+
+class Changes:
+    """The models of a replay, and the clones that were made in it."""
+
+    def __init__(self, *models):
+        self.models = {model.mst_key: model for model in models}
+        self.made = []
+
+    def change(self, changes):
+        for change in changes:
+            self.made.append((change.model.mst_key, self.models[change.came_from.mst_key].state_version))
+            self.models[change.model.mst_key] = change.model
+
+
+def test_a_clone_of_a_model_that_was_just_crossed_is_repeated_after_the_crossing():
+    """The crossing changes the state, and not the place of the newest visit."""
+    clone = a_model(5, cloned_from=ClonedFrom(1, 2, 2, (), 0, False, version=5))
+    changes = Changes(a_model(1, epoch=2, position=2, state_version=4))
+    controller = RepeatedCommands([clone])
+    controller.begin(changes)
+    controller.visited(1)
+    controller.tick()
+    assert changes.made == []
+    changes.models[1] = replace(changes.models[1], state_version=5, taken_over=TakenOver(3, 2, 5, True))
+    controller.tick()
+    controller.tick()
+    assert changes.made == [(5, 5)]
+
+
+def test_a_clone_that_was_recorded_without_the_version_of_its_state_is_repeated():
+    found = ClonedFrom.from_json(
+        {"mst_key": 1, "epoch": 2, "position": 2, "segments": [], "turn": 0, "is_best": False}
+    )
+    changes = Changes(a_model(1, epoch=2, position=2, state_version=4))
+    RepeatedCommands([a_model(5, cloned_from=found)]).begin(changes)
+    assert changes.made == [(5, 4)]
+
+
+@pytest.mark.parametrize("state, expected", [(ModelState.TRAINED, RULE), (ModelState.STOPPED, None)])
+def test_a_replay_does_not_restore_the_best_state_of_a_model_that_was_stopped(state, expected):
+    assert untrained(a_model(1, state=state, early_stopping=RULE)).early_stopping == expected
+
+
+@pytest.mark.parametrize(
+    "position, rule, trains, waits",
+    [(2, RULE, True, True), (1, RULE, True, False), (2, None, True, False), (2, RULE, False, False)],
+)
+def test_a_model_is_extended_after_its_last_metrics_have_decided(position, rule, trains, waits):
+    """Whether they are due depends on its last iteration, which a replay knows from the start."""
+    model = a_model(1, epoch=2, position=position, state=ModelState.TRAINING, early_stopping=rule)
+    separated = []
+    side = SimpleNamespace(trains=trains, in_search=False, separate=separated.append)
+    steering = Steering(SimpleNamespace(), a_run(a_plan()), {1: model}, None, side)
+    with pytest.raises(NotYet) if waits else nullcontext():
+        steering._effect(Extend(num_iterations=1, mst_key=None))
+    assert separated == [1] * (not waits)
+
+
+class FailedModels(dict):
+    """The models of a run; a failure is recorded."""
+
+    def failed(self, mst_key, reason):
+        self[mst_key] = replace(self[mst_key], state=ModelState.FAILED, state_detail=reason)
+
+
+@pytest.mark.parametrize(
+    "state, told, reason",
+    [(ModelState.TRAINING, [1], "second"), (ModelState.STOPPED, [], "second"), (ModelState.FAILED, [], "first")],
+)
+def test_a_search_is_told_once_that_a_model_has_ended(state, told, reason):
+    """A command has stopped it, or one of its evaluations has failed; then its visit or another evaluation fails."""
+    found = []
+    nothing = SimpleNamespace(forget=lambda key: None, model_failed=lambda *_: None)
+    models = FailedModels({1: a_model(1, state=state, state_detail="first")})
+    hopper = SimpleNamespace(_models=models, _evaluations=nothing, _stops=nothing, _progress=nothing, _plan=None)
+    hopper._controller = SimpleNamespace(failed=found.append)
+    hopper._failed = partial(Hopper._failed, hopper)
+    Hopper._fail_model(hopper, 1, "second")
+    assert (found, models[1].state, models[1].state_detail) == (told, ModelState.FAILED, reason)
+
+
+class Record(SimpleNamespace):
+    """A record with the metrics of one model, that notes what is written."""
+
+    def metrics(self, run_id):
+        losses = [1.0, 2.0][: self.n_epochs]
+        return [Metric(run_id=7, mst_key=1, epoch=epoch, data_set="validation", name="loss", ordinal=0, value=value,
+                       elapsed_s=0.0, work_s=0.0) for epoch, value in enumerate(losses, 1)]  # fmt: skip
+
+    def models(self, run_id):
+        return [a_model(1, state=ModelState.TRAINING, early_stopping=self.rule, epoch=self.n_epochs, position=2,
+                        last_epoch=5)]  # fmt: skip
+
+    def set_model(self, run_id, mst_key, **columns):
+        self.written.append(columns["last_epoch"])
+
+
+@pytest.mark.parametrize("n_epochs, stops", [(1, []), (2, [1])])
+def test_a_stop_that_is_decided_when_a_run_is_resumed_is_returned(n_epochs, stops):
+    """So the run lets the scheduler know."""
+    record = Record(n_epochs=n_epochs, rule={**RULE, "restore_best": False}, written=[])
+    models = RunModels(record, 7)
+    told = SimpleNamespace(tell=lambda sentence: None)
+    assert EarlyStops(record, a_run(a_plan()), models, None, told).resume() == stops
+    assert record.written == [2] * len(stops)
+    assert models[1].last_epoch == (2 if stops else 5)
