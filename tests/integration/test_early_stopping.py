@@ -224,6 +224,38 @@ def test_a_driver_that_is_killed_and_a_run_that_is_resumed_end_with_the_same_bit
     assert_nothing_left(bench)
 
 
+NO_STOP = """
+CREATE FUNCTION public.no_stop() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'the driver ends here'; END $$;
+CREATE TRIGGER no_stop BEFORE UPDATE OF last_epoch ON madlib_mop.model FOR EACH ROW
+    WHEN (NEW.last_epoch < OLD.last_epoch) EXECUTE FUNCTION public.no_stop();
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["hopper", "averaging"])
+def test_a_stop_that_a_dead_driver_has_not_recorded_is_made_by_the_next_one(bench, kind):
+    """Its metrics were recorded; the next driver trains the model no further."""
+
+    def train(table):
+        if kind == "hopper":
+            return fit(bench, table, "mst", N, early_stopping=TEXT, **OPTIONS)
+        options = {name: value for name, value in OPTIONS.items() if name != "schedule"}
+        return average(bench, table, N, 1, FAST, FIT_PARAMS, early_stopping=TEXT, **options)
+
+    whole = train(f"whole_{kind}")
+    bench.rows(NO_STOP)
+    try:
+        with pytest.raises(psycopg2.Error, match="the driver ends here"):
+            train(f"dead_{kind}")
+    finally:
+        bench.rows("DROP FUNCTION public.no_stop CASCADE")
+    run_id = newest_run(bench)
+    bench.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    assert ends(bench, run_id) == ends(bench, whole.run_id)
+    assert digests(bench, run_id) == digests(bench, whole.run_id)
+
+
 @pytest.mark.slow
 def test_model_averaging(bench):
     options = {name: value for name, value in OPTIONS.items() if name != "schedule"}
