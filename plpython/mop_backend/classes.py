@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Callable, Sequence
 from typing import TypedDict
 
@@ -84,7 +85,7 @@ def named(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
     def text_of(values: Sequence[float]) -> str:
         found: dict[str, Json] = {}
         for name, keys, begin, end in parts:
-            numbers = [_number(value) for value in _by_class(values[begin:end], keys)]
+            numbers = [_number(value, keys is None) for value in _by_class(values[begin:end], keys)]
             if keys is not None:
                 of_class = {key: number for key, number in zip(keys, numbers, strict=True) if key is not None}
                 if len(parts) == 1:
@@ -129,9 +130,19 @@ def _keys(labels: Sequence[str | None]) -> list[str | None]:
     return [_NULL_CLASS if label is None and i == 0 else label for i, label in enumerate(labels)]
 
 
-def _number(value: float) -> float | None:
-    """Return a float32 with as many digits as it has; JSON has no NaN."""
-    return float(f"{value:.9g}") if math.isfinite(value) else None
+def _number(value: float, may_be_float64: bool) -> float | None:
+    """Return a number with nine digits, which tell all float32 apart, or with all if it is none; JSON has no NaN."""
+    if not math.isfinite(value):
+        return None
+    return value if may_be_float64 and not _is_float32(value) else float(f"{value:.9g}")
+
+
+def _is_float32(value: float) -> bool:
+    try:
+        (nearest,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return False
+    return bool(nearest == value)
 
 
 def _refused(message: str, hint: str | None) -> CallError:

@@ -93,6 +93,18 @@ def test_an_edited_proposal_is_followed(customers):
     assert customers.value("SELECT independent_varname FROM packed_e_summary") == ["numbers"]
 
 
+def test_the_column_that_splits_the_rows_is_no_input_of_an_edited_proposal(customers):
+    customers.rows("CREATE TABLE marked AS SELECT *, id % 5 = 0 AS held_out FROM customers")
+    customers.rows("SELECT madlib_mop.propose_columns('marked', 'of_marked', 'churned')")
+    assert customers.value("SELECT role FROM of_marked WHERE name = 'held_out'") == "input"
+    customers.rows(
+        "SELECT madlib_mop.pack_columns('marked', 'packed_m', 'churned', columns => 'of_marked', seed => 1,"
+        " validation => 'held_out')"
+    )
+    used = {name for (name,) in customers.rows("SELECT column_name FROM madlib_mop.describe_preprocessor('packed_m')")}
+    assert "age" in used and "held_out" not in used
+
+
 def test_a_client_with_another_encoding_packs_the_same_bits(customers):
     customers.rows(
         "CREATE TABLE places AS SELECT age, churned, (ARRAY['Köln', 'Orléans'])[1 + id % 2] AS place FROM customers"
@@ -110,6 +122,9 @@ def test_a_client_with_another_encoding_packs_the_same_bits(customers):
 
 BAD = {
     "pack_columns('customers', 'p', 'no_column')": "no column 'no_column'",
+    "pack_columns('customers', 'p', 'chruned', validation => 0.2)": "no column 'chruned'",
+    "pack_columns('customers', 'p', 'joined', validation => 0.2)": "which cannot be predicted",
+    "pack_columns('customers', 'p', 'churned', validation => 0.2, exclude => '{churned}')": "in exclude",
     "pack_columns('customers', 'p', 'churned', validation => 1.5)": "share above 0 and below 1",
     "pack_columns('customers', 'p', 'churned', validation => 'last 20% by city')": "no date or timestamp",
     "pack_columns('customers', 'p', 'churned', validation => 'last 20% by nothing')": "no column 'nothing'",

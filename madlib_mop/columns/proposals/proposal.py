@@ -11,6 +11,7 @@ from madlib_mop.columns.proposals.kinds import (
     NUMBER,
     TARGET,
     ColumnSpec,
+    TableColumn,
 )
 from madlib_mop.columns.proposals.specification import missing_column
 from madlib_mop.columns.proposals.statistics import Statistics
@@ -20,6 +21,8 @@ _N_EXAMPLES = 5
 _MAX_EXAMPLE = 60
 #: An integer target with at most this number of distinct values is a classification target.
 _CLASSES = 10
+#: The families of values that can be predicted.
+_PREDICTED = ("number", "boolean", "text", "enum", "uuid", "inet", "span")
 _EXPRESSIONS = {
     "json": "({name}->>'key')::float8",
     "jsonb": "({name}->>'key')::float8",
@@ -80,6 +83,14 @@ def propose(
     InvalidParameter
         If no target is named, one is named twice or excluded, or a target cannot be trained.
     """
+    check_targets([TableColumn(c.name, c.sql_type, c.family) for c in columns], dependent, exclude)
+    return [
+        _target(column) if column.name in dependent else _input(column, column.name in exclude) for column in columns
+    ]
+
+
+def check_targets(columns: Sequence[TableColumn], dependent: Sequence[str], exclude: Sequence[str] = ()) -> None:
+    """Check the names of a proposal and the types of its targets. Raises as `propose` does."""
     names = [column.name for column in columns]
     for name in [*dependent, *exclude]:
         if name not in names:
@@ -93,9 +104,12 @@ def propose(
             raise InvalidParameter(
                 f"column {name!r} is in dependent and in exclude", hint="Remove it from one of the two."
             )
-    return [
-        _target(column) if column.name in dependent else _input(column, column.name in exclude) for column in columns
-    ]
+    for column in columns:
+        if column.name in dependent and column.family not in _PREDICTED:
+            raise InvalidParameter(
+                f"dependent column {column.name!r} is of type {column.sql_type}, which cannot be predicted",
+                hint="Targets are numbers, booleans, texts and enums. Cast the column in a view.",
+            )
 
 
 def _input(column: CountedColumn, excluded: bool) -> ColumnSpec:
@@ -123,11 +137,7 @@ def _why_ignored(column: CountedColumn, statistics: Statistics) -> str | None:
 def _target(column: CountedColumn) -> ColumnSpec:
     """Return the proposal of a target: classes, or a number for regression."""
     statistics, family = column.statistics, column.family
-    if family not in ("number", "boolean", "text", "enum", "uuid", "inet", "span") or statistics is None:
-        raise InvalidParameter(
-            f"dependent column {column.name!r} is of type {column.sql_type}, which cannot be predicted",
-            hint="Targets are numbers, booleans, texts and enums. Cast the column in a view.",
-        )
+    assert statistics is not None, "columns of these types are counted"
     spec = replace(
         _counted(column), role=TARGET, impute="error", indicator=False, encode="one_hot", scale="none"
     )

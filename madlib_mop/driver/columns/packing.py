@@ -6,6 +6,7 @@ counted and a preprocessor is fitted to them; then every row is encoded, in the 
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +18,14 @@ from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.fitting import fit_preprocessor
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.columns.proposals.kinds import IGNORED, TARGET, ColumnSpec, TableColumn
-from madlib_mop.columns.proposals.proposal import propose
+from madlib_mop.columns.proposals.kinds import IGNORED, INPUT, TARGET, ColumnSpec
+from madlib_mop.columns.proposals.proposal import check_targets, propose
 from madlib_mop.columns.proposals.specification import check_specification, check_table, read_specification
 from madlib_mop.columns.raw import RawColumn
-from madlib_mop.columns.records import Field, family_of
-from madlib_mop.columns.splits import SplitRule
+from madlib_mop.columns.records import Field
+from madlib_mop.columns.splits import BY_COLUMN, SplitRule
 from madlib_mop.columns.statistics import ColumnStatistics
-from madlib_mop.driver.columns.proposing import COLUMNS, count
+from madlib_mop.driver.columns.proposing import COLUMNS, count, table_columns
 from madlib_mop.driver.columns.rows import Rows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.columns.splitting import choose_validation, class_codes, split_rule
@@ -44,13 +45,19 @@ def pack_columns(call: Call) -> None:
     dependent = split_columns(arguments["dependent"], "dependent")
     given = _given_specification(session, arguments["columns"], source, dependent)
     rule = split_rule(arguments["validation"], source)
+    exclude = arguments["exclude"] or []
+    if given is None:
+        check_targets(table_columns(source), dependent, exclude)
+    elif rule is not None and rule.by == BY_COLUMN:
+        given = [_unused(spec) if spec.name == rule.column else spec for spec in given]
     seed = draw_seed() if arguments["seed"] is None else arguments["seed"]
     packing = prepare(call, source, seed, rule)
-    exclude = arguments["exclude"] or []
     fields = _fields(source, given, exclude, packing.rule)
     rows = read_rows(session, source, fields, packing.seed)
     validation = None
     if packing.rule is not None:
+        needed = [*dependent, *([packing.rule.column] if packing.rule.column is not None else [])]
+        check_kept(rows, needed, "Shorten its texts in a view.")
         validation = choose_validation(packing.rule, rows, class_codes(rows, dependent), packing.seed)
     training = None if validation is None else ~validation
     with ThreadPoolExecutor(1) as thread, FileDecoder() as decode:
@@ -90,7 +97,7 @@ def _given_specification(
             f"columns: the targets of {table} are {', '.join(targets)}, but dependent is {', '.join(dependent)}",
             hint="Edit the roles, or give the same columns as dependent.",
         )
-    check_table(specs, [TableColumn(c.name, c.type_sql, _family(c.field)) for c in source.columns])
+    check_table(specs, table_columns(source))
     by_name = {spec.name: spec for spec in specs}
     return [by_name[column.name] for column in source.columns if column.name in by_name]
 
@@ -155,8 +162,11 @@ def _profiled(
     return profiled(preprocessor, statistics, parts)
 
 
-def _family(field: Field | None) -> str | None:
-    return family_of(field.reader) if field is not None else None
+def _unused(spec: ColumnSpec) -> ColumnSpec:
+    """Return the specification of a column by which the rows are split: it has one value in all training rows."""
+    if spec.role != INPUT:
+        return spec
+    return replace(spec, role=IGNORED, reason="The rows are split by it.")
 
 
 def _notice_result(call: Call, preprocessor: Preprocessor, seed: int) -> None:

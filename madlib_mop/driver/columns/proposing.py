@@ -8,8 +8,8 @@ import numpy.typing as npt
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.proposals.guesses import are_images
-from madlib_mop.columns.proposals.kinds import ColumnSpec
-from madlib_mop.columns.proposals.proposal import CountedColumn, propose
+from madlib_mop.columns.proposals.kinds import ColumnSpec, TableColumn
+from madlib_mop.columns.proposals.proposal import CountedColumn, check_targets, propose
 from madlib_mop.columns.records import family_of
 from madlib_mop.driver.columns.rows import Rows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
@@ -34,6 +34,7 @@ def propose_columns(call: Call) -> None:
     source = read_source(session, arguments["source_table"])
     output = session.output(arguments["output_table"], ("",), "output_table")
     exclude = arguments["exclude"] or []
+    check_targets(table_columns(source), dependent, exclude)
     rows = read_rows(session, source, source.fields, 0, unchecked=exclude)
     specs = propose(count(source, rows), dependent, exclude)
     write_proposal(session, output, specs)
@@ -41,6 +42,14 @@ def propose_columns(call: Call) -> None:
     ignored = [spec.name for spec in specs if spec.role == "ignored"]
     text = f"{call.function}: {rows.n_rows} rows; {n_inputs} columns are inputs"
     session.notice(f"{text}, ignored: {', '.join(ignored)}" if ignored else text)
+
+
+def table_columns(source: SourceTable) -> list[TableColumn]:
+    """Return a table's columns and how they are read, before any row is."""
+    return [
+        TableColumn(c.name, c.type_sql, family_of(c.field.reader) if c.field is not None else None)
+        for c in source.columns
+    ]
 
 
 def count(source: SourceTable, rows: Rows, of: npt.NDArray[np.bool_] | None = None) -> list[CountedColumn]:
