@@ -76,7 +76,12 @@ def _has_type(argument: Argument, value: Any) -> bool:
     if argument.any_dimensions and isinstance(value, list):
         element = argument.type.removesuffix("[]")
         return all(item is None or _has_type(argument, item) or _fits(element, item) for item in value)
-    return any(_fits(kind, value) for kind in (argument.type, *argument.other_types))
+    return type_of(argument, value) is not None
+
+
+def type_of(argument: Argument, value: Any) -> str | None:
+    """Return the first of the argument's types that a value of JSON has, or None."""
+    return next((kind for kind in (argument.type, *argument.other_types) if _fits(kind, value)), None)
 
 
 def _fits(kind: str, value: Any) -> bool:

@@ -51,13 +51,24 @@ def next_time(every: str, after: datetime, zone: str | None) -> datetime:
     NoNextTime
         If it is no cron expression, or has no time within 50 years.
     """
-    try:
-        place: ZoneInfo | None = ZoneInfo(zone) if zone else None
-    except (KeyError, ValueError, OSError):  # a zone in another notation, such as '<+02>-02'
-        place = None
+    place = _zone_named(zone) if zone else None
     expression = _NICKNAMES.get(every.strip().lower(), every)
+    now = after.astimezone(UTC)
     try:
-        return next(CronSim(expression, after.astimezone(place or UTC)))
+        # in the hour that clocks repeat, its first times are of the first of the two, and may have passed
+        return next(t for t in CronSim(expression, after.astimezone(place or UTC)) if t.astimezone(UTC) > now)
     except (CronSimError, StopIteration) as error:
         reason = str(error) or "it has no next time"
         raise NoNextTime(f"{every!r} is no cron expression of five fields: {reason}") from None
+
+
+def knows_zone(zone: str) -> bool:
+    """Return whether Python knows a time zone of PostgreSQL's; it does not know one such as ``<+02>-02``."""
+    return _zone_named(zone) is not None
+
+
+def _zone_named(zone: str) -> ZoneInfo | None:
+    try:
+        return ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        return None

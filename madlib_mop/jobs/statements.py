@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from madlib_mop.calls import USER_FUNCTIONS, Argument, Function, read_arguments
+from madlib_mop.calls.reading import type_of
 from madlib_mop.errors import InvalidParameter
 
 #: Functions that start a run: if they are interrupted, their run is resumed.
@@ -77,7 +78,7 @@ def _value(argument: Argument, value: Any, texts: list[str]) -> str:
     """Return a value with a zero byte for each text, which is added to ``texts``."""
     types = [argument.type, *argument.other_types]
     is_list = isinstance(value, list)
-    kind = next((t for t in types if t.endswith("[]") == is_list), types[0])
+    kind = type_of(argument, value) or next((t for t in types if t.endswith("[]") == is_list), types[0])
     return f"{_literal(value, texts)}::{kind}"
 
 

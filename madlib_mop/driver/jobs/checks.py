@@ -8,7 +8,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.job import Job
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import InvalidParameter, MopError
-from madlib_mop.jobs.recurrence import NoNextTime, hint, is_cron, next_time
+from madlib_mop.jobs.recurrence import NoNextTime, hint, is_cron, knows_zone, next_time
 
 _INTERVAL = "SELECT pg_catalog.date_part('epoch', $1::pg_catalog.interval) AS seconds"
 # The two measures differ: to compare intervals, a year has 360 days, and for the number of seconds 365.25.
@@ -33,8 +33,14 @@ def check_times(call: Call, record: Record, a: dict[str, Any]) -> None:
 def first_time(call: Call, record: Record, every: str) -> str | None:
     """Return the first time of a repeated job: for an interval now, so None. Raises InvalidParameter."""
     if is_cron(every):
+        zone = call.session.caller_setting("TimeZone")
+        if zone and not knows_zone(zone):
+            raise InvalidParameter(
+                f"every: cron expressions need a time zone with a name. Received: TimeZone {zone!r}",
+                hint="For example SET TimeZone = 'Europe/Berlin', or 'UTC'.",
+            )
         try:
-            return next_time(every, datetime.now(UTC), call.session.caller_setting("TimeZone")).isoformat()
+            return next_time(every, datetime.now(UTC), zone).isoformat()
         except NoNextTime as error:
             raise InvalidParameter(f"every: {error}", hint=hint()) from None
     if seconds_of(call, every, "every") < 1:

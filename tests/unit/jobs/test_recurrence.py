@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from madlib_mop.jobs.recurrence import NoNextTime, is_cron, next_time
+from madlib_mop.jobs.recurrence import NoNextTime, is_cron, knows_zone, next_time
 
 BEFORE_SUMMER_TIME = datetime(2026, 3, 28, 12, tzinfo=UTC)  # clocks in Berlin go from 2:00 to 3:00 on 29 March
 
@@ -36,6 +36,19 @@ def test_other_texts_are_intervals(text):
 )
 def test_the_next_time_is_in_the_zone_of_the_session(every, zone, expected):
     assert next_time(every, BEFORE_SUMMER_TIME, zone).isoformat() == expected
+
+
+@pytest.mark.parametrize("every, expected", [("30 2 * * *", "2026-10-26T02:30:00+01:00"),
+                                             ("*/20 * * * *", "2026-10-25T02:20:00+01:00")])  # fmt: skip
+def test_the_next_time_is_later_in_the_hour_that_clocks_repeat(every, expected):
+    """Clocks in Berlin go from 3:00 to 2:00 on 25 October; it is 2:10 for the second time."""
+    second = datetime(2026, 10, 25, 1, 10, tzinfo=UTC)
+    assert next_time(every, second, "Europe/Berlin").isoformat() == expected
+
+
+@pytest.mark.parametrize("zone, known", [("Europe/Berlin", True), ("UTC", True), ("<+02>-02", False), ("../x", False)])
+def test_a_zone_that_python_does_not_know(zone, known):
+    assert knows_zone(zone) == known
 
 
 @pytest.mark.parametrize("every", ["61 * * * *", "0 0 31 2 *", "@reboot", "x", "* * * * * * *", ""])

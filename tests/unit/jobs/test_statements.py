@@ -43,6 +43,21 @@ def test_every_value_is_a_literal_of_its_type():
     )
 
 
+@pytest.mark.parametrize(
+    "function, argument, value, kind",
+    [
+        ("pack_columns", "validation", 0.2, "double precision"),
+        ("pack_columns", "validation", "last 20% by day", "text"),
+        ("report", "run_id", 3, "bigint"),
+        ("report", "run_id", "churn@champion", "text"),
+    ],
+)
+def test_a_value_has_the_first_type_of_its_argument_that_fits(function, argument, value, kind):
+    found = find_function(function)
+    needed = {a.name: "x" for a in found.arguments if a.is_required and a.name != argument}
+    assert f"'{value}'::{kind}" in compose(found, {**needed, argument: value}, quoted)
+
+
 def test_booleans_numbers_and_null():
     given = {"run_id": 7, "mst_key": 1, "from_state": False, "fit_params": None}
     call = compose(find_function("clone_model"), given, quoted)
