@@ -99,7 +99,7 @@ FROM (
                            OVER (PARTITION BY o.run_id) AS reached,
                        pg_catalog.min(coalesce((e.newest - o.first_epoch + 1) * r.n_segments::bigint, 0 * s.newest_visits))
                            FILTER (WHERE o.state IN ('waiting', 'training')) OVER (PARTITION BY o.run_id) AS reached_by_all_rows,
-                       pg_catalog.min(s.newest_visits) FILTER (WHERE o.state IN ('waiting', 'training'))
+                       pg_catalog.min(coalesce(s.newest_visits, 0 * e.newest)) FILTER (WHERE o.state IN ('waiting', 'training'))
                            OVER (PARTITION BY o.run_id) AS reached_visits
                 FROM madlib_mop.model o
                 JOIN madlib_mop.run r ON r.run_id = o.run_id
@@ -117,7 +117,7 @@ FROM (
                                             ELSE coalesce(u.newest_reached, p.newest) END AS metric_epoch) n
             CROSS JOIN LATERAL (SELECT pg_catalog.max(x.visits) AS visits FROM madlib_mop.visit_metric x
                 WHERE x.run_id = p.run_id AND x.mst_key = p.mst_key
-                      AND x.visits <= coalesce(p.reached_visits, p.newest_visits)) v) m
+                      AND x.visits <= coalesce(nullif(p.reached_visits, 0), p.newest_visits)) v) m
         CROSS JOIN LATERAL (
             SELECT pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 1) AS validation_metric,
                    pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 0) AS validation_loss,

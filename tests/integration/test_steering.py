@@ -268,6 +268,25 @@ def test_what_cannot_be_obeyed_is_refused_and_recorded(lab):
     assert "is a replay" in refusal(run, "extend", 1)
 
 
+@pytest.mark.slow
+def test_a_clone_without_the_metric_of_its_early_stopping_is_refused(lab):
+    rule = "early_stopping => 'patience=5, metric=val_accuracy', schedule =>"
+    run = Steered(lab, "measured", (2,), RUN.replace("schedule =>", rule))
+    message = refusal(run, "clone_model", 3, ADAM.replace(", metrics=['accuracy']", ""))
+    assert "has no such metric. Received: metric=val_accuracy" in message
+    run.finish()
+
+
+@pytest.mark.slow
+def test_a_warm_started_run_with_a_clone_that_begins_anew_is_replayed(lab):
+    Steered(lab, "earlier").finish()
+    run = Steered(lab, "earlier", (N_EPOCHS + 2,), RUN.replace("schedule =>", "warm_start => true, schedule =>"))
+    clone = run.steer("clone_model", 3, from_state=False, fit_params="batch_size=10", num_iterations=2)
+    run_id = run.finish()
+    found = digests(lab, run_id)
+    assert clone in found and replayed(lab, run_id, "earlier_again") == found
+
+
 def test_rows_issue_commands(lab):
     run = Steered(lab, "by_rows", (2,))
     issue = (
@@ -280,6 +299,8 @@ def test_rows_issue_commands(lab):
     assert (state, keys) == ("refused", None) and "stopped already" in detail
     ((state, detail, keys),) = lab.rows(issue, [run.run_id, "extend", '{"num_iterations": "x"}'])
     assert state == "refused" and "num_iterations must be of type integer" in detail
+    ((state, detail, keys),) = lab.rows(issue, [run.run_id, "extend", '{"num_iterations": 1, "model": 1}'])
+    assert state == "refused" and "extend has no argument 'model'" in detail
     of_clone = json.dumps({"mst_key": 4, "compile_params": ADAM})
     ((state, _, keys),) = lab.rows(issue, [run.run_id, "clone_model", of_clone])
     assert (state, keys) == ("obeyed", [N_MODELS + 1])
@@ -293,7 +314,7 @@ def test_rows_issue_commands(lab):
             lab.rows(issue, list(values))
     run.finish()
     refused = "SELECT count(*) FROM madlib_mop.command WHERE run_id = %s AND state = 'refused'"
-    assert lab.value(refused, [run.run_id]) == 2
+    assert lab.value(refused, [run.run_id]) == 3
 
 
 @pytest.mark.slow

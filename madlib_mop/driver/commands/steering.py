@@ -65,7 +65,9 @@ def _steer(call: Call, raises: bool = True) -> Command:
                 hint="madlib_mop.cancel() stops it. Runs of madlib_keras_fit_multiple_model can be steered.",
             )
         if not raises:
-            call = replace(call, arguments=read_arguments(find_function(call.function), call.arguments))
+            function = find_function(call.function)
+            function.check_known(call.arguments)
+            call = replace(call, arguments=read_arguments(function, call.arguments))
         if run.kind == "replay":
             raise Unsupported(
                 f"run {run.run_id} is a replay, which repeats the visits of run {run.parent_run_id}: it cannot be"

@@ -8,7 +8,7 @@ from madlib_mop.catalog.rows.model import Model, Parameters
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.packed import read_packed_table
 from madlib_mop.driver.planning.architecture_fit import check_fit
-from madlib_mop.driver.planning.early_stopping import plan_early_stopping
+from madlib_mop.driver.planning.early_stopping import check_metric, plan_early_stopping
 from madlib_mop.driver.planning.label_fit import check_compile_params, check_labels, with_class_weights
 from madlib_mop.driver.planning.selection import Configuration, read_selection
 from madlib_mop.driver.session.caller import CallerSession
@@ -98,6 +98,8 @@ def changed_parameters(
     new = Configuration(
         model.mst_key, model.model_id, compile_params, fit_params, model.model_arch, loss, metrics, parsed.custom_names
     )
+    if model.early_stopping is not None:
+        check_metric(model.early_stopping["metric"], new)
     ((weighted,), _) = with_class_weights([new], source)
     return _parameters(replace(new, fit_params=weighted.fit_params))
 

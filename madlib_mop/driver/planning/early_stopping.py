@@ -61,6 +61,17 @@ def _resolved(session: CallerSession, rule: EarlyStopping, c: Configuration, has
             f"early_stopping: {metric} needs a validation_table. Received: metric={metric}",
             hint=f"Pass one, or use {metric.removeprefix('val_')}, which is computed on the training data.",
         )
+    check_metric(metric, c)
+    mode = rule.mode
+    if mode == "auto":
+        name = metric.removeprefix("val_")
+        (row,) = session.execute("SELECT madlib_mop.higher_is_better($1) AS higher", [name])
+        mode = "max" if row["higher"] else "min"
+    return EarlyStopping(**{**rule.as_json(), "metric": metric, "mode": mode})
+
+
+def check_metric(metric: str, c: Configuration) -> None:
+    """Raise InvalidParameter if a configuration does not compute the metric of a rule, such as ``val_accuracy``."""
     name = metric.removeprefix("val_")
     compiled = parse_compile_params(c.compile_params, c.custom_names)
     names = {"loss", *compiled.metric_names, *flat_names(compiled.weighted_metrics)}
@@ -70,8 +81,3 @@ def _resolved(session: CallerSession, rule: EarlyStopping, c: Configuration, has
             f"early_stopping: mst_key {c.mst_key} has no such metric. Received: metric={metric}",
             hint=f"Its metrics are {', '.join(sorted(names))}; the prefix val_ selects the validation data.",
         )
-    mode = rule.mode
-    if mode == "auto":
-        (row,) = session.execute("SELECT madlib_mop.higher_is_better($1) AS higher", [name])
-        mode = "max" if row["higher"] else "min"
-    return EarlyStopping(**{**rule.as_json(), "metric": metric, "mode": mode})

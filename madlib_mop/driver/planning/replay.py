@@ -141,7 +141,7 @@ def _states(record: Record, run: Run, models: list[Model], visits: Sequence[Visi
     first: dict[int, Visit] = {}
     for visit in visits:
         first.setdefault(visit.mst_key, visit)
-    taken_over = [m for m in models if m.first_epoch > 1 and m.start_weights is None]
+    taken_over = [m for m in models if m.first_epoch > 1 and m.start_weights is None and m.command_id is None]
     if not taken_over:
         return None
     parents = {m.mst_key: m for m in record.models(run.parent_run_id or 0)}

@@ -106,6 +106,8 @@ class Hopper(RunLoop[Task]):
         self._separate_repeated()
         self._controller.begin(self._model_changes)
         self._steering.obey_pending()
+        if any(model.has_own_visits for model in self._models.values()):
+            self._metrics_came()  # a dead driver may not have had an answer to the last ones
 
     def _notified(self) -> None:
         self._steering.obey_pending()

@@ -41,11 +41,13 @@ class Policy:
         self._tell = tell
         self._session: Session | None = None
         self._is_due = False
+        self._is_asked = False  # an evaluation has begun that has no result yet
         self._told: set[str] = set()
 
     def is_at_work(self) -> bool:
         """Return whether an evaluation is in progress or due; one that a pause has ended begins again."""
-        if self._is_due and self._session is not None and self._session.state is SessionState.BROKEN:
+        is_open = self._is_due or self._is_asked
+        if is_open and self._session is not None and self._session.state is SessionState.BROKEN:
             self.metrics_came()
         busy = self._session is not None and self._session.state not in (SessionState.IDLE, SessionState.BROKEN)
         return busy or self._is_due
@@ -63,6 +65,7 @@ class Policy:
         assert self._session is not None, "only an opened session is polled"
         event = self._session.advance()
         issued = False
+        self._is_asked = self._is_asked and not isinstance(event, Returned | Failure)
         if isinstance(event, Failure):
             self._failed(event)
         elif isinstance(event, Returned):
@@ -81,7 +84,7 @@ class Policy:
 
     def _begin(self) -> None:
         if self._is_due and self._session is not None:
-            self._is_due = False
+            self._is_due, self._is_asked = False, True
             self._session.begin(f"EXECUTE policy ({self._run_id})", [])
 
     def _issue_all(self, result: object) -> bool:

@@ -67,7 +67,14 @@ class RecordedSearch:
                 break
             self._next += 1
             actions += [kept for action in from_json(event.actions) if (kept := self._within_reach(action))]
+            if self.done:
+                actions += self._extended()
         return actions
+
+    def _extended(self) -> list[Action]:
+        """Return the iterations that commands asked for after the search had ended."""
+        longer = ((key, last_epoch) for key, last_epoch in self._last_epochs.items() if last_epoch < self._reach[key])
+        return [Extend(key, self._reach[key]) for key, _ in longer]
 
     def _within_reach(self, action: Action) -> Action | None:
         """Return an action with the last epoch of its model; None if that was not started."""

@@ -83,13 +83,19 @@ class Steering:
         self._command: Command
 
     def obey_pending(self) -> None:
-        """Obey or refuse the run's pending commands, in their order; those that must wait stay pending."""
+        """Obey or refuse the run's pending commands, in their order; those that must wait stay pending.
+
+        A command that waits delays those after it, but for `unpause`: what it waits for may wait for that.
+        """
         self._side.looks()
+        waits = False
         for command in self._record.commands(self._run_id, CommandState.PENDING):
+            if waits and command.command != "unpause":
+                continue
             try:
                 self.obey(command)
             except NotYet:
-                return
+                waits = True
 
     def obey(self, command: Command) -> Outcome | None:
         """Obey or refuse one command; None if it was withdrawn. Raises NotYet if it must wait for a visit."""

@@ -66,7 +66,9 @@ class PolicyCommands:
             run_id=self._run.run_id, command=action, arguments=given, source="policy", issued_by=self._run.owner_oid
         )
         try:
-            arguments = read_arguments(find_function(action), {**given, "run_id": self._run.run_id})
+            function = find_function(action)
+            function.check_known(given)
+            arguments = read_arguments(function, {**given, "run_id": self._run.run_id})
             verb, _ = check_command(Call(action, arguments, self._session), self._record, self._run)
         except MopError as error:
             self._record.issue(command.as_refused(error.message))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from madlib_mop.catalog.rows.command import Command
 from madlib_mop.catalog.rows.model import ClonedFrom, TakenOver
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.states import ModelState
@@ -78,6 +79,23 @@ def test_a_model_is_extended_after_its_last_metrics_have_decided(position, rule,
     with pytest.raises(NotYet) if waits else nullcontext():
         steering._effect(Extend(num_iterations=1, mst_key=None))
     assert separated == [1] * (not waits)
+
+
+def test_a_command_that_waits_does_not_delay_unpause():
+    """It may wait for an evaluation, which a paused run does not make."""
+    names = ["pause", "extend", "stop_model", "unpause", "pin_model"]
+    obeyed = []
+
+    class Waiting(Steering):
+        def obey(self, command):
+            if command.command == "extend":
+                raise NotYet
+            obeyed.append(command.command)
+
+    pending = [Command(run_id=1, command=name, issued_by="ada") for name in names]
+    record, side = SimpleNamespace(commands=lambda *_: pending), SimpleNamespace(looks=lambda: None)
+    Waiting(record, a_run(a_plan()), {}, None, side).obey_pending()
+    assert obeyed == ["pause", "unpause"]
 
 
 class FailedModels(dict):

@@ -86,6 +86,24 @@ def test_a_pause_in_the_middle_of_it_lets_it_begin_again(world):
     assert not world.policy.is_at_work()
 
 
+def test_a_pause_during_the_query_lets_it_run_again(world):
+    """These may be the last metrics of the run."""
+    world.policy.metrics_came()
+    world.event(Opened())
+    world.sessions[0].state = SessionState.BROKEN
+    assert world.policy.is_at_work() and len(world.sessions) == 2
+    world.event(Opened())
+    assert world.event(Returned(json.dumps([{"mst_key": 1, "action": "stop_model"}])))
+    assert not world.policy.is_at_work() and len(world.sessions) == 2
+
+
+def test_a_query_that_ended_its_session_is_not_run_again(world):
+    world.policy.metrics_came()
+    world.event(Opened())
+    world.event(Failure("57P01", "terminated", lost=True))
+    assert not world.policy.is_at_work() and len(world.sessions) == 1
+
+
 def test_a_session_that_cannot_be_opened_does_not_hold_the_run(world):
     world.policy.metrics_came()
     assert not world.event(Failure("53300", "too many connections", lost=True))

@@ -322,6 +322,16 @@ def test_what_is_asked_for_after_a_spent_budget_is_trained(method, n_tasks):
 
 
 @pytest.mark.parametrize("method", SMALLEST)
+def test_a_replay_makes_the_iterations_that_were_asked_for_after_the_search(method):
+    record = whole(method)
+    m = record.lock_model(1, 1)
+    RunModels(record, 1).extended(1, m.last_epoch + 2)
+    Driver(record, method).live()
+    assert record.lock_model(1, 1).epoch == m.last_epoch + 2
+    assert history(replayed(record, method))[1] == history(record)[1]
+
+
+@pytest.mark.parametrize("method", SMALLEST)
 def test_a_replay_ends_within_an_epoch_where_a_person_stopped_a_model(method):
     record = whole(method, stops={(1, 1), (3, 2)})
     stopped = [m for m in record.models(1) if m.state is ModelState.STOPPED]
