@@ -221,7 +221,9 @@ class TestLeaderboard:
         cursor = connection.cursor()
         cursor.execute("BEGIN")
 
-        def at(*models: tuple[int, str]) -> list[tuple]:
+        def at(*models: tuple[int, str], every: int = 1) -> list[tuple]:
+            rare = "DELETE FROM madlib_mop.visit_metric WHERE run_id = %s AND visits %% %s <> 0"
+            cursor.execute(rare, [sampled.run_id, every])
             for mst_key, (n, state) in enumerate(models, 1):
                 values = {"run": sampled.run_id, "key": mst_key, "n": n, "p": N_SEGMENTS, "state": state}
                 here = "run_id = %(run)s AND mst_key = %(key)s"
@@ -256,6 +258,11 @@ class TestLeaderboard:
     def test_one_that_has_made_no_visit_does_not_keep_metrics_of_all_rows_from_the_others(self, middle):
         rows = middle((4, "training"), (0, "waiting"), (3, "training"))
         assert [row[1:5] for row in rows] == [(1, 3, None, True), (None, None, None, None), (1, 3, None, True)]
+
+    def test_the_first_to_have_a_sample_is_compared_by_what_the_others_have(self, middle):
+        """A sample after each fourth visit, where an iteration has three."""
+        rows = middle((4, "training"), (3, "training"), (3, "training"), every=4)
+        assert [row[1:5] for row in rows] == [(1, 3, None, True)] * 3
 
     def test_a_stopped_one_keeps_its_own(self, middle):
         rows = middle((1, "stopped"), (5, "training"), (6, "training"))
