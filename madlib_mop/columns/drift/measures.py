@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from madlib_mop.columns.blobs import Blobs
-from madlib_mop.columns.encoding.inputs import not_numeric, wrong_class
+from madlib_mop.columns.encoding.inputs import wrong_class
 from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, ImageFit, TextFit, VectorFit
 from madlib_mop.columns.raw import Levels, Moments, Numbers, RawColumn, Vectors, other_width
 from madlib_mop.columns.transforms.categories import CategoryFit
@@ -56,7 +56,7 @@ def numbers_of(fit: Fit, column: RawColumn, name: str) -> list[tuple[str, Number
             raise wrong_class(name, "bytea", column)
         return [("bytes", Numbers(column.sizes.astype(np.float64), column.missing))]
     if not isinstance(column, Numbers | Moments):
-        raise not_numeric(name, column)
+        raise wrong_class(name, "a number, boolean, date or time", column)
     return [(VALUE, column)]
 
 

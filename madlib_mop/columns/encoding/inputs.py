@@ -28,9 +28,9 @@ def wrong_class(name: str, expected: str, column: RawColumn) -> InvalidParameter
     )
 
 
-def not_numeric(name: str, column: RawColumn) -> InvalidParameter:
-    """Return the error for a column that has no numbers, which it had when the table was packed."""
-    return wrong_class(name, "a number, boolean, date or time", column)
+def not_numeric(name: str, column: RawColumn, is_time: bool = False) -> InvalidParameter:
+    """Return the error for a column that has no numbers, or no dates or times, which it had when it was packed."""
+    return wrong_class(name, "a date or time" if is_time else "a number or boolean", column)
 
 
 def special_value(name: str, text: str) -> InvalidParameter:
@@ -52,6 +52,9 @@ class CategoryCodes:
     def of(self, column: RawColumn) -> Codes:
         """Return int32 (n_rows,). Raises InvalidParameter for NULL where it is an error."""
         if isinstance(column, Numbers):
+            special = column.first_special()
+            if special is not None:
+                raise special_value(self.name, special.text)
             if self.fit.encode == "hashed":
                 column = column.as_levels(self.name)
             else:

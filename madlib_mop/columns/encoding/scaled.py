@@ -36,6 +36,7 @@ class ScaledUnits:
         self._scaling = Scaling(self._fits)
         self._strict = [row for row, fit in enumerate(self._fits) if fit.fill is None]
         self._moments = [row for row, fit in enumerate(self._fits) if fit.unit != 1.0]
+        self._classes = [Numbers if fit.unit == 1.0 else Moments for fit in self._fits]
         self._marked = [row for row, fit in enumerate(self._fits) if fit.indicator]
         after = {row: 1 + 2 * len(parts) for row, _, parts in self._dates}
         self._indicators = [self._units[row] + after.get(row, 1) for row in self._marked]
@@ -49,8 +50,8 @@ class ScaledUnits:
         missing: Flags = np.empty((len(self._names), n_rows), np.bool_)
         for row, name in enumerate(self._names):
             column = raw[name]
-            if not isinstance(column, Numbers | Moments):
-                raise not_numeric(name, column)
+            if not isinstance(column, self._classes[row]):
+                raise not_numeric(name, column, self._classes[row] is Moments)
             values[row] = column.values
             missing[row] = column.missing
         if not np.isfinite(values).all() or (self._moments and (np.abs(values[self._moments]) > _ENDLESS).any()):
