@@ -14,7 +14,7 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from tests.helpers.faults import alive, children
-from tests.helpers.images import bomb, encoded, make_pets, png
+from tests.helpers.images import bomb, make_pets, png
 from tests.helpers.security.attacks import refusal, user
 from tests.helpers.training import fit, one_thread
 
@@ -138,7 +138,7 @@ def decoders(backend: int) -> list[int]:
 @pytest.mark.one_case
 @pytest.mark.parametrize("call", CALLS)
 def test_a_decoder_that_is_killed_is_one_error_and_leaves_nothing(photos, call):
-    put(photos, encoded(np.zeros((3000, 3000, 3), np.uint8)))  # decoding takes long enough to be found
+    put(photos, bomb())  # decoding takes half a second: long enough to be found on a busy machine too
     connection = photos.connect(ALICE)
     backend = connection.info.backend_pid
     with Killer(backend) as killer:
