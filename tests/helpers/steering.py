@@ -42,7 +42,9 @@ class Steered:
             db.rows("INSERT INTO gate VALUES (%s)", [epoch])
         before = newest_run(db) or 0
         self.call = BackgroundFit(db, statement.format(table=table))
-        self.run_id = wait_for(lambda: (run := newest_run(db) or 0) > before and run, what="the run")
+        self.run_id = wait_for(
+            lambda: (run := newest_run(db) or 0) > before and run, what="the run", log=lambda: self.call.error
+        )
         if gates:
             self._reach()
 

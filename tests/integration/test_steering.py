@@ -270,7 +270,7 @@ def test_what_cannot_be_obeyed_is_refused_and_recorded(lab):
 
 @pytest.mark.slow
 def test_a_clone_without_the_metric_of_its_early_stopping_is_refused(lab):
-    rule = "early_stopping => 'patience=5, metric=val_accuracy', schedule =>"
+    rule = "early_stopping => 'patience=1, metric=val_accuracy', schedule =>"
     run = Steered(lab, "measured", (2,), RUN.replace("schedule =>", rule))
     message = refusal(run, "clone_model", 3, ADAM.replace(", metrics=['accuracy']", ""))
     assert "has no such metric. Received: metric=val_accuracy" in message
