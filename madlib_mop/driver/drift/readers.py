@@ -14,7 +14,6 @@ from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.proposals.kinds import ARRAY, CATEGORY, FAMILIES_OF_KIND, NUMBER, TARGET, ColumnSpec
 from madlib_mop.columns.raw import RawColumn, Vectors
 from madlib_mop.columns.records import Field, family_of, reader_of
-from madlib_mop.columns.transforms.categories import CategoryFit
 from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.driver.columns.recorded import batch_rows_of, needed_fields
 from madlib_mop.driver.columns.rows import names_of, naming_rows, read_batches
@@ -140,8 +139,7 @@ class OrdinaryTable:
             values = raw[column.name]
             if usable is None:
                 usable = np.ones(values.n_rows, np.bool_)
-            if not isinstance(column.fit, CategoryFit):
-                usable &= ~special_rows(values)
+            usable &= ~special_rows(values)
             if not _accepts_null(column):
                 usable &= ~values.missing
         assert usable is not None, "a preprocessor has an input"
