@@ -118,12 +118,12 @@ class Predictor:
             present = _column_names(data)
             targets = [target.name for target in self._facts.targets if target.name in present]
             frame = read_frame(data, what, only=[*types, *targets])
-            columns = [_as_trained(c, types) if c.name in types else c for c in frame.columns]
+            columns = [c.as_trained(types[c.name]) if c.name in types else c for c in frame.columns]
             frame = Frame(tuple(columns), frame.n_rows, frame.native)
         return create_table(self._sessions, connection, Identifier(new_name("drift")).sql, frame, temporary=True)
 
     def _of_frame(self, function: str, frame: Frame, types: dict[str, str]) -> list[Any]:
-        sent = Frame((_row_numbers(frame), *(_as_trained(c, types) for c in frame.columns)),
+        sent = Frame((_row_numbers(frame), *(c.as_trained(types[c.name]) for c in frame.columns)),
                      frame.n_rows, frame.native)  # fmt: skip
         sessions = self._sessions
         with sessions.begin() as connection:
@@ -191,13 +191,6 @@ def _column_names(data: Any) -> list[str]:
 
     frame = nw.from_native(data, eager_only=True, pass_through=True)
     return list(frame.columns) if isinstance(frame, nw.DataFrame) else []
-
-
-def _as_trained(column: FrameColumn, types: dict[str, str]) -> FrameColumn:
-    """Return a column without values with the type of training: its values do not say which it is."""
-    if not column.is_empty:
-        return column
-    return FrameColumn(column.name, types[column.name], column.series, column.write, True)
 
 
 def _row_numbers(frame: Frame) -> FrameColumn:

@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -98,6 +99,29 @@ class RowHasher:
         first = words.sum(axis=1)
         words *= self._factors[places]
         return np.stack([first, words.sum(axis=1)], axis=1)
+
+
+def with_oids(data: Bytes, lengths: Integers, oids: Mapping[int, int]) -> bytearray:
+    """Return a batch's records with other oids in some of their fields, so that their hashes do not depend on them.
+
+    Parameters
+    ----------
+    data : bytes, bytearray or memoryview
+        Records that a `RecordReader` has read, one after the other.
+    lengths : numpy.ndarray
+        int64 (n_rows,), bytes of each.
+    oids : mapping of int to int
+        Oids by the 0-based places of the fields; not empty.
+    """
+    changed = bytearray(data)
+    words = np.ndarray((len(changed) - 3,), ">u4", changed, 0, (1,))
+    at = np.cumsum(lengths) - lengths + 4
+    for place in range(max(oids) + 1):
+        if place in oids:
+            words[at] = oids[place]
+        sizes = words[at + 4].view(">i4").astype(np.int64)
+        at += 8 + np.maximum(sizes, 0)
+    return changed
 
 
 def _words(data: Bytes, starts: Integers, n_words: int) -> Hashes:

@@ -57,6 +57,9 @@ _HEADER_BYTES = 4
 _MOST_TOGETHER = 32
 _FIELD = struct.Struct(">Ii")
 
+#: The type ``char(n)``: blanks at the end of its values do not count.
+BLANK_PADDED = "bpchar"
+
 _NUMBERS = {
     "int2": NumberReader(">i2"),
     "int4": NumberReader(">i4"),
@@ -77,7 +80,7 @@ _READERS: dict[str, Reader] = {
     "timetz": TimeReader(12),
     "interval": IntervalReader(),
     **{name: TextReader() for name in ("text", "varchar", "name", "enum", "citext")},
-    "bpchar": TextReader(render=without_trailing_blanks),
+    BLANK_PADDED: TextReader(render=without_trailing_blanks),
     "char": TextReader(render=single_char),
     "uuid": TextReader(UUID, uuid_texts),
     "inet": TextReader(INET, network_texts),

@@ -135,6 +135,8 @@ def _answer(
     predict.note_error(None)
     try:
         session = predict.session(version)
+        if encoding == "SQL_ASCII":  # texts are sent as the database has them
+            encoding = plpy.execute("SELECT pg_catalog.getdatabaseencoding() AS name")[0]["name"]
         moment = rights.check_roles(plpy)
         of_table = names is None
         if names is None:

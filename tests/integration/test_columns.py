@@ -105,19 +105,27 @@ def test_the_column_that_splits_the_rows_is_no_input_of_an_edited_proposal(custo
     assert "age" in used and "held_out" not in used
 
 
-def test_a_client_with_another_encoding_packs_the_same_bits(customers):
-    customers.rows(
-        "CREATE TABLE places AS SELECT age, churned, (ARRAY['Köln', 'Orléans'])[1 + id % 2] AS place FROM customers"
-    )
+def test_the_client_and_the_types_of_a_database_do_not_change_what_is_packed(customers):
+    """Neither the client's encoding nor the oids of enums and domains, which another database has others of."""
+    for number in (1, 2):
+        customers.rows(f"CREATE TYPE place_{number} AS ENUM ('Köln', 'Orléans')")
+        customers.rows(f"CREATE DOMAIN years_{number} AS integer")
+        customers.rows(
+            f"CREATE TABLE places_{number} AS SELECT age::years_{number} AS age, churned, city::char(12) AS city,"
+            f" (ARRAY['Köln', 'Orléans'])[1 + id % 2]::place_{number} AS place, city::text AS name FROM customers"
+        )
     packed = []
-    for encoding in ("UTF8", "LATIN1"):
+    for number, encoding in ((1, "UTF8"), (1, "LATIN1"), (2, "UTF8"), (2, "LATIN1")):
         connection = customers.connect()
         connection.set_client_encoding(encoding)
+        output = f"places_{number}_{encoding.lower()}"
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT madlib_mop.pack_columns('places', 'places_{encoding}', 'churned', seed => 1)")
+            cursor.execute(f"SELECT madlib_mop.pack_columns('places_{number}', '{output}', 'churned', seed => 1)")
         connection.close()
-        packed.append(customers.value(f"SELECT preprocessor FROM places_{encoding.lower()}_summary"))
-    assert packed[0] == packed[1] and "K\\u00f6ln" in packed[0]
+        document = customers.value(f"SELECT preprocessor FROM {output}_summary")
+        packed.append((document, {name: rows.tobytes() for name, rows in content(customers, output).items()}))
+    assert packed[0] == packed[1] and "K\\u00f6ln" in packed[0][0], "of another client"
+    assert packed[0][1] == packed[2][1] == packed[3][1], "of other types"
 
 
 BAD = {

@@ -83,6 +83,22 @@ def test_forms_of_the_prediction(churn):
 
 
 @pytest.mark.slow
+def test_a_client_without_an_encoding_predicts_rows_as_others_do(churn):
+    """With SQL_ASCII, the server converts no texts."""
+    query = r"""SELECT madlib_mop.predict('churn', 1, r)
+        FROM (SELECT age, income, tier, U&'K\00F6ln' AS city, active, joined, seen FROM customers LIMIT 3) AS r"""
+    connection = churn.connect()
+    answers = []
+    for encoding in ("UTF8", "SQL_ASCII"):
+        connection.set_client_encoding(encoding)
+        with connection.cursor() as cursor:
+            cursor.execute(query)
+            answers.append(cursor.fetchall())
+    connection.close()
+    assert answers[0] == answers[1] and len(answers[0]) == 3
+
+
+@pytest.mark.slow
 def test_a_regression_is_predicted_in_the_units_of_the_table(prices):
     predict(prices, "prices", "houses", "guesses")
     rows = prices.rows("SELECT price, prob, class_value, rank FROM guesses JOIN houses USING (id)")

@@ -5,7 +5,7 @@ Nothing of a library is imported unless a frame of that library is given.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -14,6 +14,7 @@ import narwhals as nw
 from madlib_mop.catalog.names import MAX_NAME_BYTES
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.frames import values as v
+from madlib_mop.columns.records import BLANK_PADDED, reader_of
 from madlib_mop.errors import cannot_be_read
 
 #: Rows of one piece of a COPY.
@@ -86,6 +87,21 @@ class FrameColumn:
         if problem in ("is nan", "is inf", "is -inf", "is NaN", "is Infinity", "is -Infinity"):
             hint = "Replace it: missing values are None or null (NaN in pandas' NumPy columns), and others are finite."
         return bad_input(f"column {self.name!r} of the frame, row {row} (from 0): the value {problem}", hint)
+
+
+    def as_trained(self, sql_type: str) -> "FrameColumn":
+        """Return the column as one of the SQL type of training, as far as its values do not show which that is.
+
+        Without values, it gets this type. What a driver returns for a ``real`` is a float64, nearly the same number. What
+        it returns for a ``char(n)`` ends in blanks, which do not count.
+        """
+        if self.is_empty:
+            return replace(self, sql_type=sql_type)
+        if sql_type == "real" and isinstance(self.series.dtype, nw.Float64):
+            return replace(self, sql_type=sql_type, series=self.series.cast(nw.Float32))
+        if self.sql_type == "text" and reader_of(sql_type) == BLANK_PADDED:
+            return replace(self, sql_type=BLANK_PADDED)
+        return self
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from madlib_mop.client.calling.errors import noted
 from madlib_mop.client.frames.columns import Frame, FrameColumn
 from madlib_mop.columns.blobs import BLOB
+from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.numbers import DAY_US
 from madlib_mop.columns.raw import (
     BOOLEAN,
@@ -29,7 +30,7 @@ from madlib_mop.columns.raw import (
     dictionary_of,
     other_width,
 )
-from madlib_mop.columns.records import family_of, not_an_input, reader_of
+from madlib_mop.columns.records import BLANK_PADDED, family_of, not_an_input, reader_of
 from madlib_mop.errors import Unsupported
 
 Flags = npt.NDArray[np.bool_]
@@ -44,7 +45,7 @@ def raw_columns(frame: Frame, types: Mapping[str, str]) -> dict[str, RawColumn]:
     ----------
     frame : Frame
     types : mapping of str to str
-        The SQL types of training, by column: for columns without values, which do not say their type.
+        The SQL types of training, by column.
 
     Raises
     ------
@@ -53,14 +54,15 @@ def raw_columns(frame: Frame, types: Mapping[str, str]) -> dict[str, RawColumn]:
     Unsupported
         For images.
     """
-    return {c.name: _raw(c, types[c.name] if c.is_empty else c.sql_type, frame.n_rows) for c in frame.columns}
+    columns = [c.as_trained(types[c.name]) if c.name in types else c for c in frame.columns]
+    return {c.name: _raw(c, frame.n_rows) for c in columns}
 
 
-def _raw(column: FrameColumn, sql_type: str, n_rows: int) -> RawColumn:
+def _raw(column: FrameColumn, n_rows: int) -> RawColumn:
     column.texts(0, n_rows)  # raises the error of a copy into a table
     values = column.series.to_list()
     missing = np.asarray([v is None or n for v, n in zip(values, column.series.is_null().to_list(), strict=True)])
-    reader = reader_of(sql_type)
+    reader = reader_of(column.sql_type)
     family = family_of(reader) if reader is not None else None
     if family in (NUMBER, BOOLEAN):
         return Numbers(_filled(values, missing, float, np.float64), missing, family)
@@ -74,8 +76,10 @@ def _raw(column: FrameColumn, sql_type: str, n_rows: int) -> RawColumn:
             hint="Decode them, and call run() with the network's inputs; or predict in the database.",
         ))  # fmt: skip
     if family is None:
-        raise noted(not_an_input(column.name, sql_type))
+        raise noted(not_an_input(column.name, column.sql_type))
     texts = [None if absent else str(value) for value, absent in zip(values, missing.tolist(), strict=True)]
+    if reader == BLANK_PADDED:
+        texts = [None if text is None else text.rstrip(" ") for text in texts]
     levels = dictionary_of(dict.fromkeys(text for text in texts if text is not None), column.name)
     codes = np.array([-1 if text is None else levels.find(text.encode()) for text in texts], np.int32)
     return Levels(codes, levels, family)
@@ -89,6 +93,9 @@ def _filled(values: Sequence[Any], missing: Flags, convert: Callable[[Any], Any]
 
 def _vectors(name: str, values: Sequence[Any], missing: Flags) -> Vectors:
     rows = {i: np.asarray(values[i]).ravel() for i in np.flatnonzero(~missing).tolist()}
+    for i, found in rows.items():
+        if found.dtype == object and any(item is None for item in found):
+            raise noted(UnreadableValue(name, i, "has a NULL element"))
     widths = {len(row) for row in rows.values()}
     if len(widths) > 1:
         first = next(iter(rows.values()))

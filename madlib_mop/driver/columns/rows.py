@@ -12,7 +12,7 @@ from mop_backend.machine import processors
 
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import UnreadableValue
-from madlib_mop.columns.hashing import RowHasher
+from madlib_mop.columns.hashing import RowHasher, with_oids
 from madlib_mop.columns.raw import RawColumn
 from madlib_mop.columns.records import Field, RecordReader, family_of
 from madlib_mop.columns.sketch import Hashes
@@ -44,7 +44,8 @@ class Rows:
     columns : dict of str to RawColumn
         The columns that were read, by name.
     hashes : numpy.ndarray
-        uint64 (n_rows, 2): what `RowHasher` returns for the seed and each row's bytes. Equal rows have equal hashes.
+        uint64 (n_rows, 2): what `RowHasher` returns for the seed and each row's bytes, with the same oids of types in
+        every database. Equal rows have equal hashes.
     overflowed : dict of str to ColumnStatistics
         The columns with more distinct texts than can be kept, with the statistics of their first rows.
     names : RowNames
@@ -142,10 +143,12 @@ def read_rows(
     spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
     hashes = [np.zeros((0, 2), np.uint64)]
     hasher, names, typed = RowHasher(seed), RowNames(), _Typed(source, fields, unchecked)
+    oids = source.changed_oids(fields)
 
     def keep(batch: Batch) -> None:
         columns, sent = typed.columns(batch), batch.bytes_of("r")
-        hashes.append(hasher.of(sent.data, np.asarray(sent.lengths, np.int64)))
+        lengths = np.asarray(sent.lengths, np.int64)
+        hashes.append(hasher.of(with_oids(sent.data, lengths, oids) if oids else sent.data, lengths))
         if _has_blobs(fields):
             names.add(spool.n_rows, batch)
         spool.add(columns)

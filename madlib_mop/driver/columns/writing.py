@@ -13,6 +13,7 @@ from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.columns.raw import MAX_LEVELS
 from madlib_mop.columns.splits import SplitRule
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.rows import Rows, naming_rows
@@ -86,7 +87,7 @@ def check_kept(rows: Rows, names: Sequence[str], hint: str) -> None:
     """Raise InvalidParameter if one of these columns has more distinct texts than can be kept."""
     for name in names:
         if name in rows.overflowed:
-            raise InvalidParameter(f"column {name!r} has more distinct texts than can be encoded", hint=hint)
+            raise InvalidParameter(f"column {name!r} has more than {MAX_LEVELS:,} distinct texts", hint=hint)
 
 
 def write_packed(

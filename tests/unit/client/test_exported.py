@@ -80,6 +80,17 @@ def test_values_of_a_frame_are_those_of_a_table():
     assert raw["empty"].missing.all() and raw["empty"].family == "number"
 
 
+def test_what_a_driver_returns_for_real_and_char_n_is_what_the_table_has():
+    frame = read_frame(pd.DataFrame({"share": [0.1, None], "code": ["ab  ", None], "text": ["ab  ", None]}))
+    types = {"share": "real", "code": "character(4)", "text": "character varying(4)"}
+    raw = raw_columns(frame, types)
+    assert raw["share"].values[0] == np.float32(0.1) != 0.1
+    assert raw["code"].texts() == ["ab", None] and raw["text"].texts() == ["ab  ", None]
+    sent = [column.as_trained(types[column.name]) for column in frame.columns]
+    assert [column.sql_type for column in sent] == ["real", "bpchar", "text"]
+    assert float(sent[0].texts(0, 1)[0]) == np.float32(0.1)
+
+
 def test_moments_with_time_zone_are_in_utc():
     at = pd.to_datetime(["2000-01-01 02:00:00"]).tz_localize("Europe/Berlin")
     (column,) = raw_columns(read_frame(pd.DataFrame({"at": at})), {}).values()
@@ -89,5 +100,7 @@ def test_moments_with_time_zone_are_in_utc():
 def test_images_and_infinite_numbers_are_refused():
     with pytest.raises(Unsupported, match="column 'picture' has images"):
         raw_columns(read_frame(pd.DataFrame({"picture": [b"\x89PNG"]})), {})
+    with pytest.raises(InvalidParameter, match="column 'v' has a NULL element in row 2"):
+        raw_columns(read_frame(pd.DataFrame({"v": [[1.0, 2.0], [None, 1.0]]})), {})
     with pytest.raises(InvalidParameter, match="the value is inf"):
         raw_columns(read_frame(pd.DataFrame({"x": [np.inf]})), {})

@@ -112,6 +112,8 @@ ONE_CLASS = texts(["a"] * 3)
         (target("t"), texts(["a", "b", None]), ["target 't' is NULL in 1 row", "IS NOT NULL"]),
         (target("t"), texts([f"l{i}" for i in range(20_000)]), ["20,000 classes", "regression"]),
         (target("t", levels=("a", "c")), texts(["a", "b"]), ["class 'b' is not in levels"]),
+        (target("t"), numbers([1.0, 2.0**53 + 2]), ["numbers beyond 2^53, such as 9007199254740994", "t::text"]),
+        (spec("c", "category"), numbers([-1e18, 2.0]), ["numbers beyond 2^53", "Cast it in a view"]),
         (target("t", "number"), numbers([3.0, 3.0]), ["one value only"]),
         (target("t", "number"), numbers([3.0, None]), ["NULL in 1 row"]),
         (target("t", "number"), numbers([3.0, np.inf]), ["Infinity"]),

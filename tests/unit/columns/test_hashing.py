@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from madlib_mop.columns.hashing import LONGEST, RowHasher
+from madlib_mop.columns.hashing import LONGEST, RowHasher, with_oids
 
 
 def hashes(rows, seed=1, batch_rows=10_000):
@@ -97,3 +97,16 @@ def test_one_bit_of_a_row_changes_half_of_the_bits():
     changed = np.unpackbits((found[1:] ^ found[0]).view(np.uint8), axis=1)
     assert abs(changed.mean() - 0.5) < 0.01
     assert np.abs(changed.mean(axis=0) - 0.5).max() < 0.12
+
+
+def test_oids_are_changed_in_their_fields_only():
+    def row(first, second, third):
+        fields = [struct.pack(">Ii", oid, len(value) if value is not None else -1) + (value or b"") for oid, value in (
+            (first, b"ab"), (second, None), (third, b"abcde" + struct.pack(">I", 70_000)),
+        )]
+        return struct.pack(">i", 3) + b"".join(fields)
+
+    rows = [row(70_000, 70_001, 70_000), row(70_000, 70_001, 70_000)]
+    lengths = np.array([len(row) for row in rows], np.int64)
+    assert with_oids(b"".join(rows), lengths, {0: 25, 1: 0}) == row(25, 0, 70_000) * 2
+    assert with_oids(memoryview(b"".join(rows)), lengths, {2: 7}) == row(70_000, 70_001, 7) * 2
