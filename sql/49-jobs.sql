@@ -50,6 +50,7 @@ CREATE TABLE madlib_mop.job_record (
     submitted_at  timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     due_at        timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp() CHECK (due_at BETWEEN '2000-01-01' AND '3000-01-01'),
     every         text CHECK (length(every) <= 200),
+    series_start  timestamptz,
     after         bigint,
     if_running    text NOT NULL DEFAULT 'skip' CHECK (if_running IN ('skip', 'queue', 'error')),
     time_limit    interval CHECK (time_limit BETWEEN '1 second' AND '20 days'),
@@ -73,6 +74,7 @@ COMMENT ON COLUMN madlib_mop.job_record.owner IS 'The role that it runs as, stor
 COMMENT ON COLUMN madlib_mop.job_record.submitted_by IS 'The role that had logged in; it must still be able to act as the owner when the job starts';
 COMMENT ON COLUMN madlib_mop.job_record.as_superuser IS 'Whether the owner was a superuser then';
 COMMENT ON COLUMN madlib_mop.job_record.every IS 'When it is repeated: an interval or a cron expression';
+COMMENT ON COLUMN madlib_mop.job_record.series_start IS 'For a repeated job: the due time from which its intervals are counted; NULL: due_at';
 COMMENT ON COLUMN madlib_mop.job_record.state IS 'waiting -> running -> finished, failed or cancelled; skipped: a job of the same name was still running';
 COMMENT ON COLUMN madlib_mop.job_record.attempt IS 'Number of times that it was started; above 1 if a worker or the server has ended meanwhile';
 COMMENT ON COLUMN madlib_mop.job_record.run_id IS 'The run that it has started';
@@ -158,6 +160,7 @@ CREATE VIEW madlib_mop.job WITH (security_invoker = true) AS
 SELECT j.job_id, j.name, coalesce(j.function, 'statement') AS function, pg_catalog.pg_get_userbyid(j.owner) AS owner,
        j.state, q.queue_position,
        CASE WHEN j.state <> 'waiting' THEN NULL
+            WHEN j.detail IS NOT NULL THEN 'its next attempt: ' || j.detail
             WHEN j.due_at > pg_catalog.clock_timestamp() THEN 'its time'
             WHEN before.state IN ('waiting', 'running') THEN 'the end of job ' || before.job_id
             WHEN same.job_id IS NOT NULL AND j.if_running = 'queue' THEN 'the end of job ' || same.job_id

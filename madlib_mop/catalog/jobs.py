@@ -54,21 +54,21 @@ WHERE a.pid = j.worker_pid AND a.backend_start = j.worker_start AND o.rolsuper
 _NEXT_INTERVAL = """
 UPDATE madlib_mop.job_record SET due_at = next.at
 FROM (
-    SELECT min(j.due_at + k * j.step) AS at
-    FROM (SELECT due_at, every::pg_catalog.interval AS step,
-                 floor(greatest(0, extract(epoch FROM clock_timestamp() - due_at)) / extract(epoch FROM every::pg_catalog.interval)) AS n
+    SELECT min(j.start + k * j.step) AS at
+    FROM (SELECT series_start AS start, every::pg_catalog.interval AS step,
+                 floor(greatest(0, extract(epoch FROM clock_timestamp() - series_start)) / extract(epoch FROM every::pg_catalog.interval)) AS n
           FROM madlib_mop.job_record WHERE job_id = %(job_id)s AND every::pg_catalog.interval >= '1 second') AS j
     CROSS JOIN LATERAL generate_series(
-        j.n - 3 - CASE WHEN j.step >= '28 days' THEN floor(j.n / 20) ELSE 0 END, j.n + 3) AS k
-    WHERE j.due_at + k * j.step > greatest(j.due_at, clock_timestamp())
+        greatest(1, j.n - 3 - CASE WHEN j.step >= '28 days' THEN floor(j.n / 20) ELSE 0 END), j.n + 3) AS k
+    WHERE j.start + k * j.step > clock_timestamp()
 ) AS next
 WHERE job_id = %(job_id)s AND next.at IS NOT NULL RETURNING 1
 """  # noqa: E501
 _REPEAT = """
 INSERT INTO madlib_mop.job_record (series_id, name, function, statement_id, owner, submitted_by, as_superuser,
-    priority, submitted_at, due_at, every, if_running, time_limit)
+    priority, submitted_at, due_at, every, series_start, if_running, time_limit)
 SELECT coalesce(series_id, job_id), name, function, statement_id, owner, submitted_by, as_superuser,
-    priority, submitted_at, due_at, every, if_running, time_limit
+    priority, submitted_at, due_at, every, coalesce(series_start, due_at), if_running, time_limit
 FROM madlib_mop.job_record WHERE job_id = %s RETURNING job_id
 """
 _ADMISSIBLE = """
@@ -106,15 +106,6 @@ class Jobs:
         """Return the number of workers that are alive."""
         return int(self._value(f"SELECT count(*) FROM {_WORKERS}"))
 
-    def live_job_of_name(self, name: str, owner_oid: int) -> int | None:
-        """Return a waiting or running job of an owner by its name."""
-        query = (
-            "SELECT min(job_id) FROM madlib_mop.job_record WHERE name = %s AND owner::pg_catalog.oid = %s"
-            " AND state IN ('waiting', 'running')"
-        )
-        found: int | None = self._value(query, [name, owner_oid])
-        return found
-
     def cancel(self, job: Job, by: str) -> bool:
         """Cancel a waiting job, or ask the worker of a running one to; return False if it has already ended."""
         waiting = (
@@ -135,10 +126,19 @@ class Jobs:
 
     def change(self, job: Job, values: Mapping[str, Any]) -> bool:
         """Change columns of a waiting job; return False if it is no longer waiting."""
+        if values.keys() & {"due_at", "every"}:  # a first job has no start of a series, for which due_at counts
+            values = {**values, "series_start": None}
         casts = {"due_at": "::pg_catalog.timestamptz", "time_limit": "::pg_catalog.interval"}
         changes = ", ".join(f"{name} = %({name})s{casts.get(name, '')}" for name in values)
         query = f"UPDATE madlib_mop.job_record SET {changes} WHERE job_id = %(job_id)s AND state = 'waiting'"
         found = self._record.execute(f"{query} RETURNING 1", {**values, "job_id": job.job_id})
+        self.notify()
+        return bool(found)
+
+    def make_due(self, job: Job) -> bool:
+        """Make a waiting job due now; return False if it is no longer waiting. A series that has begun keeps its start."""
+        query = "UPDATE madlib_mop.job_record SET due_at = 'now' WHERE job_id = %s AND state = 'waiting' RETURNING 1"
+        found = self._record.execute(query, [job.job_id])
         self.notify()
         return bool(found)
 
@@ -221,14 +221,18 @@ class Jobs:
         oids = {job.owner_oid, job.submitted_by_oid}
         return int(self._value(query, [job.owner_oid, job.submitted_by_oid])) == len(oids)
 
-    def set_next_interval(self, job_id: int) -> bool:
-        """Move a repetition by an interval to its next time; return False if the interval is below a second.
+    def set_next_interval(self, job_id: int, time_zone: str | None) -> bool:
+        """Move a repetition to the next of its series' intervals; return False if the interval is below a second.
+
+        Days and months are those of the time zone. To be called in a transaction.
 
         Raises
         ------
         psycopg2.DataError
             If it is no interval, or the time is out of range.
         """
+        if time_zone:
+            self._record.execute("SELECT set_config('TimeZone', %s, true)", [time_zone])
         return bool(self._record.execute(_NEXT_INTERVAL, {"job_id": job_id}))
 
     def set_next(self, job_id: int, due_at: str) -> None:
@@ -251,14 +255,23 @@ class Jobs:
             self._record.execute("DELETE FROM madlib_mop.job_done WHERE job_id = %s", [job.job_id])
             self.notify()
 
-    def put_back(self, job: Job, wait_s: float = 0.0) -> None:
-        """Let a running job wait again, for some seconds at least; its next worker knows its run."""
+    def put_back(self, job: Job, wait_s: float = 0.0, why: str | None = None) -> None:
+        """Let a running job wait again, for some seconds at least; its next worker knows its run.
+
+        Parameters
+        ----------
+        job : Job
+        wait_s : float
+        why : str or None
+            Why its session could not be opened: then this was no attempt.
+        """
         self._record.execute(
             "UPDATE madlib_mop.job_record SET state = 'waiting', run_id = %s, session_pid = NULL, login_role = NULL,"
-            " worker_pid = NULL, worker_start = NULL,"
+            " worker_pid = NULL, worker_start = NULL, detail = %s, attempt = attempt - %s,"
+            " series_start = CASE WHEN every IS NOT NULL THEN coalesce(series_start, due_at) END,"
             " due_at = CASE WHEN %s > 0 THEN clock_timestamp() + %s * interval '1 second' ELSE due_at END"
             " WHERE job_id = %s AND state = 'running'",
-            [job.run_id, wait_s, wait_s, job.job_id],
+            [job.run_id, why, int(why is not None), wait_s, wait_s, job.job_id],
         )
         self.notify()
 

@@ -303,6 +303,7 @@ job_record = Table(
     Column("submitted_at", DateTime(timezone=True)),
     Column("due_at", DateTime(timezone=True)),
     Column("every", Text),
+    Column("series_start", DateTime(timezone=True)),
     Column("after", BigInteger),
     Column("if_running", Text),
     Column("time_limit", Interval),

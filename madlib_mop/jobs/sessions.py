@@ -21,6 +21,11 @@ _OF_JOB = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND usename = session_user"
     " AND datname = current_database() AND pid = %s"
 )
+# A session of a role that was dropped has the role's oid and no name.
+_OF_LOGIN = (
+    "SELECT pid FROM pg_stat_activity WHERE usename = %s"
+    " OR (pid = %s AND usesysid IS NOT NULL AND usename IS NULL)"
+)
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,7 @@ def end_session(record: Record, job: Job) -> bool:
     """End the session of a job, if it is still there, and drop its login role; return whether the session is gone."""
     if job.login_role is not None:
         drop_login(record.raw, job.login_role)
-        still = record.execute("SELECT 1 FROM pg_stat_activity WHERE usename = %s", [job.login_role])
-        return not still
+        return not record.execute(_OF_LOGIN, [job.login_role, job.session_pid])
     if job.session_pid is None:
         return True
     name = [session_name(job.job_id), job.session_pid]

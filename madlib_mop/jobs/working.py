@@ -31,7 +31,7 @@ from madlib_mop.jobs.stopping import StopSignals
 _LOOK_EVERY_S = 5.0  # for jobs whose worker has died
 _LOGIN_RETRY_S = 5.0
 _RECONNECT_S = 1.0
-_MAX_ATTEMPTS = 100
+_MAX_ATTEMPTS, _AT_ONCE, _MOST_RETRY_S = 100, 3, 60.0
 _GRACE_S = 10.0  # a session that still runs so long after its cancel or time limit is terminated
 _MOST_CHARACTERS = 2000  # of an error in the record; a line of the log has a tenth
 _RUN = "SELECT madlib_mop_calls.run_job(%s, %s, %s)"
@@ -241,7 +241,7 @@ class Worker:
         if is_cron(every):
             now: datetime = self._record.execute("SELECT clock_timestamp()")[0][0]
             self._jobs.set_next(following, next_time(every, now, job.time_zone).isoformat())
-        elif not self._jobs.set_next_interval(following):
+        elif not self._jobs.set_next_interval(following, job.time_zone):
             raise NoNextTime(f"{every!r} is below one second")
 
     def _start(self, job: Job) -> None:
@@ -319,6 +319,7 @@ class Worker:
         """Write the end of a job whose session is still there, and end the session."""
         if active.session is not None:
             active.session.close()
+            active.session = None
         job = self._jobs.known(active.job.job_id)
         if failure is not None and job.cancelled_by is None:
             self._settle(job, JobState.FAILED, _reason(job, failure))
@@ -335,9 +336,9 @@ class Worker:
         self._active.pop(job.job_id, None)
         if job.login_role is not None:
             drop_login(self._record.raw, job.login_role)
-        if found.may_pass and job.attempt < _MAX_ATTEMPTS:
+        if found.may_pass:
             self._tell(f"job {job.job_id}: its session could not be opened, it waits: {_one_line(failure.message)}")
-            self._jobs.put_back(job, _LOGIN_RETRY_S)
+            self._jobs.put_back(job, _LOGIN_RETRY_S, f"its session could not be opened: {_one_line(failure.message)}")
         else:
             self._settle(job, JobState.FAILED, f"its session could not be opened: {failure.message} ({found.hint})")
 
@@ -358,7 +359,8 @@ class Worker:
         elif job.attempt >= _MAX_ATTEMPTS:
             self._settle(job, JobState.FAILED, f"it was interrupted {job.attempt} times")
         else:
-            self._jobs.put_back(job)
+            n_later = job.attempt - _AT_ONCE  # a job that ends its session or the server each time pauses between them
+            self._jobs.put_back(job, min(2.0**n_later, _MOST_RETRY_S) if n_later > 0 else 0.0)
             self._tell(f"job {job.job_id} was interrupted, and waits")
         self._active.pop(job.job_id, None)
         return True

@@ -152,6 +152,7 @@ CREATE TABLE madlib_mop.job_record (
     submitted_at  timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     due_at        timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp() CHECK (due_at BETWEEN '2000-01-01' AND '3000-01-01'),
     every         text CHECK (length(every) <= 200),
+    series_start  timestamptz,
     after         bigint,
     if_running    text NOT NULL DEFAULT 'skip' CHECK (if_running IN ('skip', 'queue', 'error')),
     time_limit    interval CHECK (time_limit BETWEEN '1 second' AND '20 days'),

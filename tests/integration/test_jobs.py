@@ -3,9 +3,14 @@
 import json
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
+from madlib_mop.catalog.jobs import Jobs
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.sessions.connection import connect_by_dsn
+from madlib_mop.jobs.sessions import end_session
 from tests.helpers.faults import wait_for
 from tests.helpers.jobs import (
     ALICE,
@@ -20,7 +25,7 @@ from tests.helpers.jobs import (
     state_of,
     submit,
 )
-from tests.helpers.security.attacks import refusal_of
+from tests.helpers.security.attacks import refusal, refusal_of
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +69,25 @@ def test_a_rollback_leaves_nothing_and_a_commit_starts_it(worked):
     connection.close()
     assert end_of(worked, job_id) == ("finished", None)
     assert (marks(worked, "rolled back"), marks(worked, "committed")) == (0, 1)
+
+
+def test_jobs_of_one_transaction_know_each_other(worked):
+    """They are not committed yet, so no other session sees them."""
+    connection = worked.connect(ALICE, autocommit=False)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT madlib_mop.submit(%s, name => 'twins')", [mark("first of two")])
+        ((first,),) = cursor.fetchall()
+        cursor.execute("SELECT madlib_mop.submit(%s, after => %s)", [mark("second of two"), first])
+        ((second,),) = cursor.fetchall()
+        connection.commit()
+        cursor.execute("SELECT madlib_mop.submit('SELECT 1', name => 'again', at => '2999-01-01')")
+        again = "SELECT madlib_mop.submit('SELECT 1', name => 'again', if_running => 'error')"
+        message = refusal(connection, again).message
+    connection.close()
+    assert "which has the same name, has not ended. Received: 'again'" in message
+    assert [end_of(worked, job_id) for job_id in (first, second)] == [("finished", None)] * 2
+    order = "SELECT job FROM mark WHERE job LIKE '%% of two' ORDER BY at"
+    assert worked.rows(order) == [("first of two",), ("second of two",)]
 
 
 def test_it_runs_as_its_owner_with_the_settings_of_its_session(worked):
@@ -217,6 +241,68 @@ def test_a_waiting_job_is_altered_and_made_due(worked):
     next_one = "SELECT due_at - clock_timestamp() BETWEEN '47 hours' AND '49 hours' FROM madlib_mop.job WHERE"
     assert worked.rows(f"{next_one} series_id = %s AND state = 'waiting'", [job_id]) == [(True,)]
     assert worked.value("SELECT madlib_mop.cancel_job(%s)", [job_id], ALICE) is True
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Auckland"])
+def test_months_are_counted_from_the_first_time_in_the_time_zone_of_the_submitter(worked, zone):
+    """On the last days of months that have less of them, and never earlier because it was so once."""
+    connection = worked.connect(ALICE)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('TimeZone', %s, false)", [zone])
+        cursor.execute("SELECT madlib_mop.submit('SELECT 1', at => '2020-01-31 00:30', every => '1 month')")
+        ((series,),) = cursor.fetchall()
+        query = "SELECT job_id, due_at::text FROM madlib_mop.job WHERE series_id = %s AND state = 'waiting'"
+
+        def waiting() -> tuple[int, str]:
+            cursor.execute(query, [series])
+            return cursor.fetchone()
+
+        (job_id, due_at) = wait_for(waiting, what="the next repetition")
+        cursor.execute("SELECT min(t)::text FROM (SELECT timestamptz '2020-01-31 00:30' + k * interval '1 month' AS t"
+                       " FROM generate_series(1, 1000) AS k) AS s WHERE t > now()")  # fmt: skip
+        assert cursor.fetchone() == (due_at,)
+        cursor.execute("SELECT madlib_mop.run_now(%s)", [series])
+        (later, then) = wait_for(lambda: (found := waiting()) and found[0] > job_id and found, what="a later one")
+        assert then == due_at, "as if it had not been made due"
+        cursor.execute("SELECT madlib_mop.alter_job(%s, at => '2999-01-31'); SELECT madlib_mop.run_now(%s)", [later] * 2)
+        (_, then) = wait_for(lambda: (found := waiting()) and found[0] > later and found, what="another one")
+        cursor.execute("SELECT %s::timestamptz BETWEEN now() + '27 days' AND now() + '32 days'", [then])
+        assert cursor.fetchone() == (True,), "the series began anew"
+        cursor.execute("SELECT madlib_mop.cancel_job(%s)", [series])
+    connection.close()
+
+
+@pytest.mark.slow
+def test_a_job_waits_while_its_session_cannot_be_opened(worked):
+    database = worked.value("SELECT current_database()::text")
+    kept_out = submit(worked, "SELECT 1", ALICE, at="2999-01-01")
+    worked.rows(f"ALTER DATABASE {database} CONNECTION LIMIT 0")
+    try:
+        job_id = submit(worked, mark("let in"))  # of a superuser, who is always let in
+        worked.rows("SELECT madlib_mop.run_now(%s)", [kept_out])
+        query = "SELECT state, attempt, waits_for FROM madlib_mop.job WHERE job_id = %s"
+        wait_for(lambda: "attempt: " in (worked.rows(query, [kept_out])[0][2] or ""), what="an attempt")
+        (state, attempt, why) = worked.rows(query, [kept_out])[0]
+        assert (state, attempt) == ("waiting", 0) and "too many connections for database" in why
+        assert end_of(worked, job_id) == ("finished", None)
+    finally:
+        worked.rows(f"ALTER DATABASE {database} CONNECTION LIMIT -1")
+    assert end_of(worked, kept_out) == ("finished", None)
+
+
+def test_the_session_of_a_role_that_was_dropped_is_still_a_session(jobs):
+    job_id = submit(jobs, "SELECT 1", at="2999-01-01")
+    connection = jobs.connect("short_lived")
+    pid = connection.info.backend_pid
+    jobs.rows("DROP ROLE short_lived")
+    record = Record(*connect_by_dsn(jobs.dsn))
+    try:
+        job = replace(Jobs(record).known(job_id), login_role="short_lived", session_pid=pid)
+        assert not end_session(record, job)
+        connection.close()
+        wait_for(lambda: end_session(record, job), what="its end")
+    finally:
+        record.raw.close()
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,10 @@ def cancel_job(call: Call) -> bool:
 
 
 def run_now(call: Call) -> None:
-    """Make a waiting job due now."""
+    """Make a waiting job due now; later repetitions keep their times."""
     jobs, job = _waiting_job(call)
-    _change(jobs, job, {"due_at": "now"})
+    if not jobs.make_due(job):
+        raise _not_waiting(jobs.known(job.job_id))
 
 
 def alter_job(call: Call) -> None:

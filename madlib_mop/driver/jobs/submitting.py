@@ -22,6 +22,12 @@ INSERT INTO madlib_mop.job_record (statement_id, name, function, priority, due_a
 SELECT statement_id, $4, $5, $6, coalesce($7::pg_catalog.timestamptz, pg_catalog.clock_timestamp()), $8, $9, $10,
        $11::pg_catalog.interval FROM written RETURNING job_id
 """
+# Of this transaction too, which other sessions do not see.
+_SUBMITTED = "SELECT 1 AS one FROM madlib_mop.job WHERE job_id = $1"
+_OF_NAME = """
+SELECT pg_catalog.min(job_id) AS job_id FROM madlib_mop.job
+WHERE name = $1 AND owner = current_user AND state IN ('waiting', 'running')
+"""
 _TYPES = ["pg_catalog.text"] * 5 + ["integer"] + ["pg_catalog.text"] * 2 + ["bigint"] + ["pg_catalog.text"] * 2
 _QUOTE = """
 SELECT pg_catalog.quote_literal(t) AS literal FROM pg_catalog.unnest($1) WITH ORDINALITY AS u (t, n) ORDER BY n
@@ -39,10 +45,10 @@ def submit(call: Call) -> int:
     jobs = Jobs(record)
     function, statement = _statement(call, a["statement"], _json(a["arguments"]))
     check_times(call, record, a)
-    if a["after"] is not None:
+    if a["after"] is not None and not call.session.execute(_SUBMITTED, [a["after"]], ["bigint"]):
         own_job(call, record, jobs, a["after"], "after: ")
     if a["if_running"] == "error" and a["name"] is not None:
-        other = jobs.live_job_of_name(a["name"], call.info.role_oid)
+        other = call.session.execute(_OF_NAME, [a["name"]])[0]["job_id"]
         if other is not None:
             raise NotReady(
                 f"job {other}, which has the same name, has not ended. Received: {a['name']!r}",
