@@ -136,7 +136,7 @@ class Jobs:
         return bool(found)
 
     def make_due(self, job: Job) -> bool:
-        """Make a waiting job due now; return False if it is no longer waiting. A series that has begun keeps its start."""
+        """Make a waiting job due now; its series keeps its start. Return False if it is no longer waiting."""
         query = "UPDATE madlib_mop.job_record SET due_at = 'now' WHERE job_id = %s AND state = 'waiting' RETURNING 1"
         found = self._record.execute(query, [job.job_id])
         self.notify()

@@ -88,12 +88,11 @@ class FrameColumn:
             hint = "Replace it: missing values are None or null (NaN in pandas' NumPy columns), and others are finite."
         return bad_input(f"column {self.name!r} of the frame, row {row} (from 0): the value {problem}", hint)
 
-
     def as_trained(self, sql_type: str) -> "FrameColumn":
         """Return the column as one of the SQL type of training, as far as its values do not show which that is.
 
-        Without values, it gets this type. What a driver returns for a ``real`` is a float64, nearly the same number. What
-        it returns for a ``char(n)`` ends in blanks, which do not count.
+        Without values, it gets this type. What a driver returns for a ``real`` is a float64, nearly the same number.
+        What it returns for a ``char(n)`` ends in blanks, which do not count.
         """
         if self.is_empty:
             return replace(self, sql_type=sql_type)
