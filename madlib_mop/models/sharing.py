@@ -170,11 +170,21 @@ def _regularizers(config: Node) -> list[tuple[tuple[int, str], Any]]:
             continue
         if config.get("class_name") != "Sequential" and "name" not in layer["config"]:
             continue
+        if not _has_float32_weights(layer["config"].get("dtype")):
+            continue  # Keras computes with the strength in the dtype of the weights
         for slot in _SLOTS:
             regularizer = layer["config"].get(slot)
             if _is_plain_l2(regularizer):
                 found.append(((number, slot), regularizer))
     return found
+
+
+def _has_float32_weights(dtype: Any) -> bool:
+    """Return whether a layer's dtype or dtype policy, as it is serialised, has weights of float32."""
+    if isinstance(dtype, dict):
+        inner = dtype.get("config")
+        dtype = inner.get("name") if isinstance(inner, dict) else ""
+    return dtype in (None, "float32", "mixed_float16", "mixed_bfloat16")
 
 
 def _is_plain_l2(regularizer: Any) -> bool:

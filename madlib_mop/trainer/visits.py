@@ -250,7 +250,8 @@ def _begin(
     held, compiled.holds = compiled.holds, None
     drawn_for, compiled.drawn_for = compiled.drawn_for, None
     if start.parts:
-        state = migration.own(decoded(start.parts, groups), start.begins, recipe.build, groups)
+        found = decoded(start.parts, groups)
+        state = migration.own(found, start.begins, recipe.build, groups, may_lack_optimizer=start.taken_over)
         if start.taken_over and groups == GROUPS:
             compiled.take_over(state, _with_weights_of(state, recipe), start.keep_optimizer)
         elif held != digest_in:

@@ -75,13 +75,14 @@ def load() -> "Backend":
                 hint=f"An administrator installs it there: {installing(name)}, or make install.",
             ),
         )
-    if name != DEFAULT:
-        # Keras would import them, which takes seconds, to ask whether an object is one of theirs.
-        for other in set(BackendName) - {name}:
-            loading.hide(other)
+    # Keras would import them, which takes seconds, to ask whether an object is one of theirs.
+    others = sorted(set(BackendName) - {name}) if name != DEFAULT else []
     needed = importlib.import_module(f"{__package__}.{name}.environment").NEEDED
-    with loading.without(package for package in loading.UNUSED if package not in needed):
-        return current()
+    with loading.without([*others, *(package for package in loading.UNUSED if package not in needed)]):
+        backend = current()
+    for other in others:
+        loading.hide(other)
+    return backend
 
 
 @functools.cache

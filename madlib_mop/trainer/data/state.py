@@ -171,6 +171,10 @@ class State:
         if len(self._pieces) != sum(counts.values()):
             raise StateError("the training state holds tensors that its header does not count")
 
+    def has(self, group: str) -> bool:
+        """Return whether a group was opened."""
+        return group in self._specs
+
     def specs(self, group: str) -> list[TensorSpec]:
         """Return shape and dtype of each tensor of a group, in order."""
         return self._specs[group]

@@ -16,7 +16,13 @@ from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import INTERNAL, Failure
 
 
-def own(state: State, begins: bool, build: Callable[[], keras.Model], groups: Sequence[str] = GROUPS) -> State:
+def own(
+    state: State,
+    begins: bool,
+    build: Callable[[], keras.Model],
+    groups: Sequence[str] = GROUPS,
+    may_lack_optimizer: bool = False,
+) -> State:
     """Return a state of this process's backend: the same one, or one with the weights and optimizer of another backend.
 
     Parameters
@@ -28,6 +34,8 @@ def own(state: State, begins: bool, build: Callable[[], keras.Model], groups: Se
         Returns the compiled model before its first visit; its random numbers are those of the result.
     groups : sequence of str
         The groups of the state that are needed.
+    may_lack_optimizer : bool
+        Whether optimizer variables that do not fit are left out of the result.
 
     Raises
     ------
@@ -40,5 +48,7 @@ def own(state: State, begins: bool, build: Callable[[], keras.Model], groups: Se
     if not begins:
         raise Failure(INTERNAL, MopError(f"a state of the backend {state.backend} in a run on {ours}"))
     fresh = ModelVariables(build())
+    if may_lack_optimizer and "optimizer" in groups and not fresh.may_move_in(state, "optimizer"):
+        groups = [group for group in groups if group != "optimizer"]
     fresh.move_in(state, [group for group in groups if group != "variables"])
     return decode_state(fresh.encode(UNDECIDED, DEFAULT_PART_BYTES), groups)

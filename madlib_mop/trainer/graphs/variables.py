@@ -39,7 +39,7 @@ class ModelVariables(Readable):
             model.optimizer.build(model.trainable_variables)
         self.groups = _groups_of(model, with_optimizer)
         self._specs = {  # cached, because each visit needs the specs several times and shapes do not change
-            group: [TensorSpec(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in variables]
+            group: [TensorSpec(tuple(v.shape), keras.backend.standardize_dtype(v.value.dtype)) for v in variables]
             for group, variables in self.groups.items()
         }
 
@@ -88,13 +88,17 @@ class ModelVariables(Readable):
         The other groups stay as they are: backends have random numbers of their own.
         """
         for group in groups:
-            theirs, ours = state.specs(group), self.specs()[group]
-            if [(spec.shape, _kind(spec)) for spec in theirs] != [(spec.shape, _kind(spec)) for spec in ours]:
-                raise self._unfit(group, theirs)
+            if not self.may_move_in(state, group):
+                raise self._unfit(group, state.specs(group))
         self.holds = None
         for group in groups:
             for index, variable in enumerate(self.groups[group]):
                 variable.assign(keras.ops.cast(state.read(group, index), variable.dtype))
+
+    def may_move_in(self, state: State, group: str) -> bool:
+        """Return whether a group of a state of another backend has the shapes and kinds of numbers of this one."""
+        theirs, ours = state.specs(group), self.specs()[group]
+        return [(spec.shape, _kind(spec)) for spec in theirs] == [(spec.shape, _kind(spec)) for spec in ours]
 
     def load_weights(self, weights: Blob) -> None:
         """Load weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model)."""
@@ -155,12 +159,12 @@ class ModelVariables(Readable):
         fresh : ModelVariables
             A model with the same compile signature, before its first visit.
         keep_optimizer : bool
-            Whether to load the optimizer's variables too. If they do not fit, they stay fresh.
+            Whether to load the optimizer's variables too. If they do not fit, or are left out, they stay fresh.
         """
         rate = _learning_rate(fresh.model)
         self.copy_from(fresh)
-        fits = state.specs("optimizer") == self.specs()["optimizer"]
-        self.load(state, GROUPS if keep_optimizer and fits else FORWARD_GROUPS)
+        keeps = keep_optimizer and state.has("optimizer") and state.specs("optimizer") == self.specs()["optimizer"]
+        self.load(state, GROUPS if keeps else FORWARD_GROUPS)
         if isinstance(rate, keras.Variable):  # otherwise it is a schedule, which depends on the number of steps
             _learning_rate(self.model).assign(rate.value)
 

@@ -154,6 +154,36 @@ def _cnn():
     )
 
 
+def _preprocessed():
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            layers.Rescaling(0.5, offset=0.1),
+            layers.Normalization(mean=0.2, variance=1.7),
+            layers.CenterCrop(6, 6),
+            layers.Conv2D(6, 3, activation="relu"),
+            layers.Flatten(),
+            layers.Dense(10, "softmax"),
+        ]
+    )
+
+
+def _wide():
+    return keras.Sequential(
+        [
+            keras.Input((12,)),
+            layers.Dense(7, "tanh", dtype="float64", kernel_regularizer=keras.regularizers.L2(0.01)),
+            layers.Dense(3, "softmax", dtype="float64"),
+        ]
+    )
+
+
+def _frozen():
+    model = _mlp()
+    model.trainable = False
+    return model
+
+
 def _recurrent():
     return keras.Sequential(
         [
@@ -260,6 +290,27 @@ CASES = [
         _CLASSES + "'Adam(lr=0.01)'",
         _classifier(lambda: keras.optimizers.Adam(0.01)),
         _numbers_and_indices,
+    ),
+    Case(
+        "preprocessing layers, convolution, SGD clipped by the norm of all gradients",
+        _preprocessed,
+        _CLASSES + "'SGD(learning_rate=0.1, global_clipnorm=0.01)'",
+        _classifier(lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.01)),
+        _images,
+    ),
+    Case(
+        "a float64 layer with L2, SGD",
+        _wide,
+        _CLASSES + "'SGD(learning_rate=0.1)'",
+        _classifier(lambda: keras.optimizers.SGD(0.1)),
+        _vectors,
+    ),
+    Case(
+        "nothing to train, Adam",
+        _frozen,
+        _CLASSES + "'Adam(lr=0.01)'",
+        _classifier(lambda: keras.optimizers.Adam(0.01)),
+        _vectors,
     ),
     Case(
         "mlp, weighted classes, Adagrad",

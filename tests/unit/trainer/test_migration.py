@@ -70,6 +70,19 @@ def test_a_run_that_has_begun_refuses_it(trainer, state):
     assert raised.value.kind == "internal"
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_clone_with_another_optimizer_begins_with_its_weights(trainer, state, keep):
+    """A clone of a model that has begun with such a state, and has made no visit."""
+    _, parts = begin(trainer, state, "SGD(0.1)", taken_over={"version": 0, "mst_key": 1, "optimizer": keep})
+    oracle, theirs = plain(keras.optimizers.SGD(0.1), 1), decode_state(state)
+    for index, variable in enumerate(oracle.weights):
+        variable.assign(theirs.read("weights", index))
+    fit(oracle, 2, 1)
+    ours = decode_state(parts)
+    found = [ours.read("weights", i).tobytes() for i in range(len(oracle.weights))]
+    assert found == [np.asarray(weight).tobytes() for weight in oracle.weights]
+
+
 def test_one_of_another_optimizer_is_refused(trainer, state):
     with pytest.raises(TrainerError, match="its optimizer are .* the model's are"):
         begin(trainer, state, "SGD(0.1)")

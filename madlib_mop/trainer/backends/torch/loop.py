@@ -121,12 +121,26 @@ class _TrainPass:
         loss = model._compute_loss(x=x, y=y, y_pred=predicted, sample_weight=weight, training=True)
         model._loss_tracker.update_state(loss, sample_weight=len(batch[0]))
         trained = model.trainable_weights[:]
-        scaled = model.optimizer.scale_loss(loss)
-        gradients = torch.autograd.grad(scaled, [v._value for v in trained], allow_unused=True)
+        gradients = _gradients(model.optimizer.scale_loss(loss), trained) if trained else []
         with torch.no_grad():
-            model.optimizer.apply(list(gradients), trained)
+            if trained:
+                model.optimizer.apply(gradients, trained)
             model.compute_metrics(x, y, predicted, sample_weight=weight)
         return loss.detach()
+
+
+def _gradients(loss: torch.Tensor, trained: Sequence[keras.Variable]) -> list[torch.Tensor | None]:
+    """Return the gradients as ``backward`` stores them: in the layout of the variable.
+
+    That of a convolution's kernel comes in another one, in which a sum over all elements, as for the norm of a clipped
+    gradient, rounds differently.
+    """
+    values = [variable._value for variable in trained]
+    gradients = torch.autograd.grad(loss, values, allow_unused=True)
+    return [
+        one if one is None or one.stride() == value.stride() else torch.empty_like(value).copy_(one)
+        for one, value in zip(gradients, values, strict=True)
+    ]
 
 
 def train_pass(model: keras.Model) -> TrainPass:
