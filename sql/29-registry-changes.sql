@@ -242,6 +242,8 @@ BEGIN
         INSERT INTO madlib_mop.registered_model (name, owner) VALUES (NEW.name, who::regrole) ON CONFLICT DO NOTHING;
     END IF;
     PERFORM madlib_mop_internal.check_model_right(NEW.change, NEW.name, who, wanted);
+    -- one change of a model's aliases at a time: an alias that two sessions create has no row yet that could be locked
+    PERFORM FROM madlib_mop.registered_model r WHERE wanted <> '{}' AND r.name = NEW.name FOR NO KEY UPDATE;
     CASE NEW.change
         WHEN 'register' THEN PERFORM madlib_mop_internal.add_version(NEW);
         WHEN 'set_alias', 'deploy' THEN PERFORM madlib_mop_internal.move_alias(NEW);

@@ -213,7 +213,7 @@ BEGIN
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
-    IF array_ndims(answer) = 1 THEN
+    IF answer IS NULL OR array_ndims(answer) = 1 THEN
         RETURN NEXT answer;
         RETURN;
     END IF;

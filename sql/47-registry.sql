@@ -271,12 +271,15 @@ FROM madlib_mop.challenger_batch b
 CROSS JOIN LATERAL (
     SELECT pg_catalog.count(*) AS n_values, pg_catalog.sum(pg_catalog.abs(u.one - u.other)) AS difference,
            pg_catalog.max(pg_catalog.abs(u.one - u.other)) AS max_difference,
-           CASE WHEN pg_catalog.array_length(b.outputs, 2) > 1 THEN (
+           CASE WHEN pg_catalog.array_length(b.outputs, 2) > 1
+                     AND pg_catalog.array_length(b.outputs, 2) = pg_catalog.array_length(b.challenger_outputs, 2) THEN (
                SELECT pg_catalog.count(*) FROM pg_catalog.generate_subscripts(b.outputs, 1) AS i
                WHERE (SELECT j FROM pg_catalog.generate_subscripts(b.outputs, 2) AS j ORDER BY b.outputs[i][j] DESC, j LIMIT 1)
                    = (SELECT j FROM pg_catalog.generate_subscripts(b.outputs, 2) AS j ORDER BY b.challenger_outputs[i][j] DESC, j LIMIT 1)
            ) END AS n_same_best,
-           CASE WHEN pg_catalog.array_length(b.outputs, 2) > 1 THEN b.n_rows END AS n_compared
+           CASE WHEN pg_catalog.array_length(b.outputs, 2) > 1
+                     AND pg_catalog.array_length(b.outputs, 2) = pg_catalog.array_length(b.challenger_outputs, 2)
+                THEN b.n_rows END AS n_compared
     FROM ROWS FROM (pg_catalog.unnest(b.outputs), pg_catalog.unnest(b.challenger_outputs)) AS u (one, other)
     WHERE pg_catalog.array_length(b.outputs, 2) = pg_catalog.array_length(b.challenger_outputs, 2)) o
 GROUP BY b.name, b.alias, b.challenger_id, b.version, b.challenger_version;
@@ -287,7 +290,7 @@ COMMENT ON COLUMN madlib_mop.challenger_comparison.challenger_id IS 'The challen
 COMMENT ON COLUMN madlib_mop.challenger_comparison.version IS 'The version that answered';
 COMMENT ON COLUMN madlib_mop.challenger_comparison.challenger_version IS 'The version of the challenger';
 COMMENT ON COLUMN madlib_mop.challenger_comparison.n_rows IS 'Number of rows that both predicted';
-COMMENT ON COLUMN madlib_mop.challenger_comparison.same_best_share IS 'Share of rows for which the same output is the highest, such as the same class; NULL for a single output';
+COMMENT ON COLUMN madlib_mop.challenger_comparison.same_best_share IS 'Share of rows for which the same output is the highest, such as the same class; NULL for a single output, or different numbers of outputs';
 COMMENT ON COLUMN madlib_mop.challenger_comparison.mean_difference IS 'Mean of the absolute differences of all outputs; NULL if the two have different numbers of outputs';
 COMMENT ON COLUMN madlib_mop.challenger_comparison.max_difference IS 'The greatest absolute difference of an output';
 COMMENT ON COLUMN madlib_mop.challenger_comparison.first_at IS 'When the first row was recorded';

@@ -143,7 +143,10 @@ class _Hopper(BaseEstimator):
         frame = _as_frame(X)
         if frame is None:
             checked = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite="allow-nan")
-            return nw.to_native(_frame_of(checked))
+            frame = _frame_of(checked)
+            if len(frame.columns) == len(self._columns):  # of a fit with a data frame too, whose columns have names
+                frame = frame.rename(dict(zip(frame.columns, self._columns, strict=True)))
+            return nw.to_native(frame)
         validate_data(self, X, reset=False, skip_check_array=True)
         return nw.to_native(frame.rename(dict(zip(frame.columns, self._columns, strict=True))))
 

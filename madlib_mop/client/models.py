@@ -1,5 +1,6 @@
 """The handle of a trained model: predictions in the database, the model as one of Keras, and its files."""
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,24 +75,15 @@ class Model:
         -------
         Series or DataFrame
             In the order of the rows, with the index of a pandas frame; of the library of the frame, and of pandas for
-            arrays and tables. A model with several outputs returns a frame with a column for each.
+            arrays and tables. A model with several outputs returns a frame with a column for each. A model of arrays
+            that has no classes, and more than one unit in its output, returns a list of their values for each row.
 
         Raises
         ------
         MopError
             If a column is missing or has another kind of type, or a value is NaN or infinite.
         """
-        targets = self._facts.targets
-        if len(targets) > 1:
-            rows = self._predictor.answers("predict_json", data, key)
-            columns = {t.name: [value_of_json(t, row) for row in rows.values] for t in targets}
-            return rows.frame(columns)
-        (target,) = targets
-        if target.classes is None:
-            rows = self._predictor.answers("predict_number", data, key)
-            return rows.series(target.name, [None if value is None else float(value) for value in rows.values])
-        rows = self._predictor.answers("predict_class", data, key)
-        return rows.series(target.name, [target.value_of(text) for text in rows.values])
+        return self._with_facts(lambda facts, predictor: _predicted(facts.targets, predictor, data, key))
 
     def predict_proba(self, data: Any, key: str | None = None) -> Any:
         """Predict the probability of each class.
@@ -112,23 +104,7 @@ class Model:
         Unsupported
             If the model predicts numbers, or has several outputs.
         """
-        targets = self._facts.targets
-        classes, texts = targets[0].classes, targets[0].texts
-        if len(targets) != 1 or classes is None or texts is None:
-            raise noted(
-                Unsupported(
-                    f"predict_proba is for a model with one output of classes; this one predicts"
-                    f" {', '.join(t.name for t in targets)}",
-                    hint="model.predict returns the numbers, and for several outputs a column for each.",
-                )
-            )
-        rows = self._predictor.answers("predict", data, key)
-        values = np.asarray(rows.values, np.float32).reshape(len(rows.values), -1)
-        if values.shape[1] == 1 and len(classes) == 2:
-            values = np.hstack([1 - values, values])
-        is_pandas = rows.native is None or type(rows.native).__module__.split(".")[0] == "pandas"
-        names = classes if is_pandas else [str(text) for text in texts]
-        return rows.frame({name: values[:, i] for i, name in enumerate(names)})
+        return self._with_facts(lambda facts, predictor: _probabilities(facts.targets, predictor, data, key))
 
     def drift(self, data: Any, baseline: Any = None, **arguments: Any) -> "pandas.DataFrame":
         """Compare rows of today, and the predictions of them, with the training rows.
@@ -152,7 +128,7 @@ class Model:
         MopError
             If a column is missing or has another type than in training.
         """
-        return self._predictor.drift(data, baseline, arguments)
+        return self._with_facts(lambda _, predictor: predictor.drift(data, baseline, arguments))
 
     def register(self, name: str, note: str | None = None, baseline: Packed | str | None = None) -> "RegisteredModel":
         """Copy the model into the registry as the next version of a name, and return the handle of the version.
@@ -262,9 +238,47 @@ class Model:
     def _facts(self) -> Facts:
         return read_facts(self._calls.sessions, self._relation)
 
-    @property
-    def _predictor(self) -> Predictor:
-        return Predictor(self._calls.sessions, self.table, self.mst_key, self._facts)
+    def _with_facts(self, ask: Callable[[Facts, Predictor], Any]) -> Any:
+        """Return what ``ask(facts, predictor)`` returns."""
+        return self._asked(ask, self._facts)
+
+    def _asked(self, ask: Callable[[Facts, Predictor], Any], facts: Facts) -> Any:
+        return ask(facts, Predictor(self._calls.sessions, self.table, self.mst_key, facts))
+
+
+def _predicted(targets: Sequence[Target], predictor: Predictor, data: Any, key: str | None) -> Any:
+    """Return what `Model.predict` returns."""
+    if len(targets) > 1:
+        rows = predictor.answers("predict_json", data, key)
+        columns = {t.name: [value_of_json(t, row) for row in rows.values] for t in targets}
+        return rows.frame(columns)
+    (target,) = targets
+    if target.classes is None:
+        rows = predictor.answers("predict_number", data, key)
+        numbers = [float(value) if isinstance(value, int | float) else value for value in rows.values]
+        return rows.series(target.name, numbers)
+    rows = predictor.answers("predict_class", data, key)
+    return rows.series(target.name, [target.value_of(text) for text in rows.values])
+
+
+def _probabilities(targets: Sequence[Target], predictor: Predictor, data: Any, key: str | None) -> Any:
+    """Return what `Model.predict_proba` returns."""
+    classes, texts = targets[0].classes, targets[0].texts
+    if len(targets) != 1 or classes is None or texts is None:
+        raise noted(
+            Unsupported(
+                f"predict_proba is for a model with one output of classes; this one predicts"
+                f" {', '.join(t.name for t in targets)}",
+                hint="model.predict returns the numbers, and for several outputs a column for each.",
+            )
+        )
+    rows = predictor.answers("predict", data, key)
+    values = np.asarray(rows.values, np.float32).reshape(len(rows.values), -1)
+    if values.shape[1] == 1 and len(classes) == 2:
+        values = np.hstack([1 - values, values])
+    is_pandas = rows.native is None or type(rows.native).__module__.split(".")[0] == "pandas"
+    names = classes if is_pandas else [str(text) for text in texts]
+    return rows.frame({name: values[:, i] for i, name in enumerate(names)})
 
 
 class RegisteredModel(Model):
@@ -333,9 +347,24 @@ class RegisteredModel(Model):
     def _stored(self) -> tuple[str, bytes]:
         return read_safetensors(self._exported(Format.SAFETENSORS))
 
+    def _with_facts(self, ask: Callable[[Facts, Predictor], Any]) -> Any:
+        """Return what ``ask`` returns for one version: it is asked again if the alias was moved meanwhile."""
+        while True:
+            version = self.version
+            try:
+                found = self._asked(ask, self._facts_of(version))
+            except MopError:
+                if self.version == version:
+                    raise
+            else:
+                if self._of.isdecimal() or self.version == version:
+                    return found
+
     @property
     def _facts(self) -> Facts:
-        version = self.version  # looked up each time, because the version of an alias changes
+        return self._facts_of(self.version)  # looked up each time, because the version of an alias changes
+
+    def _facts_of(self, version: int) -> Facts:
         if version not in self._known:
             try:
                 rows = self._calls.sessions.rows(_DOCUMENT, [self._model, version])

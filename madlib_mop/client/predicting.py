@@ -135,14 +135,14 @@ class Predictor:
     def _of_table(self, function: str, table: str, key: str | None, takes_arrays: bool) -> "Answers":
         if key is None:
             raise bad_input("key is missing: the column of the table that identifies a row", "predict('t', key='id')")
-        row = "t"
+        row, form = "t", function
         if takes_arrays:
             row = statement("t.{c}", c=Identifier(self._one_input()))
-            function = _FORMS_OF_ARRAYS[function]
+            form = _FORMS_OF_ARRAYS[function]
         with self._sessions.begin() as connection:
             source = find_table(connection, table, "data")
             names = statement("SELECT t.{k}", k=Identifier(key)).replace("%", "%%")
-            query = f"{names}, madlib_mop.{function}(%s, %s, {row.replace('%', '%%')}) FROM "
+            query = f"{names}, madlib_mop.{form}(%s, %s, {row.replace('%', '%%')}) FROM "
             found = rows_of(connection, query + source.sql.replace("%", "%%") + " AS t", [self._table, self._mst_key])
         return Answers(None, [row[0] for row in found], [_first(function, row[1]) for row in found], key)
 
@@ -217,5 +217,6 @@ def _numbers(data: Any) -> npt.NDArray[np.float32]:
 
 
 def _first(function: str, value: Any) -> Any:
-    """Return the number of a regression, which the functions of arrays return as an array."""
-    return value[0] if function == "predict_number" and isinstance(value, list) else value
+    """Return the number of a regression, which the functions of arrays return as an array of one element."""
+    is_one = function == "predict_number" and isinstance(value, list) and len(value) == 1
+    return value[0] if is_one else value

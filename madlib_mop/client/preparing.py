@@ -1,5 +1,6 @@
 """What comes before training: frames to tables, tables to packed tables, and configurations; a base of `Database`."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -147,18 +148,30 @@ class Preparing(Calls):
         parts = [_part(data, "data", [target, *names])]
         if validation is not None:
             parts.append(_part(validation, "validation", [target, *names]))
-        sources = [part if isinstance(part, str) else self._copied(part, table if i == 0 else None)
-                   for i, part in enumerate(parts)]  # fmt: skip
-        output = read_name(packed if packed is not None else new_name(_stem(sources[0])), "packed")
-        self.call("training_preprocessor_dl", source_table=sources[0], output_table=output.sql, **given)
-        if validation is not None:
-            kept = _with_end(output, "_validation").sql
-            self.call(
-                "validation_preprocessor_dl", source_table=sources[1], output_table=kept,
-                training_preprocessor_table=output.sql, **columns,
-            )  # fmt: skip
-            if not isinstance(parts[1], str):
-                drop_tables(self.sessions, [read_name(sources[1], "table")])
+        with contextlib.ExitStack() as made:  # tables without a name of the caller's are dropped after an error
+
+            def drops(name: Relation) -> None:
+                made.callback(drop_tables, self.sessions, [name])
+
+            sources = []
+            for i, part in enumerate(parts):
+                source = part if isinstance(part, str) else self._copied(part, table if i == 0 else None)
+                if not isinstance(part, str) and (i > 0 or table is None):
+                    drops(read_name(source, "table"))
+                sources.append(source)
+            output = read_name(packed if packed is not None else new_name(_stem(sources[0])), "packed")
+            self.call("training_preprocessor_dl", source_table=sources[0], output_table=output.sql, **given)
+            drops(output)
+            drops(_with_end(output, "_summary"))
+            if validation is not None:
+                kept = _with_end(output, "_validation").sql
+                self.call(
+                    "validation_preprocessor_dl", source_table=sources[1], output_table=kept,
+                    training_preprocessor_table=output.sql, **columns,
+                )  # fmt: skip
+            made.pop_all()
+        if validation is not None and not isinstance(parts[1], str):
+            drop_tables(self.sessions, [read_name(sources[1], "table")])
         return self._packed(output.sql, sources[0], owns_source=not isinstance(parts[0], str))
 
     def packed(self, table: str) -> Packed:

@@ -11,11 +11,11 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from madlib_mop.errors import InvalidParameter, UnreadableText, cannot_be_written
-from madlib_mop.exports.formats import FOLDER, Format, read_additions
+from madlib_mop.exports.formats import FOLDER, PREPROCESSOR, Format, read_additions
 
 
 def write_directory(directory: Path, form: Format, data: bytes) -> list[Path]:
-    """Write an export; files of an earlier export of the same format are replaced, other files stay.
+    """Write an export; files of an earlier export of the same format are replaced, other formats' files stay.
 
     Parameters
     ----------
@@ -50,6 +50,8 @@ def write_directory(directory: Path, form: Format, data: bytes) -> list[Path]:
             _write(target, data)
         for addition, text in additions.items():
             _write(directory / addition, text.encode())
+        if PREPROCESSOR not in additions:  # that of another model is not left beside this one
+            (directory / PREPROCESSOR).unlink(missing_ok=True)
     except OSError as error:
         raise cannot_be_written(error.filename or directory, error.strerror, "Name another directory.") from None
     return [target, *(directory / addition for addition in additions)]

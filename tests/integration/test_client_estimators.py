@@ -50,6 +50,8 @@ def test_a_classifier_predicts_the_classes_it_was_given(classifier, flowers):
     probabilities = classifier.predict_proba(X)
     assert probabilities.shape == (150, 3) and probabilities.dtype == np.float32
     assert (classifier.classes_[probabilities.argmax(axis=1)] == predicted).all()
+    with pytest.warns(UserWarning, match="does not have valid feature names"):  # scikit-learn's convention
+        assert (classifier.predict(X.to_numpy()) == predicted).all()
 
 
 def test_a_fitted_estimator_is_its_names_and_can_be_pickled(classifier, flowers):

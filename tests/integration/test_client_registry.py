@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from madlib_mop.client import Packed, RegisteredModel, connect
+from madlib_mop.client.predicting import Predictor
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, Unsupported
 from tests.helpers.customers import customers
 
@@ -117,6 +118,26 @@ def test_an_alias_moves_and_goes_back(client, model, version, packed):
         client.registered("churn@nobody")
     with pytest.raises(InvalidParameter, match="must name a registered model"):
         client.registered("churn")
+
+
+@pytest.mark.slow
+def test_an_alias_that_moves_during_a_call_does_not_mix_two_versions(client, model, version, frame, monkeypatch):
+    second = model.register("churn")
+    version.deploy("champion")
+    asked = []
+    answers = Predictor.answers
+
+    def moving(predictor, *arguments):
+        asked.append(client.registered("churn@champion").version)
+        if len(asked) == 1:
+            second.deploy("champion")
+        return answers(predictor, *arguments)
+
+    monkeypatch.setattr(Predictor, "answers", moving)
+    found = client.registered("churn@champion").predict(frame)
+    assert asked == [version.version, second.version] and len(found) == len(frame)
+    monkeypatch.undo()
+    version.deploy("champion")
 
 
 def test_only_the_owner_uses_a_handle(db, version, frame):

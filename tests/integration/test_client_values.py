@@ -65,6 +65,45 @@ def test_a_regression_predicts_numbers_in_the_units_of_the_frame(client, frame):
     assert client.query("SELECT to_regclass(%s) IS NULL AS gone", [packed.table])["gone"][0]
 
 
+def _linear(client, units: int):
+    layers = [
+        {"class_name": "InputLayer", "config": {"batch_shape": [None, 3]}},
+        {"class_name": "Dense", "config": {"units": units}},
+    ]
+    return client.configurations(
+        {"class_name": "Sequential", "config": {"layers": layers}},
+        {"loss": "mse", "optimizer": "adam"}, {"batch_size": 16},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_numbers_that_a_model_of_arrays_predicts(client):
+    x = np.random.default_rng(4).normal(size=(60, 3)).astype(np.float32)
+    packed = client.pack_arrays({"x": x, "y": x.sum(axis=1).astype(float)}, "y", "x", table="sums")
+    model = client.fit(packed, _linear(client, 1), epochs=1, seed=1, progress=False).best()
+    predicted = model.predict(x)
+    assert predicted.dtype == "float64" and len(predicted) == 60
+    by_key = model.predict("sums", key="y")
+    assert by_key.tolist() == predicted.tolist()
+    packed = client.pack_arrays({"x": x, "y": (x > 0).astype(np.float32)}, "y", "x")
+    model = client.fit(packed, _linear(client, 3), epochs=1, seed=1, progress=False).best()
+    rows = np.stack(model.predict(x).to_list())
+    assert rows.shape == (60, 3)
+    network = model.to_keras()
+    np.testing.assert_allclose(rows, network.predict(x, verbose=0), atol=1e-6)
+
+
+def test_arrays_that_cannot_be_packed_leave_no_table(client):
+    x = np.ones((20, 3), np.float32)
+    kinds = np.array(["a", "b"] * 10)
+    tables = "SELECT count(*) AS n FROM pg_class WHERE relkind = 'r'"
+    before = client.query(tables)["n"][0]
+    for validation in ({"x": x, "y": np.array(["a", "never"] * 10)}, {"x": x * np.inf, "y": kinds}):
+        with pytest.raises(InvalidParameter):
+            client.pack_arrays({"x": x, "y": kinds}, "y", "x", validation=validation)
+        assert client.query(tables)["n"][0] == before
+
+
 @pytest.mark.slow
 def test_arrays_of_numpy_are_packed_and_predicted(client):
     draw = np.random.default_rng(2)

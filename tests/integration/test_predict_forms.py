@@ -99,10 +99,29 @@ def test_null_elements_give_null_where_asked(user):
         rows = user.rows(f"SELECT madlib_mop.{function}_rows('kinds', 1, {TWO}, allow_null => true)"
                          .replace("predict_rows_rows", "predict_rows"))  # fmt: skip
         assert [value is None for (value,) in rows] == [False, True, False] and rows[2][0] == one
+        of_one = user.rows(f"SELECT madlib_mop.{function}_rows('kinds', 1, {NULLS}, allow_null => true)"
+                           .replace("predict_rows_rows", "predict_rows"))  # fmt: skip
+        assert of_one == [(None,)]
     arrays = user.value(f"SELECT madlib_mop.predict('kinds', 1, {TWO}, allow_null => true)")
     assert arrays[1] == [None] * 3 and None not in arrays[0] + arrays[2]
     inputs = f"ARRAY[madlib_mop.array_bytes({NULLS}), madlib_mop.array_bytes(ARRAY[1, 2]::real[])]"
     assert user.value(f"SELECT madlib_mop.predict('many', NULL, {inputs}, true)") is None
+
+
+def test_a_table_that_is_truncated_and_filled_again_has_another_version(user):
+    """Also within one transaction, where the new row has the place and the transaction of the one before."""
+    row = "INSERT INTO refilled TABLE kinds"
+    other = "UPDATE refilled SET model_weights = set_byte(model_weights, 3, get_byte(model_weights, 3) # 1)"
+    predicted = "SELECT madlib_mop.predict('refilled', 1, ARRAY[4, 3, 2, 1])"
+    user.rows("CREATE TABLE refilled (LIKE kinds); CREATE TABLE refilled_summary AS TABLE kinds_summary")
+    user.rows(f"CREATE TABLE refilled_info AS TABLE kinds_info; {row}; {other}")
+    user.rows("CREATE TABLE changed AS TABLE refilled; BEGIN; TRUNCATE refilled")
+    user.rows(row)
+    first = user.value(predicted)
+    user.rows("TRUNCATE refilled; INSERT INTO refilled TABLE changed")
+    second = user.value(predicted)
+    user.rows("COMMIT")
+    assert user.value(predicted) == second != first
 
 
 def test_nan_and_wrong_shapes_are_refused_where_null_is_allowed(user):

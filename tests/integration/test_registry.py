@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.helpers.faults import wait_for
 from tests.helpers.inference import User
 from tests.helpers.registry import WIDTH, X, answer, write_classifiers, write_numbers
 from tests.helpers.security.attacks import record_run
@@ -181,6 +182,20 @@ def test_sessions_that_register_at_once_get_versions_of_their_own(db, churn):
     for thread in register_twice:
         thread.join()
     assert sorted(versions) == [1, 2, 3, 4, 5, 6]
+
+
+def test_two_sessions_that_create_an_alias_at_once_are_both_in_its_history(db, churn):
+    first, second = User(db.connect()), User(db.connect())
+    first.rows("BEGIN; SELECT madlib_mop.set_alias('churn', 'raced', 1)")
+    waits = threading.Thread(target=second.rows, args=("SELECT madlib_mop.set_alias('churn', 'raced', 2)",))
+    waits.start()
+    locked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%raced%%'"
+    wait_for(lambda: churn.rows(locked), what="the second session")
+    first.rows("COMMIT")
+    waits.join()
+    for session in (first, second):
+        session.connection.close()
+    assert churn.value("SELECT madlib_mop.rollback('churn', 'raced')") == 1
 
 
 def test_predictions_in_a_read_only_transaction(churn):

@@ -83,6 +83,13 @@ def test_forms_of_the_prediction(churn):
 
 
 @pytest.mark.slow
+def test_a_column_that_is_twice_in_a_row_is_an_error(churn):
+    query = "SELECT madlib_mop.predict_class('churn', 1, r) FROM (SELECT c.*, {more} FROM customers c LIMIT 1) AS r"
+    assert "column 'age' is twice in the row" in refused(churn, query.format(more="99 AS age"))
+    assert churn.value(query.format(more="99 AS id")) is not None  # no input
+
+
+@pytest.mark.slow
 def test_a_client_without_an_encoding_predicts_rows_as_others_do(churn):
     """With SQL_ASCII, the server converts no texts."""
     query = r"""SELECT madlib_mop.predict('churn', 1, r)

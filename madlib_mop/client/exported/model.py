@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.client.exported.runners import Arrays, find_file, runner_of
+from madlib_mop.client.exported.runners import NEEDS, Arrays, find_file, runner_of
 from madlib_mop.client.frames.classes import class_of
 from madlib_mop.client.frames.columns import read_frame
 from madlib_mop.client.frames.raw import raw_columns
@@ -197,15 +197,28 @@ def load_exported(path: str | Path, format: str | None = None) -> ExportedModel:
     except ValueError:
         raise bad_input(f"format must be one of {', '.join(Format)}. Received: {format!r}") from None
     found, file = find_file(Path(path), form)
-    return ExportedModel(file, found, _additions(Path(path), file))
+    return ExportedModel(file, found, _additions(Path(path), file, found))
 
 
-def _additions(path: Path, file: Path) -> dict[str, str]:
+def _check_same(signature: str, file: Path) -> None:
+    """Raise InvalidParameter if a directory's signature is that of another model than its file: of a later export."""
+    own = read_additions(file.name, file.read_bytes())[SIGNATURE]
+    if Signature.from_json(own).weights_digest != Signature.from_json(signature).weights_digest:
+        raise bad_input(
+            f"{file} is not of the model that {SIGNATURE} beside it describes",
+            f"Another model was exported into this directory later. load_exported('{file}') loads this file.",
+        )
+
+
+def _additions(path: Path, file: Path, form: Format) -> dict[str, str]:
     """Return signature, preprocessor and card: the files of a directory, or what the model's file has in it."""
     try:
         if path.is_dir() and (path / SIGNATURE).exists():
             names = [name for name in (SIGNATURE, PREPROCESSOR, CARD) if (path / name).exists()]
-            return {name: (path / name).read_text(encoding="utf-8") for name in names}
+            found = {name: (path / name).read_text(encoding="utf-8") for name in names}
+            if file.is_file() and form in NEEDS:
+                _check_same(found[SIGNATURE], file)
+            return found
         return read_additions(file.name, file.read_bytes())
     except OSError as error:
         raise noted(cannot_be_read(error.filename, error.strerror)) from None

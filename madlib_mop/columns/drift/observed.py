@@ -10,7 +10,7 @@ from madlib_mop.columns.drift.measures import has_levels, names_of, numbers_of
 from madlib_mop.columns.drift.profiler import codes_of, group_of, is_hashed, n_counts_of
 from madlib_mop.columns.encoding.inputs import wrong_class
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
-from madlib_mop.columns.preprocessors.profiles import ColumnProfile, NumberProfile, level_hash
+from madlib_mop.columns.preprocessors.profiles import ColumnProfile, LevelProfile, NumberProfile, level_hash
 from madlib_mop.columns.raw import BEGIN, END, Levels, Moments, Numbers, RawColumn, Vectors, text_of_number
 from madlib_mop.columns.states import text_of_moment
 from madlib_mop.columns.transforms.categories import FIRST, CategoryFit
@@ -235,16 +235,21 @@ class _Levels:
         known, of = self._known, plain.baseline
         if known is None or of is None:
             return found
-        expected, actual = self._bins(known.counts, known.n_other)
+        expected, actual = self._bins(known)
         return replace(
             found,
             expected=(*expected, 0, of.n_null, of.n_special),
             actual=(*actual, self._n_new, plain.n_null, plain.n_special),
         )
 
-    def _bins(self, counts: tuple[int, ...], n_other: int) -> tuple[list[int], list[int]]:
-        """Return the rows of the most frequent levels of the profile, and those of all others together."""
-        now = self._counts.tolist()
+    def _bins(self, known: LevelProfile) -> tuple[list[int], list[int]]:
+        """Return the rows of the most frequent levels of the profile, and those of all others together.
+
+        Of more levels than packing counts one by one, the profile has their rows together only.
+        """
+        counts, n_other, now = known.counts, known.n_other, self._counts.tolist()
+        if not known.knows_others and not any(counts):
+            return [n_other], [sum(now) + self._n_other]
         if is_hashed(self._fit):
             return [*counts, n_other], [*now, self._n_other]
         first = sorted(range(len(counts)), key=lambda place: (-counts[place], place))[:N_LEVEL_BINS]

@@ -4,7 +4,8 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.columns.preprocessors.fits import TextFit, VectorFit
-from madlib_mop.columns.raw import Codes, Levels, Numbers, RawColumn, Vectors, other_width
+from madlib_mop.columns.preprocessors.input_fits import unit_of
+from madlib_mop.columns.raw import MOMENT, Codes, Levels, Moments, Numbers, RawColumn, Vectors, other_width
 from madlib_mop.columns.transforms.categories import NULL, OTHER, CategoryFit, LevelCodes
 from madlib_mop.columns.transforms.ngrams import hashed_ngrams
 from madlib_mop.errors import InvalidParameter
@@ -28,9 +29,13 @@ def wrong_class(name: str, expected: str, column: RawColumn) -> InvalidParameter
     )
 
 
-def not_numeric(name: str, column: RawColumn, is_time: bool = False) -> InvalidParameter:
-    """Return the error for a column that has no numbers, or no dates or times, which it had when it was packed."""
-    return wrong_class(name, "a date or time" if is_time else "a number or boolean", column)
+def check_unit(name: str, column: RawColumn, unit: float) -> None:
+    """Raise InvalidParameter unless a column has numbers, dates or lengths of time of the unit that its fit has."""
+    expected = Numbers if unit == 1.0 else Moments
+    if isinstance(column, expected) and unit_of(column.family) == unit:
+        return
+    kinds = {1.0: "a number or boolean", unit_of(MOMENT): "a date or timestamp"}
+    raise wrong_class(name, kinds.get(unit, "a time or an interval"), column)
 
 
 def special_value(name: str, text: str) -> InvalidParameter:

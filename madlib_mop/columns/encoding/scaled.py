@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.encoding.inputs import not_numeric, null_value, special_value
+from madlib_mop.columns.encoding.inputs import check_unit, null_value, special_value
 from madlib_mop.columns.raw import Flags, Floats, Integers, Moments, Numbers, RawColumn
 from madlib_mop.columns.transforms.dates import cyclic
 from madlib_mop.columns.transforms.scaling import NumberFit, Scaling
@@ -36,7 +36,6 @@ class ScaledUnits:
         self._scaling = Scaling(self._fits)
         self._strict = [row for row, fit in enumerate(self._fits) if fit.fill is None]
         self._moments = [row for row, fit in enumerate(self._fits) if fit.unit != 1.0]
-        self._classes = [Numbers if fit.unit == 1.0 else Moments for fit in self._fits]
         self._marked = [row for row, fit in enumerate(self._fits) if fit.indicator]
         after = {row: 1 + 2 * len(parts) for row, _, parts in self._dates}
         self._indicators = [self._units[row] + after.get(row, 1) for row in self._marked]
@@ -50,8 +49,8 @@ class ScaledUnits:
         missing: Flags = np.empty((len(self._names), n_rows), np.bool_)
         for row, name in enumerate(self._names):
             column = raw[name]
-            if not isinstance(column, self._classes[row]):
-                raise not_numeric(name, column, self._classes[row] is Moments)
+            check_unit(name, column, self._fits[row].unit)
+            assert isinstance(column, Numbers | Moments), "it has the unit"
             values[row] = column.values
             missing[row] = column.missing
         if not np.isfinite(values).all() or (self._moments and (np.abs(values[self._moments]) > _ENDLESS).any()):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.encoding.inputs import special_value, wrong_class
+from madlib_mop.columns.encoding.inputs import check_unit, special_value, wrong_class
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.fitting import null_target
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
@@ -185,8 +185,8 @@ class NumberTarget:
 
     def encode(self, column: RawColumn) -> npt.NDArray[np.float32]:
         """Return float32 (n_rows, 1)."""
-        if not isinstance(column, Numbers | Moments):
-            raise wrong_class(self.name, "a number", column)
+        check_unit(self.name, column, self.fit.unit)
+        assert isinstance(column, Numbers | Moments), "it has the unit"
         if column.missing.any():
             raise null_target(self.name, int(column.missing.sum()))
         special = column.first_special()

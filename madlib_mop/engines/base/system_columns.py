@@ -47,11 +47,12 @@ def naming_columns(session: Session, relation: Relation) -> tuple[str, ...]:
 def version_columns(session: Session, relation: Relation) -> tuple[str, ...]:
     """Return the system columns that differ between any two versions of rows; () if there are none.
 
-    Only the access method heap guarantees an ``xmin``: append-optimized and columnar tables have none.
+    Only the access method heap guarantees an ``xmin``: append-optimized and columnar tables have none. Within a
+    transaction that truncates a table, the first row after it has the place and the ``xmin`` of an earlier one.
     """
     if relation.kind not in _WITH_ROWS or not _storage(session, relation)["is_heap"]:
         return ()
-    return ("tableoid", "ctid", "xmin")
+    return ("tableoid", "ctid", "xmin", "cmin")
 
 
 def reads_by_blocks(session: Session, relation: Relation) -> bool:

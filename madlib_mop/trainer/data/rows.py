@@ -85,9 +85,18 @@ class RowEncoder:
             reader = self._readers[key] = RecordReader([self._field(field) for field in fields])
         columns = reader.read(bytes(data), lengths)
         raw = {field.name: column for field, column in zip(reader.fields, columns, strict=True)}
+        if len(raw) < len(columns):
+            self._check_once([field.name for field in reader.fields])
         if encoding != "UTF8":
             raw = {name: _as_utf8(column, encoding) for name, column in raw.items() if name in self._inputs}
         return tuple(self._encoder.encode(raw).arrays.values())
+
+    def _check_once(self, names: Sequence[str]) -> None:
+        for name in self._inputs:
+            if names.count(name) > 1:
+                raise InvalidParameter(
+                    f"column {name!r} is twice in the row", hint="Name the columns, or leave one of them out."
+                )
 
     def all_tensors(
         self, data: Blob, lengths: Sequence[int], fields: Sequence[RowField], encoding: str

@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -62,6 +63,14 @@ def test_faults_are_one_clear_error(tmp_path):
     (tmp_path / "other" / "signature.json").write_text(SIGNATURE.to_json())
     with pytest.raises(Unsupported, match="models of format tflite are not loaded here"):
         load_exported(tmp_path / "other")
+
+
+def test_a_file_of_another_model_than_its_directory_s_is_refused(tmp_path):
+    """Two formats in one directory share the other files, and one of them was exported again."""
+    keras_file(tmp_path / "model.keras", [])
+    (tmp_path / "signature.json").write_text(replace(SIGNATURE, weights_digest="0" * 64).to_json())
+    with pytest.raises(InvalidParameter, match="model.keras is not of the model that signature.json beside it"):
+        load_exported(tmp_path)
 
 
 def test_values_of_a_frame_are_those_of_a_table():

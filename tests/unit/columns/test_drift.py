@@ -150,6 +150,14 @@ def test_too_many_levels_cannot_be_told_from_new_ones():
     assert (found.n_new, found.new_levels) == (None, ())
 
 
+@pytest.mark.parametrize("encode", ["hashed", "index"])
+def test_levels_that_packing_has_not_counted_one_by_one_are_compared_together(encode):
+    training = texts([f"u{i % 70_000}" for i in range(140_000)])
+    options = {"max_levels": 100} if encode == "index" else {}
+    found = differences(profiled_column(spec("c", "category", encode=encode, **options), training), training)
+    assert judge(found[0]).psi == 0
+
+
 def test_a_hundred_thousand_new_levels_take_little():
     column = profiled_column(spec("c", "category"), texts(["a", "b"] * 50))
     observed = Observed(column)
