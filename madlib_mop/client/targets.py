@@ -83,13 +83,14 @@ def read_facts(sessions: Sessions, models: Relation) -> Facts:
 def facts_of(document: str) -> Facts:
     """Return what the registry's document of a version says.
 
-    It does not have the names of columns of arrays, so the only input of a model is called ``x``.
+    Where it does not have the names of columns of arrays, the only input of a model is called ``x``.
     """
     found = json.loads(document)
     outputs, preprocessor = found["outputs"], found["preprocessor"]
     targets = tuple(_target(output["name"], output["vartype"], output["values"]) for output in outputs)
     n_inputs = int(found["n_inputs"])
-    inputs = ("x",) if n_inputs == 1 else tuple(f"x{number}" for number in range(1, n_inputs + 1))
+    numbered = ("x",) if n_inputs == 1 else tuple(f"x{number}" for number in range(1, n_inputs + 1))
+    inputs = tuple(found.get("inputs") or numbered)
     return Facts(targets, inputs, None if preprocessor is None else _types_of(preprocessor))
 
 

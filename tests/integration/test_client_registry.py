@@ -167,3 +167,20 @@ def test_a_model_of_arrays_is_compared_by_its_inputs(client):
     assert list(found["verdict"][:3]) == ["large", "stable", "stable"]
     with pytest.raises(InvalidParameter, match="baseline is missing"):
         model.drift(today)
+
+
+@pytest.mark.slow
+def test_a_registered_model_of_arrays_knows_the_name_of_its_input(client):
+    x = np.random.default_rng(2).normal(size=(60, 3)).astype(np.float32)
+    packed = client.pack_arrays({"pixels": x, "y": np.where(x[:, 0] > 0, "up", "down")}, "y", "pixels", table="pixelled")
+    net = {"class_name": "Sequential", "config": {"layers": [
+        {"class_name": "InputLayer", "config": {"batch_shape": [None, 3]}},
+        {"class_name": "Dense", "config": {"units": 2, "activation": "softmax"}},
+    ]}}  # fmt: skip
+    configs = client.configurations(net, {"loss": "categorical_crossentropy", "optimizer": "adam"}, {"batch_size": 32})
+    model = client.fit(packed, configs, epochs=1, seed=1, progress=False).best()
+    version = model.register("pixelled")
+    frame = pd.DataFrame({"pixels": list(x)})
+    assert version.predict(frame).tolist() == model.predict(frame).tolist()
+    assert version.predict("pixelled", key="y").tolist() == model.predict("pixelled", key="y").tolist()
+    assert list(version.drift(frame, baseline=frame)["verdict"][:3]) == ["stable"] * 3

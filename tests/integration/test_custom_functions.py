@@ -238,3 +238,21 @@ def test_a_function_that_was_deleted_meanwhile_is_an_error_before_any_work(bench
     error = refusal_of(bench, FIT_CALL.format("never", "mst_unused"), None, ANALYST)
     assert error.sqlstate == "22023" and "mst_key 1" in error.message and "'unused'" in error.message
     assert bench.value("SELECT count(*) FROM madlib_mop.run") == n_runs
+
+
+@pytest.mark.slow
+def test_a_registered_version_is_evaluated_with_the_functions_of_its_own_run(bench):
+    def evaluated(output: str) -> tuple:
+        bench.rows(f"SELECT madlib.madlib_keras_evaluate('versioned@1', 'valid', '{output}')", role=ANALYST)
+        return bench.rows(f"SELECT loss, metrics FROM {output}")[0]
+
+    for name in ("MyLoss", "spread"):
+        register(bench, name)
+    select(bench, "of_versions", ["loss='MyLoss', optimizer='Adam(lr=0.01)', metrics=['spread']"])
+    fit(bench, "versioned", "of_versions", 1, role=ANALYST, seed=SEED)
+    bench.rows("SELECT madlib_mop.register('versioned', 'versioned', 1)", role=ANALYST)
+    before = evaluated("of_version_before")
+    register(bench, "MyLoss", "def MyLoss(y_true, y_pred): return 0 * y_pred[:, 0]")
+    register(bench, "spread", "def spread(y_true, y_pred): return 7.0")
+    fit(bench, "versioned", "of_versions", 1, role=ANALYST, seed=SEED, replace=True)
+    assert evaluated("of_version_after") == before

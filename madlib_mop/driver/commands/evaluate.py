@@ -9,7 +9,7 @@ from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.data.packed import PackedTable, Shard, read_packed_table
 from madlib_mop.driver.evaluation.metric_sums import add
 from madlib_mop.driver.inference.fits import check_preprocessor, check_test_table
-from madlib_mop.driver.inference.model import TrainedModel, read_weights
+from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, read_weights
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer, gpus_of_call
 from madlib_mop.driver.session.call import Call
@@ -54,7 +54,8 @@ def prepare(session: CallerSession, model: TrainedModel, packed: PackedTable) ->
         )
     check_preprocessor(session, model, packed)
     check_test_table(model, packed)
-    custom = functions_of_model(session, model.place.relation, model.object_table, model.compile_params)
+    place = model.place.version if isinstance(model.place, RegisteredVersion) else model.place.relation
+    custom = functions_of_model(session, place, model.object_table, model.compile_params)
     return replace(model, custom=custom)
 
 

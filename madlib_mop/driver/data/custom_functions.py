@@ -50,6 +50,11 @@ SELECT f.name, f.object FROM madlib_mop.custom_function f
 WHERE f.run_id = (SELECT pg_catalog.max(r.run_id) FROM madlib_mop.run r
                   WHERE r.model_output_table = $1 AND r.state IN ('trained', 'finished'))
 """
+_RECORDED_OF_VERSION = """
+SELECT f.name, f.object FROM madlib_mop.custom_function f
+WHERE f.run_id = (SELECT d.run_id FROM madlib_mop.model_version v
+                  JOIN madlib_mop.version_detail d ON d.version_id = v.version_id WHERE v.name = $1 AND v.version = $2)
+"""
 
 
 def object_relation(object_table: str | None, stored: bool = False) -> Relation:
@@ -186,15 +191,18 @@ def read_custom_functions(
 
 
 def functions_of_model(
-    session: CallerSession, relation: Relation, object_table: str | None, compile_params: str | None
+    session: CallerSession,
+    place: Relation | tuple[str, int],
+    object_table: str | None,
+    compile_params: str | None,
 ) -> CustomFunctions:
     """Read the functions that a model was trained with: from its run's record, else as registered now.
 
     Parameters
     ----------
     session : CallerSession
-    relation : Relation
-        The output table of a fit function.
+    place : Relation or (str, int)
+        The output table of a fit function, whose newest run it is; or a version of a registered model.
     object_table : str or None
         As its summary has it.
     compile_params : str or None
@@ -206,7 +214,10 @@ def functions_of_model(
     """
     if not (object_table or "").strip() or compile_params is None:
         return CustomFunctions()
-    rows = session.execute(_RECORDED, [str(relation)])
+    if isinstance(place, Relation):
+        rows = session.execute(_RECORDED, [str(place)])
+    else:
+        rows = session.execute(_RECORDED_OF_VERSION, list(place), ["pg_catalog.text", "integer"])
     recorded = CustomFunctions({row["name"]: bytes(row["object"]) for row in rows})
     try:
         names = parse_compile_params(compile_params, recorded.names).custom_names

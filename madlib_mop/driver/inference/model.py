@@ -92,6 +92,12 @@ class RegisteredVersion:
     right: str = "PREDICT"
     details: str | None = None
 
+    @property
+    def version(self) -> tuple[str, int]:
+        """Name and number of the version."""
+        name, _, number = self.model.rpartition("@")
+        return name, int(number)
+
 
 @dataclass(frozen=True)
 class TrainedModel:
@@ -117,6 +123,8 @@ class TrainedModel:
         The document of the preprocessor (`madlib_mop.columns`) that encoded its training rows.
     predictions : tuple of PredictionProfile
         Of a registered version with a baseline: one for each output; else ().
+    inputs : tuple of str
+        The names of the packed inputs, where they are known; else ().
     """
 
     label: str
@@ -133,6 +141,7 @@ class TrainedModel:
     custom: CustomFunctions = CustomFunctions()
     preprocessor: str | None = None
     predictions: tuple[PredictionProfile, ...] = ()
+    inputs: tuple[str, ...] = ()
 
     @property
     def shape(self) -> ModelShape:
@@ -188,6 +197,7 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
     facts = _read_summary(session, summary, name)
     place = Place(relation, "mst_key", mst_key) if is_multi else Place(relation)
     arch = read_architecture(session, place, what, label)
+    independent = tuple(_names(facts["independent_varname"]))
     dependent = _names(facts["dependent_varname"])
     losses = losses_of(params["compile_params"], arch, len(dependent))
     vartypes = _names(facts["dependent_vartype"])
@@ -201,7 +211,7 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
         params["fit_params"],
         params["metrics_type"],
         params["loss_type"],
-        len(_names(facts["independent_varname"])),
+        len(independent),
         tuple(
             Output(column, vartype, *_class_values(session, summary, column, name), loss)
             for column, vartype, loss in zip(dependent, vartypes, losses, strict=True)
@@ -209,6 +219,7 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
         float(facts["normalizing_const"] or 1.0),
         _object_table(session, summary),
         preprocessor=row.document if (row := read_preprocessor_row(session, summary)) is not None else None,
+        inputs=independent,
     )
 
 

@@ -82,6 +82,7 @@ def document_of(model: TrainedModel, predictions: Sequence[PredictionProfile] = 
             "metrics_type": model.metrics_type,
             "loss_type": model.loss_type,
             "n_inputs": model.n_inputs,
+            "inputs": model.inputs,
             "outputs": [
                 {
                     "name": output.name,
@@ -117,6 +118,7 @@ def _model_of(document: Any, label: str, function: str, right: str, details: str
         _text_or_none(document["object_table"]),
         preprocessor=_text_or_none(document["preprocessor"]),
         predictions=_predictions(document.get("predictions", [])),
+        inputs=tuple(map(_text, document.get("inputs", []))),
     )
 
 

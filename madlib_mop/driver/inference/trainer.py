@@ -45,9 +45,7 @@ class LocalTrainer:
         need_gpus: bool = True,
         backend: BackendName | None = None,
     ):
-        start = {"op": "start", **_start_settings(session), "gpus": list(gpus), "need_gpus": need_gpus}
-        if backend is not None:
-            start["backend"] = str(backend)
+        start = {"op": "start", **_start_settings(session, backend), "gpus": list(gpus), "need_gpus": need_gpus}
         forkserver = None if gpus else ForkServer.told(session.info.forkserver, sys.executable)
         chosen = backend_of(start)
         if forkserver is not None:
@@ -103,9 +101,9 @@ def gpus_of_call(session: CallerSession, use_gpus: bool | None) -> list[int]:
     return [0]
 
 
-def _start_settings(session: CallerSession) -> Header:
+def _start_settings(session: CallerSession, backend: BackendName | None) -> Header:
     fixed = FixedSettings(session)
-    start = read_settings(fixed, session, 1, use_caching=False).trainer_start()
+    start = read_settings(fixed, session, 1, use_caching=False, backend=backend).trainer_start()
     is_set = "trainer_threads" in fixed.settings() or session.caller_setting("madlib_mop.trainer_threads")
     return start if is_set else {**start, "threads": processors()}
 

@@ -158,8 +158,14 @@ class FixedSettings:
         return self._values
 
 
-def read_settings(record: SuperuserSettings, session: CallerSession, n_trainers: int, use_caching: bool) -> Settings:
-    """Read the settings for a run of ``n_trainers`` trainers on this server.
+def read_settings(
+    record: SuperuserSettings,
+    session: CallerSession,
+    n_trainers: int,
+    use_caching: bool,
+    backend: BackendName | None = None,
+) -> Settings:
+    """Read the settings for a run of ``n_trainers`` trainers on this server; ``backend`` replaces the setting.
 
     Raises
     ------
@@ -187,7 +193,7 @@ def read_settings(record: SuperuserSettings, session: CallerSession, n_trainers:
         sandbox=fixed.get("sandbox", "on") != "off",
         materialise_features=_switch("materialise_features", fixed, session),
         fused_training=_fused_training(fixed, session),
-        backend=read_backend(record, session),
+        backend=backend or read_backend(record, session),
     )
 
 

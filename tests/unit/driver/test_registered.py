@@ -21,7 +21,7 @@ MODEL = TrainedModel(
     "mst_key 1 of public.models", Place(RELATION, "mst_key", 1), check_architecture(json.dumps(keras_3(dense(3)))),
     "loss='mse', optimizer='sgd'", "batch_size=1", ["accuracy", "mae"], "mse", 1,
     (Output("y", "text", (None, "a", "é"), "{NULL,a,é}", "mse"), Output("z", "real", None, None, None)), 2.5, "mine",
-    preprocessor='{"a": 1}',
+    preprocessor='{"a": 1}', inputs=("pixels",),
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def changed(**fields) -> str:
 
 @pytest.mark.parametrize("document", [
     "", "null", "7", "[]", "{}", changed(outputs=None), changed(outputs=[{}]), changed(outputs=[[]]),
-    changed(normalizing_const="x"), changed(n_inputs=None), changed(metrics_type=[1]), changed(preprocessor={}),
+    changed(normalizing_const="x"), changed(n_inputs=None), changed(inputs=[1]), changed(metrics_type=[1]), changed(preprocessor={}),
     changed(arch=None), changed(arch={"class_name": "Lambda"}), changed(table_name=None), "[" * 100_000,
 ])  # fmt: skip
 def test_a_document_that_is_none_is_one_clear_error(document):
