@@ -230,7 +230,8 @@ class Visitor:
             key = (recipe.signature, spec)
             compiled = self.models.get(key)
             if compiled is None:
-                compile_tail = recipe.compile if self._materialises else None
+                materialises = self._materialises and choice.current().computes_parts
+                compile_tail = recipe.compile if materialises else None
                 compiled = CompiledModel(recipe.build(), spec, recipe.config, compile_tail)
                 compiled.drawn_for = recipe.chance
                 self.models.add(key, compiled)

@@ -105,6 +105,11 @@ def _images(n):
     return [rng.normal(size=(n, 8, 8, 1)).astype(np.float32)], [_classes(rng, n, 10)]
 
 
+def _larger_images(n):
+    rng = np.random.default_rng(n)
+    return [rng.normal(size=(n, 24, 24, 3)).astype(np.float32)], [_classes(rng, n, 10)]
+
+
 def _words(n):
     rng = np.random.default_rng(n)
     return [rng.integers(0, 20, (n, 6)).astype(np.float32)], [rng.integers(0, 2, (n, 1)).astype(np.float32)]
@@ -182,6 +187,48 @@ def _frozen():
     model = _mlp()
     model.trainable = False
     return model
+
+
+def _after_frozen_images():
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            layers.Conv2D(6, 3, activation="relu", trainable=False),
+            layers.LayerNormalization(),
+            layers.Flatten(),
+            layers.Dense(10, "softmax"),
+        ]
+    )
+
+
+def _after_more_frozen_layers():
+    return keras.Sequential(
+        [
+            keras.Input((24, 24, 3)),
+            layers.Conv2D(16, 3, padding="same", activation="relu", trainable=False),
+            layers.BatchNormalization(trainable=False),
+            layers.MaxPooling2D(),
+            layers.Conv2D(32, 3, activation="relu", trainable=False),
+            layers.Flatten(),
+            layers.Dense(40, "relu", trainable=False),
+            layers.LayerNormalization(),
+            layers.Dense(16, "relu"),
+            layers.Dense(10, "softmax"),
+        ]
+    )
+
+
+def _after_frozen_sequences():
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            layers.Reshape((16, 4)),
+            layers.Conv1D(5, 3, activation="relu", trainable=False),
+            layers.LayerNormalization(),
+            layers.GlobalAveragePooling1D(),
+            layers.Dense(10, "softmax"),
+        ]
+    )
 
 
 def _recurrent():
@@ -296,6 +343,28 @@ CASES = [
         _preprocessed,
         _CLASSES + "'SGD(learning_rate=0.1, global_clipnorm=0.01)'",
         _classifier(lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.01)),
+        _images,
+    ),
+    Case(
+        "frozen convolution of images, Adam",
+        _after_frozen_images,
+        _CLASSES + "'Adam(lr=0.01)'",
+        _classifier(lambda: keras.optimizers.Adam(0.01)),
+        _images,
+    ),
+    Case(
+        "several frozen layers, Adam",
+        _after_more_frozen_layers,
+        _CLASSES + "'Adam(lr=0.01)'",
+        _classifier(lambda: keras.optimizers.Adam(0.01)),
+        _larger_images,
+        batch_size=32,
+    ),
+    Case(
+        "frozen convolution of sequences, Adam",
+        _after_frozen_sequences,
+        _CLASSES + "'Adam(lr=0.01)'",
+        _classifier(lambda: keras.optimizers.Adam(0.01)),
         _images,
     ),
     Case(

@@ -175,6 +175,8 @@ class Backend(ABC):
         of this size only; None if it has them in each size of `models.running.filled`.
     compiles_for_rows : bool
         Whether passes are compiled for each number of rows in a batch: then evaluations have one for all models.
+    computes_parts : bool
+        Whether the frozen first layers, computed alone, can have the bits that they have in a training step.
     """
 
     name: BackendName
@@ -182,6 +184,7 @@ class Backend(ABC):
     least_free_bytes: int
     rows_of_predictions: int | None = None
     compiles_for_rows = False
+    computes_parts = True
 
     # The process
 
@@ -298,9 +301,12 @@ class Backend(ABC):
         """Return the number of rows of an evaluation's batches, for a model that is trained with ``batch_size``."""
         return batch_rows(xs, 1 if self.compiles_for_rows else batch_size)
 
-    @abstractmethod
     def prefix_batch(self, split: Split, spec: DataSpec, static_batch: int) -> PrefixBatch:
-        """Compile the function that computes a batch of features; ``static_batch`` as for `train_pass`."""
+        """Compile the function that computes a batch of features; ``static_batch`` as for `train_pass`.
+
+        Called if `computes_parts`.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def predict_batch(self, model: keras.Model, spec: DataSpec, normalizing_const: float) -> PredictBatch:

@@ -11,7 +11,6 @@ from jax import numpy as jnp
 
 from madlib_mop.errors import Unsupported
 from madlib_mop.exports.formats import Format
-from madlib_mop.models.prefix import Split
 from madlib_mop.trainer.backends.base.columns import Columns, DataSpec
 from madlib_mop.trainer.backends.base.interface import (
     Backend,
@@ -20,7 +19,6 @@ from madlib_mop.trainer.backends.base.interface import (
     FusedModel,
     MemberModel,
     PredictBatch,
-    PrefixBatch,
     SharedFunctions,
     TensorForm,
     TrainPass,
@@ -38,6 +36,7 @@ class Jax(Backend):
     least_free_bytes = 64 << 20
     rows_of_predictions = 64  # XLA compiles for a number of rows, and rounds differently for another one
     compiles_for_rows = True
+    computes_parts = False  # in a step, XLA combines operations of all layers in other groups, and rounds differently
 
     def __init__(self) -> None:
         self._compiling = compiling.watch()
@@ -102,9 +101,6 @@ class Jax(Backend):
 
     def evaluate_pass(self, model: keras.Model, spec: DataSpec) -> EvaluatePass:
         return loop.evaluate_pass(model)
-
-    def prefix_batch(self, split: Split, spec: DataSpec, static_batch: int) -> PrefixBatch:
-        return loop.prefix_batch(split)
 
     def predict_batch(self, model: keras.Model, spec: DataSpec, normalizing_const: float) -> PredictBatch:
         return loop.predict_batch(model, normalizing_const)

@@ -17,9 +17,8 @@ import keras
 import numpy as np
 from jax import numpy as jnp
 
-from madlib_mop.models.prefix import Split
 from madlib_mop.trainer.backends.base.columns import Columns, structure
-from madlib_mop.trainer.backends.base.interface import EvaluatePass, PredictBatch, PrefixBatch, TrainPass
+from madlib_mop.trainer.backends.base.interface import EvaluatePass, PredictBatch, TrainPass
 from madlib_mop.trainer.backends.base.metric_sums import MetricSums, scalar
 
 Values = list[jax.Array]
@@ -100,20 +99,9 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
     return evaluate
 
 
-def prefix_batch(split: Split) -> PrefixBatch:
-    """Return the function that computes a batch of features."""
-    forward = _forward(split.prefix, training=True)
-
-    def compute(columns: Columns, rows: np.ndarray) -> list[np.ndarray]:
-        xs = [normalized(columns.xs[number].take(rows, 0), columns.constant) for number in split.sources]
-        return [np.asarray(made) for made in forward(_of(split.prefix), xs)]
-
-    return compute
-
-
 def predict_batch(model: keras.Model, normalizing_const: float) -> PredictBatch:
     """Return the function that predicts a batch."""
-    forward, constant = _forward(model, training=False), np.float32(normalizing_const)
+    forward, constant = _forward(model), np.float32(normalizing_const)
 
     def predict(xs: Sequence[np.ndarray]) -> list[np.ndarray]:
         outputs = forward(_of(model), [normalized(x, constant) for x in xs])
@@ -122,11 +110,11 @@ def predict_batch(model: keras.Model, normalizing_const: float) -> PredictBatch:
     return predict
 
 
-def _forward(model: keras.Model, training: bool) -> Callable[..., Values]:
+def _forward(model: keras.Model) -> Callable[..., Values]:
     """Return ``f(values, xs) -> [float32 outputs]``, compiled."""
 
     def run(values: State, xs: Values) -> Values:
-        outputs, _ = model.stateless_call(*values, structure(xs), training=training)
+        outputs, _ = model.stateless_call(*values, structure(xs), training=False)
         return [output.astype(jnp.float32) for output in keras.tree.flatten(outputs)]
 
     compiled: Callable[..., Values] = jax.jit(run)
