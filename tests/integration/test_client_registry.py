@@ -172,7 +172,8 @@ def test_a_model_of_arrays_is_compared_by_its_inputs(client):
 @pytest.mark.slow
 def test_a_registered_model_of_arrays_knows_the_name_of_its_input(client):
     x = np.random.default_rng(2).normal(size=(60, 3)).astype(np.float32)
-    packed = client.pack_arrays({"pixels": x, "y": np.where(x[:, 0] > 0, "up", "down")}, "y", "pixels", table="pixelled")
+    arrays = {"pixels": x, "y": np.where(x[:, 0] > 0, "up", "down")}
+    packed = client.pack_arrays(arrays, "y", "pixels", table="pixelled")
     net = {"class_name": "Sequential", "config": {"layers": [
         {"class_name": "InputLayer", "config": {"batch_shape": [None, 3]}},
         {"class_name": "Dense", "config": {"units": 2, "activation": "softmax"}},

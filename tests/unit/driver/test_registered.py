@@ -44,7 +44,8 @@ def changed(**fields) -> str:
 
 @pytest.mark.parametrize("document", [
     "", "null", "7", "[]", "{}", changed(outputs=None), changed(outputs=[{}]), changed(outputs=[[]]),
-    changed(normalizing_const="x"), changed(n_inputs=None), changed(inputs=[1]), changed(metrics_type=[1]), changed(preprocessor={}),
+    changed(normalizing_const="x"), changed(n_inputs=None), changed(inputs=[1]), changed(metrics_type=[1]),
+    changed(preprocessor={}),
     changed(arch=None), changed(arch={"class_name": "Lambda"}), changed(table_name=None), "[" * 100_000,
 ])  # fmt: skip
 def test_a_document_that_is_none_is_one_clear_error(document):
