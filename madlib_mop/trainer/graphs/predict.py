@@ -76,6 +76,8 @@ class Predictor:
         """Return each output for the rows of one batch."""
         n_rows = len(xs[0])
         n_computed = self._rows or (filled(n_rows) if self._fills else n_rows)
+        if not self._fills and choice.current().compiles_for_rows:
+            n_computed = 1 << (n_rows - 1).bit_length()  # few functions for all numbers of rows
         return [output[:n_rows] for output in function([_aligned(x, n_computed) for x in xs])]
 
     def _function(self, spec: DataSpec) -> PredictBatch:

@@ -54,7 +54,7 @@ def main(name: str) -> None:
         "visits": visits,
         "turns": turns,
         "captures": [len(captured), captured_later],
-        "compilations": _compilations(CASES[0]) if name == BackendName.JAX else {},
+        "compilations": _compilations(*CASES[:2]) if name == BackendName.JAX else {},
     }
     print(json.dumps(results))
 
@@ -125,8 +125,9 @@ def _turns(case) -> list[bool]:
     return [*same, len(visitor.models) == 1]
 
 
-def _compilations(case) -> dict[str, int]:
-    """Return how often JAX compiles each function while two models make visits and are evaluated in turn."""
+@contextlib.contextmanager
+def _compiled():
+    """Yield a counter of the functions that JAX compiles, by name."""
     import logging
 
     import jax
@@ -139,15 +140,34 @@ def _compilations(case) -> dict[str, int]:
             if compiled:
                 found[compiled[1]] += 1
 
-    logging.getLogger("jax").addHandler(Counting())
+    handler = Counting()
+    logging.getLogger("jax").addHandler(handler)
     jax.config.update("jax_log_compiles", True)
-    visitor, states = _visitor(), [None, None]
-    for segment_id in range(3):
-        for number in range(2):
-            states[number] = _train(visitor, case, SHARDS[0], segment_id, states[number]).parts
-            _evaluate(visitor, case, states[number])
+    yield found
     jax.config.update("jax_log_compiles", False)
-    return dict(found)
+    logging.getLogger("jax").removeHandler(handler)
+
+
+def _compilations(case, predicted) -> dict[str, int]:
+    """Return how often JAX compiles each function while two models make visits and are evaluated in turn.
+
+    ``predicted`` counts the functions while a model of the second case predicts 1 to 40 rows.
+    """
+    from madlib_mop.trainer.visits import Start
+
+    with _compiled() as found:
+        visitor, states = _visitor(), [None, None]
+        for segment_id in range(3):
+            for number in range(2):
+                states[number] = _train(visitor, case, SHARDS[0], segment_id, states[number]).parts
+                _evaluate(visitor, case, states[number])
+    parts = _train(visitor, predicted, SHARDS[0], 0, None).parts
+    visitor.load_predictor(_recipe(predicted), Start(parts=list(parts)), 1.0, "")
+    (x,), _ = predicted.data(40)
+    with _compiled() as of_predictions:
+        for n_rows in range(1, 41):
+            visitor.predict((x[:n_rows],), "")
+    return {**found, "predicted": of_predictions["run"]}
 
 
 def _evaluate(visitor, case, parts) -> dict:

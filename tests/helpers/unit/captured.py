@@ -34,7 +34,8 @@ def main() -> None:
     choice.load().set_threads(1)
     from keras import layers, optimizers
 
-    decay = optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
+    schedules = optimizers.schedules
+    decay = schedules.ExponentialDecay(0.1, 10, 0.5)
     cases = {
         "Adam": (optimizers.Adam(),),
         "AdamW, clipped": (optimizers.AdamW(global_clipnorm=0.1),),
@@ -56,6 +57,10 @@ def main() -> None:
         "dropout": (optimizers.Adam(), layers.Dropout(0.3)),
         "dropout with a seed": (optimizers.Adam(), layers.Dropout(0.3, seed=1)),
         "noise with a seed": (optimizers.Adam(), layers.GaussianNoise(0.1, seed=1)),
+        "noise": (optimizers.Adam(), layers.GaussianNoise(0.1)),
+        "a rate that restarts": (optimizers.SGD(schedules.CosineDecayRestarts(0.1, 5)),),
+        "a rate with a warm-up": (optimizers.SGD(schedules.CosineDecay(0.0, 20, warmup_target=0.1, warmup_steps=5)),),
+        "a rate that decays": (optimizers.SGD(schedules.CosineDecay(0.1, 20)),),
         "batch normalization": (optimizers.Adam(), layers.BatchNormalization()),
         "layer normalization": (optimizers.Adam(), layers.LayerNormalization()),
     }

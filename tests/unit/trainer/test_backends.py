@@ -51,6 +51,7 @@ class TestPromises:
         if name == BackendName.JAX:
             found = results_of(name)["compilations"]
             assert (found["step"], found["run"]) == (2, 1)
+            assert found["predicted"] == 7  # for 1, 2, 4, ... 64 rows of a network that is not dense
 
     def test_pytorch_captures_the_steps_that_the_manual_says(self, name):
         """Those that it does not capture, and no others, are on the page of backends; all have the bits of Keras."""
@@ -58,7 +59,7 @@ class TestPromises:
             found = captured.results()["steps"]
             assert {title for title, (is_captured, _) in found.items() if not is_captured} == {
                 "Nadam", "accumulated gradients", "average weights that replace the weights", "dropout with a seed",
-                "noise with a seed",
+                "noise with a seed", "noise", "a rate that restarts", "a rate with a warm-up",
             }  # fmt: skip
             assert all(same for _, same in found.values())
 
