@@ -150,7 +150,7 @@ class Preparing(Calls):
             parts.append(_part(validation, "validation", [target, *names]))
         with contextlib.ExitStack() as made:  # tables without a name of the caller's are dropped after an error
 
-            def drops(name: Relation) -> None:
+            def drops(name: Relation | Identifier) -> None:
                 made.callback(drop_tables, self.sessions, [name])
 
             sources = []

@@ -11,12 +11,13 @@ from madlib_mop.columns.proposals.rules import problem
 from madlib_mop.columns.proposals.specification import check_family
 from madlib_mop.columns.proposals.statistics import Statistics
 from madlib_mop.columns.raw import NUMBER as OF_NUMBERS
+from madlib_mop.columns.records import reader_of
 from madlib_mop.columns.transforms.categories import number_of_level
 from madlib_mop.errors import InvalidParameter
 
 #: Greatest number below which float64, as which numbers are read, tells all whole numbers apart.
 _EXACT = 2**53
-_FLOATS = ("real", "double precision")
+_FLOATS = ("float4", "float8")
 
 
 def fit_preprocessor(specs: Sequence[ColumnSpec], statistics: Mapping[str, Statistics]) -> Preprocessor:
@@ -51,7 +52,7 @@ def fit_preprocessor(specs: Sequence[ColumnSpec], statistics: Mapping[str, Stati
                 f"{n_rows:,} training row{'s have' if n_rows > 1 else ' has'} the value {text}, which is not finite",
                 "Replace it by NULL or a number in a view.",
             )
-        if spec.kind == CATEGORY and counted.family == OF_NUMBERS and spec.sql_type not in _FLOATS:
+        if spec.kind == CATEGORY and counted.family == OF_NUMBERS and reader_of(spec.sql_type) not in _FLOATS:
             largest = max(abs(counted.minimum or 0.0), abs(counted.maximum or 0.0))
             if largest > _EXACT:
                 raise problem(

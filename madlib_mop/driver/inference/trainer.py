@@ -101,7 +101,7 @@ def gpus_of_call(session: CallerSession, use_gpus: bool | None) -> list[int]:
     return [0]
 
 
-def _start_settings(session: CallerSession, backend: BackendName | None) -> Header:
+def _start_settings(session: CallerSession, backend: BackendName | None = None) -> Header:
     fixed = FixedSettings(session)
     start = read_settings(fixed, session, 1, use_caching=False, backend=backend).trainer_start()
     is_set = "trainer_threads" in fixed.settings() or session.caller_setting("madlib_mop.trainer_threads")
