@@ -79,11 +79,12 @@ def _linear(client, units: int):
 @pytest.mark.slow
 def test_numbers_that_a_model_of_arrays_predicts(client):
     x = np.random.default_rng(4).normal(size=(60, 3)).astype(np.float32)
-    packed = client.pack_arrays({"x": x, "y": x.sum(axis=1).astype(float)}, "y", "x", table="sums")
+    sums = client.upload(pd.DataFrame({"id": range(60), "x": list(x), "y": list(x.sum(axis=1, keepdims=True))}))
+    packed = client.pack_arrays(sums, "y", "x")
     model = client.fit(packed, _linear(client, 1), epochs=1, seed=1, progress=False).best()
     predicted = model.predict(x)
     assert predicted.dtype == "float64" and len(predicted) == 60
-    by_key = model.predict("sums", key="y")
+    by_key = model.predict(sums, key="id").sort_index()
     assert by_key.tolist() == predicted.tolist()
     packed = client.pack_arrays({"x": x, "y": (x > 0).astype(np.float32)}, "y", "x")
     model = client.fit(packed, _linear(client, 3), epochs=1, seed=1, progress=False).best()
