@@ -40,9 +40,10 @@ def main(name: str) -> None:
     backend.start_threads()
     import keras
 
-    from tests.helpers.unit.cases import CASES
+    from tests.helpers.unit.cases import CASES, NOT_ON_TENSORFLOW
 
-    cases = {case.name: case for case in CASES}
+    others = [] if name == BackendName.TENSORFLOW else NOT_ON_TENSORFLOW
+    cases = {case.name: case for case in [*CASES, *others]}
     with captures(name, steps_before=0) as captured:
         visits = {title: _visits(case) for title, case in cases.items()}
     # Keras makes the five full batches of the first pass, and a graph those that follow.

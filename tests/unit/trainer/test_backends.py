@@ -9,9 +9,16 @@ from madlib_mop.trainer.backends.base.names import BackendName  # noqa: E402
 from madlib_mop.trainer.backends.choice import environment_of  # noqa: E402
 from tests.helpers.unit import captured  # noqa: E402
 from tests.helpers.unit.backends import INSTALLED, results_of  # noqa: E402
-from tests.helpers.unit.cases import CASES  # noqa: E402
+from tests.helpers.unit.cases import CASES, NOT_ON_TENSORFLOW  # noqa: E402
 
-TITLES = [case.name for case in CASES]
+TITLES = [case.name for case in [*CASES, *NOT_ON_TENSORFLOW]]
+
+
+def visits_of(name, title):
+    """Return what the visits of a case left; skip the test where plain Keras cannot train the case."""
+    if name == BackendName.TENSORFLOW and title in [case.name for case in NOT_ON_TENSORFLOW]:
+        pytest.skip("plain Keras on TensorFlow refuses it")
+    return results_of(name)["visits"][title]
 
 
 def test_pytorch_looks_for_compiled_code_where_only_root_can_write():
@@ -34,12 +41,12 @@ class TestPromises:
     @pytest.mark.parametrize("title", TITLES)
     def test_visits_leave_the_bits_of_plain_keras(self, name, title):
         """The state moves between two trainers, and has all of the optimizer."""
-        found = results_of(name)["visits"][title]
+        found = visits_of(name, title)
         assert found["weights"] and found["optimizer"]
 
     @pytest.mark.parametrize("title", TITLES)
     def test_evaluations_and_predictions_are_those_of_plain_keras(self, name, title):
-        found = results_of(name)["visits"][title]
+        found = visits_of(name, title)
         assert found["evaluation"] < 1e-5 and found["prediction"] < 1e-6
 
     def test_configurations_take_turns_in_one_compiled_model(self, name):
