@@ -45,6 +45,11 @@ def test_blocks_and_rows_are_packed_to_the_same_bits(session):
 PARTITIONS = "CREATE TABLE part_a PARTITION OF part FOR VALUES FROM (0) TO (50); CREATE TABLE part_b PARTITION OF part"
 KINDS = {
     "table": (BY_BLOCKS, f"CREATE TABLE part {COLUMNS}; {FILL}"),
+    "names of the query": (
+        BY_BLOCKS,
+        f"CREATE TABLE part {COLUMNS}; {FILL}; ALTER TABLE part ADD g integer, ADD b text, ADD r integer, ADD s text;"
+        " UPDATE part SET g = i, b = 'b' || i % 3, r = i % 50, s = 's' || i % 3",
+    ),
     "temporary": (BY_BLOCKS, f"CREATE TEMPORARY TABLE part {COLUMNS}; {FILL}"),
     "materialized": (
         BY_BLOCKS,

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from madlib_mop.catalog.names import Identifier, Relation, Slot, statement
 from madlib_mop.columns.records import Field, reader_of
 from madlib_mop.driver.data.copied import CopiedColumn
+from madlib_mop.driver.data.engine import engine_of_table
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.engines.base.system_columns import in_range, naming_columns, ranges_of_blocks, sent
+from madlib_mop.engines.base.system_columns import in_range, ranges_of_blocks, sent
 from madlib_mop.errors import InvalidParameter
 
 #: Types of extensions: extension -> names of its types.
@@ -200,4 +201,5 @@ def read_source(session: CallerSession, name: str | None, what: str = "source_ta
         columns.append(SourceColumn(row["name"], row["type_sql"], field, labels))
     assert name is not None, "a relation was found"
     converts = session.execute(_ENCODING)[0]["name"] != "UTF8"
-    return SourceTable(relation, name.strip(), tuple(columns), naming_columns(session, relation), converts)
+    naming = engine_of_table(session, relation).naming_columns(session, relation)
+    return SourceTable(relation, name.strip(), tuple(columns), naming, converts)

@@ -165,9 +165,6 @@ def read_source(
         inputs = side_by_side(inputs, y_names)
     names = [one.name for one in inputs] + y_names
     check_packed_names(names, names)
-    (may_read,) = session.execute(
-        "SELECT pg_catalog.has_table_privilege($1::pg_catalog.oid, 'SELECT') AS all", [relation.oid], ["bigint"]
-    )
     return Source(
         table.strip(),
         relation,
@@ -176,7 +173,7 @@ def read_source(
             _dependent(find_column(known, name, "dependent_varname", relation), as_number)
             for name, as_number in zip(y_names, as_numbers, strict=True)
         ),
-        engine_of_table(session, relation).naming_columns(session, relation) if may_read["all"] else (),
+        engine_of_table(session, relation).naming_columns(session, relation),
     )
 
 

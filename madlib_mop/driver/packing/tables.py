@@ -158,7 +158,7 @@ class SourceQueries:
     def fits_smallint(self, i: int) -> bool:
         """Return whether all elements of integer array column i fit smallint."""
         (row,) = self._ask(
-            "SELECT pg_catalog.bool_and(v BETWEEN -32768 AND 32767) AS fits"
+            "SELECT pg_catalog.bool_and(v.v BETWEEN -32768 AND 32767) AS fits"
             f" FROM {{source}} s, pg_catalog.unnest(s.{{c{i}}}) AS v"
         )
         return row["fits"] is not False

@@ -21,11 +21,15 @@ SELECT count(*) > 1 AS is_tree,
 FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam
 """
 
+_MAY_READ = "SELECT pg_catalog.has_table_privilege($1::pg_catalog.oid, 'SELECT') AS all"
+
 # Ranges of ctid are scanned in tables of the access method heap only. With row security, the policies' conditions come
 # first, and every range would read the whole table. Values that are stored out of line could make a range too large.
+# Only who may read all columns may read a ctid.
 _BY_BLOCKS = """
 SELECT c.relkind IN ('r', 'm') AND a.amname = 'heap' AND NOT c.relhassubclass AND NOT c.relrowsecurity
        AND pg_catalog.current_setting('enable_tidscan')::pg_catalog.bool
+       AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
        AND (c.reltoastrelid = 0 OR pg_catalog.pg_relation_size(c.reltoastrelid) = 0) AS yes
 FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam WHERE c.oid = $1::pg_catalog.oid
 """
@@ -38,8 +42,11 @@ _SENT = {
 
 
 def naming_columns(session: Session, relation: Relation) -> tuple[str, ...]:
-    """Return the system columns that together identify one row within one server; () if there are none."""
-    if relation.kind not in _WITH_ROWS:
+    """Return the system columns that together identify one row within one server.
+
+    () if there are none, or if the user may read some columns only: system columns need the right to the whole table.
+    """
+    if relation.kind not in _WITH_ROWS or not session.execute(_MAY_READ, [relation.oid], ["bigint"])[0]["all"]:
         return ()
     return ("tableoid", "ctid") if _storage(session, relation)["is_tree"] else ("ctid",)
 
@@ -69,8 +76,8 @@ def ranges_of_blocks(relation: Relation, n_blocks: int) -> str:
 
 
 def in_range(alias: str, n_blocks: int) -> str:
-    """Return the condition that a row is in the range of blocks that begins with ``g``."""
-    first, end = (f"pg_catalog.format('(%s,0)', g{more})::pg_catalog.tid" for more in ("", f" + {n_blocks:d}"))
+    """Return the condition that a row is in the range of blocks that begins with ``g``, whatever columns the table has."""
+    first, end = (f"pg_catalog.format('(%s,0)', g.g{more})::pg_catalog.tid" for more in ("", f" + {n_blocks:d}"))
     return f"{alias}.ctid OPERATOR(pg_catalog.>=) {first} AND {alias}.ctid OPERATOR(pg_catalog.<) {end}"
 
 
