@@ -136,5 +136,5 @@ class RunCommands(RunDrivers):
         """Mark a trained run as finished, unless a command has prepared it while its output tables were written."""
         query = update(t.run).where(t.run.c.run_id == run_id, t.run.c.state != str(RunState.INTERRUPTED))
         with self.transaction():
-            self._do(query.values(state=str(RunState.FINISHED), reopened=False))
+            self._do(query.values(state=str(RunState.FINISHED)))
             self.notify_change(run_id)

@@ -94,17 +94,18 @@ class RunDrivers(RecordSession):
         with self.raw.cursor() as cursor:
             cursor.execute(f"LISTEN {CHANNEL}")
 
-    def ask_to_cancel(self, run_id: int, by: str) -> bool:
+    def ask_to_cancel(self, run_id: int, by: str, asks: int | None = None) -> bool:
         """Commit a cancel to the run's row and wake its driver; return False if the run is not training.
 
-        The caller's backend restarts a killed driver. Until then, the backend counts as the driver.
+        The caller's backend restarts a killed driver. Until then, the backend counts as the driver. ``asks`` is the
+        session that cancels.
         """
         with self.transaction() as session:
             query = select(t.run.c.state, t.run.c.caller_pid).where(t.run.c.run_id == run_id)
             state, caller_pid = session.execute(query.with_for_update(key_share=True)).one()
             if RunState(state).is_trained:
                 return False
-            if not self.is_live(run_id) and not (state == RunState.RUNNING and self.is_at_work(caller_pid)):
+            if not self.is_live(run_id) and not (state == RunState.RUNNING and self.is_at_work(caller_pid, asks)):
                 return False
             self.set_run(run_id, cancelled_by=by)
             self._scalar(select(func.pg_notify(CHANNEL, str(run_id))))
@@ -143,8 +144,17 @@ class RunDrivers(RecordSession):
         role: str | None = self._scalar(select(t.run.c.cancelled_by).where(t.run.c.run_id == run_id))
         return role
 
-    def is_at_work(self, pid: int | None) -> bool:
-        """Return whether a session of this database is running a statement; True if its activity is not tracked."""
+    def is_at_work(self, pid: int | None, asks: int | None = None) -> bool:
+        """Return whether a session of this database is running a statement; True if its activity is not tracked.
+
+        Parameters
+        ----------
+        pid : int or None
+        asks : int or None
+            The session whose statement asks: it is running no other one.
+        """
+        if pid is None or pid == asks:
+            return False
         query = (
             "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = %s AND datname = pg_catalog.current_database()"
             " AND state IN ('active', 'disabled')"

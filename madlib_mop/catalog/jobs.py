@@ -59,7 +59,7 @@ FROM (
                  floor(greatest(0, extract(epoch FROM clock_timestamp() - series_start)) / extract(epoch FROM every::pg_catalog.interval)) AS n
           FROM madlib_mop.job_record WHERE job_id = %(job_id)s AND every::pg_catalog.interval >= '1 second') AS j
     CROSS JOIN LATERAL generate_series(
-        greatest(1, j.n - 3 - CASE WHEN j.step >= '28 days' THEN floor(j.n / 20) ELSE 0 END), j.n + 3) AS k
+        greatest(0, j.n - 3 - CASE WHEN j.step >= '28 days' THEN floor(j.n / 20) ELSE 0 END), j.n + 3) AS k
     WHERE j.start + k * j.step > clock_timestamp()
 ) AS next
 WHERE job_id = %(job_id)s AND next.at IS NOT NULL RETURNING 1
@@ -137,7 +137,11 @@ class Jobs:
 
     def make_due(self, job: Job) -> bool:
         """Make a waiting job due now; its series keeps its start. Return False if it is no longer waiting."""
-        query = "UPDATE madlib_mop.job_record SET due_at = 'now' WHERE job_id = %s AND state = 'waiting' RETURNING 1"
+        query = (
+            "UPDATE madlib_mop.job_record SET due_at = 'now',"
+            " series_start = CASE WHEN every IS NOT NULL THEN coalesce(series_start, due_at) END"
+            " WHERE job_id = %s AND state = 'waiting' RETURNING 1"
+        )
         found = self._record.execute(query, [job.job_id])
         self.notify()
         return bool(found)

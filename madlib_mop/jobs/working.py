@@ -336,7 +336,10 @@ class Worker:
         self._active.pop(job.job_id, None)
         if job.login_role is not None:
             drop_login(self._record.raw, job.login_role)
-        if found.may_pass:
+        cancelled_by = self._jobs.known(job.job_id).cancelled_by
+        if cancelled_by is not None:
+            self._settle(job, JobState.CANCELLED, f"it was cancelled by {cancelled_by}")
+        elif found.may_pass:
             self._tell(f"job {job.job_id}: its session could not be opened, it waits: {_one_line(failure.message)}")
             self._jobs.put_back(job, _LOGIN_RETRY_S, f"its session could not be opened: {_one_line(failure.message)}")
         else:

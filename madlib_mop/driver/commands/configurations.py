@@ -13,10 +13,10 @@ from madlib_mop.catalog.names import Identifier, Relation, quote, split_name, st
 from madlib_mop.driver.data.custom_functions import custom_names
 from madlib_mop.driver.data.selection_tables import (
     create_selection,
-    create_selection_summary,
     fill_selection,
     read_arch_table_name,
     stored_name,
+    write_selection_summary,
 )
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -128,7 +128,7 @@ def load_model_selection_table(call: Call) -> None:
     create_selection(session, target)
     _append(session, target, rows)
     object_table = stored_name(given.get("object_table"))
-    create_selection_summary(session, target, given[_ARCH], object_table, session.qualified(arch_table))
+    write_selection_summary(session, target, given[_ARCH], object_table, session.qualified(arch_table))
     call.session.notice(f"{call.function}: {target} has {_count(len(rows))}")
 
 
@@ -160,7 +160,7 @@ def generate_model_configs(call: Call) -> None:
     _append(session, target, rows)
     if existing is None or existing.summary is None:
         qualified = session.qualified(arch_table)
-        create_selection_summary(session, target, given[_ARCH], stored_name(given.get("object_table")), qualified)
+        write_selection_summary(session, target, given[_ARCH], stored_name(given.get("object_table")), qualified)
     elif existing.object_table is None and object_table is not None:
         session.execute(
             statement("UPDATE {table} SET object_table = $1", table=existing.summary), [stored_name(object_table)]

@@ -91,7 +91,7 @@ def cancel(call: Call) -> bool:
     record = open_record(call.info)
     run = find_run(record, call)
     run_id = run.run_id
-    if record.ask_to_cancel(run_id, call.info.role):
+    if record.ask_to_cancel(run_id, call.info.role, call.info.pid):
         return True
     if record.known_run(run_id).state is RunState.RUNNING and record.take(run_id):
         sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))

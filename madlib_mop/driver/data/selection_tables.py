@@ -40,10 +40,15 @@ def fill_selection(session: CallerSession, target: Relation, rows: Sequence[tupl
     session.execute(statement(_INSERT, table=target), columns, ["integer[]", "varchar[]", "varchar[]"])
 
 
-def create_selection_summary(
-    session: CallerSession, target: Relation, arch_text: str, object_table: str | None, qualified: str
+def write_selection_summary(
+    session: CallerSession,
+    target: Relation,
+    arch_text: str,
+    object_table: str | None,
+    qualified: str,
+    created: bool = False,
 ) -> None:
-    """Make the summary of a model selection table.
+    """Write the summary of a model selection table.
 
     Parameters
     ----------
@@ -55,9 +60,12 @@ def create_selection_summary(
         As `stored_name` writes it.
     qualified : str
         The architecture table with its schema.
+    created : bool
+        Whether the table of the summary exists, without a row.
     """
     summary = target.with_suffix("_summary")
-    session.execute(statement(_CREATE_SUMMARY, table=summary) + table_form(session))
+    if not created:
+        session.execute(statement(_CREATE_SUMMARY, table=summary) + table_form(session))
     session.execute(
         statement("INSERT INTO {table} VALUES ($1, $2, $3)", table=summary),
         [arch_text, object_table, json.dumps({_ARCH: qualified})],

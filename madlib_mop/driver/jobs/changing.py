@@ -5,10 +5,11 @@ from typing import Any
 from madlib_mop.catalog.jobs import Jobs
 from madlib_mop.catalog.rows.job import Job
 from madlib_mop.catalog.rows.states import JobState
-from madlib_mop.driver.jobs.checks import check_times, own_job, seconds_of
+from madlib_mop.driver.jobs.checks import check_times, check_zone, own_job, seconds_of
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import open_record
 from madlib_mop.errors import InvalidParameter, NotReady
+from madlib_mop.jobs.recurrence import is_cron
 
 _AGES_S = 1e11  # older than any job; the server has no times that are much older
 
@@ -36,6 +37,8 @@ def alter_job(call: Call) -> None:
     check_times(call, open_record(call.info), a)
     names = {"name": "name", "priority": "priority", "at": "due_at", "every": "every", "if_running": "if_running",
              "time_limit": "time_limit"}  # fmt: skip
+    if a["every"] is not None and is_cron(a["every"]) and job.time_zone is not None:
+        check_zone(job.time_zone, ", of the session that submitted the job")
     changes = {column: a[name] for name, column in names.items() if a[name] is not None}
     if not changes:
         raise InvalidParameter(

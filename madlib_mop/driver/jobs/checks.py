@@ -34,11 +34,8 @@ def first_time(call: Call, record: Record, every: str) -> str | None:
     """Return the first time of a repeated job: for an interval now, so None. Raises InvalidParameter."""
     if is_cron(every):
         zone = call.session.caller_setting("TimeZone")
-        if zone and not knows_zone(zone):
-            raise InvalidParameter(
-                f"every: cron expressions need a time zone with a name. Received: TimeZone {zone!r}",
-                hint="For example SET TimeZone = 'Europe/Berlin', or 'UTC'.",
-            )
+        if zone:
+            check_zone(zone)
         try:
             return next_time(every, datetime.now(UTC), zone).isoformat()
         except NoNextTime as error:
@@ -46,6 +43,15 @@ def first_time(call: Call, record: Record, every: str) -> str | None:
     if seconds_of(call, every, "every") < 1:
         raise InvalidParameter(f"every must be at least 1 second. Received: {every!r}", hint=hint())
     return None
+
+
+def check_zone(zone: str, whose: str = "") -> None:
+    """Raise InvalidParameter if cron expressions cannot be read in a time zone."""
+    if not knows_zone(zone):
+        raise InvalidParameter(
+            f"every: cron expressions need a time zone with a name. Received: TimeZone {zone!r}{whose}",
+            hint="For example SET TimeZone = 'Europe/Berlin', or 'UTC'.",
+        )
 
 
 def _is_good_limit(call: Call, limit: str) -> bool:

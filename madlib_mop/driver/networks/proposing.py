@@ -7,7 +7,7 @@ from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
 from madlib_mop.driver.data.library_tables import ARCHITECTURE_COLUMNS, add_architecture, create_architectures
 from madlib_mop.driver.data.packed import read_packed_table
-from madlib_mop.driver.data.selection_tables import create_selection, create_selection_summary, fill_selection
+from madlib_mop.driver.data.selection_tables import create_selection, fill_selection, write_selection_summary
 from madlib_mop.driver.inference.described import describe_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.networks.architectures import RECIPES, architecture
@@ -57,7 +57,7 @@ def propose_networks(call: Call) -> None:
     }
     create_selection(session, target)
     fill_selection(session, target, [(ids[RECIPES[c.recipe]], c.compile_params, c.fit_params) for c in found])
-    create_selection_summary(session, target, arch_table, None, session.qualified(table))
+    write_selection_summary(session, target, arch_table, None, session.qualified(table))
     session.notice(
         f"{call.function}: {len(models)} architecture{'s' * (len(models) > 1)} in {table},"
         f" {len(found)} configuration{'s' * (len(found) > 1)} in {target}"

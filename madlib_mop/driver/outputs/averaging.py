@@ -62,10 +62,10 @@ def check_replaceable(session: CallerSession, output: Relation, summary: Summary
     check_columns(session, output, expected, "model")
 
 
-def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
+def write_outputs(session: CallerSession, record: Record, run_id: int, models: list[Model] | None = None) -> None:
     """Write the model and the `_summary` of a trained run, and mark it finished."""
     run = record.known_run(run_id)
-    (model,) = record.models(run_id)
+    (model,) = models or record.models(run_id)
     output, summary = run.plan.output.relation, run.plan.summary
     drop_replaced(session, run, SUFFIXES)
     if not (run.warm_start and session.existing(output.sql)):

@@ -108,17 +108,28 @@ def check_outputs(
 def has_outputs(session: CallerSession, record: Record, run: Run, suffixes: Sequence[str] = SUFFIXES) -> bool:
     """Return whether a finished run's output tables exist.
 
-    The tables of a warm start existed before it. Its call may have been rolled back, so the newest run of a table
-    writes its rows again.
+    The tables of a warm start existed before it, as may those that a run replaces. Its call may have been rolled back,
+    so the newest run of a table writes its rows again.
     """
     output = run.plan.output.relation
     present = [session.existing(output.with_suffix(suffix).sql) for suffix in suffixes]
     if None in present:
         return False
+    if run.arguments.get("replace") and not run.reopened:
+        return _is_of(session, output.with_suffix("_summary"), run)
     if not run.replaces_rows:
         return True
     newest = record.newest_run(str(output), run.owner_oid)
     return newest is None or newest.run_id != run.run_id
+
+
+def _is_of(session: CallerSession, summary: Relation, run: Run) -> bool:
+    """Return whether a summary is that of a run, by its start."""
+    assert run.created_at is not None, "it is recorded"
+    query = "SELECT pg_catalog.to_jsonb(s) ->> 'start_training_time' AS start FROM {t} AS s LIMIT 1"
+    start = "SELECT pg_catalog.to_jsonb($1::pg_catalog.timestamp) #>> '{{}}' AS start"
+    (expected,) = session.execute(statement(start), [run.created_at.isoformat()])
+    return [row["start"] for row in session.execute(statement(query, t=summary))] == [expected["start"]]
 
 
 def check_some_trained(run_id: int, models: list[Model]) -> None:
@@ -162,15 +173,23 @@ def check_replaceable(session: CallerSession, output: Relation, summary: Summary
     check_columns(session, output, expected, "model_output_table")
 
 
-def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
+def write_outputs(session: CallerSession, record: Record, run_id: int, models: list[Model] | None = None) -> None:
     """Write the models, `_info` and `_summary` of a trained run, and mark it finished.
+
+    Parameters
+    ----------
+    session : CallerSession
+    record : Record
+    run_id : int
+    models : list of Model, optional
+        Those of the run when its training ended; by default, those of the record.
 
     Raises
     ------
     ModelFailed
         If all models have failed: the run is marked as failed, and nothing is written.
     """
-    run, models = record.known_run(run_id), record.models(run_id)
+    run, models = record.known_run(run_id), models or record.models(run_id)
     try:
         check_some_trained(run_id, models)
     except ModelFailed as error:

@@ -8,7 +8,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import SearchEvent
 from madlib_mop.catalog.rows.run import Run
-from madlib_mop.driver.data.selection_tables import create_selection, create_selection_summary
+from madlib_mop.driver.data.selection_tables import create_selection, write_selection_summary
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.models.parameters.class_weights import as_given
 
@@ -37,7 +37,9 @@ def info_values(record: Record, run: Run) -> dict[int, dict[str, int]]:
 
 
 def write_selection(session: CallerSession, run: Run, models: list[Model], losses: dict[int, float | None]) -> None:
-    """Create the model selection table with only the best configuration.
+    """Write the model selection table with only the best configuration.
+
+    A reopened run finds its tables, which `drop_replaced` has emptied.
 
     Parameters
     ----------
@@ -49,9 +51,11 @@ def write_selection(session: CallerSession, run: Run, models: list[Model], losse
     """
     target, summary = run.search_plan.selection.relation, run.plan.summary
     assert summary.model_arch_table is not None, "a search has a table of architectures"
-    create_selection(session, target)
+    if not (run.reopened and session.existing(target.sql)):
+        create_selection(session, target)
     names = summary.model_arch_table, summary.object_table
-    create_selection_summary(session, target, *names, summary.qualified_names["model_arch_table"])
+    created = run.reopened and session.existing(target.with_suffix("_summary").sql) is not None
+    write_selection_summary(session, target, *names, summary.qualified_names["model_arch_table"], created)
     finite = {key: loss for key, loss in losses.items() if loss is not None and math.isfinite(loss)}
     if not finite:
         session.warning(f"run {run.run_id}: no model was trained to a finite loss, so {target} is empty")

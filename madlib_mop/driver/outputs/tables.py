@@ -49,11 +49,7 @@ def check_droppable(session: CallerSession, table: Relation, columns: set[str], 
     DuplicateTable, InsufficientPrivilege
     """
     (row,) = session.execute(_OWN, [table.oid], ["bigint"])
-    if not row["is_table"] or not columns <= {column.name for column in session.columns(table)}:
-        raise DuplicateTable(
-            f"{what}: {table} exists and was not written by a fit function, so it is not dropped.",
-            hint="Rename it, or choose another name.",
-        )
+    _check_output(session, table, columns, what, row["is_table"])
     if not row["is_own"]:
         raise InsufficientPrivilege(
             f"{what}: {table} does not belong to role {session.info.role}, so that role cannot drop it.",
@@ -66,10 +62,19 @@ def check_droppable(session: CallerSession, table: Relation, columns: set[str], 
         )
 
 
+def _check_output(session: CallerSession, table: Relation, columns: set[str], what: str, is_table: bool) -> None:
+    """Raise DuplicateTable unless a table to drop or to write again has the columns of an output table."""
+    if not is_table or not columns <= {column.name for column in session.columns(table)}:
+        raise DuplicateTable(
+            f"{what}: {table} exists and was not written by a fit function, so it is not dropped.",
+            hint="Rename it, or choose another name.",
+        )
+
+
 def drop_replaced(session: CallerSession, run: Run, suffixes: Sequence[str]) -> None:
     """Drop the tables that a run replaces, if they exist, in the caller's transaction.
 
-    A reopened run writes the selection tables of its search again.
+    The selection tables of a reopened search stay, so views and rights on them stay too; they lose their rows.
     """
     if not run.arguments.get("replace") and not run.reopened:
         return
@@ -78,7 +83,10 @@ def drop_replaced(session: CallerSession, run: Run, suffixes: Sequence[str]) -> 
         found += [(selection, suffix, SELECTION_TABLES) for suffix in SELECTION_SUFFIXES]
     for output, suffix, columns in found:
         table = session.existing(output.with_suffix(suffix).sql)
-        if table is not None:
+        if table is not None and run.reopened:
+            _check_output(session, table, columns[suffix], f"run {run.run_id}", table.kind == "r")
+            session.execute(statement("DELETE FROM {t}", t=table))
+        elif table is not None:
             check_droppable(session, table, columns[suffix], f"run {run.run_id}: replace")
             session.execute(statement("DROP TABLE {t}", t=table))
 

@@ -6,6 +6,7 @@ import time
 from mop_backend.frames import PeerGone
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.connection import local_keywords
@@ -36,8 +37,8 @@ from madlib_mop.schedule.bulk import AVERAGING
 _TAKE_WITHIN_S = 10.0
 
 
-def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None = None) -> None:
-    """Train a run's models until all are done.
+def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None = None) -> list[Model]:
+    """Train a run's models until all are done; return them, as they are before a later command changes them.
 
     Parameters
     ----------
@@ -57,10 +58,9 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     call.session.run_started(run_id)
     call.session.let_go()
     run = record.known_run(run_id)
-    begun = time.monotonic()
     detail: str | None = SESSION_ENDED if call.session.stop_fd is not None else "the command was stopped"
     state = RunState.INTERRUPTED
-    login = workers = None
+    login = workers = progress = None
     hopper: Hopper | Averaging | None = None
     try:
         check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
@@ -89,6 +89,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         hopper.run()
         if not record.end_training(run_id):
             raise was_cancelled(run_id, record.cancelled_by(run_id) or "somebody")
+        models = record.models(run_id)
         state, detail = RunState.TRAINED, None
     except Cancelled as error:
         by_caller = record.cancelled_by(run_id) is None
@@ -111,9 +112,10 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             if hopper is not None:
                 _write_times(record, run, hopper.account.efficiency(run.n_segments))
             with record.transaction():  # no other session can see an ended run that still has a driver
-                record.end_run(run_id, state, detail, time.monotonic() - begun)
+                record.end_run(run_id, state, detail, progress.spent_s if progress is not None else 0.0)
                 record.give_up(run_id)
             record.wake_waiting()
+    return models
 
 
 def _make_policy(call: Call, record: Record, run: Run, workers: Workers, progress: Progress) -> Policy | None:

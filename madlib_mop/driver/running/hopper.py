@@ -93,7 +93,7 @@ class Hopper(RunLoop[Task]):
             record, run, self._models, self._slots, self._plan, self._evaluations, lambda key: self._works([key])[0],
             self._model_added,
         )  # fmt: skip
-        self._rest = Rest(run.paused_by is not None, self._workers, self._plan)
+        self._rest = Rest(run.paused_by is not None, self._workers, self._plan, self._progress)
         side = SteeredRun(self._models, self._plan, self._slots, self._evaluations, self._stops, self._groups, progress,
                           self._controller, self._works, self._separate, self._rest)  # fmt: skip
         self._steering = Steering(record, run, self._models, self._slots, side)

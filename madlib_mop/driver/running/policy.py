@@ -11,7 +11,7 @@ from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.steering.policy_commands import PolicyCommands, read_rows
 from madlib_mop.engines.sessions.session import Failure, Opened, Returned, Session, SessionState
-from madlib_mop.errors import MopError
+from madlib_mop.errors import Cancelled, MopError
 
 _MAX_ROWS = 1000
 _TIMEOUT = "57014"
@@ -98,6 +98,8 @@ class Policy:
     def _issue(self, row: dict[str, object]) -> bool:
         try:
             return self._commands.issue(row)
+        except Cancelled:
+            raise
         except MopError as error:
             self._tell_once(error.message)
             return False

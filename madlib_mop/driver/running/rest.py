@@ -1,6 +1,7 @@
 """The pause of a run: no task starts; when none is in flight, the trainers end, until the run continues."""
 
 from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.session.progress import Progress
 from madlib_mop.schedule import Scheduler
 
 
@@ -13,12 +14,15 @@ class Rest:
         Whether the run is paused at its start.
     workers : Workers
     scheduler : Scheduler
+    progress : Progress
+        It does not count the time of a pause.
     """
 
-    def __init__(self, wanted: bool, workers: Workers, scheduler: Scheduler):
+    def __init__(self, wanted: bool, workers: Workers, scheduler: Scheduler, progress: Progress):
         self._wanted = wanted
         self._workers = workers
         self._scheduler = scheduler
+        self._progress = progress
         self._closed = False
 
     def begin(self) -> None:
@@ -30,6 +34,7 @@ class Rest:
         self._wanted = False
         if self._closed:
             self._closed = False
+            self._progress.go_on()
             self._workers.open_all()
 
     def keeps(self, in_flight: bool) -> bool:
@@ -45,4 +50,5 @@ class Rest:
             for segment in self._scheduler.segments:
                 self._scheduler.segment_down(segment)
             self._workers.rest()
+            self._progress.rest()
         return self._wanted

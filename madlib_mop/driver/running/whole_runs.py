@@ -39,12 +39,12 @@ def finish_run(call: Call, record: Record, run_id: int, recorded: list[Visit] | 
 
     If a driver was killed while it wrote these, the backend has rolled them back.
     """
-    run = record.known_run(run_id)
+    run, models = record.known_run(run_id), None
     with logged(record, run):
         if not run.state.is_trained:
-            drive(call, record, run_id, recorded)
+            models = drive(call, record, run_id, recorded)
         else:
             call.session.run_started(run_id)  # this driver, too, may be killed
         with telling_how_to_resume(run):
-            outputs_of(run).write_outputs(call.session, record, run_id)
+            outputs_of(run).write_outputs(call.session, record, run_id, models)
             keep_when_prepared(call.session, record)

@@ -43,6 +43,7 @@ class Progress:
         self._session = session
         self._run = run
         self._begun = time.monotonic()
+        self._rests_since: float | None = None
         self._left = {m.mst_key: m for m in models if m.state is not ModelState.FAILED}
         self._n_models = len(models)
         self._n_failed = self._n_models - len(self._left)
@@ -58,7 +59,22 @@ class Progress:
     @property
     def elapsed_s(self) -> float:
         """Seconds of training so far, those of earlier drivers of the run included."""
-        return self._run.training_s + time.monotonic() - self._begun
+        return self._run.training_s + self.spent_s
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds of training of this driver, without pauses."""
+        return (self._rests_since or time.monotonic()) - self._begun
+
+    def rest(self) -> None:
+        """Count no time until `go_on`."""
+        self._rests_since = time.monotonic()
+
+    def go_on(self) -> None:
+        """Count the time again, after a pause."""
+        if self._rests_since is not None:
+            self._begun += time.monotonic() - self._rests_since
+            self._rests_since = None
 
     def started(self) -> None:
         """Write a NOTICE about the start."""

@@ -50,7 +50,7 @@ def _await(call: Call, record: Record, run_id: int, command_id: int) -> Command:
         if time.monotonic() >= look_at:
             look_at = time.monotonic() + _TICK_S
             if not record.is_live(run_id):
-                _obey_here(record, run_id)
+                _obey_here(record, run_id, call.info.pid)
                 continue
         for fd, _ in poller.poll(_TICK_S * 1000):
             if fd != record.raw.fileno():
@@ -59,10 +59,14 @@ def _await(call: Call, record: Record, run_id: int, command_id: int) -> Command:
         record.raw.notifies.clear()
 
 
-def _obey_here(record: Record, run_id: int) -> None:
-    """Obey the pending commands of a run that no process drives, unless one begins to just now."""
+def _obey_here(record: Record, run_id: int, asks: int) -> None:
+    """Obey the pending commands of a run that no process drives, unless one begins to just now.
+
+    ``asks`` is the session of this call.
+    """
     run = record.known_run(run_id)
-    restarts = run.state is RunState.RUNNING and record.is_at_work(run.caller_pid)  # its backend starts a new driver
+    # its backend starts a new driver
+    restarts = run.state is RunState.RUNNING and record.is_at_work(run.caller_pid, asks)
     if restarts or not record.take(run_id):
         return
     try:

@@ -182,7 +182,8 @@ class ModelChanges:
         in_visit = self._epoch_in_visit(key)
         begun = max(model.epoch, in_visit or 0)
         complete = begun == model.epoch and model.position in (0, self._n_segments)
-        untrained = model.is_just_taken_over and in_visit is None
+        copied = model.is_just_taken_over or (model.cloned_from is not None and not model.has_own_visits)
+        untrained = copied and in_visit is None
         if begun < model.first_epoch or (begun == model.first_epoch and not complete) or untrained:
             what = "it was trained with the state that it copied" if untrained else "its first epoch was complete"
             self.models.stopped(key, f"{change.reason} before {what}")

@@ -30,10 +30,12 @@ from madlib_mop.driver.steering.verbs import (
     Verb,
     read_verb,
 )
+from madlib_mop.errors import InvalidParameter
 
 #: The first key of models that commands add to a search, whose own models have the keys from 1.
 FIRST_KEY_IN_SEARCH = 1_000_001
 MAX_ITERATIONS = 1_000_000
+_GREATEST_KEY = 2**31 - 1
 _MODEL_STATES = {
     ModelState.TRAINED: "it has made all its iterations",
     ModelState.STOPPED: "it is stopped already",
@@ -80,6 +82,7 @@ class Steering:
         self._models = models
         self._slots = slots
         self._side = side
+        self._custom_names = frozenset(record.custom_functions(run.run_id))
         self._command: Command
 
     def obey_pending(self) -> None:
@@ -102,7 +105,7 @@ class Steering:
         self._command = command
         try:
             effect = self._effect(read_verb(command.command, command.work))
-        except Refused as refusal:
+        except (Refused, InvalidParameter) as refusal:
             outcome = Outcome(CommandState.REFUSED, str(refusal))
             return outcome if self._record.settle(command, outcome) else None
         try:
@@ -200,7 +203,7 @@ class Steering:
             raise Refused(f"mst_key {verb.mst_key} cannot be cloned: it has failed: {source.state_detail}")
         parameters = verb.parameters or _parameters_of(source)
         has_state = verb.from_state and source.digest is not None
-        same = same_configuration(parameters, _parameters_of(source))
+        same = same_configuration(parameters, _parameters_of(source), self._custom_names)
         first = self._complete_epochs(source) if has_state else source.first_epoch - 1
         last_epoch = source.last_epoch if verb.num_iterations is None else first + verb.num_iterations
         if last_epoch <= first:
@@ -218,7 +221,7 @@ class Steering:
         if not has_state:
             self._refuse_duplicate(parameters, source.start_weights)
             return self._adding([model], f"mst_key {model.mst_key} begins as a clone of mst_key {source.mst_key}")
-        keep = verb.keep_optimizer and same_optimizer(parameters, _parameters_of(source))
+        keep = verb.keep_optimizer and same_optimizer(parameters, _parameters_of(source), self._custom_names)
         slot = self._slots.begin_write(model.mst_key)
 
         def write() -> Sequence[int]:
@@ -324,8 +327,11 @@ class Steering:
 
     def _new_model(self, parameters: Parameters, origin: str | None, last_epoch: int, offset: int = 0) -> Model:
         first_key = FIRST_KEY_IN_SEARCH if self._run.is_search else 1
+        mst_key = max(first_key, max(self._models, default=0) + 1) + offset
+        if mst_key > _GREATEST_KEY:
+            raise Refused(f"no model can be added: mst_key {_GREATEST_KEY} is in use, and there is no greater one")
         return Model(
-            mst_key=max(first_key, max(self._models, default=0) + 1) + offset,
+            mst_key=mst_key,
             ordinal=max(first_key, max((m.ordinal for m in self._models.values()), default=-1) + 1) + offset,
             start_weights=origin,
             last_epoch=last_epoch,
@@ -352,8 +358,9 @@ class Steering:
 
     def _refuse_duplicate(self, parameters: Parameters, origin: str | None) -> None:
         for model in self._models.values():
-            may_be = model.is_alive and model.cloned_from is None
-            if may_be and same_configuration(parameters, _parameters_of(model)) and self._begins_with(model, origin):
+            if not model.is_alive or model.cloned_from is not None or not self._begins_with(model, origin):
+                continue
+            if same_configuration(parameters, _parameters_of(model), self._custom_names):
                 raise Refused(
                     f"mst_key {model.mst_key} has the same configuration already. Stop it first, or change a parameter"
                 )

@@ -18,7 +18,7 @@ from madlib_mop.catalog.rows.states import CommandState
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.steering.checking import check_command
-from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.errors import Cancelled, InvalidParameter, MopError
 
 ACTIONS = ("stop_model", "resume_model", "clone_model", "extend", "pin_model")
 #: Arguments that have a column of their own.
@@ -55,7 +55,7 @@ class PolicyCommands:
         InvalidParameter
             If the row has no such action, or arguments that the server cannot store.
         MopError
-            The command's error; it is recorded as refused.
+            The command's error; it is recorded as refused, unless the call was cancelled.
         """
         action, given = _read(row)
         identity = _identity(action, given)
@@ -70,6 +70,9 @@ class PolicyCommands:
             function.check_known(given)
             arguments = read_arguments(function, {**given, "run_id": self._run.run_id})
             verb, _ = check_command(Call(action, arguments, self._session), self._record, self._run)
+        except Cancelled:
+            self._issued.discard(identity)
+            raise
         except MopError as error:
             self._record.issue(command.as_refused(error.message))
             raise
