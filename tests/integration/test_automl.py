@@ -189,6 +189,22 @@ def test_hyperopt_with_20_configurations_finds_a_good_model(iris):
     assert iris.rows("SELECT count(*), min(metrics_iters), max(metrics_iters) FROM tpe_info") == [(20, [10], [10])]
 
 
+@pytest.mark.slow
+def test_a_search_that_commands_reopened_keeps_its_tables(iris):
+    """Their rows are replaced, so views and rights on them stay."""
+    run = search(iris, "kept", "hyperopt", "num_configs=2, num_iterations=1, algorithm=rand", random_state=1)
+    iris.rows("GRANT SELECT ON kept_mst, kept_mst_summary TO PUBLIC; CREATE VIEW best_kept AS SELECT * FROM kept_mst")
+    iris.rows(f"SELECT madlib_mop.extend({run.run_id}, 2)")
+    iris.rows(f"SELECT madlib_mop.resume({run.run_id})")
+    assert iris.rows("SELECT metrics_iters FROM kept_info LIMIT 1") == [([1, 3],)]
+    best = "SELECT mst_key FROM kept_info ORDER BY validation_loss_final LIMIT 1"
+    assert iris.rows("SELECT mst_key FROM best_kept") == iris.rows(best)
+    assert iris.value("SELECT count(*) FROM kept_mst_summary") == 1
+    for table in ("kept", "kept_mst_summary"):
+        right = iris.value("SELECT has_table_privilege('public', %s, 'SELECT')", [table])
+        assert right is (table != "kept")
+
+
 def test_a_budget_that_is_spent_before_anything_is_trained_leaves_empty_tables(iris):
     run = search(iris, "poor", "hyperopt", "num_configs=4, algorithm=rand, budget_s=0.01", random_state=1)
     assert iris.rows("SELECT event FROM madlib_mop.search_event WHERE run_id = %s ORDER BY ordinal", [run.run_id]) == [

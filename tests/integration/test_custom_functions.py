@@ -256,3 +256,13 @@ def test_a_registered_version_is_evaluated_with_the_functions_of_its_own_run(ben
     register(bench, "spread", "def spread(y_true, y_pred): return 7.0")
     fit(bench, "versioned", "of_versions", 1, role=ANALYST, seed=SEED, replace=True)
     assert evaluated("of_version_after") == before
+
+
+@pytest.mark.slow
+def test_a_model_with_a_custom_weighted_metric_is_cloned(bench):
+    register(bench, "weighty", FUNCTIONS["spread"].replace("def spread", "def weighty"))
+    configuration = "loss='categorical_crossentropy', optimizer='sgd', weighted_metrics=['weighty']"
+    select(bench, "weighted", [configuration])
+    run_id = fit(bench, "weighted_out", "weighted", 1, role=ANALYST, seed=SEED).run_id
+    clone = f"SELECT madlib_mop.clone_model({run_id}, 1, fit_params => 'batch_size=9, epochs=1', num_iterations => 2)"
+    assert bench.value(clone, role=ANALYST) == 2

@@ -379,7 +379,7 @@ def test_a_command_that_comes_while_the_output_tables_are_written_is_not_lost(la
         Record(engine, raw).finish(run_id)
     assert lab.rows(state, [run_id]) == [("interrupted", True)]
     lab.rows("SELECT madlib_mop.resume(%s)", [run_id])
-    assert lab.rows(state, [run_id]) == [("finished", False)]
+    assert lab.rows(state, [run_id]) == [("finished", True)]
     last = "SELECT last_epoch, state FROM madlib_mop.model WHERE run_id = %s AND mst_key = 2"
     assert lab.rows(last, [run_id]) == [(N_EPOCHS + 1, "trained")]
 

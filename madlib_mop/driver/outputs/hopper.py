@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 
 from madlib_mop import __version__
@@ -86,7 +87,7 @@ def check_outputs(
     what = f"run {run.run_id} writes table {output}, which"
     session.check_may_write(str(output), what)
     if run.replaces_rows and session.existing(output.sql) is not None:
-        (replaceable or check_replaceable)(session, output, run.plan.summary)
+        (replaceable or partial(check_replaceable, run=run))(session, output, run.plan.summary)
         return
     session.check_may_create(output, str(output), what)
     tables = {output.with_suffix(suffix): MODEL_TABLES[suffix] for suffix in suffixes}
@@ -151,14 +152,16 @@ def check_some_trained(run_id: int, models: list[Model]) -> None:
     )
 
 
-def check_replaceable(session: CallerSession, output: Relation, summary: Summary) -> None:
-    """Check the tables whose rows a warm start will replace.
+def check_replaceable(session: CallerSession, output: Relation, summary: Summary, run: Run | None = None) -> None:
+    """Check the tables whose rows a warm start or a reopened run will replace.
 
     Parameters
     ----------
     session : CallerSession
     output : Relation
     summary : Summary
+    run : Run, optional
+        The reopened run: the tables of a search have more columns.
 
     Raises
     ------
@@ -167,7 +170,7 @@ def check_replaceable(session: CallerSession, output: Relation, summary: Summary
     """
     expected = {
         "": ["mst_key", "model_weights", "model_arch", "__dist_key__"],
-        "_info": [name for name, _ in (*INFO, *INFO_END)],
+        "_info": [name for name, _ in (_info_columns(run) if run is not None else (*INFO, *INFO_END))],
         "_summary": [name for name, _ in _summary_columns(summary)],
     }
     check_columns(session, output, expected, "model_output_table")

@@ -15,6 +15,7 @@ from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.planning.replay import untrained
 from madlib_mop.driver.running.hopper import Hopper
+from madlib_mop.driver.steering.model_changes import EndModel, ModelChanges
 from madlib_mop.driver.steering.obeying import Steering
 from madlib_mop.driver.steering.repeating import RepeatedCommands
 from madlib_mop.driver.steering.run_side import NotYet
@@ -75,7 +76,7 @@ def test_a_model_is_extended_after_its_last_metrics_have_decided(position, rule,
     model = a_model(1, epoch=2, position=position, state=ModelState.TRAINING, early_stopping=rule)
     separated = []
     side = SimpleNamespace(trains=trains, in_search=False, separate=separated.append)
-    steering = Steering(SimpleNamespace(), a_run(a_plan()), {1: model}, None, side)
+    steering = Steering(SimpleNamespace(custom_functions=lambda _: {}), a_run(a_plan()), {1: model}, None, side)
     with pytest.raises(NotYet) if waits else nullcontext():
         steering._effect(Extend(num_iterations=1, mst_key=None))
     assert separated == [1] * (not waits)
@@ -93,9 +94,23 @@ def test_a_command_that_waits_does_not_delay_unpause():
             obeyed.append(command.command)
 
     pending = [Command(run_id=1, command=name, issued_by="ada") for name in names]
-    record, side = SimpleNamespace(commands=lambda *_: pending), SimpleNamespace(looks=lambda: None)
-    Waiting(record, a_run(a_plan()), {}, None, side).obey_pending()
+    record = SimpleNamespace(commands=lambda *_: pending, custom_functions=lambda _: {})
+    Waiting(record, a_run(a_plan()), {}, None, SimpleNamespace(looks=lambda: None)).obey_pending()
     assert obeyed == ["pause", "unpause"]
+
+
+def test_the_end_of_a_budget_stops_a_clone_that_has_made_no_visit():
+    """Its state is complete, but not its own."""
+    came_from = ClonedFrom(1, 2, 2, (), 0, False, version=4)
+    clone = a_model(5, epoch=2, position=2, last_epoch=5, cloned_from=came_from)
+    stopped, dropped = [], []
+    models = SimpleNamespace(stopped=lambda key, reason: stopped.append((key, reason)))
+    record = SimpleNamespace(lock_model=lambda *_: clone, transaction=nullcontext)
+    scheduler = SimpleNamespace(segments=[], drop=dropped.append)
+    changes = ModelChanges(record, a_run(a_plan()), models, None, scheduler, None, None)
+    changes.change([EndModel(5, "the time budget was used up")])
+    reason = "the time budget was used up before it was trained with the state that it copied"
+    assert (stopped, dropped) == ([(5, reason)], [5])
 
 
 class FailedModels(dict):

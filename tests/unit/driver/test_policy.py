@@ -7,7 +7,7 @@ import pytest
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running.policy import Policy
 from madlib_mop.engines.sessions.session import Failure, Opened, Returned, SessionState
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import Cancelled, InvalidParameter
 
 
 class FakeSession:
@@ -30,7 +30,7 @@ class FakeSession:
 
 
 class FakeCommands:
-    """Commands that are recorded here; an action "wrong" is refused."""
+    """Commands that are recorded here; an action "wrong" is refused, and "cancelled" finds the call cancelled."""
 
     def __init__(self):
         self.rows = []
@@ -38,6 +38,8 @@ class FakeCommands:
     def issue(self, row):
         if row["action"] == "wrong":
             raise InvalidParameter("no such action")
+        if row["action"] == "cancelled":
+            raise Cancelled("canceling statement due to user request")
         self.rows.append(row)
         return True
 
@@ -118,3 +120,11 @@ def test_a_wrong_row_is_told_and_the_others_are_issued(world):
     world.event(Opened())
     assert world.event(Returned(json.dumps([{"action": "wrong"}, {"action": "extend"}])))
     assert world.told == ["no such action"] and world.commands.rows == [{"action": "extend"}]
+
+
+def test_a_cancel_of_the_call_is_no_error_of_a_command(world):
+    world.policy.metrics_came()
+    world.event(Opened())
+    with pytest.raises(Cancelled):
+        world.event(Returned(json.dumps([{"mst_key": 1, "action": "cancelled"}])))
+    assert not world.told
