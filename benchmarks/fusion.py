@@ -1,6 +1,7 @@
 """Fused perceptrons: eight configurations of one shape trained in one graph, compared with separate training.
 
 It runs the trainers' code without a database: visits of 2,000 rows, with loading and saving of states, one thread.
+The argument is a backend: tensorflow (the default) or jax.
 """
 
 import itertools
@@ -19,14 +20,17 @@ BATCHES = (32, 256)
 _MIN_VISITS, _MIN_S = 5, 1.0
 
 
-def compare_fusion(n_members: int = N_MEMBERS) -> None:
+def compare_fusion(name: str = "tensorflow", n_members: int = N_MEMBERS) -> None:
     """Print the seconds of a visit per model for each shape and batch size, separate and fused."""
-    import tensorflow as tf
+    from madlib_mop.trainer.backends import choice
+    from madlib_mop.trainer.backends.base.names import BackendName
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    os.environ.update(choice.environment_of(BackendName(name)))
+    backend = choice.load()
+    backend.set_threads(1)
+    backend.start_threads()
     shard = _shard()
-    print(f"{n_members} perceptrons of one shape, {N_ROWS:,} rows a visit, one thread; seconds a model")
+    print(f"{n_members} perceptrons of one shape, {N_ROWS:,} rows a visit, {backend.title}, one thread; seconds a model")
     for hidden in SHAPES:
         for batch_size in BATCHES:
             apart_s, fused_s = _measure([_recipe(hidden, batch_size, number) for number in range(n_members)], shard)
@@ -103,4 +107,4 @@ def _recipe(hidden: tuple[int, ...], batch_size: int, number: int):
 
 
 if __name__ == "__main__":
-    compare_fusion()
+    compare_fusion(*sys.argv[1:])
