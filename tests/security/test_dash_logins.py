@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -56,6 +57,27 @@ def test_failed_logins_slow_down_the_next(dash):
         dash.site.limits.failed("ann")
     assert dash.browser().log_in("ann").status_code == 429, "also with the right password"
     assert dash.browser().log_in("bob").status_code == 303, "another role does not wait"
+
+
+@pytest.mark.slow
+def test_guesses_sent_at_once_are_limited_like_others(dash, monkeypatch):
+    tried = []
+
+    async def refuse(role, password):
+        tried.append(password)
+        await asyncio.sleep(0.05)
+        raise LoginFailed
+
+    monkeypatch.setattr(dash.site.accounts, "log_in", refuse)
+    with ThreadPoolExecutor(40) as threads:
+        answers = list(threads.map(lambda n: dash.browser().log_in("ann", f"guess {n}").status_code, range(40)))
+    assert 3 <= len(tried) <= 10, "8 logins at once, and 2 more before the third of them has failed"
+    assert answers.count(403) == len(tried) and answers.count(429) == 40 - len(tried)
+
+
+def test_names_that_no_role_has_are_refused_and_not_kept(dash):
+    answer = dash.browser().log_in("x" * 64)
+    assert answer.status_code == 403 and "x" * 64 not in answer.text and not dash.site.limits._failures
 
 
 def test_the_wait_after_failures_grows_and_all_roles_share_a_limit():
