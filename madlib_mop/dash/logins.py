@@ -108,7 +108,8 @@ def log_in(server: Server, role: str, password: str, is_read_only: bool = True) 
     LoginFailed
         If the server does not accept it, or accepts it because of the operating system user of this process.
     """
-    if not role or "\0" in role + password or len(role.encode()) > MAX_ROLE_BYTES:  # libpq has a default for an empty role
+    # libpq has a default for an empty role
+    if not role or "\0" in role + password or len(role.encode()) > MAX_ROLE_BYTES:
         raise LoginFailed("no name of a role")
     forget_environment()
     options = _OPTIONS + (_READ_ONLY if is_read_only else "")

@@ -3,15 +3,18 @@
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
+from madlib_mop.dash import accounts
 from madlib_mop.dash.logins import LoginFailed, LoginLimits, TooManyLogins, _is_of_the_person, log_in
 from madlib_mop.dash.settings import DashSettings, server_of
 from madlib_mop.errors import InvalidParameter
 from tests.conftest import PASSWORD
 from tests.helpers.commands import run
 from tests.helpers.dash import dsn_of, make_people, serving
+from tests.helpers.faults import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +195,41 @@ def test_another_address_needs_tls(db):
     assert (refused.returncode, refused.stdout) == (1, "") and "needs TLS" in refused.stderr
     refused = run(db, "dash", dsn="postgresql://ann:secret@127.0.0.1/d")
     assert refused.returncode == 1 and "password" in refused.stderr and "secret" not in refused.stderr
+
+
+def test_first_logins_of_a_role_at_once_share_one_account(lab, dash, monkeypatch):
+    """A sweep that closes the account of a role must reach all its browsers."""
+    lab.cluster.create_role("twin")
+    lab.rows("SELECT madlib_mop.grant_use('twin')")
+    both, open_others = Barrier(2), accounts._open_others
+
+    def open_at_once(*words):
+        both.wait(60)
+        return open_others(*words)
+
+    monkeypatch.setattr(accounts, "_open_others", open_at_once)
+    with ThreadPoolExecutor(2) as threads:
+        browsers = list(threads.map(lambda _: dash.browser("twin"), range(2)))
+    assert {browser.get("/").status_code for browser in browsers} == {200}
+    (account,) = [a for a in dash.site.accounts.live() if a.role == "twin"]
+    assert account.n_sessions == 2
+    n_sessions = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'twin'"
+    wait_for(lambda: lab.value(n_sessions) == 3, what="the end of the other sessions at the server")
+
+
+def test_a_login_just_after_the_last_logout_gets_a_new_account(lab, dash, monkeypatch):
+    lab.cluster.create_role("quick")
+    lab.rows("SELECT madlib_mop.grant_use('quick')")
+    browser = dash.browser("quick")
+    (before,) = [a for a in dash.site.accounts.live() if a.role == "quick"]
+    monkeypatch.setattr(accounts, "_close", lambda connections: None)  # the sessions at the server are not closed yet
+    browser.post("/logout", data={"token": browser.token()})
+    assert before.closed.is_set() and not before.is_lost
+    assert dash.browser("quick").get("/").status_code == 200
+    (account,) = [a for a in dash.site.accounts.live() if a.role == "quick"]
+    assert account is not before and account.n_sessions == 1
+    monkeypatch.undo()
+    accounts._close([line.connection for line in (before.live, before.slow, before.steering)])
 
 
 def test_sessions_of_who_may_no_longer_log_in_are_closed(lab, dash):

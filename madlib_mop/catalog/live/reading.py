@@ -32,8 +32,8 @@ FROM (SELECT * FROM madlib_mop.run ORDER BY run_id DESC LIMIT %s OFFSET %s) AS r
 CROSS JOIN LATERAL (
     SELECT pg_catalog.count(*) AS n_models, pg_catalog.count(*) FILTER (WHERE o.state = 'failed') AS n_failed,
            coalesce(pg_catalog.sum(
-               greatest(0, (o.epoch - o.first_epoch)::pg_catalog.int8 * r.n_segments + o.position)), 0)
-               AS visits_done,
+               greatest(0, (o.epoch - o.first_epoch)::pg_catalog.int8 * r.n_segments + o.position))
+               FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0) AS visits_done,
            coalesce(pg_catalog.sum((o.last_epoch - o.first_epoch + 1)::pg_catalog.int8 * r.n_segments)
                FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0) AS visits_total
     FROM madlib_mop.model AS o WHERE o.run_id = r.run_id) AS m
