@@ -12,7 +12,7 @@ SELECT r.run_id, r.kind, r.state, pg_catalog.pg_get_userbyid(r.owner) AS owner, 
        r.n_segments,
        pg_catalog.date_trunc('second', coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at) AS elapsed,
        CASE WHEN r.state = 'running' AND v.mean_visit_s IS NOT NULL THEN pg_catalog.make_interval(
-           secs => pg_catalog.round((v.mean_visit_s * (m.visits_total - m.visits_done) / r.n_segments)::numeric)::double precision)
+           secs => pg_catalog.round((v.mean_visit_s * greatest(0, m.visits_total - m.visits_done) / r.n_segments)::numeric)::double precision)
        END AS time_left,
        v.last_visit_at, r.state_detail
 FROM madlib_mop.run r
@@ -20,7 +20,8 @@ CROSS JOIN LATERAL (
     SELECT pg_catalog.count(*) AS n_models,
            pg_catalog.count(*) FILTER (WHERE state = 'trained') AS n_trained,
            pg_catalog.count(*) FILTER (WHERE state = 'failed') AS n_failed,
-           coalesce(pg_catalog.sum(CASE WHEN epoch >= first_epoch THEN (epoch - first_epoch) * r.n_segments + position ELSE 0 END), 0)::bigint AS visits_done,
+           coalesce(pg_catalog.sum(CASE WHEN epoch >= first_epoch THEN (epoch - first_epoch) * r.n_segments + position ELSE 0 END)
+               FILTER (WHERE state NOT IN ('failed', 'stopped')), 0)::bigint AS visits_done,
            coalesce(pg_catalog.sum((last_epoch - first_epoch + 1) * r.n_segments) FILTER (WHERE state NOT IN ('failed', 'stopped')), 0)::bigint AS visits_total
     FROM madlib_mop.model WHERE run_id = r.run_id) m
 CROSS JOIN LATERAL (
@@ -41,8 +42,8 @@ COMMENT ON COLUMN madlib_mop.progress.schedule IS 'The order in which models vis
 COMMENT ON COLUMN madlib_mop.progress.n_models IS 'Number of its models';
 COMMENT ON COLUMN madlib_mop.progress.n_trained IS 'Number of models that have made all their epochs';
 COMMENT ON COLUMN madlib_mop.progress.n_failed IS 'Number of models that have failed';
-COMMENT ON COLUMN madlib_mop.progress.visits_done IS 'Number of committed visits';
-COMMENT ON COLUMN madlib_mop.progress.visits_total IS 'Number of visits until its end, as far as they are planned';
+COMMENT ON COLUMN madlib_mop.progress.visits_done IS 'Number of committed visits of the models that have not failed and were not stopped';
+COMMENT ON COLUMN madlib_mop.progress.visits_total IS 'Number of visits of these models until its end, as far as they are planned';
 COMMENT ON COLUMN madlib_mop.progress.percent_done IS 'visits_done as a percentage of visits_total';
 COMMENT ON COLUMN madlib_mop.progress.n_segments IS 'Number of segments';
 COMMENT ON COLUMN madlib_mop.progress.elapsed IS 'Time since its start, until its end';

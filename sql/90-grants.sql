@@ -96,7 +96,9 @@ DECLARE
 BEGIN
     IF found_oid IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = CASE WHEN role_name IS NULL THEN '22023' ELSE '42704' END,
-            MESSAGE = format('%s: there is no such role. Received: %s', function, coalesce(quote_literal(role_name), 'NULL'));
+            MESSAGE = format('%s: there is no such role. Received: %s', function, coalesce(quote_literal(role_name), 'NULL')),
+            HINT = CASE WHEN role_name = 'public' THEN 'Grant the right to a role of which others are members.'
+                   ELSE 'SELECT rolname FROM pg_roles; lists the roles.' END;
     END IF;
     RETURN found_oid;
 END
@@ -106,6 +108,7 @@ COMMENT ON FUNCTION madlib_mop_calls._role(text, name) IS 'The oid of a role; ra
 CREATE FUNCTION madlib_mop.grant_use(role_name name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
+    PERFORM madlib_mop_calls._role('grant_use', role_name);
     PERFORM madlib_mop_calls._grant('{train, predict, read}', role_name);
 END
 $body$;
@@ -118,8 +121,10 @@ BEGIN
     EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_calls FROM %I', role_name);
     EXECUTE format('REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_calls FROM %I', role_name);
     -- if postgres
-    DELETE FROM madlib_mop.viewer WHERE viewer = madlib_mop_calls._role('revoke_use', role_name);
-    DELETE FROM madlib_mop.model_grant WHERE role = madlib_mop_calls._role('revoke_use', role_name);
+    IF role_name <> 'public' THEN  -- it is no role, but earlier versions granted it rights
+        DELETE FROM madlib_mop.viewer WHERE viewer = madlib_mop_calls._role('revoke_use', role_name);
+        DELETE FROM madlib_mop.model_grant WHERE role = madlib_mop_calls._role('revoke_use', role_name);
+    END IF;
     -- end
 END
 $body$;
@@ -130,6 +135,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     of_model regclass;
 BEGIN
+    PERFORM madlib_mop_calls._role('grant_predict', role_name);
     PERFORM madlib_mop_calls._grant('{predict}', role_name);
     FOR of_model IN SELECT * FROM madlib_mop_calls._model_tables('grant_predict', model_table) LOOP
         EXECUTE format('GRANT SELECT ON %s TO %I', of_model, role_name);

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from sqlalchemy import func, select, update
 
 from madlib_mop.catalog import tables as t
-from madlib_mop.catalog.drivers import DRIVER_LOCKS, LOCK_CLASS, RunDrivers
+from madlib_mop.catalog.drivers import DRIVER_LOCKS, RunDrivers
+from madlib_mop.catalog.live.facts import LOCK_CLASS
 from madlib_mop.catalog.sessions.lock_holders import end_holders
 
 #: Drivers of waiting runs listen here.

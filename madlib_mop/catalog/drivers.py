@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 
 from madlib_mop.catalog import tables as t
-from madlib_mop.catalog.live.facts import RUNS_CHANNEL
+from madlib_mop.catalog.live.facts import LOCK_CLASS, RUNS_CHANNEL
 from madlib_mop.catalog.record_session import RecordSession
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.lock_holders import end_holders
 
-LOCK_CLASS = 0x6D6F70  # "mop": the class of the advisory lock that a run's driver holds
 _LOCK = """
 l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = %s::pg_catalog.int8 AND l.objid = %s::pg_catalog.int8
 AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())

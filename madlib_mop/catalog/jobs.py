@@ -147,11 +147,16 @@ class Jobs:
         return bool(found)
 
     def purge(self, owners: list[int], older_than_s: float) -> int:
-        """Delete the jobs of some owners that ended longer ago than some seconds; return their number."""
+        """Delete the jobs of some owners that ended longer ago than some seconds; return their number.
+
+        A job is kept while another one waits to run after it: that would fail without it.
+        """
         query = (
-            "DELETE FROM madlib_mop.job_record WHERE owner::pg_catalog.oid::pg_catalog.int8 = ANY (%s)"
+            "DELETE FROM madlib_mop.job_record j WHERE owner::pg_catalog.oid::pg_catalog.int8 = ANY (%s)"
             " AND state NOT IN ('waiting', 'running')"
-            " AND ended_at < clock_timestamp() - make_interval(secs => %s) RETURNING 1"
+            " AND ended_at < clock_timestamp() - make_interval(secs => %s)"
+            " AND NOT EXISTS (SELECT FROM madlib_mop.job_record w WHERE w.state = 'waiting' AND w.after = j.job_id"
+            " AND pg_has_role(w.owner, j.owner, 'MEMBER')) RETURNING 1"
         )
         unused = (
             "DELETE FROM madlib_mop.job_statement s WHERE owner::pg_catalog.oid::pg_catalog.int8 = ANY (%s)"

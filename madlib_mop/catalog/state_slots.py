@@ -159,7 +159,8 @@ class StateSlots:
     def compact(self, idle: set[StateKey]) -> None:
         """Move states of idle models out of the emptiest slot when replaced states use more disk than allowed."""
         written = sum(slot.written_bytes for slot in self._slots.values())
-        if written <= _MAX_SPREAD * self._all_live + min(2 * _MIN_QUOTA_BYTES, self._all_live // 2):
+        allowed = _MAX_SPREAD * self._all_live + min(2 * _MIN_QUOTA_BYTES, self._all_live // 2)
+        if self._current is None or written <= allowed:
             return
         candidates = [s for s in self._slots.values() if s is not self._current and self._keys_in(s.number)]
         for slot in sorted(candidates, key=lambda s: self._live_bytes(s.number) / max(1, s.written_bytes)):
@@ -189,13 +190,14 @@ class StateSlots:
 
     def _empty_slot(self) -> _Slot:
         """Return an empty slot, a new one if need be: a visit that starts does not wait for a TRUNCATE, which
-        `empty_dead` does while the segments compute."""
+        `empty_dead` does while the segments compute. If the run has all its slots, return the current one."""
         for slot in self._slots.values():
             if slot is not self._current and self._is_dead(slot) and slot.written_bytes == 0:
                 return slot
-        number = self._run_id * SLOTS_PER_RUN + len(self._slots)
-        while number in self._slots:
-            number += 1
+        first = self._run_id * SLOTS_PER_RUN
+        number = next((n for n in range(first, first + SLOTS_PER_RUN) if n not in self._slots), None)
+        if number is None:  # the next number is a slot of the next run
+            return self._current or min(self._slots.values(), key=lambda slot: slot.written_bytes)
         create_slot(self._record, number)
         self._slots[number] = _Slot(number)
         return self._slots[number]

@@ -6,6 +6,7 @@ import sys
 def main() -> None:
     """Run the command line; an expected error prints one sentence and a hint, with exit status 1."""
     # imported to register their commands
+    from madlib_mop.catalog.live.words import clean
     from madlib_mop.cli import exports, install, pages, report, runs, simulate, trackers, work  # noqa: F401
     from madlib_mop.cli.app import app
     from madlib_mop.cli.extras import missing_package
@@ -18,7 +19,6 @@ def main() -> None:
         except ModuleNotFoundError as error:
             raise missing_package(error) from None
     except MopError as error:
-        print(f"madlib-mop: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"  {error.hint}", file=sys.stderr)
+        for text in filter(None, (f"madlib-mop: {error.message}", error.hint and f"  {error.hint}")):
+            print("\n".join(clean(line) for line in text.split("\n")), file=sys.stderr)
         sys.exit(1)

@@ -86,7 +86,7 @@ def show(reports: "Sequence[Report]") -> bool:
             f"{facts.clock_offset_s:+.1f} s" if facts else "",
             "FAIL" if report.error is not None else report.done or "ok",
         )
-    Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
+    Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 240).print(table)
     for report, error in failed:
         _print(f"madlib-mop: {report.host.name}: {error.message}")
         if error.hint:

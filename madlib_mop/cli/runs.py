@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from madlib_mop.calls import find_function
+from madlib_mop.catalog.live.words import clean
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.calls import command_for
 from madlib_mop.cli.queries import query
@@ -56,8 +58,8 @@ def runs(dsn: Dsn = "") -> None:
     table = Table(*titles, box=None)
     for run_id, kind, state, owner, output, n_models, n_failed, percent, elapsed, left in query(dsn, _RUNS):
         table.add_row(
-            str(run_id), kind, state, owner, output, str(n_models), str(n_failed), f"{percent}%", str(elapsed),
-            "" if left is None else str(left),
+            str(run_id), kind, state, Text(clean(owner)), Text(clean(output)), str(n_models), str(n_failed),
+            f"{percent}%", str(elapsed), "" if left is None else str(left),
         )  # fmt: skip
     Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
 

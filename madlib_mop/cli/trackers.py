@@ -2,13 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.trackers.exported import Models
+
+if TYPE_CHECKING:
+    from madlib_mop.trackers.facts import RunRecord
 
 Run = Annotated[int, typer.Argument(metavar="RUN", help="Number of the run; madlib-mop runs lists them.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on writing until the run has ended.")]
@@ -65,6 +68,7 @@ def tensorboard(
     with RunSession(dsn, run_id) as session:
         record = track(session, tracker, follow)
     print(tracker.run_directory(record.run))
+    _fail_if_lost(record, follow)
 
 
 @app.command()
@@ -91,12 +95,13 @@ def mlflow(
         refuse_password(tracking_uri, OPTION, _NO_PASSWORD.format("MLFLOW_TRACKING_URI"))
     tracker = MlflowTracker(tracking_uri, experiment, models)
     with RunSession(dsn, run_id) as session:
-        track(session, tracker, follow)
+        record = track(session, tracker, follow)
     print(tracker.run_id)
     for problem in tracker.problems:
         print(f"madlib-mop: {problem}", file=sys.stderr)
     if tracker.problems and models is not None:
         raise typer.Exit(1)
+    _fail_if_lost(record, follow)
 
 
 @app.command()
@@ -121,8 +126,18 @@ def optuna(
         refuse_password(storage, OPTION, _NO_PASSWORD.format("OPTUNA_STORAGE"))
     tracker = OptunaTracker(storage, study_name)
     with RunSession(dsn, run_id) as session:
-        track(session, tracker, follow)
+        record = track(session, tracker, follow)
     print(tracker.study_name)
+    _fail_if_lost(record, follow)
+
+
+def _fail_if_lost(record: "RunRecord", follow: bool) -> None:
+    """End with status 1 if the run was to be followed to its end, and its session has ended before."""
+    if follow and record.run.is_lost:
+        run_id = record.run.origin.run_id
+        print(f"madlib-mop: run {run_id} is {record.run.state}, but no process trains it", file=sys.stderr)
+        print(f"  SELECT madlib_mop.resume({run_id}); continues it.", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def _require(value: str, option: str, variable: str, example: str) -> None:

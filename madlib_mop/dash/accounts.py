@@ -112,8 +112,7 @@ class Account:
         if not self.closed.is_set():
             self.closed.set()
             self._loop.remove_reader(self._fd)
-            lines = (self.live, self.slow, self.steering)
-            threading.Thread(target=_close, args=([line.connection for line in lines],), daemon=True).start()
+            _close_later([line.connection for line in (self.live, self.slow, self.steering)])
 
     def _look(self) -> None:
         """Take notifications from now on, as no thread uses the session."""
@@ -163,17 +162,24 @@ class Accounts:
             If the role may not use the extension.
         """
         proof, role_oid = await to_thread.run_sync(_prove, self._server, role, password)
-        account = self._accounts.get(role_oid)
-        if account is not None and not account.is_lost:
-            await to_thread.run_sync(proof.close)
+        if (account := self._open_account(role_oid)) is not None:
+            _close_later([proof])
             return account
         try:
             others = await to_thread.run_sync(_open_others, self._server, role, password)
         except BaseException:
             proof.close()
             raise
+        if (account := self._open_account(role_oid)) is not None:  # another login of the role has ended meanwhile
+            _close_later([proof, *others])
+            return account
         account = self._accounts[role_oid] = Account(role, role_oid, [proof, *others])
         return account
+
+    def _open_account(self, role_oid: int) -> Account | None:
+        """Return the account of a role; None if there is none that a new session can use."""
+        account = self._accounts.get(role_oid)
+        return None if account is None or account.closed.is_set() or account.is_lost else account
 
     def live(self) -> list[Account]:
         """Return the accounts that are in use; closed ones are forgotten."""
@@ -228,6 +234,11 @@ def _fetch_of(connection: Connection) -> Fetch:
         return cursor.fetchall() if cursor.description else []
 
     return fetch
+
+
+def _close_later(connections: Sequence[Connection]) -> None:
+    """Close connections in a thread: the caller goes on at once, so an account that it found cannot be closed first."""
+    threading.Thread(target=_close, args=(connections,), daemon=True).start()
 
 
 def _close(connections: Sequence[Connection]) -> None:

@@ -33,7 +33,8 @@ SELECT pg_catalog.has_schema_privilege(n.oid, 'USAGE') FROM pg_catalog.pg_namesp
 #: What everybody is told about a login that failed, whatever the reason is.
 FAILED = "The server does not accept this role with this password."
 TOO_MANY = "Too many logins have failed. Wait a minute, and try again."
-_MAX_BYTES = 63
+#: The longest name of a role.
+MAX_ROLE_BYTES = 63
 _OF_LIBPQ = re.compile(r"PG[A-Z]+|KRB5\w+")  # PG_CONFIG is not libpq's
 
 
@@ -107,7 +108,8 @@ def log_in(server: Server, role: str, password: str, is_read_only: bool = True) 
     LoginFailed
         If the server does not accept it, or accepts it because of the operating system user of this process.
     """
-    if not role or "\0" in role + password or len(role.encode()) > _MAX_BYTES:  # libpq has a default for an empty role
+    # libpq has a default for an empty role
+    if not role or "\0" in role + password or len(role.encode()) > MAX_ROLE_BYTES:
         raise LoginFailed("no name of a role")
     forget_environment()
     options = _OPTIONS + (_READ_ONLY if is_read_only else "")

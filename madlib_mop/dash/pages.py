@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from madlib_mop.catalog.live.reading import Fetch, count_runs, read_jobs, read_run, read_runs
 from madlib_mop.dash.feeds import PAGE
-from madlib_mop.dash.logins import FAILED, TOO_MANY, LoginFailed, TooManyLogins
+from madlib_mop.dash.logins import FAILED, MAX_ROLE_BYTES, TOO_MANY, LoginFailed, TooManyLogins
 from madlib_mop.dash.reporting import SECTION_TITLES
 from madlib_mop.dash.sessions import same
 from madlib_mop.dash.site import NeedsLogin, Site, check_token, form_of, page_of, run_id_of, safe_next, to_login
@@ -42,9 +42,12 @@ class PageHandlers:
         cookie = request.cookies.get(_LOGIN_COOKIE, "")
         if not cookie or not same(form.get("token", ""), self._site.login_tokens.token(cookie)):
             return self._form(request, goes_to, role, "The form had expired. Log in again.", 403)
+        if len(role.encode()) > MAX_ROLE_BYTES:  # no role has such a name, and the limits do not keep it
+            return self._form(request, goes_to, "", FAILED, 403)
         try:
             self._site.limits.check(role)
             async with self._logging_in:
+                self._site.limits.check(role)  # logins that waited here with this one may have failed meanwhile
                 account = await self._site.accounts.log_in(role, password)
         except TooManyLogins:
             return self._form(request, goes_to, role, TOO_MANY, 429)

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from madlib_mop.catalog.live.facts import JobLine, RunLine, RunNow
-from madlib_mop.catalog.live.words import best_of, clean, duration, number, progress_of, state_of, task_of
+from madlib_mop.catalog.live.words import best_of, clean, duration, end_of, number, progress_of, state_of, task_of
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -28,7 +28,8 @@ class Pages:
         )  # fmt: skip
         self._jinja.filters |= {
             "clean": clean, "duration": duration, "number": number, "instant": instant, "state": state_of,
-            "task": task_of, "arguments": arguments, "cell": cell, "count": lambda n: "" if n is None else f"{n:,}",
+            "end": end_of, "task": task_of, "arguments": arguments, "cell": cell,
+            "count": lambda n: "" if n is None else f"{n:,}",
         }  # fmt: skip
         self._jinja.globals |= known
 

@@ -61,6 +61,8 @@ class TrackedRun:
     higher_is_better : bool
     may_own : bool
         Whether the login is a member of the role that owns the run, and so may read training states.
+    is_lost : bool
+        Whether its state is one of a run at work, but its session has ended and nothing continues it.
     """
 
     origin: Origin
@@ -84,6 +86,7 @@ class TrackedRun:
     metric_name: str | None
     higher_is_better: bool
     may_own: bool
+    is_lost: bool = False
 
     @property
     def has_ended(self) -> bool:

@@ -1,12 +1,15 @@
 """Writes a run to a tracker, once or until it has ended; called by the commands of the trackers."""
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol
 
 import psycopg
 
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL
+from madlib_mop.catalog.live.reading import is_lost
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.errors import NAME_THE_SERVER, InvalidParameter, NotReady, cannot_log_in, connection_lost
 from madlib_mop.reports.page import report
@@ -87,6 +90,8 @@ class RunSession:
                 points = read_points(reader, self.run_id, since)
         except psycopg.Error:
             raise _lost() from None
+        if not run.has_ended and is_lost(self._fetch, self.run_id):
+            run = replace(run, is_lost=True)
         self._was_running |= not run.has_ended
         new = tuple(point for point in points if _identity(point) not in self._known)
         self._known.update(map(_identity, new))
@@ -145,6 +150,12 @@ class RunSession:
         except psycopg.Error:
             raise _lost() from None
 
+    def _fetch(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except psycopg.Error:
+            raise _lost() from None
+
     @property
     def _due(self) -> float:
         return self._read_at + (self._pause_s if self._told else max(_QUIET_S, self._pause_s))
@@ -177,7 +188,7 @@ def track(session: RunSession, tracker: Tracker, follow: bool) -> RunRecord:
     session : RunSession
     tracker : Tracker
     follow : bool
-        Go on until the run has ended; otherwise write its present state.
+        Go on until the run has ended, or its session was lost; otherwise write its present state.
 
     Raises
     ------
@@ -185,16 +196,18 @@ def track(session: RunSession, tracker: Tracker, follow: bool) -> RunRecord:
         If there is no such run, the role may not see it, or it has no metrics and gets none.
     """
     record = session.read()
-    if not record.points and (record.run.has_ended or not follow):
+    if not record.points and (record.run.has_ended or record.run.is_lost or not follow):
         raise InvalidParameter(
             f"run {session.run_id} has no metrics; it is {record.run.state}",
             hint="Metrics are known after an iteration that is evaluated (metrics_compute_frequency)."
             if record.run.has_ended
+            else f"No process trains it. SELECT madlib_mop.resume({session.run_id}); continues it."
+            if record.run.is_lost
             else "Its first metrics are known after an iteration. --follow waits for them.",
         )
     tracker.start(record)
     tracker.write(record)
-    while follow and not record.run.has_ended:
+    while follow and not (record.run.has_ended or record.run.is_lost):
         session.wait()
         record = session.read()
         tracker.write(record)

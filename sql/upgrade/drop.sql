@@ -9,7 +9,8 @@ BEGIN
         SELECT p.oid FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
         WHERE d.refclassid = 'pg_extension'::regclass
               AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'madlib_mop')
-              AND p.xmin::text::bigint <> txid_current() % 4294967296
+              -- below savepoints, an update has transaction numbers above that of the transaction
+              AND age(p.xmin) NOT BETWEEN -1000000000 AND 0
         ORDER BY p.prokind = 'a' DESC
     LOOP
         EXECUTE format('DROP ROUTINE %s', gone);

@@ -161,11 +161,25 @@ def test_added_used_and_removed(pair):
     state, said = refusal(db, "SELECT madlib_mop.remove_host('alpha')")
     assert state == "55000" and "public.packed_there" in said
     db.rows("DROP TABLE packed_there")
-    db.rows("SELECT madlib_mop.remove_host('alpha')")
+    connection = db.connect(autocommit=False)
+    connection.cursor().execute("SELECT madlib_mop.remove_host('alpha')")
+    connection.rollback()  # the key at the host is deleted at once, so the record is too
+    connection.close()
     for table in ("host", "host_shard"):
         assert db.rows(f"SELECT * FROM madlib_mop.{table}") == []
     assert alpha.rows("SELECT * FROM madlib_mop.coordinator") == []
     assert alpha.rows("SELECT relname FROM pg_class WHERE relname LIKE 'packed\\_there%'") == []
+
+
+def test_a_host_is_added_and_removed_in_one_transaction(pair):
+    connection = pair.db.connect(autocommit=False)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT madlib_mop.add_host('alpha', 1)")
+        cursor.execute("SELECT madlib_mop.remove_host('alpha')")
+    connection.commit()
+    connection.close()
+    assert pair.db.rows("SELECT * FROM madlib_mop.host") == []
+    assert pair.at["alpha"].rows("SELECT * FROM madlib_mop.coordinator") == []
 
 
 def test_a_host_that_is_gone_can_be_removed(pair):

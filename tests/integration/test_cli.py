@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers.commands import command, run
 from tests.helpers.faults import assert_nothing_left, newest_run, visits, wait_for
+from tests.helpers.invented import HOSTILE, invent_run
 from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
 from tests.helpers.monitoring import lines_of
 from tests.helpers.training import digests, fit, script, weights
@@ -54,6 +55,14 @@ def test_runs_lists_them(fitted, bench):
     assert re.search(
         rf"^ *{int(fitted.stdout)} +fit_multiple_model +finished .*public\.by_cli .* 100", listed.stdout, re.M
     )
+
+
+def test_names_in_the_list_are_text(bench):
+    run_id = invent_run(bench, output=f'public."m[/x]{HOSTILE}"', owner=bench.cluster.superuser)
+    listed = run(bench, "runs")
+    bench.rows("DELETE FROM madlib_mop.run WHERE run_id = %s", [run_id])
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert 'public."m[/x]<script>alert(1)</script>[red]\\x1b[31m' in listed.stdout and "\x1b" not in listed.stdout
 
 
 @pytest.mark.slow

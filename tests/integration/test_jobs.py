@@ -181,6 +181,8 @@ def test_a_job_waits_for_one_of_a_role_that_its_owner_acts_as(worked):
     assert end_of(worked, gone) == ("finished", None)
     after_gone = submit(worked, mark("after"), CAROL, after=gone, at="2999-01-01")
     assert worked.value("SELECT madlib_mop.purge_jobs('0')", role=ALICE) > 0
+    assert state_of(worked, gone) == "finished", "it is kept while a job waits to run after it"
+    worked.rows("DELETE FROM madlib_mop.job_record WHERE job_id = %s", [gone])
     worked.rows("SELECT madlib_mop.run_now(%s)", [after_gone], CAROL)
     state, error = end_of(worked, after_gone)
     assert state == "failed" and "does not exist any more" in error

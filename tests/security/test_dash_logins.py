@@ -2,15 +2,19 @@
 
 import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
+from madlib_mop.dash import accounts
 from madlib_mop.dash.logins import LoginFailed, LoginLimits, TooManyLogins, _is_of_the_person, log_in
 from madlib_mop.dash.settings import DashSettings, server_of
 from madlib_mop.errors import InvalidParameter
 from tests.conftest import PASSWORD
 from tests.helpers.commands import run
 from tests.helpers.dash import dsn_of, make_people, serving
+from tests.helpers.faults import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,27 @@ def test_failed_logins_slow_down_the_next(dash):
         dash.site.limits.failed("ann")
     assert dash.browser().log_in("ann").status_code == 429, "also with the right password"
     assert dash.browser().log_in("bob").status_code == 303, "another role does not wait"
+
+
+@pytest.mark.slow
+def test_guesses_sent_at_once_are_limited_like_others(dash, monkeypatch):
+    tried = []
+
+    async def refuse(role, password):
+        tried.append(password)
+        await asyncio.sleep(0.05)
+        raise LoginFailed
+
+    monkeypatch.setattr(dash.site.accounts, "log_in", refuse)
+    with ThreadPoolExecutor(40) as threads:
+        answers = list(threads.map(lambda n: dash.browser().log_in("ann", f"guess {n}").status_code, range(40)))
+    assert 3 <= len(tried) <= 10, "8 logins at once, and 2 more before the third of them has failed"
+    assert answers.count(403) == len(tried) and answers.count(429) == 40 - len(tried)
+
+
+def test_names_that_no_role_has_are_refused_and_not_kept(dash):
+    answer = dash.browser().log_in("x" * 64)
+    assert answer.status_code == 403 and "x" * 64 not in answer.text and not dash.site.limits._failures
 
 
 def test_the_wait_after_failures_grows_and_all_roles_share_a_limit():
@@ -170,6 +195,41 @@ def test_another_address_needs_tls(db):
     assert (refused.returncode, refused.stdout) == (1, "") and "needs TLS" in refused.stderr
     refused = run(db, "dash", dsn="postgresql://ann:secret@127.0.0.1/d")
     assert refused.returncode == 1 and "password" in refused.stderr and "secret" not in refused.stderr
+
+
+def test_first_logins_of_a_role_at_once_share_one_account(lab, dash, monkeypatch):
+    """A sweep that closes the account of a role must reach all its browsers."""
+    lab.cluster.create_role("twin")
+    lab.rows("SELECT madlib_mop.grant_use('twin')")
+    both, open_others = Barrier(2), accounts._open_others
+
+    def open_at_once(*words):
+        both.wait(60)
+        return open_others(*words)
+
+    monkeypatch.setattr(accounts, "_open_others", open_at_once)
+    with ThreadPoolExecutor(2) as threads:
+        browsers = list(threads.map(lambda _: dash.browser("twin"), range(2)))
+    assert {browser.get("/").status_code for browser in browsers} == {200}
+    (account,) = [a for a in dash.site.accounts.live() if a.role == "twin"]
+    assert account.n_sessions == 2
+    n_sessions = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'twin'"
+    wait_for(lambda: lab.value(n_sessions) == 3, what="the end of the other sessions at the server")
+
+
+def test_a_login_just_after_the_last_logout_gets_a_new_account(lab, dash, monkeypatch):
+    lab.cluster.create_role("quick")
+    lab.rows("SELECT madlib_mop.grant_use('quick')")
+    browser = dash.browser("quick")
+    (before,) = [a for a in dash.site.accounts.live() if a.role == "quick"]
+    monkeypatch.setattr(accounts, "_close", lambda connections: None)  # the sessions at the server are not closed yet
+    browser.post("/logout", data={"token": browser.token()})
+    assert before.closed.is_set() and not before.is_lost
+    assert dash.browser("quick").get("/").status_code == 200
+    (account,) = [a for a in dash.site.accounts.live() if a.role == "quick"]
+    assert account is not before and account.n_sessions == 1
+    monkeypatch.undo()
+    accounts._close([line.connection for line in (before.live, before.slow, before.steering)])
 
 
 def test_sessions_of_who_may_no_longer_log_in_are_closed(lab, dash):

@@ -105,6 +105,23 @@ def test_what_is_no_table_of_models_is_refused(db, models):
     connection.close()
 
 
+def test_public_is_no_role_and_gets_no_rights(db, models):
+    before = held(db, "public")
+    connection = db.connect()
+    for call in ("grant_use('public')", "grant_predict('public', 'rooms.models')", "grant_read('public', 'postgres')",
+                 "grant_model('m', 'public', 'see')"):  # fmt: skip
+        error = refusal(connection, f"SELECT madlib_mop.{call}")
+        assert error.sqlstate == "42704" and error.message.endswith("there is no such role. Received: 'public'")
+        assert error.hint == "Grant the right to a role of which others are members."
+    assert refusal(connection, "SELECT madlib_mop.grant_use(NULL)").sqlstate == "22023"
+    connection.close()
+    assert held(db, "public") == before == set()
+    db.rows("SELECT madlib_mop_calls._grant('{predict}', 'public')")  # as earlier versions did
+    assert held(db, "public")
+    db.rows("SELECT madlib_mop.revoke_use('public')")
+    assert held(db, "public") == set()
+
+
 def seen(db, role: str, table: str) -> list[int]:
     return [run for (run,) in db.rows(f"SELECT DISTINCT run_id FROM madlib_mop.{table} ORDER BY 1", role=role)]
 

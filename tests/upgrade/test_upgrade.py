@@ -46,6 +46,17 @@ def test_the_library_says_what_to_do_before_the_update(old, before):
     assert "ALTER EXTENSION madlib_mop UPDATE" in f"{error.message} {error.hint}"
 
 
+def test_an_update_below_a_savepoint_drops_no_other_functions(old, before, db):
+    """psql begins a savepoint before each statement of a transaction if ON_ERROR_ROLLBACK is on."""
+    connection = old.connect(autocommit=False)
+    with connection.cursor() as cursor:
+        cursor.execute("SAVEPOINT one; SAVEPOINT two; ALTER EXTENSION madlib_mop UPDATE; RELEASE two")
+        cursor.execute(OBJECTS["members"])
+        found = cursor.fetchall()
+    connection.close()
+    assert found == db.rows(OBJECTS["members"])
+
+
 def test_every_row_of_the_record_is_there_after_it(updated, before):
     assert updated.value("SELECT extversion FROM pg_extension WHERE extname = 'madlib_mop'") == __version__
     assert contents(updated, before) == before

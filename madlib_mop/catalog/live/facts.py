@@ -13,6 +13,8 @@ from madlib_mop.catalog.rows.states import RunState
 #: Live pages listen here: the driver of a run tells that its record has changed; the payload is the run's number. Every
 #: role can listen to every channel.
 RUNS_CHANNEL = "madlib_mop_runs"
+#: "mop": the class of the advisory lock that a run's driver holds.
+LOCK_CLASS = 0x6D6F70
 #: States of a run in which it has ended; `resume` can continue all but finished ones.
 ENDED = frozenset((RunState.FINISHED, RunState.FAILED, RunState.CANCELLED, RunState.INTERRUPTED))
 
@@ -88,6 +90,8 @@ class RunStatus:
     elapsed_s : float
     time_left_s : float or None
         Estimate; None without visits, and when it does not train.
+    is_lost : bool
+        Whether its state is one of a run at work, but its session has ended and nothing continues it.
     """
 
     run_id: int
@@ -117,11 +121,12 @@ class RunStatus:
     ended_at: datetime | None
     elapsed_s: float
     time_left_s: float | None
+    is_lost: bool = False
 
     @property
     def has_ended(self) -> bool:
         """Whether no process trains it."""
-        return self.state in ENDED
+        return self.state in ENDED or self.is_lost
 
     @property
     def percent_done(self) -> float:

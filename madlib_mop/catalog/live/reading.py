@@ -5,9 +5,11 @@ psycopg 3 both serve.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from madlib_mop.catalog.live.facts import (
+    LOCK_CLASS,
     CommandLine,
     Failure,
     JobLine,
@@ -32,8 +34,8 @@ FROM (SELECT * FROM madlib_mop.run ORDER BY run_id DESC LIMIT %s OFFSET %s) AS r
 CROSS JOIN LATERAL (
     SELECT pg_catalog.count(*) AS n_models, pg_catalog.count(*) FILTER (WHERE o.state = 'failed') AS n_failed,
            coalesce(pg_catalog.sum(
-               greatest(0, (o.epoch - o.first_epoch)::pg_catalog.int8 * r.n_segments + o.position)), 0)
-               AS visits_done,
+               greatest(0, (o.epoch - o.first_epoch)::pg_catalog.int8 * r.n_segments + o.position))
+               FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0) AS visits_done,
            coalesce(pg_catalog.sum((o.last_epoch - o.first_epoch + 1)::pg_catalog.int8 * r.n_segments)
                FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0) AS visits_total
     FROM madlib_mop.model AS o WHERE o.run_id = r.run_id) AS m
@@ -78,6 +80,20 @@ CROSS JOIN LATERAL (
                FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0)::pg_catalog.int8 AS visits_total
     FROM madlib_mop.model AS o WHERE o.run_id = r.run_id) AS m
 WHERE r.run_id = %s
+"""
+_CALLER = "SELECT caller_pid FROM madlib_mop.run WHERE run_id = %s AND state IN ('running', 'trained')"
+# The processes of a standby's runs are at its primary.
+_HAS_NO_PROCESS = f"""
+SELECT NOT pg_catalog.pg_is_in_recovery()
+       AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid = %s::pg_catalog.int4)
+       AND NOT EXISTS (
+           SELECT FROM pg_catalog.pg_locks AS l
+           WHERE l.granted AND l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = {LOCK_CLASS}::pg_catalog.int8
+                 AND l.objid = %s::pg_catalog.int8 AND l.database = (
+                     SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()))
+"""
+_HAS_LIVE_JOB = """
+SELECT EXISTS (SELECT FROM madlib_mop.job WHERE run_id = %s AND state IN ('waiting', 'running'))
 """
 _MODELS = """
 SELECT b.rank, b.mst_key, b.model_id, b.state, b.state_detail, b.epoch, m.position, m.last_epoch, m.pinned,
@@ -130,7 +146,23 @@ def read_jobs(fetch: Fetch, limit: int = _MAX_SHOWN) -> list[JobLine]:
 def read_status(fetch: Fetch, run_id: int) -> RunStatus | None:
     """Return how far a run is; None if there is no such run for the role."""
     rows = fetch(_STATUS, [run_id])
-    return RunStatus(*rows[0]) if rows else None
+    return replace(RunStatus(*rows[0]), is_lost=is_lost(fetch, run_id)) if rows else None
+
+
+def is_lost(fetch: Fetch, run_id: int) -> bool:
+    """Return whether a run is recorded as at work, but has no process, and no job that will resume it.
+
+    The server has crashed, or the caller's session was terminated after the training. The run's row is read again
+    after the processes, because the run may have ended between. So ``fetch`` must not keep one snapshot.
+    """
+    callers = fetch(_CALLER, [run_id])
+    if not callers or callers[0][0] is None:
+        return False
+    ((has_no_process,),) = fetch(_HAS_NO_PROCESS, [callers[0][0], run_id])
+    if not has_no_process or fetch(_CALLER, [run_id]) != callers:
+        return False
+    ((has_jobs,),) = fetch(_HAS_JOBS, [])
+    return not has_jobs or not fetch(_HAS_LIVE_JOB, [run_id])[0][0]
 
 
 def read_models(fetch: Fetch, run_id: int, limit: int = _MAX_SHOWN, offset: int = 0) -> tuple[ModelLine, ...]:

@@ -38,11 +38,20 @@ def clock(at: datetime | None) -> str:
 
 def state_of(status: RunStatus) -> str:
     """Return the state of a run with what holds it up."""
+    if status.is_lost:
+        return f"{status.state} (its session has ended)"
     if status.state == RunState.RUNNING and status.paused_by is not None:
         return f"paused by {clean(status.paused_by)}"
     if status.state == RunState.RUNNING and status.waits:
         return "running (waits for its turn)"
     return status.state
+
+
+def end_of(status: RunStatus) -> str | None:
+    """Return why a run has ended, or how it can be continued; None if there is nothing to say."""
+    if status.is_lost:
+        return f"no process trains it: SELECT madlib_mop.resume({status.run_id}); continues it"
+    return clean(status.detail) if status.has_ended and status.detail else None
 
 
 def progress_of(status: RunStatus) -> str:

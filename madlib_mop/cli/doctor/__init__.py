@@ -6,6 +6,7 @@ import psycopg2
 from rich.console import Console
 from rich.markup import escape
 
+from madlib_mop.catalog.live.words import clean
 from madlib_mop.cli.doctor import citus, greenplum, hosts, jobs, library, logins, server
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
@@ -58,9 +59,9 @@ def show(findings: Iterator[Finding], console: Console) -> bool:
     """Print findings as they arrive; return True if no check failed."""
     healthy = True
     for finding in findings:
-        console.print(f"{_MARKS[finding.state]}  {finding.check:<22} {escape(finding.found)}")
+        console.print(f"{_MARKS[finding.state]}  {_text(f'{finding.check:<22} {finding.found}')}")
         if finding.mend:
-            console.print(f"      {'':<22} [bold]->[/bold] {escape(finding.mend)}")
+            console.print(f"      {'':<22} [bold]->[/bold] {_text(finding.mend)}")
         healthy = healthy and finding.state is not State.FAIL
     console.print(
         "All checks passed: the installation is complete."
@@ -68,3 +69,8 @@ def show(findings: Iterator[Finding], console: Console) -> bool:
         else "Fix the checks marked FAIL, then run the doctor again."
     )
     return healthy
+
+
+def _text(found: str) -> str:
+    """Return a text that may have names of other roles: without markup, and without control characters but newlines."""
+    return escape("\n".join(clean(line) for line in found.split("\n")))

@@ -96,7 +96,12 @@ class CheckContext:
                 cursor.execute("SELECT pg_catalog.current_setting('madlib_mop.doctor')")
                 return Probe(facts=json.loads(one_row(cursor)[0]))
         except psycopg2.Error as error:
-            return Probe(error=(error.diag.message_primary or str(error)).strip())
+            return Probe(error=message_of(error))
+
+
+def message_of(error: psycopg2.Error) -> str:
+    """Return the message of an error, without its detail and context."""
+    return (error.diag.message_primary or str(error)).strip()
 
 
 class Probe:

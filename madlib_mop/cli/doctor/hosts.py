@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+import psycopg2
 
 from madlib_mop.catalog.one_row import one_row
-from madlib_mop.cli.doctor.context import CheckContext
+from madlib_mop.cli.doctor.context import CheckContext, message_of
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.driver.data.host_checks import OPTIONAL, SAME, missing_backends, problems, read_versions
 from madlib_mop.engines.hosts.connections import connect_host, read_login, reason
@@ -37,9 +38,14 @@ def check(context: CheckContext) -> Iterator[Finding]:
     yield from _leftovers(context, {server for server, *_ in added})
     if not added:
         return
-    with context.session.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(SAME + OPTIONAL)} FROM madlib_mop.version()")
-        ours = dict(zip(SAME + OPTIONAL, one_row(cursor), strict=True))
+    try:
+        with context.session.cursor() as cursor:
+            cursor.execute(f"SELECT {', '.join(SAME + OPTIONAL)} FROM madlib_mop.version()")
+            ours = dict(zip(SAME + OPTIONAL, one_row(cursor), strict=True))
+    except psycopg2.Error as error:
+        found = f"not compared with this server: {message_of(error)}"
+        yield Finding("hosts", State.FAIL, found, error.diag.message_hint)
+        return
     for server, is_mapped, is_there in added:
         name = f"host {server}"
         if is_there and not is_mapped:

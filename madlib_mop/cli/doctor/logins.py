@@ -4,10 +4,11 @@ import secrets
 from collections.abc import Iterator
 
 import psycopg2
+import psycopg2.errors
 from psycopg2 import sql
 from psycopg2.extensions import encrypt_password
 
-from madlib_mop.cli.doctor.context import CheckContext
+from madlib_mop.cli.doctor.context import CheckContext, message_of
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.engines.sessions.login import RunLogin
 
@@ -25,13 +26,23 @@ def check(context: CheckContext) -> Iterator[Finding]:
     role, password = f"madlib_mop_doctor_{secrets.token_hex(4)}", secrets.token_urlsafe(24)
     verifier = encrypt_password(password, role, scope=context.session, algorithm="scram-sha-256")
     create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(role), sql.Literal(verifier))
-    with context.session.cursor() as cursor:
-        cursor.execute(create)
-        try:
-            error = _try(context, role, password)
-            trusting = error is None and _try(context, role, "not the password") is None
-        finally:
-            cursor.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+    try:
+        with context.session.cursor() as cursor:
+            cursor.execute(create)
+            try:
+                error = _try(context, role, password)
+                trusting = error is None and _try(context, role, "not the password") is None
+            finally:
+                cursor.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+    except psycopg2.errors.ReadOnlySqlTransaction as refused:
+        found = f"not tried with a temporary role: {message_of(refused)}"
+        mend = "A standby cannot train. On another server: default_transaction_read_only must be off for runs."
+        yield Finding("worker login", State.SKIP, found, mend)
+        return
+    except psycopg2.Error as refused:
+        found = f"not tried with a temporary role: {message_of(refused)}"
+        yield Finding("worker login", State.FAIL, found, refused.diag.message_hint)
+        return
     yield _finding(context, error, trusting)
 
 

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from madlib_mop.catalog.live.words import clean
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.queries import query
 
@@ -62,7 +64,7 @@ def drift(
         table = Table(*_SHOWN, box=None)
         for row in found:
             psi = "" if row["psi"] is None else f"{row['psi']:.3f}"
-            table.add_row(*(psi if name == "psi" else str(row[name]) for name in _SHOWN))
+            table.add_row(*(psi if name == "psi" else Text(clean(str(row[name]))) for name in _SHOWN))
         Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 240).print(table)
     failing = {None: (), FailOn.LARGE: ("large",), FailOn.MODERATE: ("moderate", "large")}[fail_on]
     raise typer.Exit(FOUND if any(row["verdict"] in failing for row in found) else 0)

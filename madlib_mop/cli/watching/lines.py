@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from madlib_mop.catalog.live.facts import RunNow, RunStatus
-from madlib_mop.catalog.live.words import best_of, clean, progress_of, state_of
+from madlib_mop.catalog.live.words import best_of, clean, end_of, progress_of, state_of
 from madlib_mop.cli.watching.session import WatchSession
 
 
@@ -91,8 +91,8 @@ def changes(before: RunNow | None, now: RunNow) -> Iterator[str]:
             arguments = clean(json.dumps(command.arguments))
             told = f": {clean(command.detail)}" if command.detail else ""
             yield f"command {command.command}{arguments} of {clean(command.issued_by)}: {command.state}{told}"
-    if status.has_ended and status.detail:
-        yield f"{run} {status.state}: {clean(status.detail)}"
+    if (why := end_of(status)) is not None:
+        yield f"{run} {status.state}: {why}"
 
 
 def _progress(now: RunNow) -> tuple[object, ...]:

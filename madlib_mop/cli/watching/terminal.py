@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.live import Live
 
 from madlib_mop.catalog.live.facts import ModelLine, RunNow
-from madlib_mop.catalog.live.words import best_of, clean, progress_of, state_of
+from madlib_mop.catalog.live.words import best_of, end_of, progress_of, state_of
 from madlib_mop.cli.watching.issuing import Issued
 from madlib_mop.cli.watching.keyboard import Keyboard, Terminated
 from madlib_mop.cli.watching.lines import exit_status
@@ -37,8 +37,8 @@ def watch_in_terminal(session: WatchSession) -> int:
     for line in (f"run {session.run_id} {state_of(now.status)}: {progress_of(now.status)}", best_of(now)):
         if line:
             print(line)
-    if now.status.has_ended and now.status.detail:
-        print(clean(now.status.detail))
+    if (why := end_of(now.status)) is not None:
+        print(why)
     return exit_status(now.status)
 
 

@@ -94,7 +94,7 @@ def add_host(call: Call) -> None:
 
 
 def remove_host(call: Call) -> None:
-    """Remove a host; fails while it has shards of packed tables."""
+    """Remove a host, also if the caller's transaction is rolled back; fails while it has shards of packed tables."""
     _superusers_only(call)
     session, server = call.session, call.arguments["server"]
     rows = session.execute("SELECT coordinator FROM madlib_mop.host WHERE server = $1", [server])
@@ -115,8 +115,8 @@ def remove_host(call: Call) -> None:
             f"a transaction that has not ended is packing to server {server}",
             hint="Call again when it has ended.",
         )
-    session.execute("DELETE FROM madlib_mop.host_shard WHERE server = $1", [server])
-    session.execute("DELETE FROM madlib_mop.host WHERE server = $1", [server])
+    if not _delete(catalog, server):  # the caller's transaction has added it
+        session.execute("DELETE FROM madlib_mop.host WHERE server = $1", [server])
     if n_left:
         session.warning(f"{call.function}: {n_left} unused tables remain at server {server}")
     try:
@@ -127,6 +127,14 @@ def remove_host(call: Call) -> None:
             f"madlib_mop.coordinator"
             f" WHERE coordinator = '{rows[0]['coordinator']}' to revoke this server's right to run segments there"
         )
+
+
+def _delete(catalog: CatalogConnection, server: str) -> bool:
+    """Delete a host from the record at once, as its key is deleted; return False if no committed row has it."""
+    with catalog.cursor() as cursor:
+        cursor.execute("DELETE FROM madlib_mop.host_shard WHERE server = %s", [server])
+        cursor.execute("DELETE FROM madlib_mop.host WHERE server = %s", [server])
+        return cursor.rowcount > 0
 
 
 def _unpair(catalog: CatalogConnection, server: str, role: str, coordinator: str) -> None:

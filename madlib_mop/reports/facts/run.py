@@ -19,12 +19,13 @@ class Counts:
     models : int
     states : dict of str to int
         Models by state.
-    search_decisions, commands, lineage : int
+    search_decisions, search_results, commands, lineage : int
     """
 
     models: int
     states: Mapping[str, int]
     search_decisions: int = 0
+    search_results: int = 0
     commands: int = 0
     lineage: int = 0
 

@@ -1,11 +1,11 @@
 """Figures of a run's history: where weights came from, and what a search found."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import altair as alt
 
-from madlib_mop.reports.facts import RunFacts
+from madlib_mop.reports.facts import Lineage, RunFacts
 from madlib_mop.reports.figures.drawing import COLOURS, QUIET, data, spec
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.formats import duration, number
@@ -22,9 +22,12 @@ def history(facts: RunFacts) -> Iterator[Figure]:
 
 
 def _lineage(facts: RunFacts) -> Figure:
-    copies = [one for one in facts.lineage if one.from_key is not None]
-    keys = sorted({key for one in copies for key in (one.mst_key, one.from_key) if key is not None})[:_MAX_MODELS]
-    copies = [one for one in copies if one.mst_key in keys and one.from_key in keys]
+    all_copies = [one for one in facts.lineage if one.from_key is not None]
+    keys = _first_models(all_copies)
+    copies = [one for one in all_copies if {one.mst_key, one.from_key} <= set(keys)]
+    n_copies = f"{len(copies)} {'copy' if len(copies) == 1 else 'copies'}"
+    if len(copies) < len(all_copies):
+        n_copies = f"{len(copies)} of {len(all_copies)} copies"
     known = {m.mst_key: m for m in facts.models}
     begins = {one.mst_key: float(one.epoch or 0) for one in copies if one.kind == "clone"}
     lives = [
@@ -61,7 +64,7 @@ def _lineage(facts: RunFacts) -> Figure:
         title="Which model's weights became which",
         description="A horizontal line is a model over its iterations. A vertical line is a copy of a model's state;"
         " the dot is at the model that received it.",
-        summary=f"{len(rows)} {'copy' if len(rows) == 1 else 'copies'}, the first one from model {first['f']}"
+        summary=f"{n_copies}, the first one from model {first['f']}"
         f" to model {first['m']}.",
         spec=spec(
             alt.layer(life, lines, heads), len(keys) * max(14, min(28, 600 // len(keys))), lives=lives, copies=rows
@@ -70,6 +73,16 @@ def _lineage(facts: RunFacts) -> Figure:
         rows=body,
         n_rows=n_rows,
     )  # fmt: skip
+
+
+def _first_models(copies: Sequence[Lineage]) -> list[int]:
+    """Return the keys of the first copies' models, both ends of each copy, at most `_MAX_MODELS` keys."""
+    keys: set[int] = set()
+    for one in copies:
+        ends = {key for key in (one.mst_key, one.from_key) if key is not None}
+        if len(keys | ends) <= _MAX_MODELS:
+            keys |= ends
+    return sorted(keys)
 
 
 def _search(facts: RunFacts) -> Figure:
@@ -101,7 +114,7 @@ def _search(facts: RunFacts) -> Figure:
         key="search",
         title="What the search found",
         description="Each dot is a result that the search received; the line is the lowest loss so far.",
-        summary=f"{len(rows):,} results; the lowest loss is {number(best)}.",
+        summary=f"{max(len(rows), facts.counts.search_results):,} results; the lowest loss is {number(best)}.",
         spec=spec(alt.layer(line, dots), 240, results=rows),
         headings=("second", "model", "iteration", "loss", "lowest so far"),
         rows=body,

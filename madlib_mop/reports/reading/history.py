@@ -15,15 +15,21 @@ SELECT s.command_id, s.command, s.arguments::text AS arguments, s.source, s.issu
 FROM madlib_mop.steering s JOIN madlib_mop.run r ON r.run_id = s.run_id
 WHERE s.run_id = $1::bigint ORDER BY s.command_id LIMIT $2::bigint
 """
+# The first and the last decision and the lowest loss are always chosen.
 _SEARCH = """
-SELECT x.* FROM (
-    SELECT h.ordinal, h.seconds AS at_s, h.event, h.mst_key, h.epoch,
-           CASE WHEN h.loss > '-Infinity' AND h.loss < 'Infinity' THEN h.loss END AS loss, h.action,
-           h.action_mst_key AS action_key, h.until_epoch, h.source_mst_key AS source_key, h.reason,
-           count(*) OVER () AS n, row_number() OVER (ORDER BY h.ordinal, h.action_number) AS number
-    FROM madlib_mop.search_history h WHERE h.run_id = $1::bigint) x
-WHERE x.number % greatest(1, -(-x.n / $2::bigint)) = 0 OR x.number = 1 OR x.number = x.n
-ORDER BY x.number LIMIT $2::bigint + 2
+SELECT y.* FROM (
+    SELECT x.*, count(*) OVER () AS n, row_number() OVER (ORDER BY x.ordinal, x.action_number) AS number,
+           row_number() OVER (ORDER BY x.event <> 'result', x.loss NULLS LAST, x.ordinal, x.action_number) AS place,
+           (sum(x.is_result) OVER ())::bigint AS n_results
+    FROM (SELECT h.ordinal, h.seconds AS at_s, h.event, h.mst_key, h.epoch,
+                 CASE WHEN h.loss > '-Infinity' AND h.loss < 'Infinity' THEN h.loss END AS loss, h.action,
+                 h.action_mst_key AS action_key, h.until_epoch, h.source_mst_key AS source_key, h.reason,
+                 h.action_number,
+                 CASE WHEN h.event = 'result' AND h.loss > '-Infinity' AND h.loss < 'Infinity'
+                           AND coalesce(h.action_number, 1) = 1 THEN 1 ELSE 0 END AS is_result
+          FROM madlib_mop.search_history h WHERE h.run_id = $1::bigint) x) y
+WHERE y.number % ((y.n + $2::bigint - 1) / $2::bigint) = 0 OR y.number = 1 OR y.number = y.n OR y.place = 1
+ORDER BY y.number
 """
 
 
@@ -37,8 +43,12 @@ def read_commands(reader: Reader, run_id: int) -> tuple[tuple[CommandFacts, ...]
     return tuple(commands), int(rows[0]["n"]) if rows else 0
 
 
-def read_search(reader: Reader, run_id: int) -> tuple[tuple[SearchEventFacts, ...], int]:
-    """Return the decisions of a run's search, evenly chosen if there are many, and how many there are."""
+def read_search(reader: Reader, run_id: int) -> tuple[tuple[SearchEventFacts, ...], int, int]:
+    """Return the decisions of a run's search, evenly chosen if there are many, and how many there are.
+
+    The last number is that of results: events with a loss, whatever the search decided on them.
+    """
     rows = reader.rows(_SEARCH, run_id, MAX_DECISIONS)
     names = SearchEventFacts.__dataclass_fields__
-    return tuple(SearchEventFacts(**{n: row[n] for n in names}) for row in rows), int(rows[0]["n"]) if rows else 0
+    events = tuple(SearchEventFacts(**{n: row[n] for n in names}) for row in rows)
+    return (events, int(rows[0]["n"]), int(rows[0]["n_results"])) if rows else ((), 0, 0)

@@ -57,7 +57,7 @@ def read_run(reader: Reader, run_id: int) -> RunFacts:
     n_models = sum(states.values())
     models, sample = read_models(reader, run_id, n_models)
     commands, n_commands = read_commands(reader, run_id)
-    search, n_decisions = read_search(reader, run_id)
+    search, n_decisions, n_results = read_search(reader, run_id)
     lineage, n_lineage = read_lineage(reader, run_id)
     return RunFacts(
         **{name: run[name] for name in _AS_THEY_ARE},
@@ -68,7 +68,8 @@ def read_run(reader: Reader, run_id: int) -> RunFacts:
         ended_at=_moment(run["ended"]) if run["ended"] is not None else None,
         read_at=_moment(run["now"]),
         counts=Counts(
-            n_models, states, search_decisions=n_decisions, commands=n_commands, lineage=n_lineage
+            n_models, states, search_decisions=n_decisions, search_results=n_results, commands=n_commands,
+            lineage=n_lineage,
         ),
         data=read_data(reader, run_id, run["source_table"], run["validation_table"]),
         architectures=read_architectures(reader, run_id),

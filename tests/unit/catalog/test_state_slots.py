@@ -148,6 +148,22 @@ def test_no_visit_waits_for_a_truncate(n_bytes):
     assert len(disk.slots) <= 8 + 2
 
 
+def test_a_run_with_all_its_slots_uses_none_of_the_next_run():
+    """Model averaging on 1,000 segments has as many staged states, each above the quota of a slot."""
+    disk, size = Disk(), 2 << 20
+    keys = [(1, segment) for segment in range(1100)]
+    slots = StateSlots(disk, RUN_ID, [StoredState(1)])
+    for _ in range(2):
+        written = {key: slots.begin_write(key) for key in keys}
+        assert set(written.values()) <= set(range(RUN_ID * 1000, (RUN_ID + 1) * 1000))
+        for key, slot in written.items():
+            disk.slots[slot].append((key, size))
+            slots.end_write(slot, key, size)
+        slots.empty_dead()
+        slots.compact(set(keys))
+        assert all((key, size) in disk.slots[slots.slot_of(key)] for key in keys)
+
+
 def test_a_model_that_ends_with_its_best_state_leaves_the_newest_one_to_be_emptied():
     disk = Disk()
     slots = StateSlots(disk, RUN_ID, [StoredState(1)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from madlib_mop.reports.facts import Band, BusyBin, Schedule, SegmentLoad
+from madlib_mop.reports.facts import Band, BusyBin, Counts, Lineage, Schedule, SegmentLoad
 from madlib_mop.reports.figures import figures_of
 from madlib_mop.reports.figures.figure import MAX_ROWS
 from tests.helpers.reports import HOSTILE, a_model, some_facts
@@ -82,6 +82,19 @@ def test_values_that_span_powers_of_ten_have_a_logarithmic_scale():
     for curves, expected in ((wide, True), (some_facts().curves[:4], False)):
         figure = next(f for f in figures_of(some_facts(curves=curves)) if f.key.startswith("curve-loss"))
         assert ('"type":"log"' in figure.spec) is expected
+
+
+def test_of_many_copies_the_first_ones_are_drawn_with_both_ends():
+    copies = tuple(Lineage("clone", 60 + key, key, 1, 2, None, float(key)) for key in range(1, 61))
+    figure = next(f for f in figures_of(some_facts(lineage=copies)) if f.key == "lineage")
+    drawn = data_of(figure)["copies"]
+    assert [(row["f"], row["m"]) for row in drawn] == [(key, 60 + key) for key in range(1, 31)]
+    assert figure.summary.startswith("30 of 60 copies, the first one from model 1 to model 61.")
+
+
+def test_a_search_says_how_many_results_it_had_also_if_not_all_are_drawn():
+    figure = next(f for f in figures_of(some_facts(counts=Counts(12, {}, 9000, 5000))) if f.key == "search")
+    assert figure.summary == "5,000 results; the lowest loss is 0.5."
 
 
 def test_too_many_bars_become_busy_shares():
