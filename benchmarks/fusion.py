@@ -30,7 +30,8 @@ def compare_fusion(name: str = "tensorflow", n_members: int = N_MEMBERS) -> None
     backend.set_threads(1)
     backend.start_threads()
     shard = _shard()
-    print(f"{n_members} perceptrons of one shape, {N_ROWS:,} rows a visit, {backend.title}, one thread; seconds a model")
+    size = f"{n_members} perceptrons of one shape, {N_ROWS:,} rows a visit"
+    print(f"{size}, {backend.title}, one thread; seconds a model")
     for hidden in SHAPES:
         for batch_size in BATCHES:
             apart_s, fused_s = _measure([_recipe(hidden, batch_size, number) for number in range(n_members)], shard)

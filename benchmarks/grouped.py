@@ -29,8 +29,8 @@ def compare_grouped() -> None:
         apart_s = _least(tf.function(_gradients), xs, kernels)
         grouped_s = _least(tf.function(_gradients), [tf.concat(xs, -1)], [tf.concat(kernels, -1)])
         print(
-            f"  {size} x {size}, {n_in:2} to {n_out} channels: apart {1e3 * apart_s:5.1f}, grouped {1e3 * grouped_s:5.1f},"
-            f" {apart_s / grouped_s:.2f} times as fast",
+            f"  {size} x {size}, {n_in:2} to {n_out} channels: apart {1e3 * apart_s:5.1f},"
+            f" grouped {1e3 * grouped_s:5.1f}, {apart_s / grouped_s:.2f} times as fast",
             flush=True,
         )
 
