@@ -262,7 +262,7 @@ def test_rights_are_the_callers(caller, db):
     )
     stranger.train("secret", "pg_temp.mine")
     assert len(stranger.tensor("pg_temp.mine", "x")) == 2
-    caller.rows("CREATE TABLE secrets AS SELECT i % 7 AS x, i % 2 = 0 AS y, 'secret' AS z FROM generate_series(1, 90) i")
+    caller.rows("CREATE TABLE secrets AS SELECT i % 7 AS x, i % 2 = 0 AS y, 'no' AS z FROM generate_series(1, 90) i")
     caller.rows("GRANT SELECT (x, y) ON secrets TO preprocess_stranger")
     stranger.rows("SELECT madlib_mop.pack_columns('secrets', 'pg_temp.packed', 'y', exclude => '{z}', seed => 1)")
     assert stranger.value("SELECT sum((numbers_shape)[1]) FROM pg_temp.packed") == 90

@@ -76,7 +76,7 @@ def ranges_of_blocks(relation: Relation, n_blocks: int) -> str:
 
 
 def in_range(alias: str, n_blocks: int) -> str:
-    """Return the condition that a row is in the range of blocks that begins with ``g``, whatever columns the table has."""
+    """Return the condition that a row is in the range of blocks that begins with ``g``, whatever columns it has."""
     first, end = (f"pg_catalog.format('(%s,0)', g.g{more})::pg_catalog.tid" for more in ("", f" + {n_blocks:d}"))
     return f"{alias}.ctid OPERATOR(pg_catalog.>=) {first} AND {alias}.ctid OPERATOR(pg_catalog.<) {end}"
 
