@@ -347,7 +347,7 @@ def test_a_regression_predicts_in_the_units_of_the_table(churn):
     for price, guess in churn.rows("SELECT price, madlib_mop.predict_number('prices', 1, h) FROM houses h LIMIT 20"):
         assert abs(float(price) - guess) < 2000
     error = refusal(churn, "predict_class('prices', 1, h) FROM houses h LIMIT 1")
-    assert "predicts a number" in str(error)
+    assert "predicts a number" in str(error) and "madlib_mop.predict_number returns" in str(error)
 
 
 def test_the_record_keeps_the_preprocessor_of_a_run(churn):
