@@ -40,7 +40,7 @@ PACK = Function(
             "columns", "varchar",
             "table made by propose_columns, with your edits; NULL: the proposal without edits", default=None,
         ),
-        _EXCLUDE,
+        replace(_EXCLUDE, help="columns to ignore; with columns, set their role to ignored instead"),
         Argument(
             "seed", "integer",
             "seed of the order of rows and of the validation rows; NULL: drawn at random, printed and recorded",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.raw import Flags, Integers
+from madlib_mop.columns.raw import WIDTH_HINT, Flags, Integers
 from madlib_mop.errors import InvalidParameter
 
 #: Zero bytes after the rows' bytes, so that a gather of up to this size does not read beyond the buffer.
@@ -33,6 +33,11 @@ class UnreadableValue(InvalidParameter):
     def at(self, row: int) -> "UnreadableValue":
         """Return the same error of another row."""
         return UnreadableValue(self.column, row, self.problem, self.hint)
+
+
+def wrong_width(column: str, row: int, expected: int, received: int) -> UnreadableValue:
+    """Return the error for a vector of another width than those before it; ``row`` is 0-based, within the batch."""
+    return UnreadableValue(column, row, f"has {received} elements, where {expected} are expected,", WIDTH_HINT)
 
 
 def wrong_length(n_bytes: int, expected: int) -> str:

@@ -20,6 +20,7 @@ NUMBER, BOOLEAN = "number", "boolean"
 MOMENT, TIME, SPAN = "moment", "time", "span"
 TEXT, UUID, INET = "text", "uuid", "inet"
 VECTOR = "vector"
+WIDTH_HINT = "All rows of a column of arrays must have as many elements. Leave other rows out, or ignore the column."
 #: int64 values of ``-infinity`` and ``infinity`` in timestamps, as in PostgreSQL.
 BEGIN, END = -(2**63), 2**63 - 1
 
@@ -359,10 +360,7 @@ def text_of_number(value: float, family: str = NUMBER) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 1e18 else repr(value)
 
 
-def other_width(column: str, expected: int, received: int, row: int | None = None) -> InvalidParameter:
-    """Return the error for a vector of another width than those before it; ``row`` is 0-based."""
-    where = "" if row is None else f" in row {row + 1} of its batch"
-    return InvalidParameter(
-        f"column '{column}' has {received} elements{where}, where {expected} are expected",
-        hint="All rows of a column of arrays must have as many elements. Leave other rows out, or ignore the column.",
-    )
+def other_width(column: str, expected: int, received: int) -> InvalidParameter:
+    """Return the error for a vector of another width than those before it."""
+    message = f"column '{column}' has {received} elements, where {expected} are expected"
+    return InvalidParameter(message, hint=WIDTH_HINT)

@@ -246,9 +246,8 @@ class RecordReader:
         ChangedColumns, ChangedType
             If a row has other columns than the fields.
         UnreadableValue
-            If a value cannot be used: a date that no timestamp holds, an array with a NULL element.
-        InvalidParameter
-            If arrays of one column have different numbers of elements.
+            If a value cannot be used: a date that no timestamp holds, an array with a NULL element or with another
+            number of elements than the rows before it.
         UnreadableRecord
             If the bytes are no records.
         """

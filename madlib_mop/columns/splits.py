@@ -1,6 +1,7 @@
 """Which rows are for validation, by what they contain, not by where they lie; packing calls it when all are hashed."""
 
 import re
+import string
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ _LAST = re.compile(rf"last\s+{_SHARE}\s+by\s+{_NAME}\Z", re.IGNORECASE)
 _GROUPS = re.compile(rf"{_SHARE}\s+by\s+group\s+{_NAME}\Z", re.IGNORECASE)
 _PLAIN = re.compile(rf"{_SHARE}(\s+not\s+stratified)?\Z", re.IGNORECASE)
 _COLUMN = re.compile(rf"{_NAME}\Z")
+_FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)  # as PostgreSQL does in UTF-8
 _HINT = (
     "Write 0.2 (stratified by class), '0.2 not stratified', the name of a boolean column,"
     " 'last 20% by created_at', or '20% by group customer_id'."
@@ -74,6 +76,17 @@ def read_split(text: str) -> SplitRule:
     if match := _COLUMN.match(stripped):
         return SplitRule(BY_COLUMN, None, _name(match[1]))
     raise UnreadableText(f"validation is not understood. Received: {text!r}", hint=_HINT)
+
+
+def split_by_share(share: float) -> SplitRule:
+    """Return the rule that a number is as the argument ``validation``: a share of each class.
+
+    Raises
+    ------
+    InvalidParameter
+        If the share is not above 0 and below 1.
+    """
+    return SplitRule(BY_HASH, _checked(share, share), stratified=True)
 
 
 def by_hash(hashes: Hashes, fraction: float) -> Flags:
@@ -228,11 +241,14 @@ def _both_sides(chosen: Flags) -> Flags:
 
 
 def _fraction(number: str, percent: str | None, text: str) -> float:
-    fraction = float(number) / (100 if percent else 1)
+    return _checked(float(number) / (100 if percent else 1), text)
+
+
+def _checked(fraction: float, received: str | float) -> float:
     if not 0 < fraction < 1:
-        raise InvalidParameter(f"validation must be a share above 0 and below 1. Received: {text!r}", hint=_HINT)
+        raise InvalidParameter(f"validation must be a share above 0 and below 1. Received: {received!r}", hint=_HINT)
     return fraction
 
 
 def _name(written: str) -> str:
-    return written[1:-1].replace('""', '"') if written.startswith('"') else written.lower()
+    return written[1:-1].replace('""', '"') if written.startswith('"') else written.translate(_FOLDED)

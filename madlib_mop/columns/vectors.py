@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.cells import PADDING, Cells, UnreadableValue
+from madlib_mop.columns.cells import PADDING, Cells, UnreadableValue, wrong_width
 from madlib_mop.columns.numbers import NumberReader, NumericReader, Reader
-from madlib_mop.columns.raw import Vectors, other_width
+from madlib_mop.columns.raw import Vectors
 
 #: Maximum number of elements of a row; pgvector's limit for ``vector`` is 16,000.
 MAX_WIDTH = 65_536
@@ -33,16 +33,15 @@ class VectorReader(Reader):
         Raises
         ------
         UnreadableValue
-            If an element is NULL, or a row has more than `MAX_WIDTH` elements.
-        InvalidParameter
-            If two rows have different numbers of elements.
+            If an element is NULL, a row has more than `MAX_WIDTH` elements, or two rows have different numbers of
+            elements.
         """
         present = np.flatnonzero(~cells.missing)
         if not len(present):
             return Vectors(np.zeros((cells.n_rows, 0), np.float32), cells.missing, cells.column)
         few = cells if len(present) == cells.n_rows else cells.take(present)
         try:
-            elements = self._elements_of_one_width(few, present)
+            elements = self._elements_of_one_width(few)
         except UnreadableValue as error:
             raise error.at(int(present[error.row])) from None
         if few is cells:
@@ -51,12 +50,12 @@ class VectorReader(Reader):
         values[present] = elements
         return Vectors(values, cells.missing, cells.column)
 
-    def _elements_of_one_width(self, cells: Cells, rows: npt.NDArray[np.intp]) -> Elements:
+    def _elements_of_one_width(self, cells: Cells) -> Elements:
         widths = self.widths(cells)
         wrong = widths != widths[0]
         if wrong.any():
             other = int(np.argmax(wrong))
-            raise other_width(cells.column, int(widths[0]), int(widths[other]), int(rows[other]))
+            raise wrong_width(cells.column, other, int(widths[0]), int(widths[other]))
         width = int(widths[0])
         if not 0 <= width <= MAX_WIDTH:
             raise UnreadableValue(cells.column, 0, f"has {width:,} elements, where {MAX_WIDTH:,} are possible,")

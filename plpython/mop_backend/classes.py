@@ -11,7 +11,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Sequence
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from mop_backend.call import CallError
 from mop_backend.frames import Json
@@ -30,7 +30,20 @@ class Output(TypedDict):
 TextOf = Callable[[Sequence[float]], str | None]  # a row's values -> text about its classes
 
 
-def best_class(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
+class Functions(NamedTuple):
+    """The names of the SQL functions that errors and hints mention."""
+
+    of_class: str
+    named: str
+    number: str
+    values: str
+
+
+OF_ARRAYS = Functions("predict_class", "predict_named", "predict", "predict")
+OF_ROWS = Functions("predict_class", "predict_json", "predict_number", "predict")
+
+
+def best_class(outputs: Sequence[Output], widths: Sequence[int], functions: Functions) -> TextOf:
     """Return a function from a row's values to its class as text: the one with the highest value, the first one of
     equals.
 
@@ -39,6 +52,8 @@ def best_class(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
     outputs : list of dict
     widths : list of int
         How many values each output has.
+    functions : Functions
+        Those of the caller's form: of arrays or of rows.
 
     Raises
     ------
@@ -47,14 +62,14 @@ def best_class(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
     """
     if len(outputs) != 1 or len(widths) != 1:
         raise _refused(
-            f"predict_class: the model has {len(widths)} outputs",
-            "madlib_mop.predict_named returns the classes of each output.",
+            f"{functions.of_class}: the model has {len(widths)} outputs",
+            f"madlib_mop.{functions.named} returns the classes of each output.",
         )
-    labels = _labels("predict_class", outputs[0], widths[0])
+    labels = _labels(functions.of_class, outputs[0], widths[0], functions)
     if labels is None:
         raise _refused(
-            f"predict_class: the model predicts a number, {outputs[0]['name']!r}, not a class",
-            "madlib_mop.predict returns the number.",
+            f"{functions.of_class}: the model predicts a number, {outputs[0]['name']!r}, not a class",
+            f"madlib_mop.{functions.number} returns the number.",
         )
 
     def text_of(values: Sequence[float]) -> str | None:
@@ -67,19 +82,19 @@ def best_class(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
     return text_of
 
 
-def named(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
+def named(outputs: Sequence[Output], widths: Sequence[int], functions: Functions) -> TextOf:
     """Return a function from a row's values to a JSON object of them by class, of several outputs one in another.
 
     A number that is predicted has the name of its column. See `best_class`.
     """
     if len(outputs) != len(widths):
         raise _refused(
-            f"predict_named: the model has {len(widths)} outputs, but its summary lists {len(outputs)}", None
+            f"{functions.named}: the model has {len(widths)} outputs, but its summary lists {len(outputs)}", None
         )
     parts, start = [], 0
     for output, width in zip(outputs, widths, strict=True):
-        labels = _labels("predict_named", output, width)
-        parts.append((output["name"], labels and _keys(labels), start, start + width))
+        labels = _labels(functions.named, output, width, functions)
+        parts.append((output["name"], labels and _keys(labels, functions), start, start + width))
         start += width
 
     def text_of(values: Sequence[float]) -> str:
@@ -98,17 +113,20 @@ def named(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
     return text_of
 
 
-FORMS: dict[str, Callable[[Sequence[Output], Sequence[int]], TextOf]] = {"class": best_class, "named": named}
+FORMS: dict[str, Callable[[Sequence[Output], Sequence[int], Functions], TextOf]] = {
+    "class": best_class,
+    "named": named,
+}
 
 
-def _labels(function: str, output: Output, width: int) -> list[str | None] | None:
+def _labels(function: str, output: Output, width: int, functions: Functions) -> list[str | None] | None:
     if output["problem"] is not None:
         raise _refused(f"{function}: {output['problem']}", None)
     if output["labels"] is not None and len(output["labels"]) != width and (len(output["labels"]), width) != (2, 1):
         raise _refused(
             f"{function}: the model returns {width} values a row for {output['name']!r}, which has"
             f" {len(output['labels'])} classes",
-            "madlib_mop.predict returns the values.",
+            f"madlib_mop.{functions.values} returns the values.",
         )
     return output["labels"]
 
@@ -120,12 +138,12 @@ def _by_class(values: Sequence[float], labels: Sequence[str | None] | None) -> S
     return values
 
 
-def _keys(labels: Sequence[str | None]) -> list[str | None]:
+def _keys(labels: Sequence[str | None], functions: Functions) -> list[str | None]:
     """Return the key of each value: NULL as a class is the first; further ones are values beyond the classes."""
     if _NULL_CLASS in labels and labels[0] is None:
         raise _refused(
-            f"predict_named: there is a class {_NULL_CLASS!r}, which is also the key of the class NULL",
-            "madlib_mop.predict returns the values in the order of the classes.",
+            f"{functions.named}: there is a class {_NULL_CLASS!r}, which is also the key of the class NULL",
+            f"madlib_mop.{functions.values} returns the values in the order of the classes.",
         )
     return [_NULL_CLASS if label is None and i == 0 else label for i, label in enumerate(labels)]
 

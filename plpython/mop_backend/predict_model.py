@@ -44,13 +44,15 @@ class FoundModel:
     def __init__(self, found: Header):
         self.found = found
         self.version: str | None = None
-        self._text_functions: dict[tuple[str, tuple[int, ...]], classes.TextOf] = {}
+        self._text_functions: dict[tuple[str, tuple[int, ...], classes.Functions], classes.TextOf] = {}
 
-    def text_of(self, form: str, widths: Sequence[int]) -> classes.TextOf:
+    def text_of(
+        self, form: str, widths: Sequence[int], functions: classes.Functions = classes.OF_ARRAYS
+    ) -> classes.TextOf:
         """Return the function from a row's values to its text in a form of `classes.FORMS`."""
-        key = (form, tuple(widths))
+        key = (form, tuple(widths), functions)
         if key not in self._text_functions:
-            self._text_functions[key] = classes.FORMS[form](self.found["outputs"], widths)
+            self._text_functions[key] = classes.FORMS[form](self.found["outputs"], widths, functions)
         return self._text_functions[key]
 
     def weights(self) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import plpy
 
-from mop_backend import predict, rights, row_images
+from mop_backend import classes, predict, rights, row_images
 from mop_backend.call import CallError
 from mop_backend.challenger import Observed, Rows
 from mop_backend.frames import Header
@@ -116,7 +116,7 @@ def predict_row_text(
         return None
     try:
         model, values = answer
-        return model.text_of(form, values.widths)(values.floats)
+        return model.text_of(form, values.widths, classes.OF_ROWS)(values.floats)
     except Exception as error:
         predict.note_error(error)
         return None

@@ -105,6 +105,41 @@ def test_the_column_that_splits_the_rows_is_no_input_of_an_edited_proposal(custo
     assert "age" in used and "held_out" not in used
 
 
+def test_the_notice_says_which_columns_the_proposal_ignores(customers):
+    connection = customers.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE noted AS SELECT *, 7 AS seven, '{}'::json AS doc, income AS pay FROM customers")
+        cursor.execute("SELECT madlib_mop.pack_columns('noted', 'packed_n', 'churned', exclude => '{pay}', seed => 1)")
+    said = [notice for notice in connection.notices if "ignored" in notice]
+    connection.close()
+    assert len(said) == 1
+    assert "ignored: id (key), seven (constant), doc (type json is not read); madlib_mop.propose_columns" in said[0]
+
+
+SERIAL = "SET max_parallel_workers_per_gather = 0"
+PARALLEL = (
+    "SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;"
+    " SET min_parallel_table_scan_size = 0"
+)
+
+
+def test_the_statistics_are_the_same_for_a_parallel_query(customers):
+    customers.rows("CREATE VIEW of_customers AS SELECT * FROM customers WHERE income >= 0")  # not read by blocks
+    digests = set()
+    for name, settings in (("serial", SERIAL), ("parallel", PARALLEL)):
+        connection = customers.connect()
+        with connection.cursor() as cursor:
+            cursor.execute(settings)
+            cursor.execute("EXPLAIN SELECT * FROM of_customers")
+            plan = "".join(line for (line,) in cursor.fetchall())
+            assert ("Gather" in plan) is (name == "parallel")
+            call = f"pack_columns('of_customers', 'packed_{name}', 'churned', validation => 0.2, seed => 1)"
+            cursor.execute(f"SELECT madlib_mop.{call}")
+        connection.close()
+        digests.add(digest(customers, f"packed_{name}"))
+    assert len(digests) == 1
+
+
 def test_the_client_and_the_types_of_a_database_do_not_change_what_is_packed(customers):
     """Neither the client's encoding nor the oids of enums and domains, which another database has others of."""
     for number in (1, 2):
@@ -137,6 +172,14 @@ BAD = {
     "pack_columns('customers', 'p', 'churned', validation => 'last 20% by city')": "no date or timestamp",
     "pack_columns('customers', 'p', 'churned', validation => 'last 20% by nothing')": "no column 'nothing'",
     "pack_columns('customers', 'p', 'churned', validation => 'some')": "no column 'some'",
+    "pack_columns('customers', 'p', 'churned', validation => -0.2)": "share above 0 and below 1. Received: -0.2",
+    "pack_columns('customers', 'p', 'churned', validation => 'NaN'::float8)": "share above 0 and below 1. Received: n",
+    "pack_columns('customers', 'p', 'churned', columns => 'of_halves', exclude => '{income}')": "in of_halves.",
+    "pack_columns('halves', 'p', 'churned', columns => 'of_halves', validation => 'held_out')":
+        "no column has the role input",
+    "pack_columns('mixed', 'p', 'Churned')": 'Write it quoted: "Churned".',
+    "pack_columns('mixed', 'p', '\"Churned\"', exclude => '{seen}')": "Write 'Seen'.",
+    "pack_columns('mixed', 'p', '\"Churned\"', validation => 'last 20% by Seen')": 'Write it quoted: "Seen".',
     "pack_columns('customers', 'p', 'tier')": "'tier'",
     "pack_columns('customers', 'packed', 'churned')": "exist already",
     "pack_columns('customers', 'p', 'churned', columns => 'customers')": "has no column 'name'",
@@ -146,8 +189,18 @@ BAD = {
 }
 
 
+@pytest.fixture(scope="module")
+def tables_of_bad(customers):
+    customers.rows('CREATE TABLE mixed AS SELECT age, seen AS "Seen", churned AS "Churned" FROM customers')
+    customers.rows("CREATE TABLE halves AS SELECT *, id % 5 = 0 AS held_out FROM customers")
+    customers.rows("SELECT madlib_mop.propose_columns('halves', 'of_halves', 'churned')")
+    customers.rows("UPDATE of_halves SET role = 'ignored' WHERE role = 'input' AND name <> 'held_out'")
+    return customers
+
+
 @pytest.mark.parametrize("call", BAD)
-def test_wrong_input_has_one_clear_error(customers, call):
+def test_wrong_input_has_one_clear_error(tables_of_bad, call):
+    customers = tables_of_bad
     assert BAD[call] in str(refusal(customers, call))
     assert customers.value("SELECT to_regclass('p')") is None
 
@@ -160,6 +213,16 @@ TABLES = {
     "SELECT CASE i WHEN 5 THEN '-infinity'::date ELSE '2020-01-01'::date + i END AS a, i % 2 AS y"
     " FROM generate_series(1, 9) i": "-infinity (row with ctid",
     "SELECT NULL::text AS y, i AS a FROM generate_series(1, 9) i": "has no values",
+    "SELECT 'a'::ab AS y, i % 4 AS a FROM generate_series(1, 9) i": "one class only",
+    "SELECT '{}'::int[] AS a, i % 2 AS y FROM generate_series(1, 9) i": "no column has the role input",
+    "SELECT array_fill(1, ARRAY[1 + (i = 7)::int]) AS a, i % 2 AS y FROM generate_series(1, 9) i":
+        "'a' has 2 elements, where 1 are expected (row with ctid (0,7))",
+    "SELECT CASE i WHEN 7 THEN ARRAY[1, NULL] ELSE ARRAY[1, 2] END AS a, i % 2 AS y FROM generate_series(1, 40) i":
+        "'a' has a NULL element (number 2) (row with ctid (0,7))",
+    "SELECT CASE i WHEN 7 THEN date '300000-01-01' END AS a, i % 2 AS y FROM generate_series(1, 40) i":
+        "'a' has a date that no timestamp can hold (row with ctid (0,7))",
+    "SELECT array_fill(1, ARRAY[1 + (i / 20001)]) AS a, i % 2 AS y, repeat('x', 100) AS t"
+    " FROM generate_series(1, 40000) i": "'a' has 2 elements, where 1 are expected (row with ctid (",
     "SELECT decode('ffd8ffe0', 'hex') AS a, i % 2 AS y FROM generate_series(1, 9) i": "column 'a' is not a JPEG or PNG",
     "SELECT decode('00ff00ff', 'hex') AS a, i % 2 AS y FROM generate_series(1, 9) i": "no column has the role input",
     "SELECT '{}'::jsonb AS a, i % 2 AS y FROM generate_series(1, 9) i": "no column has the role input",
@@ -168,7 +231,8 @@ TABLES = {
 
 @pytest.mark.parametrize("query", TABLES)
 def test_a_table_that_cannot_be_trained_on_has_one_clear_error(db, query):
-    db.rows(f"DROP TABLE IF EXISTS bad; CREATE TABLE bad AS {query}")
+    db.rows("DROP TABLE IF EXISTS bad; DROP TYPE IF EXISTS ab; CREATE TYPE ab AS ENUM ('a', 'b')")
+    db.rows(f"CREATE TABLE bad AS {query}")
     error = refusal(db, "pack_columns('bad', 'p', 'y')")
     assert TABLES[query] in str(error), error
     assert db.value("SELECT to_regclass('p')") is None
@@ -246,6 +310,28 @@ def test_a_wrong_row_is_one_error_that_names_the_column(churn, query):
     assert WRONG_ROWS[query] in str(error), error
 
 
+def test_a_proposal_without_excluded_columns_reads_no_value_of_them(db):
+    db.rows(
+        "CREATE TABLE ragged AS SELECT i * 37 % 101 / 10.0 AS x, array_fill(1, ARRAY[1 + i % 3]) AS tags,"
+        " CASE i WHEN 7 THEN date '300000-01-01' END AS day, i % 2 = 0 AS y FROM generate_series(1, 90) i"
+    )
+    db.rows("SELECT madlib_mop.propose_columns('ragged', 'of_ragged', 'y', exclude => '{tags,day}')")
+    assert db.rows("SELECT name, role, kind, n_rows, reason FROM of_ragged WHERE name IN ('tags', 'day')") == [
+        ("tags", "ignored", "array", None, "Named in exclude."),
+        ("day", "ignored", "datetime", None, "Named in exclude."),
+    ]
+    db.rows("SELECT madlib_mop.pack_columns('ragged', 'packed_ragged', 'y', columns => 'of_ragged', seed => 1)")
+
+
+def test_domains_are_treated_as_their_base_types(db):
+    db.rows("CREATE DOMAIN stars AS int; CREATE DOMAIN more_stars AS stars")
+    for sql_type in ("stars", "more_stars"):
+        db.rows(f"CREATE TABLE of_{sql_type} AS SELECT i * 37 % 101 / 10.0 AS x, (1 + i % 5)::{sql_type} AS y"
+                " FROM generate_series(1, 500) i")  # fmt: skip
+        db.rows(f"SELECT madlib_mop.pack_columns('of_{sql_type}', 'packed_{sql_type}', 'y', seed => 1)")
+        assert db.value(f"SELECT y_class_values FROM packed_{sql_type}_summary") == ["1", "2", "3", "4", "5"]
+
+
 @pytest.mark.slow
 def test_a_regression_predicts_in_the_units_of_the_table(churn):
     query = "SELECT i % 97 AS area, 1e5 + 3e3 * (i % 97) AS price FROM generate_series(1, 600) i"
@@ -261,7 +347,7 @@ def test_a_regression_predicts_in_the_units_of_the_table(churn):
     for price, guess in churn.rows("SELECT price, madlib_mop.predict_number('prices', 1, h) FROM houses h LIMIT 20"):
         assert abs(float(price) - guess) < 2000
     error = refusal(churn, "predict_class('prices', 1, h) FROM houses h LIMIT 1")
-    assert "predicts a number" in str(error)
+    assert "predicts a number" in str(error) and "madlib_mop.predict_number returns" in str(error)
 
 
 def test_the_record_keeps_the_preprocessor_of_a_run(churn):

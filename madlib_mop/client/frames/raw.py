@@ -13,7 +13,7 @@ import numpy.typing as npt
 from madlib_mop.client.calling.errors import noted
 from madlib_mop.client.frames.columns import Frame, FrameColumn
 from madlib_mop.columns.blobs import BLOB
-from madlib_mop.columns.cells import UnreadableValue
+from madlib_mop.columns.cells import UnreadableValue, wrong_width
 from madlib_mop.columns.numbers import DAY_US
 from madlib_mop.columns.raw import (
     BOOLEAN,
@@ -28,7 +28,6 @@ from madlib_mop.columns.raw import (
     RawColumn,
     Vectors,
     dictionary_of,
-    other_width,
 )
 from madlib_mop.columns.records import BLANK_PADDED, family_of, not_an_input, reader_of
 from madlib_mop.errors import Unsupported
@@ -100,7 +99,7 @@ def _vectors(name: str, values: Sequence[Any], missing: Flags) -> Vectors:
     if len(widths) > 1:
         first = next(iter(rows.values()))
         number, other = next((i, len(found)) for i, found in rows.items() if len(found) != len(first))
-        raise other_width(name, len(first), other, number)
+        raise noted(wrong_width(name, number, len(first), other))
     made = np.zeros((len(values), widths.pop() if widths else 0), np.float32)
     for i, found in rows.items():
         made[i] = found.astype(np.float32) if found.dtype != object else [float(item) for item in found]

@@ -20,7 +20,9 @@ _EXACT = 2**53
 _FLOATS = ("float4", "float8")
 
 
-def fit_preprocessor(specs: Sequence[ColumnSpec], statistics: Mapping[str, Statistics]) -> Preprocessor:
+def fit_preprocessor(
+    specs: Sequence[ColumnSpec], statistics: Mapping[str, Statistics], readers: Mapping[str, str] | None = None
+) -> Preprocessor:
     """Return the preprocessor of a specification.
 
     Parameters
@@ -29,6 +31,9 @@ def fit_preprocessor(specs: Sequence[ColumnSpec], statistics: Mapping[str, Stati
         Checked by `check_specification`.
     statistics : mapping of str to Statistics
         Of the training rows, by column; of every input and target.
+    readers : mapping of str to str or None
+        What `reader_of` gives for the type of each column, or for the base type of its domain; None: their types are
+        no domains.
 
     Raises
     ------
@@ -52,7 +57,8 @@ def fit_preprocessor(specs: Sequence[ColumnSpec], statistics: Mapping[str, Stati
                 f"{n_rows:,} training row{'s have' if n_rows > 1 else ' has'} the value {text}, which is not finite",
                 "Replace it by NULL or a number in a view.",
             )
-        if spec.kind == CATEGORY and counted.family == OF_NUMBERS and reader_of(spec.sql_type) not in _FLOATS:
+        reader = readers[spec.name] if readers is not None else reader_of(spec.sql_type)
+        if spec.kind == CATEGORY and counted.family == OF_NUMBERS and reader not in _FLOATS:
             largest = max(abs(counted.minimum or 0.0), abs(counted.maximum or 0.0))
             if largest > _EXACT:
                 raise problem(
@@ -89,6 +95,13 @@ def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
         if counted.minimum == counted.maximum:
             raise problem(spec, "the target has one value only in the training rows", "Name another target.")
         return fit_number(spec, counted, unit_of(counted.family))
+    counts = counted.level_counts
+    if counts is not None and len(counts) < 2:
+        raise problem(
+            spec,
+            f"the target has one class only in the training rows: {next(iter(counts))!r}",
+            "Name another target, or use a table with rows of two classes or more.",
+        )
     if spec.levels is not None:
         if len(spec.levels) > MAX_CLASSES:
             raise problem(
@@ -99,19 +112,12 @@ def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
         if unlisted:
             raise problem(spec, f"class {unlisted[0]!r} is not in levels", "Add it, or set levels to NULL.")
         return ClassFit(spec.levels, spec.encode)
-    counts = counted.level_counts
     if counts is None or len(counts) > MAX_CLASSES:
         many = f"about {counted.n_distinct:,}" if counts is None else f"{len(counts):,}"
         raise problem(
             spec,
             f"the target has {many} classes; {MAX_CLASSES:,} are the most",
             "For a regression set kind to number, encode to identity and scale to standard.",
-        )
-    if len(counts) < 2:
-        raise problem(
-            spec,
-            f"the target has one class only in the training rows: {next(iter(counts))!r}",
-            "Name another target, or use a table with rows of two classes or more.",
         )
     if counted.family in ("number", "boolean"):
         return ClassFit(tuple(sorted(counts, key=lambda text: number_of_level(text) or 0.0)), spec.encode)

@@ -161,6 +161,8 @@ def _text(spec: ColumnSpec, counted: Statistics) -> Fit:
 
 def _vector(spec: ColumnSpec, counted: Statistics) -> Fit:
     width = counted.width or 0
+    if not width:
+        raise problem(spec, "all its arrays are empty", "Set role to ignored.")
     if spec.width is not None and spec.width != width:
         raise problem(spec, f"width is {spec.width}, and its values have {width} elements", "Set width to NULL.")
     offset, divisor = 0.0, 1.0

@@ -231,7 +231,7 @@ def guess_vector(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
         impute="zero",
         indicator=statistics.n_missing > 0,
         scale="standard",
-        width=statistics.width,
+        width=statistics.width or None,
         reason=f"{what}: one mean and one deviation for all.",
     )
 

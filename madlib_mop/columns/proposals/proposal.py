@@ -7,14 +7,15 @@ from madlib_mop.columns.proposals.guesses import GUESSES, key_reason, text_of
 from madlib_mop.columns.proposals.kinds import (
     BOOLEAN,
     CATEGORY,
-    IGNORED,
     NUMBER,
     TARGET,
+    VECTOR,
     ColumnSpec,
     TableColumn,
 )
-from madlib_mop.columns.proposals.specification import missing_column
+from madlib_mop.columns.proposals.specification import default_input, ignored, missing_column
 from madlib_mop.columns.proposals.statistics import Statistics
+from madlib_mop.columns.records import reader_of
 from madlib_mop.errors import InvalidParameter
 
 _N_EXAMPLES = 5
@@ -48,11 +49,13 @@ class CountedColumn:
     family : str or None
         How its values are read; None for a type that is not read, such as jsonb.
     statistics : Statistics or None
-        None where ``family`` is None.
+        None where ``family`` is None, and of an excluded column whose values were not read.
     labels : tuple of str or None
         Of an enum: its labels, in their order.
     is_image : bool
         Of bytea: whether values are image files (`are_images`).
+    reader : str or None
+        What `reader_of` gives for its type, or for the base type of its domain; None: what it gives for ``sql_type``.
     """
 
     name: str
@@ -61,6 +64,7 @@ class CountedColumn:
     statistics: Statistics | None
     labels: tuple[str, ...] | None = None
     is_image: bool = False
+    reader: str | None = None
 
 
 def propose(
@@ -94,7 +98,7 @@ def check_targets(columns: Sequence[TableColumn], dependent: Sequence[str], excl
     names = [column.name for column in columns]
     for name in [*dependent, *exclude]:
         if name not in names:
-            raise missing_column(name, names)
+            raise missing_column(name, names, is_folded=name in dependent)
     if not dependent:
         raise InvalidParameter("dependent is missing", hint="Name the column to be predicted.")
     for name in dependent:
@@ -113,25 +117,38 @@ def check_targets(columns: Sequence[TableColumn], dependent: Sequence[str], excl
 
 
 def _input(column: CountedColumn, excluded: bool) -> ColumnSpec:
+    guess = _guess(column)
+    reason = "Named in exclude." if excluded else _why_ignored(column)
+    return guess if reason is None else ignored(guess, reason)
+
+
+def _guess(column: CountedColumn) -> ColumnSpec:
+    """Return the proposal of an input; where its values were not read, the defaults of its type."""
     spec, statistics = _counted(column), column.statistics
-    if column.family is None or statistics is None:
-        return replace(spec, role=IGNORED, reason=f"Type {column.sql_type} is not read. " + _expression(column))
-    guess = GUESSES[column.family](replace(spec, levels=column.labels), statistics) if statistics.n_rows else spec
-    reason = "Named in exclude." if excluded else _why_ignored(column, statistics)
-    return guess if reason is None else replace(guess, role=IGNORED, reason=reason)
+    if column.family is None:
+        return spec
+    if statistics is None:
+        return default_input(column.name, column.sql_type, column.family)
+    return GUESSES[column.family](replace(spec, levels=column.labels), statistics) if statistics.n_rows else spec
 
 
-def _why_ignored(column: CountedColumn, statistics: Statistics) -> str | None:
+def _why_ignored(column: CountedColumn) -> str | None:
     """Return the sentence why nothing can be learned from a column; None if something can."""
+    statistics = column.statistics
+    if column.family is None or statistics is None:
+        return f"Type {column.sql_type} is not read. " + _expression(column)
     if statistics.n_rows == 0:
         return "The table has no rows."
     if statistics.n_rows == statistics.n_missing:
         return "All values are NULL."
-    if statistics.n_distinct == 1 and statistics.distinct_is_exact and not statistics.n_missing:
+    if statistics.width == 0:
+        return "All arrays are empty."
+    is_counted = statistics.distinct_is_exact or column.family == VECTOR  # few distinct vectors are counted by hashes
+    if statistics.n_distinct == 1 and is_counted and not statistics.n_missing:
         return f"Constant: all rows have {_shown(statistics)}."
     if column.family == "blob" and not column.is_image:
         return "Bytes that are no JPEG or PNG image. Decode them in a view."
-    return key_reason(column.name, str(column.family), statistics)
+    return key_reason(column.name, column.family, statistics)
 
 
 def _target(column: CountedColumn) -> ColumnSpec:
@@ -172,7 +189,7 @@ def _target(column: CountedColumn) -> ColumnSpec:
 
 
 def _is_integer(column: CountedColumn) -> bool:
-    return column.sql_type in ("smallint", "integer", "bigint", "int2", "int4", "int8")
+    return (column.reader or reader_of(column.sql_type)) in ("int2", "int4", "int8")
 
 
 def _counted(column: CountedColumn) -> ColumnSpec:

@@ -5,8 +5,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 from madlib_mop.columns.proposals.kinds import (
+    ARRAY,
     BOOLEAN,
     CATEGORY,
+    DATETIME,
     DEFAULT_IMPUTE,
     EMBEDDED,
     ENCODINGS,
@@ -16,11 +18,13 @@ from madlib_mop.columns.proposals.kinds import (
     IMAGE_WIDTH,
     INPUT,
     KINDS,
+    NUMBER,
     ROLES,
     TARGET,
     TARGET_KINDS,
     TEXT,
     TEXT_WIDTH,
+    VECTOR,
     ColumnSpec,
     TableColumn,
     embedding_width,
@@ -135,12 +139,28 @@ def check_family(spec: ColumnSpec, family: str | None) -> None:
     )
 
 
-def missing_column(name: str, known: Iterable[str]) -> UndefinedColumn:
-    """Return the error for a column that the table does not have; a name that differs in case only is in the hint."""
+def missing_column(name: str, known: Iterable[str], *, is_folded: bool = False) -> UndefinedColumn:
+    """Return the error for a column that the table does not have.
+
+    Parameters
+    ----------
+    name : str
+    known : iterable of str
+        The columns of the table.
+    is_folded : bool
+        Whether names were folded to lower case unless they were quoted.
+    """
+    return UndefinedColumn(f"the table has no column {name!r}", hint=other_names(name, known, is_folded=is_folded))
+
+
+def other_names(name: str, known: Iterable[str], *, is_folded: bool = False) -> str:
+    """Return the hint for a missing column: the name that differs in case only, or all names. See `missing_column`."""
     names = list(known)
-    alike = [other for other in names if other.lower() == name.lower()]
-    hint = f"Write {alike[0]!r}." if alike else "Its columns are: " + ", ".join(map(repr, names[:50])) + "."
-    return UndefinedColumn(f"the table has no column {name!r}", hint=hint)
+    alike = next((other for other in names if other.lower() == name.lower()), None)
+    if alike is None:
+        return "Its columns are: " + ", ".join(map(repr, names[:50])) + "."
+    quoted = alike.replace('"', '""')
+    return f'Write it quoted: "{quoted}".' if is_folded else f"Write {alike!r}."
 
 
 def _read_row(row: Mapping[str, Any]) -> ColumnSpec:
@@ -174,6 +194,14 @@ def _read_row(row: Mapping[str, Any]) -> ColumnSpec:
     if "kind" not in given and given["role"] != IGNORED:
         raise InvalidParameter(f"column {name!r}: kind is missing", hint=f"Kinds are {', '.join(KINDS)}.")
     return _with_defaults(given)
+
+
+def default_input(name: str, sql_type: str, family: str) -> ColumnSpec:
+    """Return the row of an input of which no value was read: its kind is the usual one of its family of types."""
+    of_vectors = ARRAY if sql_type.endswith("[]") else VECTOR
+    usual = (BOOLEAN, DATETIME, NUMBER, CATEGORY, of_vectors, IMAGE)
+    kind = next(kind for kind in usual if family in FAMILIES_OF_KIND[kind])
+    return _with_defaults({"name": name, "sql_type": sql_type, "role": INPUT, "kind": kind})
 
 
 def _with_defaults(given: dict[str, Any]) -> ColumnSpec:

@@ -4,6 +4,7 @@ Rows are read once (`rows`); their content decides which are kept for validation
 counted and a preprocessor is fitted to them; then every row is encoded, in the order of its hash.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -37,19 +38,28 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
 
+#: Columns that a notice names at most.
+_MOST_NAMED = 10
+
 
 def pack_columns(call: Call) -> None:
     """Pack a table of ordinary columns for training, and a part of it for validation."""
     session, arguments = call.session, call.arguments
     source = read_source(session, arguments["source_table"])
     dependent = split_columns(arguments["dependent"], "dependent")
+    exclude = arguments["exclude"] or []
+    if exclude and arguments["columns"] is not None:
+        raise InvalidParameter(
+            f"exclude cannot be combined with columns. Received: {', '.join(map(repr, exclude))}",
+            hint=f"Set role to ignored for these columns in {arguments['columns']}.",
+        )
     given = _given_specification(session, arguments["columns"], source, dependent)
     rule = split_rule(arguments["validation"], source)
-    exclude = arguments["exclude"] or []
     if given is None:
         check_targets(table_columns(source), dependent, exclude)
     elif rule is not None and rule.by == BY_COLUMN:
         given = [_unused(spec) if spec.name == rule.column else spec for spec in given]
+        check_specification(given, several_targets=len(dependent) > 1)
     seed = draw_seed() if arguments["seed"] is None else arguments["seed"]
     packing = prepare(call, source, seed, rule)
     fields = _fields(source, given, exclude, packing.rule)
@@ -62,14 +72,14 @@ def pack_columns(call: Call) -> None:
     training = None if validation is None else ~validation
     with ThreadPoolExecutor(1) as thread, FileDecoder() as decode:
         order = thread.submit(rows.order, training)
-        preprocessor = _fit(source, rows, training, given, dependent, exclude)
+        preprocessor, ignored = _fit(source, rows, training, given, dependent, exclude)
         encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
         first = order.result()
         write_packed(call, packing, packing.output, packing.output_text, rows, first, encoder, targets, thread)
         if validation is not None:
             output, text = packing.output.with_suffix(VALIDATION), packing.output_text + VALIDATION
             write_packed(call, packing, output, text, rows, rows.order(validation), encoder, targets, thread)
-    _notice_result(call, preprocessor, packing.seed)
+    _notice_result(call, preprocessor, ignored)
 
 
 def _given_specification(
@@ -120,19 +130,25 @@ def _fit(
     given: Sequence[ColumnSpec] | None,
     dependent: Sequence[str],
     exclude: Sequence[str],
-) -> Preprocessor:
-    """Fit the preprocessor of the given specification, or of the one that is proposed, to the training rows."""
+) -> tuple[Preprocessor, list[ColumnSpec]]:
+    """Fit the preprocessor of the given specification, or of the one that is proposed, to the training rows.
+
+    The second result are the columns that the proposal ignores, without those that the caller excludes.
+    """
+    ignored: list[ColumnSpec] = []
     if given is None:
         counted = count(source, rows, training)
         statistics = {c.name: c.statistics for c in counted if isinstance(c.statistics, ColumnStatistics)}
         specs = propose(counted, dependent, exclude)
+        ignored = [spec for spec in specs if spec.role == IGNORED and spec.name not in exclude]
         check_specification(specs, several_targets=len(dependent) > 1)
     else:
         statistics = rows.statistics(training)
         specs = list(given)
     used = [spec.name for spec in specs if spec.role != IGNORED]
     check_kept(rows, used, "Set its role to ignored in the table of propose_columns, or shorten it in a view.")
-    preprocessor = _profiled(fit_preprocessor(specs, statistics), statistics, rows, training)
+    readers = {field.name: field.reader for field in source.fields}
+    preprocessor = _profiled(fit_preprocessor(specs, statistics, readers), statistics, rows, training)
     n_packed = len(preprocessor.tensors) + len(preprocessor.targets)
     if n_packed > MAX_PACKED_COLUMNS:
         raise InvalidParameter(
@@ -141,7 +157,7 @@ def _fit(
         )
     targets = [column.name for column in preprocessor.targets]
     check_packed_names([*(tensor.name for tensor in preprocessor.tensors), *targets], targets)
-    return preprocessor
+    return preprocessor, ignored
 
 
 def _profiled(
@@ -169,8 +185,8 @@ def _unused(spec: ColumnSpec) -> ColumnSpec:
     return replace(spec, role=IGNORED, reason="The rows are split by it.")
 
 
-def _notice_result(call: Call, preprocessor: Preprocessor, seed: int) -> None:
-    """Report the classes and the inputs."""
+def _notice_result(call: Call, preprocessor: Preprocessor, ignored: Sequence[ColumnSpec]) -> None:
+    """Report the classes, the inputs, and which columns are ignored, with the reason of the proposal."""
     for column in preprocessor.targets:
         if isinstance(column.fit, ClassFit):
             shown = ", ".join(map(repr, column.fit.classes[:10]))
@@ -180,3 +196,13 @@ def _notice_result(call: Call, preprocessor: Preprocessor, seed: int) -> None:
             call.session.notice(f"{call.function}: {column.name} is a number: standardised for the network")
     inputs = ", ".join(f"{tensor.name} {list(tensor.shape)} {tensor.dtype}" for tensor in preprocessor.tensors)
     call.session.notice(f"{call.function}: inputs: {inputs}; preprocessor {preprocessor.digest[:12]}")
+    if ignored:
+        shown = ", ".join(f"{spec.name} ({_short_reason(spec)})" for spec in ignored[:_MOST_NAMED])
+        more = f" and {len(ignored) - _MOST_NAMED} more" if len(ignored) > _MOST_NAMED else ""
+        call.session.notice(f"{call.function}: ignored: {shown}{more}; madlib_mop.propose_columns shows the reasons")
+
+
+def _short_reason(spec: ColumnSpec) -> str:
+    """Return the first words of the reason, such as key or constant."""
+    words = re.split(r"[:.](?:\s|$)", spec.reason, maxsplit=1)[0]
+    return words[:1].lower() + words[1:]

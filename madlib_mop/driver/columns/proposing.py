@@ -35,7 +35,7 @@ def propose_columns(call: Call) -> None:
     output = session.output(arguments["output_table"], ("",), "output_table")
     exclude = arguments["exclude"] or []
     check_targets(table_columns(source), dependent, exclude)
-    rows = read_rows(session, source, source.fields, 0, unchecked=exclude)
+    rows = read_rows(session, source, [field for field in source.fields if field.name not in exclude], 0)
     specs = propose(count(source, rows), dependent, exclude)
     write_proposal(session, output, specs)
     n_inputs = sum(spec.role == "input" for spec in specs)
@@ -65,11 +65,15 @@ def count(source: SourceTable, rows: Rows, of: npt.NDArray[np.bool_] | None = No
     found = rows.overflowed | rows.statistics(of)
     counted = []
     for column in source.columns:
-        statistics = found.get(column.name)
-        family = family_of(column.field.reader) if column.field is not None and statistics is not None else None
+        reader = column.field.reader if column.field is not None else None
+        family = family_of(reader) if reader is not None else None
         values = rows.columns.get(column.name)
         is_image = isinstance(values, Blobs) and are_images(values)
-        counted.append(CountedColumn(column.name, column.type_sql, family, statistics, column.labels, is_image))
+        counted.append(
+            CountedColumn(
+                column.name, column.type_sql, family, found.get(column.name), column.labels, is_image, reader
+            )
+        )
     return counted
 
 

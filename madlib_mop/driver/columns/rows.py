@@ -118,7 +118,6 @@ def read_rows(
     source: SourceTable,
     fields: Sequence[Field],
     seed: int,
-    unchecked: Collection[str] = (),
     batch_rows: int = _BATCH_ROWS,
 ) -> Rows:
     """Read every row of a table once.
@@ -131,8 +130,6 @@ def read_rows(
         The columns to read.
     seed : int
         Of the hashes.
-    unchecked : collection of str
-        Columns in which NaN and infinite values are no error.
 
     Raises
     ------
@@ -142,7 +139,7 @@ def read_rows(
     limit_kb = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
     spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
     hashes = [np.zeros((0, 2), np.uint64)]
-    hasher, names, typed = RowHasher(seed), RowNames(), _Typed(source, fields, unchecked)
+    hasher, names, typed = RowHasher(seed), RowNames(), _Typed(source, fields, ())
     oids = source.changed_oids(fields)
 
     def keep(batch: Batch) -> None:
@@ -151,7 +148,8 @@ def read_rows(
         hashes.append(hasher.of(with_oids(sent.data, lengths, oids) if oids else sent.data, lengths))
         if _has_blobs(fields):
             names.add(spool.n_rows, batch)
-        spool.add(columns)
+        with naming_rows(names_of(batch, spool.n_rows)):
+            spool.add(columns)
 
     with closing(_received(session, source, fields, (), batch_rows)) as batches, in_background(keep) as keep_next:
         for batch in batches:
@@ -213,7 +211,8 @@ class _Typed:
     def columns(self, batch: Batch) -> list[RawColumn]:
         """Return the columns of the next batch. Raises InvalidParameter as `read_batches`."""
         rows = batch.bytes_of("r")
-        columns = self._reader.read(rows.data, np.asarray(rows.lengths, np.int64))
+        with naming_rows(names_of(batch, self._n_before)):
+            columns = self._reader.read(rows.data, np.asarray(rows.lengths, np.int64))
         _check(self._fields, columns, self._unchecked, batch, self._n_before)
         self._n_before += batch.n_rows
         return columns
@@ -268,12 +267,12 @@ def _check(
 
 @contextmanager
 def naming_rows(name_of: Callable[[int], str]) -> Iterator[None]:
-    """Let an error of the encoder name the row of the table.
+    """Let an error of a reader or of the encoder name the row of the table.
 
     Parameters
     ----------
     name_of : callable
-        From the number of a row among those that are encoded to its name.
+        From the number of a row among those that are read or encoded to its name.
 
     Raises
     ------
@@ -284,7 +283,7 @@ def naming_rows(name_of: Callable[[int], str]) -> Iterator[None]:
         yield
     except UnreadableValue as error:
         raise InvalidParameter(
-            f"column {error.column!r} {error.problem} ({name_of(error.row)})", hint=error.hint
+            f"column {error.column!r} {error.problem.removesuffix(',')} ({name_of(error.row)})", hint=error.hint
         ) from None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.columns.proposals.specification import other_names
 from madlib_mop.columns.raw import NUMBER, Codes, Levels, Moments, Numbers, RawColumn
 from madlib_mop.columns.sketch import Hashes
 from madlib_mop.columns.splits import (
@@ -20,6 +21,7 @@ from madlib_mop.columns.splits import (
     by_time,
     not_boolean,
     read_split,
+    split_by_share,
     stratified,
 )
 from madlib_mop.driver.columns.rows import Rows
@@ -29,6 +31,8 @@ from madlib_mop.errors import InvalidParameter, UndefinedColumn
 Flags = npt.NDArray[np.bool_]
 #: A number with at most this number of values may be a class; a class has at least this number of rows on average.
 _FEW = 10
+#: What JSON, in which arguments arrive, has for numbers that are not finite.
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 def split_rule(validation: float | str | None, source: SourceTable) -> SplitRule | None:
@@ -43,11 +47,14 @@ def split_rule(validation: float | str | None, source: SourceTable) -> SplitRule
     """
     if validation is None:
         return None
-    rule = read_split(validation if isinstance(validation, str) else repr(validation))
-    if rule.column is not None and rule.column not in [field.name for field in source.fields]:
+    names = [field.name for field in source.fields]
+    if isinstance(validation, str) and validation in _NOT_FINITE and validation.lower() not in names:
+        validation = float(validation)
+    rule = read_split(validation) if isinstance(validation, str) else split_by_share(validation)
+    if rule.column is not None and rule.column not in names:
         raise UndefinedColumn(
             f"validation: {source.relation} has no column {rule.column!r} that can be read. Received: {validation!r}",
-            hint="Its columns are: " + ", ".join(repr(field.name) for field in source.fields[:50]) + ".",
+            hint=other_names(rule.column, names, is_folded=True),
         )
     return rule
 

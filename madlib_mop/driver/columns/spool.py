@@ -11,7 +11,8 @@ import numpy as np
 from mop_backend.machine import processors
 
 from madlib_mop.columns.blobs import Blobs, StoredValues
-from madlib_mop.columns.raw import Dictionary, Levels, RawColumn, TooManyLevels, Vectors, other_width
+from madlib_mop.columns.cells import wrong_width
+from madlib_mop.columns.raw import Dictionary, Levels, RawColumn, TooManyLevels, Vectors
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.errors import OutOfResources
 
@@ -60,7 +61,7 @@ class Spool:
 
         Raises
         ------
-        InvalidParameter
+        UnreadableValue
             If vectors are not as wide as those before.
         OutOfResources
             If the file would take more than it may.
@@ -117,7 +118,7 @@ class Spool:
             if self.n_rows:
                 self._series[i][0].reset(np.zeros((self.n_rows, column.width), np.float32))
         elif column.width != before.width:
-            raise other_width(before.column, before.width, column.width)
+            raise wrong_width(before.column, int(np.argmin(column.missing)), before.width, column.width)
         return column
 
     def _renumbered(self, i: int, column: Levels) -> Levels | None:

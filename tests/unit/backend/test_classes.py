@@ -1,4 +1,4 @@
-"""The texts of a prediction: a number in JSON has the digits that tell it from others, and no more."""
+"""The texts of a prediction: a number in JSON has the digits that tell it from others; errors name other functions."""
 
 import json
 import subprocess
@@ -8,16 +8,35 @@ import numpy as np
 
 from tests.helpers.clones import ROOT
 
-#: The texts of numbers in a process without PostgreSQL.
+#: Code for a process without PostgreSQL.
 _CODE = """
 import json, sys, types
 sys.path[:0] = {paths!r}
 plpy = types.ModuleType("plpy")
 plpy.SPIError, plpy.Error = type("SPIError", (Exception,), {{}}), type("Error", (Exception,), {{}})
 sys.modules["plpy"] = plpy
-from mop_backend.classes import named
-text_of = named([{{"name": "y", "labels": None, "problem": None}}], [1])
+from mop_backend.call import CallError
+from mop_backend.classes import OF_ARRAYS, OF_ROWS, best_class, named
+{code}
+"""
+_NUMBERS = """
+text_of = named([{{"name": "y", "labels": None, "problem": None}}], [1], OF_ARRAYS)
 print(json.dumps([text_of([value]) for value in json.loads({values!r})]))
+"""
+_REFUSALS = """
+number = {"name": "price", "labels": None, "problem": None}
+classes = {"name": "kind", "labels": [None, "NULL"], "problem": None}
+found = []
+for functions in (OF_ARRAYS, OF_ROWS):
+    for form, outputs, widths in (
+        (best_class, [number], [1]), (best_class, [number, classes], [1, 2]), (best_class, [classes], [3]),
+        (named, [classes], [2]), (named, [classes], [3]), (named, [], [1]),
+    ):
+        try:
+            form(outputs, widths, functions)
+        except CallError as error:
+            found.append([str(error), error.fields["hint"]])
+print(json.dumps(found))
 """
 TEXTS = {
     1700000123.46: "1700000123.46",  # of a regression, brought back in float64
@@ -27,10 +46,39 @@ TEXTS = {
     1e300: "1e+300",
     float("nan"): "null",
 }
+WIDTH = "the model returns 3 values a row for 'kind', which has 2 classes"
+NULLS = "there is a class 'NULL', which is also the key of the class NULL"
+VALUES = "madlib_mop.predict returns the values."
+IN_ORDER = "madlib_mop.predict returns the values in the order of the classes."
+
+
+def run(code: str):
+    """Return what code prints as JSON, in a process without PostgreSQL."""
+    code = _CODE.format(paths=[str(ROOT / "plpython")], code=code)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_a_number_has_the_digits_that_tell_it_from_others():
-    code = _CODE.format(paths=[str(ROOT / "plpython")], values=json.dumps(list(TEXTS)))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [f'{{"y": {text}}}' for text in TEXTS.values()]
+    assert run(_NUMBERS.format(values=json.dumps(list(TEXTS)))) == [f'{{"y": {text}}}' for text in TEXTS.values()]
+
+
+def test_errors_and_hints_name_functions_that_take_what_the_caller_has():
+    assert run(_REFUSALS) == [
+        ["predict_class: the model predicts a number, 'price', not a class", "madlib_mop.predict returns the number."],
+        ["predict_class: the model has 2 outputs", "madlib_mop.predict_named returns the classes of each output."],
+        [f"predict_class: {WIDTH}", VALUES],
+        [f"predict_named: {NULLS}", IN_ORDER],
+        [f"predict_named: {WIDTH}", VALUES],
+        ["predict_named: the model has 1 outputs, but its summary lists 0", None],
+        [
+            "predict_class: the model predicts a number, 'price', not a class",
+            "madlib_mop.predict_number returns the number.",
+        ],
+        ["predict_class: the model has 2 outputs", "madlib_mop.predict_json returns the classes of each output."],
+        [f"predict_class: {WIDTH}", VALUES],
+        [f"predict_json: {NULLS}", IN_ORDER],
+        [f"predict_json: {WIDTH}", VALUES],
+        ["predict_json: the model has 1 outputs, but its summary lists 0", None],
+    ]

@@ -1,9 +1,13 @@
 """Fits: results for statistics of the training rows, and the errors of columns that cannot be fitted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from madlib_mop.columns import raw
+from madlib_mop.columns.preprocessors.fitting import fit_preprocessor
+from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.errors import InvalidParameter
 from tests.helpers.unit.columns import error_text, fitted, moments, numbers, spec, target, texts, vectors
 
@@ -108,7 +112,9 @@ ONE_CLASS = texts(["a"] * 3)
         (spec("c", "category", levels=("x", "y")), texts(["a"]), ["no training row has one of the levels 'x', 'y'"]),
         (spec("c", "category", impute="constant:z"), texts(["a", None]), ["'constant:z' names none of the levels"]),
         (spec("v", "vector", width=3), vectors([[1.0, 2.0]], 2), ["width is 3, and its values have 2 elements"]),
+        (spec("v", "array"), vectors([[], []], 0), ["'v'", "all its arrays are empty", "ignored"]),
         (target("t"), ONE_CLASS, ["the target has one class only", "'a'"]),
+        (target("t", levels=("a", "b")), ONE_CLASS, ["the target has one class only", "'a'"]),
         (target("t"), texts(["a", "b", None]), ["target 't' is NULL in 1 row", "IS NOT NULL"]),
         (target("t"), texts([f"l{i}" for i in range(20_000)]), ["20,000 classes", "regression"]),
         (target("t", levels=("a", "c")), texts(["a", "b"]), ["class 'b' is not in levels"]),
@@ -123,6 +129,15 @@ def test_what_cannot_be_fitted_is_one_clear_error(one, column, words):
     with pytest.raises(InvalidParameter) as caught:
         fitted([(one, column), (spec("other"), numbers([1.0, 2.0]))])
     assert all(word in error_text(caught) for word in words), error_text(caught)
+
+
+def test_categories_of_a_domain_over_floats_may_have_any_number():
+    one, column = replace(spec("c", "category"), sql_type="amount"), numbers([-1e18, 2.0])
+    counts = {"c": ColumnStatistics.of(column), "y": ColumnStatistics.of(Y[1])}
+    made = fit_preprocessor([one, Y[0]], counts, {"c": "float8", "y": "text"})
+    assert made.columns[0].fit.levels == ("-1e+18", "2")
+    with pytest.raises(InvalidParameter, match="numbers beyond"):
+        fit_preprocessor([one, Y[0]], counts, {"c": "int8", "y": "text"})
 
 
 def test_the_fit_is_the_same_for_rows_in_any_order():

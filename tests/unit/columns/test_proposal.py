@@ -40,6 +40,9 @@ def proposed(name, column, sql_type=None, **rest):
         ("big", numbers(range(100_000)), "bigint", "Key: nearly all values are distinct, and they are as dense"),
         ("c", numbers([7] * N), "integer", "Constant: all rows have '7'."),
         ("c", texts(["same"] * N), None, "Constant: all rows have 'same'."),
+        ("v", vectors([[1.0, 2.5]] * N, 2), "real[]", "Constant: all rows have the same value."),
+        ("e", vectors([[]] * N, 0), "integer[]", "All arrays are empty."),
+        ("e", vectors([[], None] * N, 0), "integer[]", "All arrays are empty."),
         ("e", numbers([None] * N), None, "All values are NULL."),
         ("t", texts([f"t{i}" for i in range(N)]), None, "Too many levels: 1,000 distinct values in 1,000 rows."),
         ("b", raw.Blobs([b"no image"] * N), None, "no JPEG or PNG"),
@@ -147,6 +150,8 @@ def test_types_that_are_not_read_are_ignored_with_an_expression():
     assert one.role == "ignored" and "(doc->>'key')::float8" in one.reason
     (one, *_) = propose([CountedColumn("Doc", "path", None, None), X, Y], ["y"])
     assert '"Doc"::text' in one.reason
+    (one, *_) = propose([CountedColumn("doc", "jsonb", None, None), X, Y], ["y"], exclude=["doc"])
+    assert one.reason == "Named in exclude."
 
 
 def test_what_was_counted_is_in_the_row():
@@ -174,6 +179,33 @@ def test_targets_are_classes_or_numbers(column, sql_type, kind, encode, scale):
     specs = propose([X, counted("y", column, sql_type)], ["y"])
     check_specification(specs)
     assert (specs[1].role, specs[1].kind, specs[1].encode, specs[1].scale) == ("target", kind, encode, scale)
+
+
+def test_a_domain_over_integers_is_a_target_as_integers_are():
+    few = numbers([0, 1, 2] * 5)
+    kinds = [propose([X, counted("y", few, "stars", reader=reader)], ["y"])[1].kind for reader in ("int4", "float8")]
+    assert kinds == ["category", "number"]
+
+
+@pytest.mark.parametrize(
+    ("family", "sql_type", "kind"),
+    [
+        ("number", "numeric(8,2)", "number"),
+        ("boolean", "boolean", "boolean"),
+        ("moment", "date", "datetime"),
+        ("time", "time without time zone", "datetime"),
+        ("span", "interval", "number"),
+        ("text", "character varying", "category"),
+        ("uuid", "uuid", "category"),
+        ("vector", "integer[]", "array"),
+        ("vector", "vector(3)", "vector"),
+        ("blob", "bytea", "image"),
+    ],
+)
+def test_excluded_columns_that_were_not_read_have_the_defaults_of_their_types(family, sql_type, kind):
+    specs = propose([CountedColumn("x", sql_type, family, None), X, Y], ["y"], exclude=["x"])
+    assert (specs[0].role, specs[0].kind, specs[0].reason) == ("ignored", kind, "Named in exclude.")
+    check_specification([replace(specs[0], role="input"), *specs[1:]])
 
 
 def test_excluded_columns_are_ignored_and_keep_their_guess():

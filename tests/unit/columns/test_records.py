@@ -231,7 +231,7 @@ def test_arrays_become_rows_of_float32():
 
 def test_arrays_of_other_widths_are_named():
     fields = [field("_float8", "v")]
-    with pytest.raises(InvalidParameter, match="column 'v' has 3 elements in row 3 of its batch, where 2 are expected"):
+    with pytest.raises(UnreadableValue, match="'v' has 3 elements, where 2 are expected, in row 3 of its batch"):
         RecordReader(fields).read(*batch(fields, [[[1.0, 2.0]], [None], [[1.0, 2.0, 3.0]]] * 20))
 
 

@@ -1,12 +1,23 @@
 """Splits: they depend on the rows' content, sizes are correct, and nothing is wrongly on both sides."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from madlib_mop.columns.splits import SplitRule, by_column, by_group, by_hash, by_time, read_split, stratified
+from madlib_mop.columns.splits import (
+    SplitRule,
+    by_column,
+    by_group,
+    by_hash,
+    by_time,
+    read_split,
+    split_by_share,
+    stratified,
+)
 from madlib_mop.errors import InvalidParameter, UnreadableText
 from tests.helpers.unit.columns import error_text, moments, numbers
 
@@ -26,6 +37,7 @@ HASHES = RANDOM.integers(0, 2**64, 1000, np.uint64)
         ("last 20% by created_at", SplitRule("time", 0.2, "created_at")),
         ('LAST 0.1 BY "Created At"', SplitRule("time", 0.1, "Created At")),
         ("20 percent by group customer_id", SplitRule("group", 0.2, "customer_id")),
+        ("last 20% by ÄnderungsTag", SplitRule("time", 0.2, "Änderungstag")),
     ],
 )
 def test_the_argument_is_read(text, rule):
@@ -43,6 +55,13 @@ def test_other_texts_are_one_clear_error(text):
 def test_a_share_is_above_0_and_below_1(text):
     with pytest.raises(InvalidParameter, match="above 0 and below 1"):
         read_split(text)
+
+
+def test_a_number_is_a_share_of_each_class():
+    assert split_by_share(0.00005) == SplitRule("hash", 0.00005, stratified=True)
+    for share in (0.0, 1.0, -0.2, math.nan, math.inf):
+        with pytest.raises(InvalidParameter, match=f"above 0 and below 1. Received: {share!r}"):
+            split_by_share(share)
 
 
 @given(st.integers(2, 300), st.floats(0.05, 0.95), st.randoms(use_true_random=False))

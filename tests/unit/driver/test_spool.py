@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from madlib_mop.columns import raw
+from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.raw import Blobs, Levels, Moments, Numbers, Vectors, dictionary_of
 from madlib_mop.driver.columns.spool import Spool
-from madlib_mop.errors import InvalidParameter, OutOfResources
+from madlib_mop.errors import OutOfResources
 
 
 def batch(start: int, n: int):
@@ -59,9 +60,10 @@ def test_a_file_takes_no_more_than_the_caller_may_use():
 def test_vectors_of_another_width_are_refused():
     spool = spooled()
     wide = batch(100, 4)
-    wide[3] = Vectors(np.zeros((4, 3), np.float32), np.zeros(4, bool), "v")
-    with pytest.raises(InvalidParameter, match="3 elements"):
+    wide[3] = Vectors(np.zeros((4, 3), np.float32), np.arange(4) < 1, "v")
+    with pytest.raises(UnreadableValue, match="3 elements, where 2 are expected") as caught:
         spool.add(wide)
+    assert caught.value.row == 1, "the first that is not NULL"
 
 
 def test_a_text_with_too_many_values_is_counted_and_not_kept(monkeypatch):
