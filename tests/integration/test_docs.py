@@ -45,6 +45,7 @@ PRINTED = {
         "| extend",
         "models | same_bits \n--------+-----------\n      6 |         6",
     ),
+    "docs/columns.md": ("Key: all values are distinct, and the name is that of a key.", " good \n------\n t\n"),
     "docs/custom_functions.md": (
         "{accuracy,top_2_accuracy,certainty}",
         "custom function 'mistaken' failed in line 3: AttributeError",

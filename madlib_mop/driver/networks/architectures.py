@@ -75,7 +75,9 @@ def architecture(preprocessor: Preprocessor, n_rows: int, recipe: Recipe) -> Nod
     The perceptron is that of RealMLP (Holzmüller et al., "Better by Default", 2024): SELU for classes, Mish for
     numbers. The residual network is that of Gorishniy et al. ("Revisiting Deep Learning Models for Tabular Data", 2021,
     section 3.2), with layer normalization in place of batch normalization, since a model visits one segment after
-    another and their statistics differ.
+    another and their statistics differ. Ensembles within a network, as in TabM (Gorishniy et al., "TabM: Advancing
+    Tabular Deep Learning with Parameter-Efficient Ensembling", 2024), are not proposed: `make_ensemble` combines the
+    networks that the leaderboard has already.
 
     Parameters
     ----------
