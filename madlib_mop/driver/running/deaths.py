@@ -67,4 +67,5 @@ def _is_memory_error(line: str) -> bool:
         return False
     name, text = found["name"], found["text"] or ""
     last = name.rpartition(".")[2]
-    return last in _MEMORY_ERRORS or is_about_memory(last, text) or name == _OWN_REPORT[0] and text.startswith(_OWN_REPORT[1])
+    is_own = name == _OWN_REPORT[0] and text.startswith(_OWN_REPORT[1])
+    return is_own or last in _MEMORY_ERRORS or is_about_memory(last, text)
