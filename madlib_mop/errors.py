@@ -197,6 +197,13 @@ def hint_of_extra(extra: str) -> str:
     return f"Run pip install '.[{extra}]' in a clone of madlib_mop."
 
 
+#: JAX reports a lack of memory while it computes as an internal error.
+_TEXTS_ABOUT_MEMORY = {
+    "JaxRuntimeError": ("RESOURCE_EXHAUSTED", "Out of memory allocating"),
+    "RuntimeError": ("can't allocate memory", "CUDA out of memory", "std::bad_alloc"),
+}
+
+
 def is_exhausted(error: BaseException) -> bool:
     """Return whether an error of Python, or of a backend of Keras, means too little memory.
 
@@ -210,6 +217,10 @@ def is_exhausted(error: BaseException) -> bool:
         isinstance(error, MemoryError)
         or bool(kinds & {"ResourceExhaustedError", "OutOfMemoryError"})
         or ("OpError" in kinds and "Cannot parse tensor from proto" in text)
-        or ("JaxRuntimeError" in kinds and "RESOURCE_EXHAUSTED" in text)
-        or ("RuntimeError" in kinds and ("can't allocate memory" in text or "CUDA out of memory" in text))
+        or any(is_about_memory(kind, text) for kind in kinds)
     )
+
+
+def is_about_memory(kind: str, text: str) -> bool:
+    """Return whether an error of a class that JAX or PyTorch uses for all kinds of errors means too little memory."""
+    return any(part in text for part in _TEXTS_ABOUT_MEMORY.get(kind, ()))

@@ -6,16 +6,20 @@ last message of its standard error can be the cause of its death.
 
 import re
 
+from madlib_mop.errors import is_about_memory
+
 #: Start of the report of ``faulthandler`` after a fatal signal: the stacks of all threads, and extension modules.
 _STACKS = re.compile(r"^Fatal Python error: ", re.MULTILINE)
 #: The last line of a traceback; messages of TensorFlow's exceptions continue on the following lines.
 _EXCEPTION = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::(?P<text>.*))?$")
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError", "ResourceExhaustedError")
 _OWN_REPORT = ("madlib_mop.trainer.process.failures.Failure", " not enough memory")
-#: Lines with the reason of an abort in C++ code: the runtime's, LLVM's, and TensorFlow's log lines of severity F.
+#: Lines with the reason of an abort in C++ code: the runtime's (the last one of these with PyTorch's text), LLVM's, and
+#: TensorFlow's log lines of severity F.
 _FATAL = (
     re.compile(r"terminate called .*\bstd::bad_alloc\b"),
     re.compile(r"\s*what\(\):\s+(std::bad_alloc|MemoryError)\b"),
+    re.compile(r"\s*what\(\):\s.*DefaultCPUAllocator: can't allocate memory"),
     re.compile(r"LLVM ERROR: out of memory"),
     re.compile(r"(F\d{4} |\S+ \S+: F )[^\]]*\].*(OOM when allocating|RESOURCE_EXHAUSTED|ran out of memory)"),
 )
@@ -62,4 +66,6 @@ def _is_memory_error(line: str) -> bool:
     if found is None:
         return False
     name, text = found["name"], found["text"] or ""
-    return name.rpartition(".")[2] in _MEMORY_ERRORS or name == _OWN_REPORT[0] and text.startswith(_OWN_REPORT[1])
+    last = name.rpartition(".")[2]
+    is_own = name == _OWN_REPORT[0] and text.startswith(_OWN_REPORT[1])
+    return is_own or last in _MEMORY_ERRORS or is_about_memory(last, text)

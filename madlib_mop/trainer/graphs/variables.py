@@ -199,9 +199,13 @@ def _tensor_of(state: State, group: str, index: int) -> np.ndarray | Tensor:
     return choice.current().tensor_of(aligned)
 
 
+#: JAX has no numbers of 64 bits here.
+_KINDS = {"int32": "integer", "int64": "integer", "float32": "float", "float64": "float"}
+
+
 def _kind(spec: TensorSpec) -> str:
     """Return what two dtypes share if one backend uses the one where another backend uses the other."""
-    return "integer" if spec.dtype in ("int32", "int64") else spec.dtype
+    return _KINDS.get(spec.dtype, spec.dtype)
 
 
 def _size(specs: list[TensorSpec]) -> str:

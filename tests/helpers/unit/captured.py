@@ -63,8 +63,17 @@ def main() -> None:
         "a rate that decays": (optimizers.SGD(schedules.CosineDecay(0.1, 20)),),
         "batch normalization": (optimizers.Adam(), layers.BatchNormalization()),
         "layer normalization": (optimizers.Adam(), layers.LayerNormalization()),
+        "weights with one path": (optimizers.SGD(0.1), _nested(), _nested()),
     }
     print(json.dumps({"steps": {title: _compared(*case) for title, case in cases.items()}, "recorded": _recorded()}))
+
+
+def _nested():
+    """Return a model whose layer has the path that the layer of any other such model has."""
+    import keras
+
+    x = keras.Input((8,))
+    return keras.Model(x, keras.layers.Dense(8, name="inner")(x))
 
 
 def _recorded() -> dict[str, list[bool]]:

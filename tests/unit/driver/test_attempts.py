@@ -77,6 +77,7 @@ Traceback (most recent call last):
 madlib_mop.trainer.process.failures.Failure: not enough memory for a tensor of shape (4000, 9000)
 """
 _BAD_ALLOC = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
+_OF_PYTORCH = "  what():  [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory\n"
 _ABORTED = -signal.SIGABRT
 
 
@@ -88,10 +89,13 @@ _ABORTED = -signal.SIGABRT
         (_ABORTED, "2026-11-22 13:00:00.1: F x/cpu.cc:7] RESOURCE_EXHAUSTED: out of memory\n" + _FAULTHANDLER),
         (_ABORTED, "LLVM ERROR: out of memory\nAllocation failed\n" + _FAULTHANDLER),
         (_ABORTED, _RECOVERED + _BAD_ALLOC),
+        (_ABORTED, "terminate called after throwing an instance of 'c10::Error'\n" + _OF_PYTORCH + _FAULTHANDLER),
         (1, _RECOVERED),
         (1, "Traceback (most recent call last):\n  File 'a.py', line 1\nMemoryError\n"),
         (1, "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 74.5 GiB for an array\n"),
         (1, "tensorflow.python.framework.errors_impl.ResourceExhaustedError: failed to allocate memory [Op:Fill]\n"),
+        (1, "RuntimeError: std::bad_alloc\n"),
+        (1, "jax.errors.JaxRuntimeError: INTERNAL: Out of memory allocating 28 bytes.\n"),
     ],
 )
 def test_a_trainer_that_ran_out_of_memory_is_told_as_that(status, stderr):
@@ -107,6 +111,7 @@ def test_a_trainer_that_ran_out_of_memory_is_told_as_that(status, stderr):
         (1, "ImportError: libm.so: cannot allocate memory in static TLS block\n"),
         (1, "MemoryError\n\nDuring handling of the above exception, another exception occurred:\n\nOSError: no file\n"),
         (1, "ValueError: the column is named MemoryError: std::bad_alloc\n"),
+        (1, "RuntimeError: mat1 and mat2 shapes cannot be multiplied\n"),
         (_ABORTED, "W0000 cpu_allocator_impl.cc:83] Allocation of 2400 exceeds 10% of free system memory.\nF0000 no\n"),
         (_ABORTED, "F0000 executor.cc:1] Check failed: memory order\n" + _FAULTHANDLER),
         (-signal.SIGSEGV, _FAULTHANDLER),

@@ -234,6 +234,22 @@ def test_what_keras_says_in_one_line():
     assert sentence_of(ValueError()) == "ValueError"
 
 
+def test_a_lack_of_memory_that_has_no_class_of_its_own():
+    """As PyTorch and JAX report it."""
+
+    class JaxRuntimeError(RuntimeError):
+        pass
+
+    def kind_of(error):
+        return failure_of(error, MODEL).kind
+
+    of_jax = "INTERNAL: Error dispatching computation: Out of memory allocating 2816003984 bytes."
+    assert kind_of(JaxRuntimeError(of_jax)) == kind_of(JaxRuntimeError("RESOURCE_EXHAUSTED: no")) == "memory"
+    assert failure_of(JaxRuntimeError(of_jax)).error.message.endswith("for a tensor of 2,816,003,984 bytes")
+    assert kind_of(RuntimeError("std::bad_alloc")) == "memory"
+    assert kind_of(JaxRuntimeError("INTERNAL: no")) == kind_of(ValueError("std::bad_alloc")) == "model"
+
+
 def test_errors_of_the_library_keep_their_sqlstate():
     failure = failure_of(UnreadableText("no JSON"), MODEL)
     assert (failure.kind, failure.error.sqlstate) == ("model", "22P02")

@@ -1,4 +1,4 @@
-"""Trainers forked from a process with TensorFlow: the same bits, and they end as reliably as child processes."""
+"""Trainers forked from a process with the backend: the same bits, and they end as reliably as child processes."""
 
 import contextlib
 import importlib.util
@@ -11,19 +11,26 @@ import time
 import uuid
 
 import pytest
-from mop_backend.forkserver import USUAL_BACKEND, ForkServer
+from mop_backend.forkserver import ForkServer
 from mop_backend.process import TRAINER, Child, ChildDied
 
 from madlib_mop.trainer.process.loading import UNUSED
 from tests.helpers.unit.cases import CASES
-from tests.helpers.unit.trainer import REPOSITORY, Trainer
+from tests.helpers.unit.trainer import BACKEND, REPOSITORY, Trainer
 from tests.unit.trainer.test_lifetime import ended
 
 RUN = (
     "import sys, runpy; sys.path[:0] = {paths!r}; {before}"
     "runpy.run_module('madlib_mop.trainer.forkserver', run_name='__main__', alter_sys=True)"
 )
-START = {"op": "start", "threads": 1, "memory_limit_bytes": None, "shard_cache_bytes": 1 << 28, "sandbox": True}
+START = {
+    "op": "start", "backend": BACKEND, "threads": 1, "memory_limit_bytes": None, "shard_cache_bytes": 1 << 28,
+    "sandbox": True,
+}  # fmt: skip
+
+
+#: The package of the backend's compiled code.
+LIBRARY = "jaxlib" if BACKEND == "jax" else BACKEND
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,10 +42,11 @@ def sockets_lie_in(tmp_path_factory):
 
 
 def forkserver(lives_with: int | None = None, before: str = "", idle: str = "") -> ForkServer:
-    """Return a fork server of this test, which starts with the first request."""
+    """Return a fork server of the tests' backend, of this test, which starts with the first request."""
     code = RUN.format(paths=[str(REPOSITORY), str(REPOSITORY / "plpython")], before=before)
     command = [sys.executable, "-I", "-c", code + (f" # {idle}" if idle else "")]
-    return ForkServer(f"{_DIRECTORY}/{uuid.uuid4().hex}", lives_with or os.getpid(), command)
+    server = ForkServer(f"{_DIRECTORY}/{uuid.uuid4().hex}", lives_with or os.getpid(), command)
+    return server.with_backend(BACKEND)
 
 
 def forkserver_of(child: Child) -> int:
@@ -92,7 +100,7 @@ def asked(channel):
 
 
 def test_it_trains_to_the_bits_of_a_process_of_its_own(server):
-    with trainer(server) as child, Trainer(forked=False, backend=USUAL_BACKEND) as own:
+    with trainer(server) as child, Trainer(forked=False) as own:
         forked, started = train(asked(child)), train(asked(own.channel))
     assert forked["digest_out"] == started["digest_out"] and forked["digest_in"] == started["digest_in"]
 
@@ -102,7 +110,7 @@ def test_it_gives_up_the_same_rights(server):
     """The sandbox is the same as in a separate trainer; and it has no file of the fork server."""
     child = Child(TRAINER, forkserver=server)
     forked, _ = child.ask(START)
-    with Trainer(forked=False, backend=USUAL_BACKEND, sandbox=True) as own:
+    with Trainer(forked=False, sandbox=True) as own:
         rights = [(said["landlock"], said["seccomp"]) for said in (forked, own.versions)]
         assert rights[0] == rights[1]
         processes = [pathlib.Path(f"/proc/{pid}") for pid in (child.pid, own.process.pid)]
@@ -125,8 +133,15 @@ def test_it_has_loaded_no_package_that_only_wrappers_and_plots_of_keras_use(serv
         assert importlib.util.find_spec(package), package
     with trainer(server) as child:
         loaded = pathlib.Path(f"/proc/{child.pid}/maps").read_text()
-    assert "/tensorflow/" in loaded
-    assert not [package for package in UNUSED if f"/{package}/" in loaded]
+    assert f"/{LIBRARY}/" in loaded
+    needed = importlib.import_module(f"madlib_mop.trainer.backends.{BACKEND}.environment").NEEDED
+    assert {package for package in UNUSED if f"/{package}/" in loaded} == needed
+
+
+def test_the_process_that_forks_has_one_thread(server):
+    """A lock that another thread holds at a fork stays locked in the trainer."""
+    with trainer(server) as child:
+        assert os.listdir(f"/proc/{forkserver_of(child)}/task") == [str(forkserver_of(child))]
 
 
 def test_all_come_from_one_process_and_end_each_by_itself(server):
@@ -213,10 +228,11 @@ def test_it_ends_when_nobody_has_needed_it_for_a_while():
 
 def test_why_there_is_no_trainer_is_told():
     """For example a broken TensorFlow: the reason is the last line of the trainer's output."""
-    child = Child(TRAINER, forkserver=forkserver(before="sys.modules['tensorflow.python'] = None; "))
+    part = {"tensorflow": "tensorflow.python", "jax": "jaxlib.xla_client", "torch": "torch._C"}[BACKEND]
+    child = Child(TRAINER, forkserver=forkserver(before=f"sys.modules[{part!r}] = None; "))
     with pytest.raises(ChildDied) as death:
         child.ask(START)
-    assert death.value.returncode == 1 and "tensorflow" in death.value.last_words
+    assert death.value.returncode == 1 and LIBRARY in death.value.last_words
     child.stop()
 
 

@@ -28,9 +28,10 @@ def as_other(parts, backend="jax"):
     """Return a state with the dtypes that it would have on JAX, and other random numbers."""
     state = decode_state(parts)
     dtypes = {"weights": None, "variables": "uint32", "optimizer": None}
+    shorter = {"int64": "int32", "float64": "float32"}
     values = {group: [state.read(group, i) for i in range(len(state.specs(group)))] for group in GROUPS}
     for group, dtype in dtypes.items():
-        values[group] = [v.astype(dtype or ("int32" if v.dtype == np.int64 else v.dtype)) for v in values[group]]
+        values[group] = [v.astype(dtype or shorter.get(v.dtype.name, v.dtype)) for v in values[group]]
     values["variables"] = [np.full_like(v, 99) for v in values["variables"]]
     specs = {group: [TensorSpec(v.shape, v.dtype.name) for v in values[group]] for group in GROUPS}
     made = encode_state(specs, lambda group, index: values[group][index], static_batch=0, backend=backend)
@@ -86,6 +87,22 @@ def test_a_clone_with_another_optimizer_begins_with_its_weights(trainer, state, 
 def test_one_of_another_optimizer_is_refused(trainer, state):
     with pytest.raises(TrainerError, match="its optimizer are .* the model's are"):
         begin(trainer, state, "SGD(0.1)")
+
+
+def test_a_model_of_float64_begins_with_one(trainer):
+    """JAX computes it in float32; the numbers are converted, and a prediction has them too."""
+    model = keras.Sequential([keras.Input(ROWS.shape[1:]), keras.layers.Dense(LABELS.shape[1], dtype="float64")])
+    recipe = {**request("Adam(0.01)", 1), "arch": model.to_json(), "compile_params": "loss='mse', optimizer='Adam()'"}
+    head = {"op": "train", "model": recipe, "epoch": 1, "begins": True, **PLACE, "has_state": False}
+    state = as_other([bytes(part) for part in trainer.ask(head)[1]])
+    theirs = decode_state(state)
+    assert {spec.dtype for spec in theirs.specs("weights")} == {"float32"}
+    _, parts = trainer.ask({**head, "epoch": 2, "has_state": True}, [bytearray(part) for part in state])
+    ours = decode_state(parts)
+    assert {spec.dtype for spec in ours.specs("weights")} == {"float64"}
+    trainer.load_predictor(recipe, state=state)
+    kernel, bias = (theirs.read("weights", index).astype(np.float64) for index in range(2))
+    assert np.allclose(trainer.predict(ROWS)[0], ROWS @ kernel + bias, atol=1e-6)
 
 
 def test_predictions_need_its_weights_only(trainer, state):

@@ -1,4 +1,4 @@
-"""Actions that a trainer cannot do after its start, tested in a process that starts like a trainer."""
+"""Actions that a trainer of the tests' backend cannot do after its start, tested in a process that starts like one."""
 
 import ctypes
 import json
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from madlib_mop.trainer.data import state
-from tests.helpers.unit.trainer import REPOSITORY, Trainer
+from tests.helpers.unit.trainer import BACKEND, REPOSITORY, Trainer
 
 _PROBE = """
 import sys
@@ -18,9 +18,10 @@ sys.path[:0] = {paths!r}
 from madlib_mop.trainer import server
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime
-read_fd, write_fd = lifetime.settle(choice.environment_of())
+read_fd, write_fd = lifetime.settle(choice.environment_of(choice.BackendName({backend!r})))
 session = server.Session(read_fd)
-answer, _ = getattr(session, {op!r})(server.Request(op={op!r}, threads=1, shard_cache_bytes=0, sandbox={sandbox!r}), [])
+request = server.Request(op={op!r}, threads=1, shard_cache_bytes=0, sandbox={sandbox!r}, backend={backend!r})
+answer, _ = getattr(session, {op!r})(request, [])
 import ctypes, json, os, resource, signal, socket, subprocess, threading
 results = {{"landlock": answer["landlock"], "seccomp": answer["seccomp"]}}
 def attempt(name, call):
@@ -82,7 +83,7 @@ os.write(write_fd, json.dumps(results).encode())
 def probe(scratch, sandbox, op="start"):
     (scratch / "secret").write_text("secret")
     paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
-    code = _PROBE.format(paths=paths, scratch=str(scratch), sandbox=sandbox, op=op)
+    code = _PROBE.format(paths=paths, scratch=str(scratch), sandbox=sandbox, op=op, backend=BACKEND)
     command = [sys.executable, "-I", "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # ends when stdin ends
         return json.loads(process.stdout.read())

@@ -104,6 +104,7 @@ class _TrainPass:
         for batch_rows, n_to_come in _batches(rows[: n_batches * batch_size], batch_size):
             batch = _batch(columns, batch_rows)
             if self._captures.make(values, batch, n_to_come) is None:
+                _clear_gradients(model)
                 model.train_step(self._structure(batch))
         return {name: scalar(value) for name, value in model.get_metrics_result().items()}
 
@@ -127,6 +128,16 @@ class _TrainPass:
                 model.optimizer.apply(gradients, trained)
             model.compute_metrics(x, y, predicted, sample_weight=weight)
         return loss.detach()
+
+
+def _clear_gradients(model: keras.Model) -> None:
+    """Clear the gradients of all weights.
+
+    Keras clears one variable of each path. Others of the path, such as those of two nested models, would add up the
+    gradients of all steps.
+    """
+    for variable in model.trainable_variables:
+        variable._value.grad = None
 
 
 def _gradients(loss: torch.Tensor, trained: Sequence[keras.Variable]) -> list[torch.Tensor | None]:
