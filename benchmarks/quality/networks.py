@@ -28,7 +28,7 @@ def train_networks(connection, table: Table, rows, split: Split, n_configs: int,
     With the first seed, the bits of the rows are compared too: see `check_skew`.
     """
     with connection.cursor() as cursor:
-        _load(cursor, rows, split)
+        source = _load(cursor, rows, split)
         begun = time.monotonic()
         for statement in _STATEMENTS:
             cursor.execute(statement.format(target=table.target, n_configs=n_configs, seed=seed))
@@ -41,13 +41,13 @@ def train_networks(connection, table: Table, rows, split: Split, n_configs: int,
             value = _score(cursor, table, split.test, expected)
             yield Score(table.name, table.metric, seed, contestant, value, time.monotonic() - begun)
         if seed == 1:
-            print(f"  {table.name:13} {check_skew(cursor, 'models', best)}", flush=True)
+            print(f"  {table.name:13} {check_skew(cursor, 'models', best, source)}", flush=True)
         cursor.execute("SELECT madlib_mop.drop_run((SELECT max(run_id) FROM madlib_mop.run))")
         cursor.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
 
 
-def _load(cursor, rows, split: Split) -> None:
-    """Create the tables ``source``, with the flag of the validation rows, and ``test``, without the target."""
+def _load(cursor, rows, split: Split):
+    """Create the tables ``source``, with the flag of the validation rows, and ``test``; return the first one's rows."""
     cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}")
     cursor.execute("SET client_min_messages = warning; SET madlib_mop.segments = 2")
     rows = rows.convert_dtypes()
@@ -59,6 +59,7 @@ def _load(cursor, rows, split: Split) -> None:
         cursor.execute(f"CREATE TABLE {name} ({columns})")
         cursor.copy_expert(f"COPY {name} FROM STDIN (FORMAT csv, HEADER)", io.StringIO(part.to_csv(index=False)))
         cursor.execute(f"ANALYZE {name}")
+    return source
 
 
 def _sql_type(column) -> str:

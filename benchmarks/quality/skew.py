@@ -1,9 +1,13 @@
-"""No skew: the rows of a table have the same bits in packing, in `transform`, and as single rows of predictions."""
+"""No skew: the rows of a table have the same bits in packing, `transform`, exported models and single predictions."""
 
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from madlib_mop.client.exported.model import load_exported
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.transforming import output_columns
 from madlib_mop.packing.buffers import unpack
@@ -12,17 +16,19 @@ N_ALONE = 500
 _TRANSFORM = "SELECT madlib_mop.transform('packed', 'source', 'encoded', keep => 'row_id')"
 
 
-def check_skew(cursor, models: str, mst_key: int) -> str:
-    """Compare, and return a sentence about it; ``told`` has the predictions of the table ``test`` by this model.
+def check_skew(cursor, models: str, mst_key: int, source) -> str:
+    """Compare, and return a sentence about it.
 
-    Raises AssertionError if bits differ.
+    The table ``told`` has the predictions of the table ``test`` by this model. ``source`` is the table that was packed,
+    as a DataFrame. Raises AssertionError if bits differ.
     """
-    packed, transformed = _packed(cursor), _transformed(cursor)
+    packed = _packed(cursor)
     n_rows = sum(packed.values())
-    n_different = n_rows - sum((packed & transformed).values())
-    assert n_rows and not n_different, f"{n_different} of {n_rows} packed rows differ from those of transform"
+    for where, rows in (("transform", _transformed(cursor)), ("an export", _exported(cursor, models, mst_key, source))):
+        n_different = n_rows - sum((packed & rows).values())
+        assert n_rows and not n_different, f"{n_different} of {n_rows} packed rows differ from those of {where}"
     n_alone = _check_alone(cursor, models, mst_key)
-    return f"no skew: {n_rows} rows in packing and transform, {n_alone} alone and in a table have the same bits"
+    return f"no skew: {n_rows} rows in packing, transform and an export, {n_alone} alone and in a table: the same bits"
 
 
 def _packed(cursor) -> Counter:
@@ -34,8 +40,23 @@ def _packed(cursor) -> Counter:
         cursor.execute(f"SELECT {columns} FROM {table}")
         for values in cursor.fetchall():
             arrays = [unpack(data, shape) for data, shape in zip(values[::2], values[1::2], strict=True)]
-            rows.update(b"".join(row.tobytes() for row in of_row) for of_row in zip(*arrays, strict=True))
+            rows.update(_bytes_of(arrays))
     return rows
+
+
+def _exported(cursor, models: str, mst_key: int, source) -> Counter:
+    """Return the same of a DataFrame that an exported model encodes."""
+    cursor.execute(f"SELECT madlib_mop.export_model('{models}', {mst_key}, 'keras')")
+    ((exported,),) = cursor.fetchall()
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "model.keras")
+        file.write_bytes(exported)
+        return Counter(_bytes_of(load_exported(file).encode(source)))
+
+
+def _bytes_of(arrays: Sequence[np.ndarray]) -> list[bytes]:
+    """Return the bytes of each row of several tensors."""
+    return [b"".join(row.tobytes() for row in of_row) for of_row in zip(*arrays, strict=True)]
 
 
 def _transformed(cursor) -> Counter:
