@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
-from keras import layers
 
 from madlib_mop.models.seeds import model_seed, pass_permutation
 from tests.helpers.training import beginning, one_thread
+from tests.helpers.unit import networks
 
 one_thread()  # plain Keras uses as many threads as a trainer
 
@@ -132,147 +132,6 @@ def _pairs(n):
     return xs, [_classes(rng, n, 3), rng.normal(size=(n, 1)).astype(np.float32)]
 
 
-def _mlp():
-    return keras.Sequential(
-        [
-            keras.Input((12,)),
-            layers.Dense(17, "relu"),
-            layers.BatchNormalization(),
-            layers.Dropout(0.3),
-            layers.Dense(3, "softmax", kernel_regularizer=keras.regularizers.L2(1e-3)),
-        ]
-    )
-
-
-def _cnn():
-    return keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            layers.Conv2D(6, 3, activation="relu", kernel_regularizer=keras.regularizers.L2(1e-3)),
-            layers.MaxPooling2D(),
-            layers.SpatialDropout2D(0.2),
-            layers.SeparableConv2D(5, 2, activation="relu"),
-            layers.BatchNormalization(),
-            layers.Flatten(),
-            layers.Dense(10, "softmax"),
-        ]
-    )
-
-
-def _preprocessed():
-    return keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            layers.Rescaling(0.5, offset=0.1),
-            layers.Normalization(mean=0.2, variance=1.7),
-            layers.CenterCrop(6, 6),
-            layers.Conv2D(6, 3, activation="relu"),
-            layers.Flatten(),
-            layers.Dense(10, "softmax"),
-        ]
-    )
-
-
-def _wide():
-    return keras.Sequential(
-        [
-            keras.Input((12,)),
-            layers.Dense(7, "tanh", dtype="float64", kernel_regularizer=keras.regularizers.L2(0.01)),
-            layers.Dense(3, "softmax", dtype="float64"),
-        ]
-    )
-
-
-def _frozen():
-    model = _mlp()
-    model.trainable = False
-    return model
-
-
-def _after_frozen_images():
-    return keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            layers.Conv2D(6, 3, activation="relu", trainable=False),
-            layers.LayerNormalization(),
-            layers.Flatten(),
-            layers.Dense(10, "softmax"),
-        ]
-    )
-
-
-def _after_more_frozen_layers():
-    return keras.Sequential(
-        [
-            keras.Input((24, 24, 3)),
-            layers.Conv2D(16, 3, padding="same", activation="relu", trainable=False),
-            layers.BatchNormalization(trainable=False),
-            layers.MaxPooling2D(),
-            layers.Conv2D(32, 3, activation="relu", trainable=False),
-            layers.Flatten(),
-            layers.Dense(40, "relu", trainable=False),
-            layers.LayerNormalization(),
-            layers.Dense(16, "relu"),
-            layers.Dense(10, "softmax"),
-        ]
-    )
-
-
-def _after_frozen_sequences():
-    return keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            layers.Reshape((16, 4)),
-            layers.Conv1D(5, 3, activation="relu", trainable=False),
-            layers.LayerNormalization(),
-            layers.GlobalAveragePooling1D(),
-            layers.Dense(10, "softmax"),
-        ]
-    )
-
-
-def _recurrent():
-    return keras.Sequential(
-        [
-            keras.Input((6,)),
-            layers.Embedding(20, 7),
-            layers.LSTM(9, dropout=0.2, recurrent_dropout=0.1),
-            layers.LayerNormalization(),
-            layers.Dense(1, "sigmoid"),
-        ]
-    )
-
-
-def _regression():
-    return keras.Sequential(
-        [
-            keras.Input((5,)),
-            layers.GaussianNoise(0.1),
-            layers.Dense(8, "tanh", bias_regularizer=keras.regularizers.L1(1e-3)),
-            layers.GaussianDropout(0.1),
-            layers.Dense(3),
-        ]
-    )
-
-
-def _with_embeddings():
-    numbers = layers.Input((4,))
-    categories = [layers.Input((1,), dtype="int32") for _ in range(2)]
-    embedded = [layers.Embedding(size, 3)(x) for size, x in zip((7, 40), categories, strict=True)]
-    x = layers.Concatenate()([numbers, *(layers.Flatten()(x) for x in embedded)])
-    outputs = layers.Dense(3, activation="softmax")(layers.Dense(8, activation="relu")(x))
-    return keras.Model([numbers, *categories], outputs)
-
-
-def _two_sided():
-    a, b = keras.Input((4,), name="a"), keras.Input((5, 2), name="b")
-    both = layers.Concatenate()([layers.Dense(5, "relu")(a), layers.GlobalAveragePooling1D()(b)])
-    both = layers.Dropout(0.2)(both)
-    return keras.Model(
-        [a, b], [layers.Dense(3, "softmax", name="kind")(both), layers.Dense(1, name="size")(both)], name="two_sided"
-    )
-
-
 _CLASSES = "loss='categorical_crossentropy', metrics=['accuracy'], optimizer="
 _decay = keras.optimizers.schedules.ExponentialDecay
 
@@ -284,7 +143,7 @@ def _classifier(optimizer):
 CASES = [
     Case(
         "mlp, dropout, batch norm, Adam",
-        _mlp,
+        networks.mlp,
         _CLASSES + "'Adam(lr=0.01)'",
         _classifier(lambda: keras.optimizers.Adam(0.01)),
         _vectors,
@@ -292,7 +151,7 @@ CASES = [
     ),
     Case(
         "cnn, SGD with momentum, decaying rate",
-        _cnn,
+        networks.cnn,
         _CLASSES + "'SGD(learning_rate=ExponentialDecay(0.05, decay_steps=3, decay_rate=0.9), momentum=0.9)'",
         _classifier(lambda: keras.optimizers.SGD(_decay(0.05, 3, 0.9), momentum=0.9)),
         _images,
@@ -300,7 +159,7 @@ CASES = [
     ),
     Case(
         "recurrent, embedding, RMSprop, not shuffled",
-        _recurrent,
+        networks.recurrent,
         "loss='binary_crossentropy', optimizer='rmsprop', metrics=['accuracy', 'AUC']",
         lambda: {"loss": "binary_crossentropy", "optimizer": "rmsprop", "metrics": ["accuracy", "AUC"]},
         _words,
@@ -308,7 +167,7 @@ CASES = [
     ),
     Case(
         "regression, noise, AdamW, clipped, moving average",
-        _regression,
+        networks.regression,
         "loss='mse', optimizer='AdamW(learning_rate=0.01, weight_decay=0.01, clipnorm=0.5, use_ema=True)', "
         "metrics=['mae', RootMeanSquaredError()]",
         lambda: {
@@ -320,7 +179,7 @@ CASES = [
     ),
     Case(
         "two inputs, two outputs, Nadam",
-        _two_sided,
+        networks.two_sided,
         "loss={'kind': 'categorical_crossentropy', 'size': 'mse'}, loss_weights={'kind': 1.0, 'size': 0.3}, "
         "optimizer='Nadam(lr=0.005)', metrics={'kind': ['accuracy'], 'size': ['mae', 'mse']}",
         lambda: {
@@ -333,28 +192,28 @@ CASES = [
     ),
     Case(
         "numbers and int32 indices, Adam",
-        _with_embeddings,
+        networks.with_embeddings,
         _CLASSES + "'Adam(lr=0.01)'",
         _classifier(lambda: keras.optimizers.Adam(0.01)),
         _numbers_and_indices,
     ),
     Case(
         "preprocessing layers, convolution, SGD clipped by the norm of all gradients",
-        _preprocessed,
+        networks.preprocessed,
         _CLASSES + "'SGD(learning_rate=0.1, global_clipnorm=0.01)'",
         _classifier(lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.01)),
         _images,
     ),
     Case(
         "frozen convolution of images, Adam",
-        _after_frozen_images,
+        networks.after_frozen_images,
         _CLASSES + "'Adam(lr=0.01)'",
         _classifier(lambda: keras.optimizers.Adam(0.01)),
         _images,
     ),
     Case(
         "several frozen layers, Adam",
-        _after_more_frozen_layers,
+        networks.after_more_frozen_layers,
         _CLASSES + "'Adam(lr=0.01)'",
         _classifier(lambda: keras.optimizers.Adam(0.01)),
         _larger_images,
@@ -362,21 +221,21 @@ CASES = [
     ),
     Case(
         "frozen convolution of sequences, Adam",
-        _after_frozen_sequences,
+        networks.after_frozen_sequences,
         _CLASSES + "'Adam(lr=0.01)'",
         _classifier(lambda: keras.optimizers.Adam(0.01)),
         _images,
     ),
     Case(
         "nothing to train, Adam",
-        _frozen,
+        networks.frozen,
         _CLASSES + "'Adam(lr=0.01)'",
         _classifier(lambda: keras.optimizers.Adam(0.01)),
         _vectors,
     ),
     Case(
         "mlp, weighted classes, Adagrad",
-        _mlp,
+        networks.mlp,
         _CLASSES + "'Adagrad(lr=0.05)', weighted_metrics=['accuracy']",
         lambda: {**_classifier(lambda: keras.optimizers.Adagrad(0.05))(), "weighted_metrics": ["accuracy"]},
         _vectors,
@@ -384,7 +243,7 @@ CASES = [
     ),
     Case(
         "mlp, steps_per_epoch, Adamax",
-        _mlp,
+        networks.mlp,
         _CLASSES + "'Adamax(lr=0.01)'",
         _classifier(lambda: keras.optimizers.Adamax(0.01)),
         _vectors,
@@ -397,7 +256,7 @@ CASES = [
 NOT_ON_TENSORFLOW = [
     Case(
         "a float64 layer with L2, SGD",
-        _wide,
+        networks.wide,
         _CLASSES + "'SGD(learning_rate=0.1)'",
         _classifier(lambda: keras.optimizers.SGD(0.1)),
         _vectors,
