@@ -307,10 +307,13 @@ def test_the_trainer_ends_with_its_session_or_when_idle(database, scores):
 
 
 def test_the_servers_trainers_are_forked_from_one_process(database, scores):
-    """TensorFlow is imported once per server; the fork server waits for the next request and has no data."""
+    """TensorFlow is imported once per server; the fork server waits for the next request and has no data.
+
+    While it starts, a call waits two seconds at most, and then starts a trainer of its own.
+    """
+    wait_until(lambda: is_forkserver(parent_of_a_trainer(database, scores)))
     (parent,) = {parent_of_a_trainer(database, scores) for _ in range(2)}
-    with open(f"/proc/{parent}/comm") as name:
-        assert name.read() == "mop forkserver\n"
+    assert is_forkserver(parent)
 
 
 @pytest.mark.slow
@@ -326,6 +329,11 @@ def test_it_is_started_when_rows_are_packed(database, scores):
     wait_until(lambda: len(forkservers(database, backend=BACKEND)) == 1)
     (started,) = forkservers(database, backend=BACKEND)
     assert started != before and parent_of_a_trainer(database, scores) == started
+
+
+def is_forkserver(process):
+    with open(f"/proc/{process}/comm") as name:
+        return name.read() == "mop forkserver\n"
 
 
 def parent_of_a_trainer(database, scores):
