@@ -1,25 +1,31 @@
-"""Models of exported ``.keras`` files, which the Python client runs; the one module of this folder with TensorFlow."""
+"""Models of exported ``.keras`` files, which the Python client runs; the one module of this folder with TensorFlow.
+
+The client's Keras may run on another backend. Then Keras itself predicts, and TensorFlow need not be installed.
+"""
 
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from madlib_mop.errors import UnreadableText
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.running import batch_rows, filled, filled_batch_rows, is_rowwise
 
+#: ``f(xs) -> [output]``: each output, float32 (n_rows, ...), for the inputs of one batch.
+Compute = Callable[[Sequence[npt.NDArray[np.generic]]], list[npt.NDArray[np.float32]]]
+
 
 class KerasRunner:
     """A model of an exported ``.keras`` file; it predicts as ``madlib_mop.predict`` does, with the same bits.
 
-    The same bits need the same version of TensorFlow, one thread, and the same kind of processor.
+    The same bits need Keras on TensorFlow, the same version of TensorFlow, one thread, and the same kind of processor.
+    On JAX and PyTorch, last bits differ.
 
     Parameters
     ----------
@@ -40,7 +46,7 @@ class KerasRunner:
         check_architecture(config)
         self.model = keras.saving.load_model(path, compile=False, safe_mode=True)
         self._fills = is_rowwise(self.model)
-        self._traced: dict[tuple[tf.TensorSpec, ...], Any] = {}
+        self._compute = _Traced(self.model) if keras.config.backend() == "tensorflow" else _plain(self.model)
 
     def run(self, xs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.float32]]:
         """Return each output, float32 (n_rows, ...), for inputs (n_rows, ...) in the order of the model."""
@@ -53,6 +59,29 @@ class KerasRunner:
         n_rows = len(xs[0])
         if self._fills and (n_more := filled(n_rows) - n_rows):
             xs = [np.concatenate([x, np.repeat(x[-1:], n_more, axis=0)]) for x in xs]
+        return [output[:n_rows] for output in self._compute(xs)]
+
+
+def _plain(model: keras.Model) -> Compute:
+    def compute(xs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.float32]]:
+        outputs = model.predict_on_batch(xs[0] if len(xs) == 1 else list(xs))
+        return [np.asarray(output, np.float32) for output in keras.tree.flatten(outputs)]
+
+    return compute
+
+
+class _Traced:
+    """Computes one batch of a model in TensorFlow, with the bits of the trainers."""
+
+    def __init__(self, model: keras.Model):
+        import tensorflow
+
+        self._tf: Any = tensorflow
+        self._model = model
+        self._functions: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, xs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.float32]]:
+        tf = self._tf
         traced = self._function(tuple(tf.TensorSpec((None, *x.shape[1:]), x.dtype) for x in xs))
         # as trainers call it (trainer/backends/tensorflow/loop.py): in a call of the function itself, TensorFlow's
         # arithmetic optimization changes last bits of some networks
@@ -61,15 +90,16 @@ class KerasRunner:
             Tout=[output.dtype for output in traced.outputs],
             f=traced,
         )
-        return [np.asarray(output, np.float32)[:n_rows] for output in outputs]
+        return [np.asarray(output, np.float32) for output in outputs]
 
-    def _function(self, specs: tuple[tf.TensorSpec, ...]) -> Any:
+    def _function(self, specs: tuple[Any, ...]) -> Any:
         """Return the function for a kind of data; its first use traces it."""
-        if specs not in self._traced:
-            def call(*xs: tf.Tensor) -> list[tf.Tensor]:
-                outputs = self.model(xs[0] if len(xs) == 1 else list(xs), training=False)
+        tf = self._tf
+        if specs not in self._functions:
+            def call(*xs: Any) -> list[Any]:
+                outputs = self._model(xs[0] if len(xs) == 1 else list(xs), training=False)
                 return [tf.cast(output, tf.float32) for output in keras.tree.flatten(outputs)]
 
             function = tf.function(call, input_signature=list(specs), autograph=False)
-            self._traced[specs] = function.get_concrete_function()
-        return self._traced[specs]
+            self._functions[specs] = function.get_concrete_function()
+        return self._functions[specs]
