@@ -1,10 +1,11 @@
 #!/bin/bash
 # Puts the library where a server can run it: library.sh DIR [EXTRA...] makes DIR/venv and DIR/backend/mop_backend.
 #
-# EXTRAs are the extras of pyproject.toml; BACKENDS='tensorflow jax' adds those of Keras' other backends. Nothing is done
-# twice: the interpreter, each list of requirements and the sources are stamped in DIR, and a second run with the same
-# ones writes nothing and takes a moment. DIR/venv is run by the driver and the trainers. DIR/backend is imported by
-# PL/Python and uses the standard library only, so PL/Python may have another Python.
+# EXTRAs are the extras of pyproject.toml. BACKENDS='tensorflow jax' adds those of Keras' other backends; later calls
+# without it keep them up to date. Nothing is done twice: the interpreter, each list of requirements and the sources are
+# stamped in DIR, and a second run with the same ones writes nothing and takes a moment. Without DIR/venv, all is made
+# anew. DIR/venv is run by the driver and the trainers. DIR/backend is imported by PL/Python and uses the standard
+# library only, so PL/Python may have another Python.
 
 . "$(dirname "$0")/common.sh"
 
@@ -13,13 +14,15 @@ DIR=$(cd "$1" && pwd -P)
 VENV=$DIR/venv
 PYTHON=$(choose_python "$DIR")
 shift
-for backend in ${BACKENDS:-tensorflow}; do
+for backend in ${BACKENDS:-}; do
     case $backend in
         tensorflow) ;; # always installed
-        jax | torch) set -- "$@" "$backend" ;;
+        jax | torch) grep -qsx "$backend" "$DIR/backends" || echo "$backend" >>"$DIR/backends" ;;
         *) die "BACKENDS names the backends of Keras: tensorflow, jax, torch. Received: $backend" ;;
     esac
 done
+# shellcheck disable=SC2046 # a word each
+set -- "$@" $(cat "$DIR/backends" 2>/dev/null || true)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -28,7 +31,7 @@ pip() { "$VENV/bin/python" -I -m pip --disable-pip-version-check --no-input --qu
 make_venv() {
     "$PYTHON" -c 'import sys; print("Python %d.%d" % sys.version_info[:2])' >"$work/python"
     [ "$PYTHON" = /usr/bin/python3 ] || echo "$PYTHON" >>"$work/python"
-    cmp -s "$work/python" "$DIR/python.stamp" && return
+    [ -d "$VENV" ] && cmp -s "$work/python" "$DIR/python.stamp" && return
     say "making a virtual environment with $(paste -sd ' ' "$work/python") in $VENV"
     rm -rf "$VENV" "$DIR"/*.stamp "$DIR/python.path"
     "$PYTHON" -m venv "$VENV"

@@ -9,8 +9,8 @@
 FAST="not slow and not engine and not mutation and not browser"
 SHORT=(
     tests/faults/test_killed.py tests/integration/test_exact.py tests/integration/test_fit_outputs.py
-    tests/integration/test_predict.py tests/unit/trainer/test_evaluate.py tests/unit/trainer/test_exact.py
-    tests/unit/trainer/test_sandbox.py
+    tests/integration/test_predict.py tests/unit/models/test_exported.py tests/unit/trainer/test_evaluate.py
+    tests/unit/trainer/test_exact.py tests/unit/trainer/test_failures.py tests/unit/trainer/test_sandbox.py
 )
 
 run() { "$LIBRARY/venv/bin/python" -m pytest -m "$FAST" "$@"; }

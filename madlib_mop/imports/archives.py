@@ -25,6 +25,9 @@ _STORED, _DEFLATED = 0, 8
 _ENCRYPTED = 0x0001
 _ZIP64_COUNT, _ZIP64_SIZE = 0xFFFF, 0xFFFFFFFF
 _CHUNK_BYTES = 1 << 20
+#: In the names of members of archives that torch.save, torch.jit.save and torch.export.save write.
+_PYTORCH = (b"/.data/serialization_id", b"/data.pkl", b"/archive_format")
+_NAMES_BYTES = 64 << 10
 _HINT = "Save the model again with Keras' model.save('model.keras')."
 
 
@@ -65,13 +68,21 @@ class Archive:
     UnreadableText
         If the archive is damaged, or contradicts itself.
     Unsupported
-        If it has a member that may not be there, or that is too large.
+        If it has a member that may not be there, or that is too large; or if PyTorch wrote it.
     """
 
     def __init__(self, data: Data, most_bytes: Mapping[str, int]):
         self._data = memoryview(data)
         self._most_bytes = most_bytes
-        self._members = {member.name: member for member in self._read_members()}
+        try:
+            self._members = {member.name: member for member in self._read_members()}
+        except MopError:
+            names = bytes(self._data[-_NAMES_BYTES:])
+            if any(mark in names for mark in _PYTORCH):
+                hint = "Build the model with Keras, which can train it with PyTorch: madlib_mop.backend = 'torch'."
+                message = "the file is PyTorch's, whose modules and programs are not imported"
+                raise Unsupported(message, hint=hint) from None
+            raise
 
     def __contains__(self, name: str) -> bool:
         return name in self._members

@@ -134,6 +134,25 @@ def test_another_python_makes_the_environment_anew(machine):
     assert machine.system[1] in machine.make_library()
 
 
+@pytest.mark.slow
+def test_backends_stay_installed_until_they_are_removed(machine):
+    machine.make_library(BACKENDS="tensorflow jax")
+    jax = machine.library / "jax.stamp"
+    for changed in (jax, machine.library / "python.stamp"):
+        changed.write_text("of an older version\n")
+        machine.make_library()
+        assert jax.read_text().startswith("jax")
+    assert not (machine.library / "torch.stamp").exists()
+
+
+@pytest.mark.slow
+def test_without_its_environment_the_library_is_made_anew(machine):
+    machine.make_library()
+    shutil.rmtree(machine.library / "venv")
+    assert "making a virtual environment" in machine.make_library()
+    assert machine.make_library() == ""
+
+
 def test_a_python_is_found_by_its_name_on_the_path(machine):
     directory, name = os.path.split(machine.python(13))
     assert machine.choose(MOP_PYTHON=name, PATH=f"{directory}:/usr/bin:/bin") == f"{directory}/{name}"

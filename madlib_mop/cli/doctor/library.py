@@ -7,7 +7,8 @@ from mop_backend.frames import Header
 from madlib_mop.cli.doctor.context import CheckContext, Probe
 from madlib_mop.cli.doctor.findings import Finding, State
 
-_REINSTALL = "Reinstall it: make server (the private server), or make install PG_CONFIG=... (another server)."
+_COMMANDS = "make server (the private server), or make install PG_CONFIG=... (another server)."
+_REINSTALL = f"Reinstall it: {_COMMANDS}"
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -24,7 +25,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         for name in ("tensorflow", "library", "catalog login"):
             yield Finding(name, State.SKIP, "the interpreter cannot run the library")
         return
-    yield _tensorflow(inside)
+    yield _tensorflow(inside, probe.get("library"))
     yield _library(inside, context)
     yield _catalog_login(inside, context)
 
@@ -44,11 +45,13 @@ def _interpreter(probe: Probe) -> Finding:
     return Finding("interpreter", State.OK, path)
 
 
-def _tensorflow(inside: Header) -> Finding:
+def _tensorflow(inside: Header, library: str) -> Finding:
     broken = {name: module["error"] for name, module in inside["modules"].items() if "error" in module}
     if broken:
         found = "; ".join(f"{name} cannot be imported: {error}" for name, error in broken.items())
-        return Finding("tensorflow", State.FAIL, found, _REINSTALL)
+        # make does not install again what it has installed
+        mend = f"Install all packages again: remove the directory {library}/venv, then {_COMMANDS}"
+        return Finding("tensorflow", State.FAIL, found, mend)
     versions = {name: module["version"] for name, module in inside["modules"].items()}
     found = f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}"
     others = [

@@ -11,6 +11,7 @@ from madlib_mop.driver.planning.architecture_fit import check_fit
 from madlib_mop.driver.planning.early_stopping import check_metric, plan_early_stopping
 from madlib_mop.driver.planning.label_fit import check_compile_params, check_labels, with_class_weights
 from madlib_mop.driver.planning.selection import Configuration, read_selection
+from madlib_mop.driver.planning.warm_start import backend_of
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.functions import flat_names
@@ -62,7 +63,7 @@ def read_added_models(session: CallerSession, record: Record, run: Run, name: st
                     hint="A run has the custom functions of its first configurations; start a new run for others.",
                 )
     source = read_packed_table(session, run.plan.training.sql_name, "source_table")
-    check_fit([(c.model_id, c.arch) for c in selection.configurations], source)
+    check_fit([(c.model_id, c.arch) for c in selection.configurations], source, backend_of(run))
     frequency = run.metrics_compute_frequency or run.num_iterations
     stops = plan_early_stopping(session, None, selection.configurations, run.num_iterations, frequency,
                                 run.validation_table is not None)  # fmt: skip

@@ -1,17 +1,23 @@
-"""Checks that architectures fit the packed table to train on; called when a run is planned."""
+"""Checks that architectures fit the packed table to train on, and the backend; called when a run is planned."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.inference.fits import is_split
-from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.errors import InvalidParameter, MopError, Unsupported
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.shapes import describe, shapes_fit
+from madlib_mop.trainer.backends.base.names import BackendName
+
+#: Layers of Keras that call TensorFlow's operations on every backend.
+_OF_TENSORFLOW = frozenset({"Hashing", "HashedCrossing"})
 
 
-def check_fit(architectures: Iterable[tuple[int, Node]], packed: PackedTable) -> None:
+def check_fit(architectures: Iterable[tuple[int, Node]], packed: PackedTable, backend: BackendName) -> None:
     """Reject architectures with inputs or outputs that differ from those of the packed table.
+
+    Layers that the run's backend does not have are rejected too.
 
     Shapes that are not in the JSON (only Keras can compute them) are checked by the trainer.
 
@@ -21,11 +27,15 @@ def check_fit(architectures: Iterable[tuple[int, Node]], packed: PackedTable) ->
         model_id and the architecture's JSON; repetitions are allowed.
     packed : PackedTable
         The training data.
+    backend : BackendName
+        That of the run.
 
     Raises
     ------
     InvalidParameter
         With the model_id, and the shapes of both sides.
+    Unsupported
+        With the model_id and the layer.
     """
     seen = set()
     for model_id, arch in architectures:
@@ -34,6 +44,7 @@ def check_fit(architectures: Iterable[tuple[int, Node]], packed: PackedTable) ->
         seen.add(model_id)
         try:
             _check_one(arch, packed)
+            _check_backend(arch, backend)
         except MopError as error:
             error.message = f"model_arch_table: model_id {model_id}: {error.message}"
             raise
@@ -73,6 +84,23 @@ def _check_one(arch: Node, packed: PackedTable) -> None:
                 f" {n_values} {what}",
                 hint=_hint(units, classes, row),
             )
+
+
+def _check_backend(arch: Node, backend: BackendName) -> None:
+    found = sorted(_OF_TENSORFLOW.intersection(_classes(arch))) if backend != BackendName.TENSORFLOW else []
+    if found:
+        raise Unsupported(
+            f"layers of class {', '.join(found)} need TensorFlow, and the run's backend is {backend}",
+            hint="SET madlib_mop.backend = 'tensorflow';",
+        )
+
+
+def _classes(value: object) -> Iterator[object]:
+    """Return the class names in a part of an architecture."""
+    if isinstance(value, dict):
+        yield value.get("class_name")
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _classes(inner)
 
 
 def _hint(units: int, classes: int | None, row: list[int]) -> str:

@@ -60,7 +60,8 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     configuration, weights = read_configuration(
         session, arch_table, MST_KEY, a["model_id"], a.get("compile_params"), a.get("fit_params"), known
     )
-    check_fit([(configuration.model_id, configuration.arch)], data.source)
+    backend = read_backend(record, session)
+    check_fit([(configuration.model_id, configuration.arch)], data.source, backend)
     early_stopping = plan_early_stopping(
         session, a.get("early_stopping"), [configuration], num_iterations, frequency,
         a.get("validation_table") is not None,
@@ -70,7 +71,6 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     functions = read_custom_functions(session, object_table, set(configuration.custom_names), recorded=recorded)
     if old is not None:
         output = old
-        backend = read_backend(record, session)
         warm = _find_warm_start(session, record, output, call.info.role_oid, configuration, backend)
     else:
         there = if_there(session, replace, MODEL_TABLES, "model")

@@ -83,7 +83,8 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         old = session.relation(a.get("model_output_table"), "model_output_table")
         recorded = recorded_functions(record, old, call.info.role_oid)
     selection = read_selection(session, a.get("model_selection_table"), recorded)
-    check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source)
+    backend = read_backend(record, session)
+    check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source, backend)
     early_stopping = plan_early_stopping(
         session, a.get("early_stopping"), selection.configurations, num_iterations, frequency,
         a.get("validation_table") is not None,
@@ -93,7 +94,6 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     if old is not None:
         warn_changed(session, selection.object_table, selection.functions)
         output = old
-        backend = read_backend(record, session)
         warm = find_warm_start(session, record, output, call.info.role_oid, configurations, backend)
     else:
         there = if_there(session, replace, MODEL_TABLES, "model_output_table")

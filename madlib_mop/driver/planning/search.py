@@ -25,7 +25,7 @@ from madlib_mop.driver.planning.run_data import Data, check_connections, read_da
 from madlib_mop.driver.planning.selection import read_architecture
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.settings import read_settings
+from madlib_mop.driver.session.settings import read_backend, read_settings
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.parser import CompileParams, FitParams
 from madlib_mop.search import Search, SearchSpace, make_search, method_name, parse_params
@@ -91,7 +91,8 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         if blob is not None:
             origins[model_id] = f"model_id {model_id}"
             weights[origins[model_id]] = blob
-    check_fit([(model_id, json.loads(arch)) for model_id, arch in archs.items()], data.source)
+    backend = read_backend(record, session)
+    check_fit([(model_id, json.loads(arch)) for model_id, arch in archs.items()], data.source, backend)
     for compile_text in {compile_text for compile_text, _ in space.examples()}:
         where = f"compile_params_grid results in {compile_text}"
         for arch in archs.values():

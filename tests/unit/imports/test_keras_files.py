@@ -69,12 +69,24 @@ def test_files_of_keras_2_are_translated():
     (keras_archive(weights=b"PK\x03\x04" + bytes(30)), "model.weights.h5 is not an HDF5 file"),
     (keras_archive(weights=b""), "model.weights.h5: the file is empty"),
     (keras_archive(None, Entry("assets/vocabulary.txt", b"a")), "it has a member 'assets/vocabulary.txt'"),
-    (keras_archive(None, Entry("archive/data.pkl", b"a")), "it has a member 'archive/data.pkl'"),
+    (keras_archive(None, Entry("code/data.py", b"a")), "it has a member 'code/data.py'"),
     (keras_archive(None, Entry("model.weights.npz", b"a")), "it has a member 'model.weights.npz'"),
 ])  # fmt: skip
 def test_what_is_no_keras_file_is_one_clear_error(data, text):
     with pytest.raises(MopError, match=text):
         read_keras_file(data)
+
+
+@pytest.mark.parametrize("names", [
+    ["archive/data.pkl", "archive/byteorder", "archive/data/0"],
+    ["m/models/model.json", "m/archive_format", "m/data/weights/weight_0"],
+    ["m/version", "m/.data/serialization_id"],
+    ["archive/data.pkl", *(f"archive/data/{number}" for number in range(100))],
+])  # fmt: skip
+def test_files_of_pytorch_are_refused_by_name(names):
+    for read in (read_keras_file, read_weights):
+        with pytest.raises(Unsupported, match="the file is PyTorch's"):
+            read(zip_of(*(Entry(name, b"a") for name in names)))
 
 
 def test_weights_are_read_without_their_architecture():

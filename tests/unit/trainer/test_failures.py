@@ -135,14 +135,18 @@ def test_a_shard_that_is_not_there(trainer):
     assert "'elsewhere' is not in the trainer's memory" in error.message
 
 
+#: What each backend says of an index beyond an embedding's rows; JAX computes NaN.
+INDEX = {"tensorflow": "indices", "jax": "loss became nan", "torch": "index out of range"}
+
+
 @pytest.mark.slow
-def test_a_layer_that_fails_inside_of_tensorflow(trainer):
-    """The kernel detects an index beyond an embedding's rows; the message has stack frames of the graph."""
+def test_a_layer_that_fails_inside_of_the_backend(trainer):
+    """TensorFlow's kernel detects an index beyond an embedding's rows; the message has stack frames of the graph."""
     words = CASES[2]
     xs, ys = words.data(20)
     trainer.send_shard("words", [xs[0] + 1000], ys)
     error = refused(lambda: trainer.train(words.request(), "words"), "model")
-    assert "indices" in error.message and "File" not in error.message and "{{" not in error.message
+    assert INDEX[keras.config.backend()] in error.message and "File" not in error.message and "{{" not in error.message
 
 
 LIMIT_BYTES = 700 << 20

@@ -13,7 +13,8 @@ The words
 What every backend promises
   - Exact bits: a training pass leaves the variables, bit for bit, as Keras' ``fit`` on this backend with one thread
     does, for the same rows in the same order. A fused model is the exception.
-  - A mini-batch costs at most two calls of compiled functions: nothing of Keras runs in Python for it.
+  - A mini-batch costs at most two calls of compiled functions: nothing of Keras runs in Python for it. The exception
+    are steps that PyTorch cannot capture.
   - A compiled pass serves every shard, order and batch size of its kind of data; variables are read and written in
     place, so models of one compile signature take turns in it.
   - Importing it computes nothing and starts no thread, so that a process may fork afterwards. `set_threads`,
