@@ -46,10 +46,11 @@ def _check_due(rule: EarlyStopping, num_iterations: int, frequency: int) -> None
     """Reject a rule without effect because its metric is computed too rarely."""
     n_due = sum(is_due(epoch, 1, num_iterations, frequency) for epoch in range(1, num_iterations + 1))
     if n_due < 2 or (n_due <= rule.patience + 1 and not rule.restore_best):
+        more_often = ", or set metrics_compute_frequency => 1" if frequency > 1 else ""
         raise InvalidParameter(
             f"early_stopping: metrics are computed {n_due} times in {num_iterations} iterations, so patience"
             f" {rule.patience} would never stop a model early. Received: metrics_compute_frequency {frequency}",
-            hint="Set metrics_compute_frequency => 1, lower patience, or allow more iterations.",
+            hint=f"Allow more iterations, or lower patience{more_often}.",
         )
 
 
