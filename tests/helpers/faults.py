@@ -21,9 +21,9 @@ WORKERS = (
 class BackgroundFit:
     """A call of fit, or of resume, in a thread with a session of its own."""
 
-    def __init__(self, db, statement: str, parameters=(), settings: tuple[str, ...] = ()):
+    def __init__(self, db, statement: str, parameters=(), settings: tuple[str, ...] = (), role: str | None = None):
         self.db = db
-        self.connection = db.connect()
+        self.connection = db.connect(role)
         self.pid = self.connection.info.backend_pid
         self.error: psycopg2.Error | None = None
         self._thread = threading.Thread(target=self._call, args=(statement, parameters, settings), daemon=True)

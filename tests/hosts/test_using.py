@@ -6,6 +6,7 @@ The bits of runs, and the effects of faults, are tested in tests/engines/test_ho
 import psycopg2
 import pytest
 
+from tests.helpers.faults import BackgroundFit, newest_run, visits, wait_for
 from tests.helpers.hosts import ANALYST
 from tests.helpers.training import (
     ALIKE,
@@ -87,6 +88,25 @@ def test_a_role_trains_and_evaluates_at_hosts(trained):
         )
         scores.append(trained.db.rows(f"SELECT loss, metric FROM mine.{output}"))
     assert scores[0] == scores[1]
+
+
+@pytest.mark.slow
+def test_validation_rows_here_are_first_read_late(trained):
+    """The first session that reads rows opens with the first metrics: by then the password of the run has expired."""
+    db, before = trained.db, newest_run(trained.db)
+    call = BackgroundFit(
+        db,
+        "SELECT madlib.madlib_keras_fit_multiple_model('mine.train', 'mine.late', 'public.mst_1', 40,"
+        " validation_table := 'public.valid_here')",
+        role=ANALYST,
+    )
+    run_id = wait_for(lambda: newest_run(db) != before and newest_run(db), what="the run")
+    wait_for(lambda: visits(db, run_id), what="a visit")
+    role = db.value("SELECT login_role FROM madlib_mop.run WHERE run_id = %s", [run_id])
+    db.rows(f"ALTER ROLE {role} VALID UNTIL '2001-01-01'")
+    call.succeed()
+    n_metrics = "SELECT count(*) FROM madlib_mop.metric WHERE run_id = %s AND data_set = 'validation'"
+    assert db.value(n_metrics, [run_id])
 
 
 @pytest.mark.slow

@@ -12,6 +12,11 @@ pytestmark = pytest.mark.slow
 
 ALICE = "alice"
 READERS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'madlib_mop reader of run ' || %s"
+#: Of its readers, those that read the view ``slow``: sessions of a run's role do not show their statements.
+READING = (
+    "SELECT pid FROM pg_stat_activity"
+    " WHERE application_name = 'madlib_mop reader of run ' || %s AND wait_event = 'PgSleep'"
+)
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +26,9 @@ def bench(db):
     pack(db, 2, suffix="_2")
     select_configurations(db, "mst", ALIKE[:1])
     user(db, ALICE)
-    for table in ("train_2", "train_2_summary", "arch", "mst", "mst_summary"):
+    db.rows("CREATE VIEW slow AS SELECT t.* FROM train_2 AS t, LATERAL (SELECT pg_sleep(0.5 + 0 * buffer_id)) AS s")
+    db.rows("CREATE TABLE slow_summary AS TABLE train_2_summary")
+    for table in ("train_2", "train_2_summary", "slow", "slow_summary", "arch", "mst", "mst_summary"):
         db.rows(f"GRANT SELECT ON {table} TO {ALICE}")
     return db
 
@@ -66,5 +73,15 @@ def test_readers_log_in_again_after_a_long_pause(bench):
     wait_for(lambda: bench.value(READERS, [run.run_id]) == 0, what="the end of the sessions")
     run.expire()
     bench.rows("SELECT madlib_mop.unpause(%s)", [run.run_id])
+    run.finish()
+    assert bench.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run.run_id]) == "finished"
+
+
+def test_a_reader_that_is_opened_after_a_failed_load_can_log_in(bench):
+    run = LateRun(bench, "reloaded", 1, source_table="slow")
+    found = wait_for(lambda: bench.rows(READING, [run.run_id]), what="a reader at work")
+    run.expire()
+    for (pid,) in found:
+        bench.rows("SELECT pg_cancel_backend(%s)", [pid])
     run.finish()
     assert bench.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run.run_id]) == "finished"

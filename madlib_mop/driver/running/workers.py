@@ -218,7 +218,8 @@ class Workers:
     def _open(self, segment: int) -> None:
         targets = self._access.writer(segment), self._access.reader()
         self._functions.forget(segment)
-        self._workers[segment] = Worker(*targets, segment not in self._elsewhere, self._on_shard)
+        reads_here = segment not in self._elsewhere
+        self._workers[segment] = Worker(*targets, reads_here, self._on_shard, self._renew_login)
 
     def _end(self, pids: list[int], wait_ms: int) -> None:
         """End sessions of this run that still exist: all are terminated before waiting for any."""

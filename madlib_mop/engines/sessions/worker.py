@@ -51,11 +51,21 @@ class Worker:
     on_shard : callable
         Called with data_set (str), segment_id (int) and the trainer's figures about the loaded rows (dict: n_rows,
         n_bytes, fingerprint); raises if the run cannot continue with them.
+    renew_login : callable
+        Lets the run's role log in again. Called before a reader is opened later: by then its password may have expired.
     """
 
-    def __init__(self, writer: Target, reader: Target, reads_here: bool, on_shard: Callable[[str, int, Header], None]):
+    def __init__(
+        self,
+        writer: Target,
+        reader: Target,
+        reads_here: bool,
+        on_shard: Callable[[str, int, Header], None],
+        renew_login: Callable[[], None],
+    ):
         self._reader_target = reader
         self._on_shard = on_shard
+        self._renew_login = renew_login
         self._writer = Session(writer)
         self._reader = Session(reader) if reads_here else None
         self._opened = False
@@ -143,6 +153,7 @@ class Worker:
         reading: Reading | None = wanted["reader"]
         self._load = _Load(wanted["data_set"], wanted["segment_id"], reading)
         if reading is not None and (self._reader is None or self._reader.state is SessionState.BROKEN):
+            self._renew_login()
             self._reader = Session(self._reader_target)
         else:
             self._begin_load()

@@ -1,13 +1,16 @@
-"""What a run's workers pass on: compiled functions from one segment's trainer to the others."""
+"""What a run's workers pass on: compiled functions from one segment's trainer to the others; and how a late reader
+opens."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
 from madlib_mop.driver.running import workers as module
 from madlib_mop.driver.running.workers import Workers
-from madlib_mop.engines.sessions.session import Failure, SessionState
-from madlib_mop.engines.sessions.worker import Answer
+from madlib_mop.engines.sessions import worker as module_of_worker
+from madlib_mop.engines.sessions.session import Failure, Returned, SessionState
+from madlib_mop.engines.sessions.worker import Answer, Worker
 
 #: Of the segments: two are on this server, one is elsewhere.
 PLACES = (None, None, object())
@@ -68,3 +71,27 @@ def test_a_worker_that_is_opened_again_has_a_new_trainer(workers):
     opened.open_all()
     opened.begin(0, {"do": "train"})
     assert made[3].tasks == [{"do": "train", "functions": {"jit_step": "QQ=="}}]
+
+
+def test_a_reader_that_opens_later_may_log_in(monkeypatch):
+    """The password of the run's role is valid for a minute: it is renewed before the login."""
+    steps = []
+
+    class FakeSession:
+        """A session that is idle; its target is the statement's answer."""
+
+        def __init__(self, target):
+            steps.append(target)
+            self.state, self.pid = SessionState.IDLE, 1
+
+        def begin(self, *_):
+            """Take a statement."""
+
+        def advance(self):
+            return Returned(json.dumps({"outcome": "load", "data_set": "training", "segment_id": 0, "reader": {}}))
+
+    monkeypatch.setattr(module_of_worker, "Session", FakeSession)
+    worker = Worker("writer", "reader", False, print, lambda: steps.append("renewed"))
+    worker.begin({"do": "train"})
+    assert worker.advance(worker.sessions[0]) is None
+    assert steps == ["writer", "renewed", "reader"]
