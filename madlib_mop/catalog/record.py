@@ -151,18 +151,18 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         return run
 
     def newest_run(self, output_table: str, owner: int) -> Run | None:
-        """Return the newest run of an owner, a role's oid, with this output table and trained models."""
-        query = (
-            _run()
-            .where(
-                t.run.c.model_output_table == output_table,
-                t.run.c.owner == owner,
-                t.run.c.state.in_([str(state) for state in RunState if state.is_trained]),
-            )
-            .order_by(t.run.c.run_id.desc())
-            .limit(1)
-        )
-        return self._first(Run, query)
+        """Return the newest run of an owner, a role's oid, that has written this output table."""
+        return self._first(Run, _written(output_table, owner).limit(1))
+
+    def runs_with_weights(self, output_table: str, owner: int, digests: Sequence[str | None]) -> list[Run]:
+        """Return the runs that have written an output table, and have one of these SHA-256s of weights; newest first.
+
+        None stands for weights that are not in the table: then all that have written it are returned.
+        """
+        query, m = _written(output_table, owner), t.model.c
+        if None not in digests:
+            query = query.where(t.run.c.run_id.in_(select(m.run_id).where(m.weights_digest.in_(digests))))
+        return self._all(Run, query)
 
     def set_run(self, run_id: int, **values: Any) -> None:
         """Change columns of a run; live pages are notified of those that they show."""
@@ -364,6 +364,14 @@ class Record(RunCommands, RunAdmission, ReservedTables):
 def _run() -> Select[Any]:
     """Select runs, with their owners' oids besides."""
     return select(t.run, cast(cast(t.run.c.owner, OID), BigInteger).label("owner_oid"))
+
+
+def _written(output_table: str, owner: int) -> Select[Any]:
+    """Select an owner's runs that have written an output table, newest first: trained runs, and those to which commands
+    have given more to train since."""
+    r = t.run.c
+    is_trained = r.state.in_([str(state) for state in RunState if state.is_trained]) | r.reopened
+    return _run().where(r.model_output_table == output_table, r.owner == owner, is_trained).order_by(r.run_id.desc())
 
 
 def _columns(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import psycopg2
 import pytest
 
-from tests.helpers.training import SGD, fit, load_architectures, load_digits, pack, select_configurations
+from tests.helpers.training import SGD, fit, load_architectures, load_digits, pack, script, select_configurations
 
 FIT = "SELECT madlib.madlib_keras_fit_multiple_model('train', '{}', 'mst', {}, seed => 5, replace => {})"
 
@@ -50,6 +50,35 @@ def test_resume_writes_the_tables_of_a_call_that_was_rolled_back(bench):
     assert digest(bench, "replaced") == after
     bench.rows("SELECT madlib_mop.resume(%s)", [run_id])
     assert digest(bench, "replaced") != after
+
+
+@pytest.mark.slow
+def test_resume_leaves_the_tables_of_a_newer_run(bench):
+    """A finished run has nothing to resume then; one that would replace rows is refused."""
+    older = fit(bench, "anew", "mst", 1, seed=1, replace=True).run_id
+    fit(bench, "anew", "mst", 1, seed=2, replace=True)
+    before = digest(bench, "anew"), bench.value("SELECT 'anew'::regclass::oid")
+    bench.rows("SELECT madlib_mop.resume(%s)", [older])
+    assert (digest(bench, "anew"), bench.value("SELECT 'anew'::regclass::oid")) == before
+    cancelled = rolled_back(bench, FIT.format("anew", 2, "false, warm_start => true"))
+    bench.rows("UPDATE madlib_mop.run SET state = 'cancelled' WHERE run_id = %s", [cancelled])
+    newer = fit(bench, "anew", "mst", 1, warm_start=True).run_id
+    warm = digest(bench, "anew")
+    with pytest.raises(psycopg2.Error, match=f"run {cancelled} would replace the models of run {newer}"):
+        bench.rows("SELECT madlib_mop.resume(%s)", [cancelled])
+    assert digest(bench, "anew") == warm
+    bench.rows("SELECT madlib_mop.resume(%s, output_table => 'anew_elsewhere')", [cancelled])
+    assert digest(bench, "anew_elsewhere") != warm
+
+
+@pytest.mark.slow
+def test_resume_knows_the_tables_of_its_run_in_any_time_zone(bench):
+    script(bench, "SET TimeZone = 'Asia/Kolkata'", FIT.format("zoned", 1, "true"))
+    run_id = bench.value("SELECT max(run_id) FROM madlib_mop.run")
+    oid = bench.value("SELECT 'zoned'::regclass::oid")
+    for zone in ("Asia/Kolkata", "America/Caracas"):
+        script(bench, f"SET TimeZone = '{zone}'", f"SELECT madlib_mop.resume({run_id})")
+    assert bench.value("SELECT 'zoned'::regclass::oid") == oid
 
 
 @pytest.mark.slow

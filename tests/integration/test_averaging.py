@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.averaging import average, prepare
+from tests.helpers.averaging import average, fit_statement, prepare
 from tests.helpers.oracle import shard, train, train_averaged
 from tests.helpers.security.attacks import refusal_of
 from tests.helpers.training import ADAM, SGD, script
@@ -114,12 +114,18 @@ def test_all_segments_start_from_one_state(bench):
 @pytest.mark.slow
 def test_a_warm_start_splits_a_run_without_a_trace(bench):
     first = average(bench, "split", 1, source_table="uneven", seed=4)
+    rolled_back = bench.connect(autocommit=False)
+    with rolled_back.cursor() as cursor:
+        cursor.execute(*fit_statement("split", 1, source_table="uneven", warm_start=True))
+    rolled_back.rollback()
+    rolled_back.close()
     second = average(bench, "split", 2, source_table="uneven", warm_start=True)
     assert weights(bench, "split") == weights(bench, "out")
     assert bench.rows(
-        "SELECT r.run_id, r.seed, m.first_epoch, m.epoch FROM madlib_mop.run r JOIN madlib_mop.model m USING (run_id)"
-        " WHERE model_output_table = 'public.split' ORDER BY 1"
-    ) == [(first.run_id, 4, 1, 1), (second.run_id, 4, 2, 3)]
+        "SELECT r.run_id, r.seed, r.parent_run_id, m.first_epoch, m.epoch FROM madlib_mop.run r"
+        " JOIN madlib_mop.model m USING (run_id) WHERE run_id IN (%s, %s) ORDER BY 1",
+        [first.run_id, second.run_id],
+    ) == [(first.run_id, 4, None, 1, 1), (second.run_id, 4, first.run_id, 2, 3)]
     assert bench.value("SELECT num_iterations FROM split_summary") == 2
 
 

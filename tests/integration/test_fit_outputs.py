@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import BACKEND
 from tests.helpers.oracle import shard
-from tests.helpers.training import ADAM, MIXED, SGD, fit, load_architectures, load_digits, one_thread, pack, weights
+from tests.helpers.training import ADAM, ALIKE, MIXED, SGD, fit, load_architectures, load_digits, one_thread, pack, weights
 from tests.helpers.training import select_configurations as select
 
 INFO = (
@@ -193,6 +193,30 @@ def test_a_warm_start_whose_optimizer_changed_goes_on_with_the_weights(bench):
     run = fit(bench, "changed", "mst_changed", 1, warm_start=True)
     assert "mst_key 1: continuing with the weights only" in run.notices
     assert bench.value("SELECT status FROM changed_info") == "trained"
+
+
+@pytest.mark.slow
+def test_a_warm_start_continues_the_run_that_wrote_the_table(bench):
+    """It need not be the newest: the call of that was rolled back, or a command has given it more to train since."""
+    select(bench, "mst_one", ALIKE[:1])
+    options = {"seed": 6, "schedule": "rotation"}
+    fit(bench, "whole", "mst_one", 2, **options)
+    first = fit(bench, "halves", "mst_one", 1, **options)
+    connection = bench.connect(autocommit=False)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT madlib.madlib_keras_fit_multiple_model('train', 'halves', 'mst_one', 1, warm_start => true)"
+        )
+    connection.rollback()
+    connection.close()
+    second = fit(bench, "halves", "mst_one", 1, warm_start=True, schedule="rotation")
+    assert "weights only" not in second.notices and weights(bench, "halves") == weights(bench, "whole")
+    parent = "SELECT parent_run_id, seed FROM madlib_mop.run WHERE run_id = %s"
+    assert bench.rows(parent, [second.run_id]) == [(first.run_id, 6)]
+    bench.rows("SELECT madlib_mop.extend(%s, 1)", [second.run_id])
+    third = fit(bench, "halves", "mst_one", 1, warm_start=True, schedule="rotation")
+    assert "weights only" not in third.notices
+    assert bench.rows(parent, [third.run_id]) == [(second.run_id, 6)]
 
 
 @pytest.mark.slow

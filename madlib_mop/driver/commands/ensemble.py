@@ -21,8 +21,9 @@ from madlib_mop.driver.inference.fits import check_preprocessor, check_test_tabl
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.trained_by import find_run
 from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.outputs.earlier_runs import MAX_FIELD_BYTES
 from madlib_mop.driver.outputs.ensemble import EnsembleModel, member_columns, write_ensemble
-from madlib_mop.driver.outputs.hopper import MAX_FIELD_BYTES, SUFFIXES
+from madlib_mop.driver.outputs.hopper import SUFFIXES
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession

@@ -11,6 +11,7 @@ from madlib_mop.catalog.state_slots import drop_slot, existing_slots, sweep_slot
 from madlib_mop.driver.data.moved_shards import follow_shards
 from madlib_mop.driver.data.packed import new_segments
 from madlib_mop.driver.data.remote_shards import check_versions
+from madlib_mop.driver.outputs.earlier_runs import newer_run
 from madlib_mop.driver.outputs.hopper import check_some_trained
 from madlib_mop.driver.outputs.reserved_names import reserve_outputs
 from madlib_mop.driver.outputs.tables import find_models
@@ -56,7 +57,7 @@ def resume(call: Call) -> None:
         check_some_trained(run_id, record.models(run_id))
         if call.arguments.get("output_table") is not None:
             run = _rename(call, record, run)
-        _check_not_taken(record, run)
+        _check_not_taken(call, record, run)
         reserve_outputs(call.session, record, run, outputs_of(run).SUFFIXES)
         outputs_of(run).check_outputs(call.session, run)
         recorded = None
@@ -142,12 +143,13 @@ def drop_models(call: Call) -> list[str]:
     return [str(table) for table in tables]
 
 
-def _check_not_taken(record: Record, run: Run) -> None:
-    """Raise DuplicateTable if a reopened run would replace the rows of a newer run with the same output table."""
-    newest = record.newest_run(run.model_output_table, run.owner_oid) if run.reopened else None
-    if newest is not None and newest.run_id > run.run_id:
+def _check_not_taken(call: Call, record: Record, run: Run) -> None:
+    """Raise DuplicateTable if a run would replace the models of a newer run with the same output table."""
+    replaces = run.arguments.get("replace") or run.replaces_rows
+    newer = newer_run(call.session, record, run) if replaces else None
+    if newer is not None:
         raise DuplicateTable(
-            f"run {run.run_id} would replace the models of run {newest.run_id}, which has written"
+            f"run {run.run_id} would replace the models of run {newer.run_id}, which has written"
             f" {run.model_output_table} since",
             hint=f"Give another name: SELECT madlib_mop.resume({run.run_id}, output_table => '...');",
         )

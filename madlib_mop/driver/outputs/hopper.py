@@ -14,6 +14,7 @@ from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.data.preprocessors import COLUMNS as PREPROCESSOR_COLUMNS
+from madlib_mop.driver.outputs.earlier_runs import has_models_of, passes_field
 from madlib_mop.driver.outputs.figures import Figures, figures_of
 from madlib_mop.driver.outputs.search import (
     SELECTION_SUFFIXES,
@@ -58,8 +59,6 @@ SUMMARY = (
 )  # fmt: skip
 _SEARCH_SUMMARY = (("automl_method", "text"), ("automl_params", "text"), ("random_state", "text"))
 SUMMARY_END = (("dependent_vartype", "text[]"), ("normalizing_const", "real"), ("metrics_iters", "integer[]"))
-#: The largest value of a field that output tables write.
-MAX_FIELD_BYTES = 1_000_000_000
 
 
 def check_outputs(
@@ -109,28 +108,15 @@ def check_outputs(
 def has_outputs(session: CallerSession, record: Record, run: Run, suffixes: Sequence[str] = SUFFIXES) -> bool:
     """Return whether a finished run's output tables exist.
 
-    The tables of a warm start existed before it, as may those that a run replaces. Its call may have been rolled back,
-    so the newest run of a table writes its rows again.
+    The tables of a warm start existed before it, as may those that a run replaces. Its call may have been rolled back:
+    then they have the models of an earlier run, and are written again.
     """
     output = run.plan.output.relation
     present = [session.existing(output.with_suffix(suffix).sql) for suffix in suffixes]
     if None in present:
         return False
-    if run.arguments.get("replace") and not run.reopened:
-        return _is_of(session, output.with_suffix("_summary"), run)
-    if not run.replaces_rows:
-        return True
-    newest = record.newest_run(str(output), run.owner_oid)
-    return newest is None or newest.run_id != run.run_id
-
-
-def _is_of(session: CallerSession, summary: Relation, run: Run) -> bool:
-    """Return whether a summary is that of a run, by its start."""
-    assert run.created_at is not None, "it is recorded"
-    query = "SELECT pg_catalog.to_jsonb(s) ->> 'start_training_time' AS start FROM {t} AS s LIMIT 1"
-    start = "SELECT pg_catalog.to_jsonb($1::pg_catalog.timestamp) #>> '{{}}' AS start"
-    (expected,) = session.execute(statement(start), [run.created_at.isoformat()])
-    return [row["start"] for row in session.execute(statement(query, t=summary))] == [expected["start"]]
+    may_be_of_others = run.arguments.get("replace") or run.replaces_rows
+    return not may_be_of_others or has_models_of(session, record, run)
 
 
 def check_some_trained(run_id: int, models: list[Model]) -> None:
@@ -271,11 +257,6 @@ def weights_to_write(session: CallerSession, record: Record, model: Model, label
         f" model_weights is NULL, the weights are in madlib_mop.model_state of run {model.run_id}"
     )
     return None
-
-
-def passes_field(model: Model) -> bool:
-    """Return whether a recorded model's weights are too large for a field; then output tables have NULL."""
-    return (model.model_bytes or 0) > MAX_FIELD_BYTES
 
 
 def _info_columns(run: Run) -> tuple[tuple[str, str], ...]:

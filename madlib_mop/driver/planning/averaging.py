@@ -5,6 +5,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
 from madlib_mop.driver.outputs.averaging import SUFFIXES, check_replaceable
+from madlib_mop.driver.outputs.earlier_runs import EarlierRuns, find_earlier_runs, weights_digests
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.planning.architecture_fit import check_fit
 from madlib_mop.driver.planning.early_stopping import plan_early_stopping
@@ -16,16 +17,15 @@ from madlib_mop.driver.planning.warm_start import (
     NO_STATE,
     WarmModel,
     WarmStart,
-    is_state_of,
     no_weights,
     recorded_functions,
     tell_migration,
+    warm_start_of,
 )
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import read_backend, read_settings
 from madlib_mop.errors import InvalidParameter, UndefinedTable
-from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.models.stored import same_architecture
 from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
@@ -50,11 +50,12 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     warm_start, replace = bool(a.get("warm_start")), read_replace(a)
     warm: WarmStart | None = None
     old: Relation | None = None
-    recorded: CustomFunctions | None = None
+    earlier: EarlierRuns | None = None
     if warm_start:
         session.check_may_write(a.get("model"), "model")
         old = session.relation(a.get("model"), "model")
-        recorded = recorded_functions(record, old, call.info.role_oid)
+        earlier = _find_table(session, record, old, call.info.role_oid)
+    recorded = recorded_functions(record, earlier) if earlier is not None else None
     object_table = (a.get("object_table") or "").strip() or None
     known = custom_names(session, object_table, recorded=recorded)
     configuration, weights = read_configuration(
@@ -69,9 +70,9 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     check_compile_params(parse_compile_params(configuration.compile_params, known), configuration.arch, data.source)
     (configuration,), class_weight = with_class_weights([configuration], data.source)
     functions = read_custom_functions(session, object_table, set(configuration.custom_names), recorded=recorded)
-    if old is not None:
+    if old is not None and earlier is not None:
         output = old
-        warm = _find_warm_start(session, record, output, call.info.role_oid, configuration, backend)
+        warm = _find_warm_start(session, output, earlier, configuration, backend)
     else:
         there = if_there(session, replace, MODEL_TABLES, "model")
         output = session.output(a.get("model"), SUFFIXES, "model", there)
@@ -108,44 +109,39 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     return RunPlan(run, models, data.segments(), origins, warm, functions.objects, data.settings, data.preprocessor)
 
 
-def _find_warm_start(
-    session: CallerSession,
-    record: Record,
-    output: Relation,
-    owner: int,
-    configuration: Configuration,
-    backend: BackendName,
-) -> WarmStart:
-    """Find the state to continue the model of an output table with: like `find_warm_start`, for a table of one
-    model."""
-    columns = {column.name for column in session.columns(output)}
-    if not columns >= {"model_weights", "model_arch"} or "mst_key" in columns:
+def _find_table(session: CallerSession, record: Record, output: Relation, owner: int) -> EarlierRuns:
+    """Find the recorded runs of an output table: like `find_table`, for a table of one model."""
+    digests = weights_digests(session, output, averaging=True)
+    if digests is None:
         raise UndefinedTable(
             f"model: warm_start needs a table that madlib_keras_fit wrote. Received: {output}",
             hint="Pass the name of an earlier output table, or omit warm_start.",
         )
-    rows = session.execute(
-        statement("SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest FROM {t}", t=output)
-    )
-    if len(rows) != 1:
+    if len(digests) != 1:
         raise InvalidParameter(
-            f"model: a warm start needs a table with one row; {output} has {len(rows)}. Received: {output}",
+            f"model: a warm start needs a table with one row; {output} has {len(digests)}. Received: {output}",
             hint="Omit warm_start and choose a new name.",
         )
-    digest = rows[0]["digest"]
-    parent = record.newest_run(str(output), owner)
-    parent = parent if parent and parent.schedule == AVERAGING else None
-    old = next(iter(record.models(parent.run_id)), None) if parent else None
-    state = old if is_state_of(old, digest) else None
-    seed = parent.seed if parent else None
-    run_id = parent.run_id if parent else None
+    return find_earlier_runs(record, output, owner, dict(digests), averaging=True)
+
+
+def _find_warm_start(
+    session: CallerSession,
+    output: Relation,
+    earlier: EarlierRuns,
+    c: Configuration,
+    backend: BackendName,
+) -> WarmStart:
+    """Find the state to continue the model of an output table with: like `find_warm_start`, for a table of one
+    model."""
+    state = earlier.states.get(MST_KEY)
     next_epoch = state.epoch + 1 if state else 1
-    c = configuration
     if state and state.compile_params == c.compile_params and same_architecture(state.model_arch, c.arch):
-        tell_migration(session, parent, backend)
-        return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, state=state)})
-    if digest is None:
+        models = {MST_KEY: WarmModel(next_epoch, state=state)}
+        tell_migration(session, earlier, models, backend)
+        return warm_start_of(earlier, models)
+    if earlier.digests[MST_KEY] is None:
         raise no_weights(f"model: {output}", state is not None)
     session.notice(f"warm start: continuing with the weights only; the optimizer state is reset ({NO_STATE})")
     (row,) = session.execute(statement("SELECT model_weights FROM {t}", t=output))
-    return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, weights=row["model_weights"])})
+    return warm_start_of(earlier, {MST_KEY: WarmModel(next_epoch, weights=row["model_weights"])})

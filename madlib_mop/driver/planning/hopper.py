@@ -15,6 +15,7 @@ from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN, create_slot
 from madlib_mop.driver.data.custom_functions import warn_changed
+from madlib_mop.driver.outputs.earlier_runs import EarlierRuns
 from madlib_mop.driver.outputs.hopper import SUFFIXES, check_replaceable
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.planning.architecture_fit import check_fit
@@ -24,11 +25,10 @@ from madlib_mop.driver.planning.fused_groups import plan_fused_groups
 from madlib_mop.driver.planning.label_fit import check_labels, with_class_weights
 from madlib_mop.driver.planning.run_data import check_connections, read_data
 from madlib_mop.driver.planning.selection import Configuration, read_selection
-from madlib_mop.driver.planning.warm_start import WarmStart, find_warm_start, recorded_functions
+from madlib_mop.driver.planning.warm_start import WarmStart, find_table, find_warm_start, recorded_functions
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import read_backend, read_settings
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.custom import CustomFunctions
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,12 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     warm_start, replace = bool(a.get("warm_start")), read_replace(a)
     warm: WarmStart | None = None
     old: Relation | None = None
-    recorded: CustomFunctions | None = None
+    earlier: EarlierRuns | None = None
     if warm_start:
         session.check_may_write(a.get("model_output_table"), "model_output_table")
         old = session.relation(a.get("model_output_table"), "model_output_table")
-        recorded = recorded_functions(record, old, call.info.role_oid)
+        earlier = find_table(session, record, old, call.info.role_oid)
+    recorded = recorded_functions(record, earlier) if earlier is not None else None
     selection = read_selection(session, a.get("model_selection_table"), recorded)
     backend = read_backend(record, session)
     check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source, backend)
@@ -91,10 +92,10 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     )  # fmt: skip
     check_labels(selection.configurations, data.source)
     configurations, class_weight = with_class_weights(selection.configurations, data.source)
-    if old is not None:
+    if old is not None and earlier is not None:
         warn_changed(session, selection.object_table, selection.functions)
         output = old
-        warm = find_warm_start(session, record, output, call.info.role_oid, configurations, backend)
+        warm = find_warm_start(session, output, earlier, configurations, backend)
     else:
         there = if_there(session, replace, MODEL_TABLES, "model_output_table")
         output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table", there)
