@@ -43,6 +43,11 @@ _CLEAR_TASKS = """
 UPDATE madlib_mop.segment SET task = NULL, task_since = NULL WHERE run_id = %s AND task IS NOT NULL
 RETURNING pg_catalog.set_config('synchronous_commit', 'off', true)
 """
+_COUNT_LOST_SECONDS = """
+UPDATE madlib_mop.run AS r SET training_s = k.elapsed_s
+FROM (SELECT pg_catalog.max(elapsed_s) AS elapsed_s FROM madlib_mop.metric WHERE run_id = %s) AS k
+WHERE r.run_id = %s AND k.elapsed_s > r.training_s
+"""
 
 
 class RunDrivers(RecordSession):
@@ -77,6 +82,10 @@ class RunDrivers(RecordSession):
                 return False
             self.set_run(run_id, cancelled_by=None, paused_by=None)
         return True
+
+    def count_lost_seconds(self, run_id: int) -> None:
+        """Add the seconds of training of a driver that was killed, as far as recorded metrics say them."""
+        self.execute(_COUNT_LOST_SECONDS, [run_id, run_id])
 
     def give_up(self, run_id: int) -> None:
         """Stop being the run's driver; no effect in other processes."""

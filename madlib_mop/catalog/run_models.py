@@ -58,9 +58,10 @@ class RunModels(Mapping[int, Model]):
         change."""
         self._note(mst_key, state=ModelState.TRAINING)
 
-    def average_kept(self, mst_key: int) -> None:
-        """Update a model after an average, which a worker has recorded as its newest state."""
-        self._note(mst_key, state_version=self._models[mst_key].state_version + 1)
+    def average_kept(self, mst_key: int, epoch: int, n_segments: int) -> None:
+        """Update a model after the average of an epoch, which a worker has recorded as its newest state."""
+        version = self._models[mst_key].state_version + 1
+        self._note(mst_key, epoch=epoch, position=n_segments, state_version=version)
 
     def failure_kept(self, mst_key: int, reason: str) -> None:
         """Mark a member of a fused group as failed, which a worker has recorded."""

@@ -37,17 +37,22 @@ class BadRow(Exception):
     column : str or None
         Which column; filled in by the packer.
     element : int or None
-        Which element of the row's array is NULL, 0-based in the order in which they lie.
+        Which element of the row's array is the problem, 0-based in the order in which they lie.
+    is_null : bool
+        Whether this element is NULL.
     """
 
     column: str | None = None
 
-    def __init__(self, row: int, problem: str, hint: str | None = None, element: int | None = None):
+    def __init__(
+        self, row: int, problem: str, hint: str | None = None, element: int | None = None, is_null: bool = False
+    ):
         super().__init__(row, problem)
         self.row = row
         self.problem = problem
         self.hint = hint
         self.element = element
+        self.is_null = is_null
 
     def __str__(self) -> str:
         """Row and problem, for whoever meets it outside the commands."""
@@ -141,7 +146,7 @@ def _read_one_by_one(data: Blob, lengths: np.ndarray, shape: tuple[int, ...], dt
             )
         if header.has_bitmap and (element := _first_null(value, header)) is not None:
             place = "".join(f"[{index + 1}]" for index in np.unravel_index(element, shape))
-            raise BadRow(row, f"contains a NULL element at {place}", "Replace it, or exclude the row.", element)
+            raise BadRow(row, f"contains a NULL element at {place}", "Replace it, or exclude the row.", element, True)
         arrays[row] = np.frombuffer(value, dtype, header.n_elements, header.data_offset).reshape(shape)
     return arrays
 

@@ -64,6 +64,8 @@ class ArrayEncoder:
         float32, or int16 for one-hot rows; values of integer types must fit.
     constant : float
         Each element is divided by it, in float32; only with float32.
+    narrowed : bool
+        Whether numbers that are too large for float32 have become infinite on the way here.
     """
 
     name: str
@@ -71,6 +73,7 @@ class ArrayEncoder:
     element_type: int
     dtype: np.dtype
     constant: float = 1.0
+    narrowed: bool = False
 
     def encode(self, data: Blob, lengths: np.ndarray) -> np.ndarray:
         """Return the tensor (n_rows, *shape) of a batch of ``madlib_mop.array_bytes`` values."""
@@ -99,12 +102,16 @@ class ArrayEncoder:
         row = _first_row(~np.isfinite(tensor))
         assert row is not None, "a number that is not finite"
         if raw.dtype.kind == "f" and not np.isfinite(raw[row]).all():
+            is_bad = np.isnan(raw[row]) if np.isnan(raw[row]).any() else np.isinf(raw[row])
             what = "NaN" if np.isnan(raw[row]).any() else "an infinite value"
-            raise BadRow(row, f"holds {what}", "Replace it, or exclude the row.")
+            if self.narrowed and what != "NaN":
+                what += ", or a number that is too large for float32"
+            raise BadRow(row, f"holds {what}", "Replace it, or exclude the row.", int(np.argmax(is_bad)))
         raise BadRow(
             row,
             "contains a number that is too large for float32 after division by the normalizing constant",
             "Scale the column, or choose another normalizing_const.",
+            int(np.argmax(~np.isfinite(tensor[row]))),
         )
 
 

@@ -50,6 +50,8 @@ def test_a_search_whose_driver_is_killed(iris):
     hold(iris, run.run_id, run_id, "driver_killed", "undisturbed")
     n_starts = "SELECT count(*) FROM madlib_mop.search_event WHERE run_id = %s AND event = 'start'"
     assert iris.value(n_starts, [run_id]) == 1
+    elapsed = iris.rows("SELECT elapsed_s FROM madlib_mop.metric WHERE run_id = %s ORDER BY at", [run_id])
+    assert elapsed == sorted(elapsed), "the seconds of the driver that was killed count"
 
 
 @pytest.mark.parametrize("method", SMALLEST)

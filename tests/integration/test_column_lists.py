@@ -142,6 +142,40 @@ def test_a_null_is_named_by_its_column_or_its_element(caller):
     assert "column 'x' contains a NULL element at [2] (row with id = 1)" in caller.refused(caller.rows, call).message
 
 
+def test_numbers_beyond_float32_become_0_or_name_their_column_and_row(caller):
+    caller.rows(
+        "CREATE TABLE likelihoods AS SELECT i AS id, 1e-60::float8 AS p, 1e-60::numeric AS q, chr(97 + i % 2) AS kind"
+        " FROM generate_series(1, 9) i"
+    )
+    caller.train("likelihoods", "of_both", y="kind", x="p, q, id")
+    assert not caller.tensor("of_both", "inputs")[:, :2].any()
+    caller.train("likelihoods", "of_one", y="kind", x="p")
+    assert not caller.tensor("of_one", "p").any()
+    call = "SELECT madlib.madlib_keras_predict('models', 'likelihoods', 'id', 'p, q, id', %s, mst_key => %s)"
+    for key in (1, 2):
+        caller.rows(call, f"likely_{key}", key)
+        assert caller.value(f"SELECT count(DISTINCT id) FROM likely_{key}") == 9
+    caller.rows("UPDATE likelihoods SET q = -1e39 WHERE id = 4")
+    problem = "column 'q' holds an infinite value, or a number that is too large for float32 (row with"
+    for listed in ("p, q, id", "q"):
+        refusal = caller.refused(caller.train, "likelihoods", "never", y="kind", x=listed)
+        assert f"{problem} ctid (0,10))" in refusal.message
+    for key in (1, 2):
+        assert f"{problem} id = 4)" in caller.refused(caller.rows, call, "never", key).message
+
+
+def test_numbers_within_float32_keep_their_bits(caller):
+    values = [0.1, -0.0, 1.5e-45, -8e-46, 3.4028235e38, -3.40282356e38, 16777217.0, 1e-300]
+    rows = [(value, value, "ab"[i % 2]) for i, value in enumerate(values)]
+    caller.table("edges", "a float8, b numeric, kind text", rows)
+    caller.train("edges", "edges_packed", y="kind", x="a, b")
+    caller.validate("edges", "edges_valid", "edges_packed", y="kind", x="a, b")
+    packed = caller.tensor("edges_valid", "inputs")
+    expected = np.array(values, np.float32)
+    assert packed[:, 0].tobytes() == expected.tobytes()
+    assert np.array_equal(packed[:, 1], expected)
+
+
 def test_the_name_of_the_joined_column_gives_way_to_a_dependent_one(caller):
     caller.rows("CREATE VIEW taken AS SELECT area, rooms, kind AS inputs FROM houses")
     caller.train("taken", "taken_packed", y="inputs", x="area, rooms")

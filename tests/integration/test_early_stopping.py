@@ -273,6 +273,15 @@ def test_model_averaging(bench):
     assert bench.value("SELECT validation_loss_final FROM avg_summary") == losses[best - 1]
 
 
+@pytest.mark.slow
+def test_model_averaging_whose_last_iteration_is_the_best_tells_of_no_other(bench):
+    options = {name: value for name, value in OPTIONS.items() if name != "schedule"}
+    text = "patience=2, metric=val_loss, restore_best=true"
+    run = average(bench, "falls", 3, 1, ADAM, FIT_PARAMS, early_stopping=text, **options)
+    rows = "SELECT state_detail, (best_state ->> 'epoch')::integer FROM madlib_mop.model WHERE run_id = %s"
+    assert bench.rows(rows, [run.run_id]) == [(None, 3)]
+
+
 def test_fit_params_of_a_configuration_say_otherwise(bench):
     fit_params = "batch_size=16, epochs=1"
     off, own = f"{fit_params}, early_stopping='off'", f"{fit_params}, early_stopping='patience=1, metric=val_loss'"

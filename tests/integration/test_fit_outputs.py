@@ -7,7 +7,18 @@ import pytest
 
 from tests.conftest import BACKEND
 from tests.helpers.oracle import shard
-from tests.helpers.training import ADAM, ALIKE, MIXED, SGD, fit, load_architectures, load_digits, one_thread, pack, weights
+from tests.helpers.training import (
+    ADAM,
+    ALIKE,
+    MIXED,
+    SGD,
+    fit,
+    load_architectures,
+    load_digits,
+    one_thread,
+    pack,
+    weights,
+)
 from tests.helpers.training import select_configurations as select
 
 INFO = (

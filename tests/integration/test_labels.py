@@ -85,6 +85,17 @@ def test_padding_has_no_rows_and_validation_counts_its_own(caller):
     assert caller.summary("halves_valid")["even_class_counts"] == [counts["even"], counts["odd"]]
 
 
+def test_indices_have_padding_too(caller):
+    """Also a single class has an index if another one is reserved."""
+    caller.train("train_rows", "padded_index", y="even", labels="index", num_classes="{4}")
+    summary = caller.summary("padded_index")
+    assert summary["num_classes"] == [4] and summary["even_class_values"] == ["even", "odd", None, None]
+    assert set(caller.tensor("padded_index", "even").ravel().tolist()) == {0, 1}
+    caller.table("alike", "x real[], y text", [([1.0], "a"), ([2.0], "a")])
+    caller.train("alike", "alike_packed", labels="index", num_classes="{2}")
+    assert caller.tensor("alike_packed", "y").tolist() == [[0], [0]]
+
+
 def test_indices_are_the_places_of_the_one_hot_labels(caller):
     index, one_hot = caller.tensor("by_index", "y"), caller.tensor("one_hot", "y")
     assert index.shape == (240, 1) and index.dtype == np.int16

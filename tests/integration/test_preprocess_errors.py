@@ -226,6 +226,29 @@ def test_too_many_classes_are_refused_with_the_way_to_regression(caller):
     assert refusal.hint == "For regression, use num_classes => '{}'."
 
 
+def test_classes_with_long_names_are_refused(caller):
+    caller.rows(
+        "CREATE TABLE verbose AS SELECT ARRAY[i]::real[] AS x, repeat(md5(i::text), 3125) AS y"
+        " FROM generate_series(1, 200) i"
+    )
+    refusal = caller.refused(caller.train, "verbose", "never")
+    assert refusal.sqlstate == "22023" and refusal.message == (
+        "training_preprocessor_dl: column 'y' has 200 distinct values of 20000000 bytes in all; the classes of a column"
+        " can have at most 16777216 bytes"
+    )
+
+
+@pytest.mark.slow
+def test_values_that_no_message_could_hold_are_only_counted(caller):
+    """327 MB of distinct values: more than a frame between the driver and the server can have."""
+    caller.rows(
+        "CREATE TABLE no_labels AS SELECT ARRAY[i]::real[] AS x, repeat(md5(i::text), 312) AS y"
+        " FROM generate_series(1, 32769) i"
+    )
+    refusal = caller.refused(caller.train, "no_labels", "never")
+    assert "column 'y' has 32769 distinct values; at most 32768 classes are supported" in refusal.message
+
+
 @pytest.mark.slow
 def test_a_buffer_that_no_bytea_could_hold_is_refused(caller):
     caller.rows(

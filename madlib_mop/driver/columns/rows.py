@@ -23,14 +23,12 @@ from madlib_mop.driver.columns.threads import in_background
 from madlib_mop.driver.data.copied import CopiedColumn
 from madlib_mop.driver.data.engine import engine_of
 from madlib_mop.driver.packing.tables import row_label
-from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
+from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession, batch_limits
 from madlib_mop.driver.session.messages import no_rows
 from madlib_mop.errors import InvalidParameter
 
 _BATCH_ROWS = 10_000
 _MOST_THREADS = 4  # each has a copy of one column
-#: Of tables with bytea columns, whose rows can be large.
-_BATCH_BYTES, _MOST_LARGE_ROWS = 16 << 20, 128
 Naming = dict[str, BytesColumn | list[object]]
 _TEMP_FILE_LIMIT = "SELECT setting::pg_catalog.int8 AS kb FROM pg_catalog.pg_settings WHERE name = 'temp_file_limit'"
 
@@ -231,9 +229,8 @@ def _received(
     plain = not copied and not large and share is None
     if plain and engine_of(session).reads_by_blocks(session, source.relation):
         return _by_blocks(session, source, fields)
-    rows_batch, bytes_batch = (min(batch_rows, _MOST_LARGE_ROWS), _BATCH_BYTES) if large else (batch_rows, None)
     query, params = source.rows_query(fields, copied, share is not None), [] if share is None else [share]
-    return session.stream(query, params, ["double precision"] * len(params), rows_batch, bytes_batch)
+    return session.stream(query, params, ["double precision"] * len(params), *batch_limits(batch_rows, large))
 
 
 def _by_blocks(

@@ -12,8 +12,8 @@ from madlib_mop.driver.data.copied import CopiedColumn, check_copied
 from madlib_mop.driver.data.decoders import image_decoders
 from madlib_mop.driver.inference.fits import check_input_shape
 from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.packing.columns import Kind, SourceColumn, as_input, find_column, split_columns
-from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
+from madlib_mop.driver.packing.columns import Kind, SourceColumn, as_float4, as_input, find_column, split_columns
+from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession, batch_limits
 from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.literals import shorten
@@ -47,7 +47,8 @@ class Input:
         """Return the SQL expression that converts the columns' values, passed as expressions, to bytes."""
         if len(values) == 1:
             return self.columns[0].raw(values[0])
-        return f"madlib_mop.array_bytes(ARRAY[{', '.join(f'{value}::pg_catalog.float4' for value in values)}])"
+        numbers = [as_float4(value, one.column) for value, one in zip(values, self.columns, strict=True)]
+        return f"madlib_mop.array_bytes(ARRAY[{', '.join(numbers)}])"
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,8 @@ class RowReader:
             **names,
         )
         types = ["double precision"] * len(params)
-        with closing(self._session.stream(query, params, types, batch_rows=self._batch_rows())) as batches:
+        limits = batch_limits(self._batch_rows(), any(one.kind is Kind.IMAGE for one in self.table.inputs))
+        with closing(self._session.stream(query, params, types, *limits)) as batches:
             for batch in batches:
                 ids = batch.values_of("id")
                 yield Rows(ids, [self._encode(batch, number, ids) for number in range(len(self.table.inputs))])
@@ -248,7 +250,8 @@ class RowReader:
         except BadRow as problem:
             source, row_id = self.table.inputs[number], ids[problem.row]
             if source.kind is Kind.NUMBER and problem.element is not None:
-                source, problem.problem = Input((source.columns[problem.element],)), "is NULL"
+                source = Input((source.columns[problem.element],))
+                problem.problem = "is NULL" if problem.is_null else problem.problem
             message = f"column {source.name!r} {problem.problem} ({self._row_name(row_id)})"
             raise InvalidParameter(message, hint=problem.hint) from None
 
@@ -267,7 +270,8 @@ class RowReader:
             if not header.n_elements:
                 raise BadRow(0, "is an empty array")
             constant, dtype = self._model.normalizing_const, np.dtype(np.float32)
-            encoder = ArrayEncoder(source.name, header.shape, header.element_type, dtype, constant)
+            narrowed = any(one.is_narrowed for one in source.columns)
+            encoder = ArrayEncoder(source.name, header.shape, header.element_type, dtype, constant, narrowed)
         check_input_shape(self._model, number, source.name, tuple(encoder.shape))
         return encoder
 

@@ -15,6 +15,10 @@ from madlib_mop.errors import InvalidParameter, UndefinedColumn, UnreadableText,
 
 _ARRAY_ELEMENTS = ("int2", "int4", "int8", "float4", "float8", "numeric")
 _INTEGERS = ("int2", "int4", "int8")
+_WIDE = ("float8", "numeric")
+#: The numbers that round to 0 and to infinity as float4: up to half of the least one, and from half a step beyond the
+#: greatest one on.
+_LEAST, _BEYOND = "7.0064923216240854e-46", "3.4028235677973366e38"
 _STRINGS = ("text", "varchar", "bpchar")
 #: A packed column takes two pointers of 18 bytes (value and shape), and a row must fit into a page of 8 KB.
 MAX_PACKED_COLUMNS = 200
@@ -82,6 +86,12 @@ class SourceColumn:
         return f"{value}::pg_catalog.text"
 
     @property
+    def is_narrowed(self) -> bool:
+        """Whether it has numbers that `as_float4` makes infinite if they are too large."""
+        is_numbers = self.kind is Kind.NUMBER or bool(self.parts)
+        return is_numbers and any(one.type_name in _WIDE for one in self.sources)
+
+    @property
     def is_integer_array(self) -> bool:
         """Whether it is an array of int2, int4 or int8."""
         return self.kind is Kind.ARRAY and self.column.element_type in _INTEGERS
@@ -95,7 +105,7 @@ class SourceColumn:
             The expression of the value.
         """
         if self.kind is Kind.NUMBER:
-            return f"madlib_mop.array_bytes(ARRAY[{value}::pg_catalog.float4])"
+            return f"madlib_mop.array_bytes(ARRAY[{as_float4(value, self.column)}])"
         if self.kind is Kind.IMAGE:
             return value
         cast = "::pg_catalog.float4[]" if self.column.element_type == "numeric" else ""
@@ -126,6 +136,31 @@ class Source:
     def columns(self) -> tuple[SourceColumn, ...]:
         """All columns that are packed."""
         return self.independent + self.dependent
+
+
+def as_float4(value: str, column: Column) -> str:
+    """Return the SQL expression of a column's number as float4.
+
+    The cast alone is an error for numbers beyond the range of float4, and names neither column nor row. Here numbers
+    that are too small become 0, as in arrays of float8, and those that are too large become infinite, which encoders
+    reject.
+
+    Parameters
+    ----------
+    value : str
+        The expression of the number.
+    column : Column
+    """
+    cast = f"{value}::pg_catalog.float4"
+    if column.type_name not in _WIDE:
+        return cast
+    size = f"pg_catalog.abs({value})"
+    return (
+        f"CASE WHEN {size} > {_LEAST} AND {size} < {_BEYOND} THEN {cast}"
+        f" WHEN {size} < 1 THEN ({value} * 0)::pg_catalog.float4"
+        f" WHEN {size} >= {_BEYOND} AND {value}::pg_catalog.text NOT IN ('NaN', 'Infinity', '-Infinity')"
+        f" THEN 'Infinity'::pg_catalog.float4 ELSE {cast} END"
+    )
 
 
 def read_source(

@@ -17,6 +17,8 @@ from madlib_mop.driver.packing.columns import Kind, Source, read_source, split_c
 from madlib_mop.driver.packing.labels import classes_notice, in_form, not_classes, read_labels
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
 from madlib_mop.driver.packing.tables import (
+    MAX_CLASS_BYTES,
+    MAX_CLASSES,
     Classes,
     DistinctValues,
     SourceQueries,
@@ -38,7 +40,6 @@ from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder, Encoder, Ind
 from madlib_mop.packing.images import DecoderPool, ImageEncoder
 from madlib_mop.packing.packer import Packer, RawColumn
 
-MAX_CLASSES = 1 << 15
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 10_000
 
@@ -97,8 +98,9 @@ def training_preprocessor_dl(call: Call) -> None:
             raise not_classes(column)
     with image_decoders() as pool:
         encoders = _encoders(packing, queries, classes, pool)
-        for encoder, width in zip(encoders[len(packing.source.independent) :], widths or [], strict=False):
-            if width is not None and encoder.shape != (width,):
+        for i, width in enumerate(widths or [], len(packing.source.independent)):
+            encoder = encoders[i]
+            if i not in classes and width is not None and encoder.shape != (width,):
                 raise InvalidParameter(
                     f"num_classes has {width} for column {encoder.name!r}, which has arrays of the shape"
                     f" {list(encoder.shape)}. Received: {arguments['num_classes']}",
@@ -194,16 +196,22 @@ def _classes(queries: SourceQueries, i: int, found: DistinctValues, wanted: int 
         raise InvalidParameter(
             f"column {column.name!r} contains {number}, which cannot be a class", hint="Replace it, or exclude the row."
         )
-    n_values = len(found.texts)
+    n_values = found.n_values
+    if n_values > MAX_CLASSES:
+        raise InvalidParameter(
+            f"column {column.name!r} has {n_values} distinct values; at most {MAX_CLASSES} classes are supported",
+            hint="For regression, use num_classes => '{}'.",
+        )
     if wanted is not None and wanted < n_values:
         raise InvalidParameter(
             f"num_classes has {wanted} for column {column.name!r}, which has {n_values} distinct values",
             hint="Use at least that number; NULL counts as a value.",
         )
-    if n_values > MAX_CLASSES:
+    if found.n_bytes > MAX_CLASS_BYTES:
         raise InvalidParameter(
-            f"column {column.name!r} has {n_values} distinct values; at most {MAX_CLASSES} classes are supported",
-            hint="For regression, use num_classes => '{}'.",
+            f"column {column.name!r} has {n_values} distinct values of {found.n_bytes} bytes in all; the classes of a"
+            f" column can have at most {MAX_CLASS_BYTES} bytes",
+            hint="Replace them by short names or numbers in a view.",
         )
     holder, name = output.with_suffix("_summary"), f"{column.name}_class_values"
     type_sql, has_null, counts = column.column.type_sql, found.texts[0] is None, tuple(found.counts)
@@ -250,7 +258,9 @@ def _encoders(
             as_int16 = is_y and column.is_integer_array and queries.fits_smallint(i)
             dtype = np.dtype(np.int16 if as_int16 else np.float32)
             constant = 1.0 if is_y else packing.constant
-            encoders.append(ArrayEncoder(column.name, header.shape, header.element_type, dtype, constant))
+            encoders.append(
+                ArrayEncoder(column.name, header.shape, header.element_type, dtype, constant, column.is_narrowed)
+            )
     return encoders
 
 
@@ -308,7 +318,7 @@ def _pack(
                         store.insert(buffer.segment, buffer.buffer_id, buffer.values, buffer.shapes)
                 except BadRow as problem:
                     place = row_label(batch.columns, problem.row, n_before)
-                    message = f"column {problem.column!r} {problem.problem} ({place})"
+                    message = f"column {_column_of(problem, source)!r} {problem.problem} ({place})"
                     raise InvalidParameter(message, hint=problem.hint) from None
         for buffer in packer.finish():
             store.insert(buffer.segment, buffer.buffer_id, buffer.values, buffer.shapes)
@@ -320,6 +330,12 @@ def _pack(
             )
         store.finish()
     _notice_result(call, packing, plan, seed)
+
+
+def _column_of(problem: BadRow, source: Source) -> str | None:
+    """Return the source table's column of a row that cannot be packed."""
+    parts = next((column.parts for column in source.columns if column.name == problem.column), ())
+    return parts[problem.element].name if parts and problem.element is not None else problem.column
 
 
 def _notice_result(call: Call, packing: Packing, plan: BufferPlan, seed: int | None) -> None:

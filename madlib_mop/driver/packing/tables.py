@@ -11,12 +11,15 @@ from typing import Any
 from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, statement
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import engine_of_table, table_form
-from madlib_mop.driver.packing.columns import Kind, Source, SourceColumn
-from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
+from madlib_mop.driver.packing.columns import Kind, Source, SourceColumn, as_float4
+from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession, batch_limits
 from madlib_mop.driver.session.relations import Column
 from madlib_mop.engines.base.system_columns import row_name, sent
 from madlib_mop.errors import NotReady
 
+MAX_CLASSES = 1 << 15
+#: Of the texts of a column's classes. They are sent twice in the header of a frame, with up to six bytes a character.
+MAX_CLASS_BYTES = 16 << 20
 _ROW = "row_"  # prefix of columns that identify a row
 _SUMMARY_COLUMNS = (
     "source_table pg_catalog.text, output_table pg_catalog.text, dependent_varname pg_catalog.text[],"
@@ -89,8 +92,20 @@ class Summary:
 
 @dataclass(frozen=True)
 class DistinctValues:
-    """The distinct values of a column, as an array literal and as texts, with the number of rows of each."""
+    """The distinct values of a column.
 
+    Attributes
+    ----------
+    n_values, n_bytes : int
+        Their number, NULL included, and the bytes of their texts.
+    literal : str
+        An array literal of them; empty if they are too many or too long for classes.
+    texts, counts : list
+        Their texts, and the number of rows of each; [] then.
+    """
+
+    n_values: int
+    n_bytes: int
     literal: str
     texts: list[str | None]
     counts: list[int]
@@ -124,17 +139,25 @@ class SourceQueries:
         return row["n_rows"], [(name, has_classes, row[slot]) for slot, name, has_classes in columns]
 
     def distinct_values(self, i: int) -> "DistinctValues":
-        """Return column i's distinct values with the rows of each, NULL first."""
+        """Return column i's distinct values with the rows of each, NULL first; only their number if classes cannot have
+        them."""
         order = f"v{self._collation(i)} NULLS FIRST"
+        few = f"FILTER (WHERE n_values <= {MAX_CLASSES:d} AND n_bytes <= {MAX_CLASS_BYTES:d})"
         (row,) = self._ask(
             # convert by the types' own output functions: the type's owner may have defined a cast to text
-            "SELECT e.literal, e.literal::pg_catalog.text[] AS texts, e.counts"
+            "SELECT e.n_values, e.n_bytes, e.literal, e.literal::pg_catalog.text[] AS texts, e.counts"
             " FROM (SELECT pg_catalog.textin(pg_catalog.array_out("
-            f"pg_catalog.array_agg(v ORDER BY {order}))) AS literal, pg_catalog.array_agg(n ORDER BY {order}) AS counts"
+            f"pg_catalog.array_agg(v ORDER BY {order}) {few})) AS literal,"
+            f" pg_catalog.array_agg(n ORDER BY {order}) {few} AS counts,"
+            " pg_catalog.max(n_values) AS n_values, pg_catalog.max(n_bytes) AS n_bytes"
+            " FROM (SELECT v, n, pg_catalog.count(*) OVER () AS n_values, coalesce(pg_catalog.sum("
+            f"pg_catalog.octet_length({self.source.columns[i].text('v')})) OVER (), 0) AS n_bytes"
             f" FROM (SELECT s.{{c{i}}}{self._collation(i)} AS v, pg_catalog.count(*) AS n FROM {{source}} s"
-            " GROUP BY 1) d) e"
+            " GROUP BY 1) d) w) e"
         )
-        return DistinctValues(row["literal"], row["texts"], row["counts"])
+        return DistinctValues(
+            row["n_values"], row["n_bytes"], row["literal"] or "", row["texts"] or [], row["counts"] or []
+        )
 
     def class_counts(self, i: int, classes: Classes) -> tuple[int, ...]:
         """Return the number of rows of each class value in column i."""
@@ -212,7 +235,8 @@ class SourceQueries:
         template = f"SELECT {outer} FROM (SELECT {inner} FROM {{source}} s{order}) AS t ({names}){outer_order}"
         query = statement(template, **self._slots, **self._class_slots(classes))
         params = [] if seed is None else [seed]
-        return self.session.stream(query, params, ["bigint"] * len(params), batch_rows)
+        has_images = any(column.kind is Kind.IMAGE for column in self.source.columns)
+        return self.session.stream(query, params, ["bigint"] * len(params), *batch_limits(batch_rows, has_images))
 
     def _ask(self, template: str, **slots: Slot) -> list[dict[str, Any]]:
         return self.session.execute(statement(template, **self._slots, **slots))
@@ -222,7 +246,7 @@ class SourceQueries:
         column = self.source.columns[i]
         if not column.parts:
             return f"s.{{c{i}}}"
-        return f"ARRAY[{', '.join(f's.{{{slot}}}::pg_catalog.float4' for slot in _slots_of(i, column))}]"
+        return f"ARRAY[{', '.join(as_float4(f's.{{{slot}}}', one) for slot, one in _slots_of(i, column).items())}]"
 
     def _raw(self, i: int, value: str, classes: Classes | None) -> str:
         """Return the expression that converts a column's value to bytes."""

@@ -33,6 +33,7 @@ class Averaging(RunLoop[Task]):
     def __init__(self, record: Record, workers: Workers, run: Run, progress: Progress, stdin_fd: int | None):
         super().__init__(record, workers, run, progress, stdin_fd)
         segments = run.plan.training.segments
+        self._n_segments = run.n_segments
         self._with_rows = [shard.segment_id for shard in segments if shard.n_rows]
         self._part_slots = self._staged_slots()
         staged, models = self._staged(), self._models.values()
@@ -142,7 +143,7 @@ class Averaging(RunLoop[Task]):
         for segment in self._part_slots:
             self._slots.release((MST_KEY, segment))
         self._part_slots.clear()
-        self._models.average_kept(MST_KEY)
+        self._models.average_kept(MST_KEY, flight.task.epoch, self._n_segments)
         done = self._plan.finished(flight.task, seconds)
         assert done is not None, "an average ends an epoch"
         if not self._evaluations.begin([MST_KEY], done.epoch):

@@ -57,6 +57,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     take(record, run_id)
     call.session.run_started(run_id)
     call.session.let_go()
+    record.count_lost_seconds(run_id)
     run = record.known_run(run_id)
     detail: str | None = SESSION_ENDED if call.session.stop_fd is not None else "the command was stopped"
     state = RunState.INTERRUPTED

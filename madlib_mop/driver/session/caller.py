@@ -12,6 +12,7 @@ from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.relations import RelationLookup
 from madlib_mop.errors import Cancelled, from_dict
 
+_LARGE_BATCH_BYTES, _MOST_LARGE_ROWS = 16 << 20, 128
 _FIRST_ROWS = 16  # in the first batch, where batches should have a number of bytes
 
 
@@ -72,6 +73,19 @@ class Batch:
         column = self.columns[name]
         assert isinstance(column, list), "it is no bytea"
         return column
+
+
+def batch_limits(batch_rows: int, large: bool) -> tuple[int, int | None]:
+    """Return the most rows of a batch of `CallerSession.stream` and the bytes that it should have.
+
+    Parameters
+    ----------
+    batch_rows : int
+        Most rows in a batch of small rows.
+    large : bool
+        Whether rows can be large, such as those with encoded images. Then a batch has few rows, and a number of bytes.
+    """
+    return (min(batch_rows, _MOST_LARGE_ROWS), _LARGE_BATCH_BYTES) if large else (batch_rows, None)
 
 
 class CallerSession(RelationLookup):

@@ -1,8 +1,15 @@
 """The caller's session: statements that are posted, and answers in the order of their requests."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from madlib_mop.catalog.names import Relation
+from madlib_mop.driver.inference.rows import Input, RowReader, TestTable
+from madlib_mop.driver.packing.columns import Kind, Source, SourceColumn
+from madlib_mop.driver.packing.tables import SourceQueries
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import MopError
 
 DONE = {"columns": [], "rows": []}
@@ -80,3 +87,24 @@ def test_batches_of_large_rows_have_few_rows(size, expected):
 def test_batches_without_a_number_of_bytes_have_all_rows():
     table = Table([1 << 10] * 300)
     assert [b.n_rows for b in CallerSession(table, None).stream("rows", batch_rows=200)] == [200, 100]
+
+
+class Limits:
+    """A session that notes the limits of its batches, and has no rows."""
+
+    def stream(self, query, params, types, batch_rows, batch_bytes):
+        self.noted = batch_rows, batch_bytes
+        yield from ()
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(Kind.IMAGE, (128, 16 << 20)), (Kind.ARRAY, (2000, None))])
+def test_rows_with_encoded_images_are_read_in_batches_of_a_number_of_bytes(kind, expected):
+    """However small the images become when they are packed or predicted."""
+    session, relation = Limits(), Relation("public", "photos", 1, "r", False)
+    column = SourceColumn(Column("x", "bytea", "bytea", False, False, "U", "", True), kind)
+    list(SourceQueries(session, Source("photos", relation, (column,), (), ())).stream({}, 1, 2000))
+    assert session.noted == expected
+    model = SimpleNamespace(shape=SimpleNamespace(input_shapes=((8, 8, 3),)), normalizing_const=1.0)
+    with RowReader(session, TestTable(relation, column.column, (Input((column,)),)), model) as reader:
+        assert list(reader) == []
+    assert session.noted[1] == expected[1] and (kind is Kind.ARRAY or session.noted[0] == expected[0])
