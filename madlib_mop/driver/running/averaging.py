@@ -143,7 +143,7 @@ class Averaging(RunLoop[Task]):
         for segment in self._part_slots:
             self._slots.release((MST_KEY, segment))
         self._part_slots.clear()
-        self._models.average_kept(MST_KEY, flight.task.epoch, self._n_segments)
+        self._models.average_kept(MST_KEY, self._next_epoch, self._n_segments)
         done = self._plan.finished(flight.task, seconds)
         assert done is not None, "an average ends an epoch"
         if not self._evaluations.begin([MST_KEY], done.epoch):
