@@ -166,7 +166,7 @@ def test_numbers_beyond_float32_become_0_or_name_their_column_and_row(caller):
 
 def test_numbers_within_float32_keep_their_bits(caller):
     values = [0.1, -0.0, 1.5e-45, -8e-46, 3.4028235e38, -3.40282356e38, 16777217.0, 1e-300]
-    rows = [(value, value, "ab"[i % 2]) for i, value in enumerate(values)]
+    rows = [(str(value), str(value), "ab"[i % 2]) for i, value in enumerate(values)]
     caller.table("edges", "a float8, b numeric, kind text", rows)
     caller.train("edges", "edges_packed", y="kind", x="a, b")
     caller.validate("edges", "edges_valid", "edges_packed", y="kind", x="a, b")

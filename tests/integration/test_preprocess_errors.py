@@ -228,10 +228,10 @@ def test_too_many_classes_are_refused_with_the_way_to_regression(caller):
 
 def test_classes_with_long_names_are_refused(caller):
     caller.rows(
-        "CREATE TABLE verbose AS SELECT ARRAY[i]::real[] AS x, repeat(md5(i::text), 3125) AS y"
+        "CREATE TABLE wordy AS SELECT ARRAY[i]::real[] AS x, repeat(md5(i::text), 3125) AS y"
         " FROM generate_series(1, 200) i"
     )
-    refusal = caller.refused(caller.train, "verbose", "never")
+    refusal = caller.refused(caller.train, "wordy", "never")
     assert refusal.sqlstate == "22023" and refusal.message == (
         "training_preprocessor_dl: column 'y' has 200 distinct values of 20000000 bytes in all; the classes of a column"
         " can have at most 16777216 bytes"
