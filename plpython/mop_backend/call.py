@@ -49,6 +49,8 @@ _BEFORE_TRAINERS = {
 }
 #: Functions whose driver is restarted if it is killed.
 _RUNS = {"madlib_keras_fit", "madlib_keras_fit_multiple_model", "madlib_keras_automl", "replay", "resume"}
+#: Commands that only this package starts, by `ask_driver`: their results are more than the caller may see.
+_INTERNAL = {"predict"}
 #: The session's setting before the superusers', as the driver reads them.
 _BACKEND = """
 SELECT coalesce(nullif(pg_catalog.current_setting('madlib_mop.backend', true), ''),
@@ -104,6 +106,8 @@ def run(
     """
     try:
         check_version(version)
+        if function in _INTERNAL:
+            raise CallError(f"{function}: there is no command {function!r}", "0A000")
         values = _read_arguments(arguments)
         if payload_name is not None:
             values[payload_name] = payload

@@ -104,6 +104,18 @@ def test_a_role_with_another_right_sees_no_history(models):
     assert models.value(PREDICT, role=TRAINS) == [1.0]
 
 
+def test_a_role_that_may_predict_gets_the_model_from_no_command_of_the_driver(models):
+    """The command predict answers the session's Python with the architecture and the preprocessor."""
+    models.rows("SELECT madlib_mop.grant_model('secret', %s, 'predict')", [TRAINS])
+    trains = session(models, TRAINS)
+    assert trains.value(PREDICT) == [1.0]
+    call = "SELECT madlib_mop_calls.call('predict', json_build_object('model_table', %s::text), '')"
+    for name in ("secret@champion", "secret@1", f"{OWNER}.numbers"):
+        error = trains.refused(trains.rows, call, name)
+        assert (error.sqlstate, error.message) == ("0A000", "predict: there is no command 'predict'"), name
+    trains.connection.close()
+
+
 def test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights(models):
     deploys = session(models, DEPLOYS)
     assert deploys.value(PREDICT) == [1.0]

@@ -61,6 +61,13 @@ DEFENCES_OF_REGISTRY = (
         (_RIGHTS + "test_a_role_that_may_see_sees_and_does_not_predict",),
     ),
     Defence(
+        "what the driver tells a prediction about its model is told to no SQL",
+        "plpython/mop_backend/call.py",
+        "        if function in _INTERNAL:\n",
+        "        if False:\n",
+        (_RIGHTS + "test_a_role_that_may_predict_gets_the_model_from_no_command_of_the_driver",),
+    ),
+    Defence(
         "a right to predict or to deploy is no right to export",
         "plpython/mop_backend/registered.py",
         'Right.EXPORT: ("export",),',

@@ -35,6 +35,17 @@ try:
 except Exception as error:
     print(getattr(error, "fields", repr(error)))
 """
+#: A call from SQL in a process where any query fails.
+_CALL_FROM_SQL = """
+import sys, types
+sys.path[:0] = {paths!r}
+plpy = types.ModuleType("plpy")
+plpy.SPIError, plpy.Error = type("SPIError", (Exception,), {{}}), type("Error", (Exception,), {{}})
+plpy.log = lambda text: None
+sys.modules["plpy"] = plpy
+from mop_backend import __version__, call
+print(call.run({function!r}, "{{}}", "", None, None, __version__))
+"""
 EXECUTE = {"do": "execute", "sql": "INSERT", "types": [], "params": []}
 ERROR = {"do": "error", "sqlstate": "22023", "message": "drift: an image that cannot be decoded"}
 
@@ -62,3 +73,16 @@ def test_a_result_too(tmp_path):
 
 def test_a_driver_that_ends_without_a_last_frame_is_an_error(tmp_path):
     assert "ChildDied" in told(tmp_path, EXECUTE)
+
+
+def test_the_command_that_finds_models_for_predictions_cannot_be_called_from_sql():
+    """Its result has the architecture and the preprocessor, which a role with the right to predict may not see."""
+
+    def error_of(function: str) -> dict:
+        code = _CALL_FROM_SQL.format(paths=[str(ROOT / "plpython")], function=function)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)["error"]
+
+    error = error_of("predict")
+    assert (error["sqlstate"], error["message"]) == ("0A000", "predict: there is no command 'predict'")
+    assert error_of("help")["sqlstate"] == "XX000", "the others begin with a query"
