@@ -241,18 +241,18 @@ COMMENT ON COLUMN madlib_mop.alias_history.evidence IS 'For a deploy with condit
 COMMENT ON COLUMN madlib_mop.alias_history.is_current IS 'Whether this change gave the alias the version that it has now; a rollback moves this mark back';
 
 CREATE VIEW madlib_mop.version_lineage WITH (security_invoker = true) AS
-SELECT v.name, v.version, d.run_id, d.mst_key, d.lineage ->> 'source_table' AS source_table,
+SELECT v.name, v.version, d.run_id, coalesce(x.mst_key, d.mst_key) AS mst_key, d.lineage ->> 'source_table' AS source_table,
        x.epoch, x.position, x.segment_id, x.ended_at, x.n_rows, x.rows_digest, x.digest_in, x.digest_out
 FROM madlib_mop.model_version v JOIN madlib_mop.version_detail d ON d.version_id = v.version_id
 CROSS JOIN LATERAL pg_catalog.jsonb_to_recordset(d.lineage -> 'visits') AS x (
-    epoch integer, position integer, segment_id integer, ended_at timestamptz, n_rows bigint, rows_digest text, digest_in text, digest_out text);
+    mst_key integer, epoch integer, position integer, segment_id integer, ended_at timestamptz, n_rows bigint, rows_digest text, digest_in text, digest_out text);
 COMMENT ON VIEW madlib_mop.version_lineage IS 'The visits that trained a version, in the run that trained it, each with the rows it saw; drop_run does not change it';
 COMMENT ON COLUMN madlib_mop.version_lineage.name IS 'The registered model';
 COMMENT ON COLUMN madlib_mop.version_lineage.version IS 'The number of the version';
 COMMENT ON COLUMN madlib_mop.version_lineage.run_id IS 'The run';
-COMMENT ON COLUMN madlib_mop.version_lineage.mst_key IS 'Its key in the run';
+COMMENT ON COLUMN madlib_mop.version_lineage.mst_key IS 'The key, in the run, of the model that made the visit; another one if a search or a clone copied the state of that model';
 COMMENT ON COLUMN madlib_mop.version_lineage.source_table IS 'The packed table of the run';
-COMMENT ON COLUMN madlib_mop.version_lineage.epoch IS 'The epoch that the visit belongs to';
+COMMENT ON COLUMN madlib_mop.version_lineage.epoch IS 'The epoch of that model that the visit belongs to';
 COMMENT ON COLUMN madlib_mop.version_lineage.position IS 'Position of the visit in its epoch, from 1';
 COMMENT ON COLUMN madlib_mop.version_lineage.segment_id IS 'The segment that trained the model';
 COMMENT ON COLUMN madlib_mop.version_lineage.ended_at IS 'When the visit was committed';

@@ -47,6 +47,7 @@ class Origin:
     metrics : mapping of str to float
         The newest ones, by data set and name, such as ``validation_accuracy``.
     visits : tuple of Visit
+        In the order in which they trained the weights.
     """
 
     run_id: int
@@ -60,6 +61,11 @@ class Origin:
     versions: Mapping[str, str]
     metrics: Mapping[str, float | None]
     visits: tuple[Visit, ...]
+
+    @property
+    def newest_visits(self) -> dict[int, Visit]:
+        """The newest visit of each segment."""
+        return {visit.segment_id: visit for visit in self.visits}
 
 
 @dataclass(frozen=True)
@@ -207,8 +213,7 @@ def _data(facts: CardFacts) -> Iterator[str]:
         yield "The record of the run that trained these weights is not there, or you may not see it."
         yield ""
     else:
-        last = max((visit.epoch for visit in origin.visits), default=0)
-        n_rows = sum(visit.n_rows for visit in origin.visits if visit.epoch == last)
+        n_rows = sum(visit.n_rows for visit in origin.newest_visits.values())
         yield from _table(
             ("", ""),
             [
@@ -302,8 +307,7 @@ def _lineage(facts: CardFacts) -> Iterator[str]:
     if origin.visits:
         yield "Rows of each segment, by the last visits:"
         yield ""
-        newest = {visit.segment_id: visit for visit in origin.visits}
-        shown = [(v.segment_id, f"{v.n_rows:,}", v.rows_digest) for _, v in sorted(newest.items())]
+        shown = [(v.segment_id, f"{v.n_rows:,}", v.rows_digest) for _, v in sorted(origin.newest_visits.items())]
         yield from _table(("segment", "rows", "SHA-256 of the rows"), shown)
     yield from _members(facts.ensemble)
 

@@ -121,6 +121,12 @@ def test_tables_leaderboard_and_notices_show_it(bench):
         if best < n:
             assert f"the weights are those of iteration {best}" in detail
         assert board[key] == [str(final), str(best), detail]
+    key, best = next((key, best) for key, (stopped, best) in bench.expected.items() if best < (stopped or N))
+    bench.rows("SELECT madlib_mop.register('early', 'early', %s)", [key])
+    version = "SELECT epoch, (metrics ->> 'validation_loss')::double precision FROM madlib_mop.registry"
+    assert bench.rows(f"{version} WHERE name = 'early'") == [(best, bench.losses[key][best - 1])]
+    newest = "SELECT max(epoch), count(*) FROM madlib_mop.version_lineage WHERE name = 'early'"
+    assert bench.rows(newest) == [(best, 2 * best)]
 
 
 def test_states_are_kept_once_when_all_is_done(bench):

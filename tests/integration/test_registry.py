@@ -8,7 +8,6 @@ import pytest
 from tests.helpers.faults import wait_for
 from tests.helpers.inference import User
 from tests.helpers.registry import WIDTH, X, answer, write_classifiers, write_numbers
-from tests.helpers.security.attacks import record_run
 from tests.helpers.sessions import undone
 
 ONE_HOT = "(SELECT array_agg((i % 3 = j)::integer::real ORDER BY j) FROM generate_series(0, 2) j)"
@@ -235,47 +234,6 @@ def test_what_is_aliased_cannot_be_dropped_and_numbers_are_not_used_again(churn)
         " (version_id)"
     )
     assert churn.value(f"{orphans} WHERE v.version_id IS NULL") == 0
-
-
-def test_lineage_is_found_by_the_weights_and_survives_the_run(db, churn):
-    record_run(db, 17, churn.value("SELECT current_user::text"))
-    digest = churn.value("SELECT encode(sha256(model_weights), 'hex') FROM numbers WHERE mst_key = 2")
-    churn.rows(
-        "UPDATE madlib_mop.model SET weights_digest = %s, epoch = 1 WHERE run_id = 17;"
-        " UPDATE madlib_mop.segment SET fingerprint = 'of rows' WHERE run_id = 17",
-        digest,
-    )
-    churn.rows("SELECT madlib_mop.register('lineage', 'numbers', 2); SELECT madlib_mop.register('lineage',"
-               " 'numbers', 3)")
-    churn.rows("SELECT madlib_mop.drop_run(17)")
-    assert churn.rows("SELECT version, run_id, epoch, metrics FROM madlib_mop.registry WHERE name = 'lineage' ORDER"
-                      " BY 1") == [
-        (1, 17, 1, {"training_loss": 0.5}), (2, None, None, {}),
-    ]  # fmt: skip
-    lineage = "version, run_id, source_table, epoch, position, segment_id, n_rows, rows_digest, digest_in, digest_out"
-    assert churn.rows(f"SELECT {lineage} FROM madlib_mop.version_lineage WHERE name = 'lineage'") == [
-        (1, 17, "public.t", 1, 1, 0, 1, "of rows", "a", "d")
-    ]
-
-
-def test_without_a_key_the_best_of_the_leaderboard_is_registered(db, churn):
-    record_run(db, 18, churn.value("SELECT current_user::text"), model_output_table="public.numbers")
-    churn.rows(
-        "INSERT INTO madlib_mop.model (run_id, mst_key, ordinal, model_id, compile_params, fit_params, model_arch,"
-        " last_epoch, state) VALUES (18, 2, 1, 1, 'c', 'f', '{}', 1, 'trained'), (18, 9, 2, 1, 'c', 'f', '{}', 1,"
-        " 'trained');"
-        " UPDATE madlib_mop.model SET state = 'trained' WHERE run_id = 18;"
-        " INSERT INTO madlib_mop.metric (run_id, mst_key, epoch, data_set, ordinal, name, value, elapsed_s)"
-        " VALUES (18, 2, 1, 'training', 0, 'loss', 0.25, 1), (18, 9, 1, 'training', 0, 'loss', 0.125, 1)"
-    )
-    try:
-        version = churn.value("SELECT madlib_mop.register('best', 'numbers')")
-        assert answer(churn, f"best@{version}") == 2.0, "model 9 is better, but not in the table"
-    finally:
-        churn.rows("SELECT madlib_mop.drop_run(18)")
-    error = churn.refused(churn.rows, "SELECT madlib_mop.register('best', 'numbers')")
-    assert error.message.startswith("register: mst_key is missing: public.numbers has 3 models, and you may see no run")
-    assert error.hint == "Use one of: 1, 2, 3."
 
 
 @pytest.mark.slow

@@ -9,7 +9,9 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.session.caller import CallerSession
 
 _RUN = """
-SELECT m.run_id, m.mst_key, m.epoch
+SELECT m.run_id, m.mst_key,
+       CASE WHEN (m.best_state ->> 'version')::bigint = m.state_version THEN (m.best_state ->> 'epoch')::integer
+            ELSE m.epoch END AS epoch
 FROM madlib_mop.model m JOIN madlib_mop.run r ON r.run_id = m.run_id
 WHERE m.weights_digest = $1
 ORDER BY (r.model_output_table = $2 AND m.mst_key IS NOT DISTINCT FROM $3) DESC NULLS LAST, m.run_id DESC LIMIT 1
@@ -18,7 +20,8 @@ ORDER BY (r.model_output_table = $2 AND m.mst_key IS NOT DISTINCT FROM $3) DESC 
 
 @dataclass(frozen=True)
 class TrainedBy:
-    """A model of a run: its key there, and the epoch of the weights."""
+    """A model of a run: its key there, and the epoch of the weights, which is an earlier one if early stopping restored
+    the best state."""
 
     run_id: int
     mst_key: int
