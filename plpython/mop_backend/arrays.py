@@ -13,6 +13,7 @@ _SIZES = {"i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
 _HEADER = struct.Struct("=iII")
 _SHAPES = [struct.Struct(f"={n_dims}i") for n_dims in range(7)]
 _VARLENA_BYTES = 4  # for arrays, but not for bytea
+_NO_NULL = 0xFF  # a byte of the bitmap of 8 elements
 _MAKE = "Create it with madlib_mop.array_bytes(<array>::real[])."
 
 
@@ -96,9 +97,9 @@ class Array:
 
 
 def _nulls(bitmap: bytes, n_elements: int) -> Sequence[int]:
-    """Return the elements whose bit is not set."""
-    bits, every = int.from_bytes(bitmap, "little"), (1 << n_elements) - 1
-    return () if bits & every == every else [i for i in range(n_elements) if not bits >> i & 1]
+    """Return the elements whose bit is not set. Only bytes with such a bit are read bit by bit."""
+    some = ((8 * place, byte) for place, byte in enumerate(bitmap) if byte != _NO_NULL)
+    return [first + bit for first, byte in some for bit in range(min(8, n_elements - first)) if not byte >> bit & 1]
 
 
 def _place(element: int, shape: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Where a version comes from: the run that trained its weights, its visits and metrics; and the best model of a table."""
+"""Where a version comes from: the run that trained its weights, visits and metrics; and the best model of a table."""
 
 import pytest
 
