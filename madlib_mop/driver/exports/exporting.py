@@ -1,5 +1,6 @@
 """The commands export_model and model_card: a model as a file of another program, and its card as Markdown."""
 
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import madlib_mop
@@ -9,6 +10,7 @@ from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.messages import was_changed
 from madlib_mop.errors import Unsupported
 from madlib_mop.exports.card import CardFacts, InputColumn, card
 from madlib_mop.exports.formats import CARD, MAX_BYTES, PREPROCESSOR, SIGNATURE, Format
@@ -30,8 +32,8 @@ def export_model(call: Call) -> bytes:
     Raises
     ------
     MopError
-        If there is no such model, the caller may not export it, the format cannot express it, or the file is larger
-        than a value of PostgreSQL.
+        If there is no such model, the caller may not export it, the format cannot express it, the file is larger than
+        a value of PostgreSQL, or the model was changed meanwhile.
     """
     form = Format(call.arguments["format"])
     model, source = _find(call, "EXPORT")
@@ -50,7 +52,10 @@ def export_model(call: Call) -> bytes:
         "additions": additions,
     }
     with LocalTrainer(call.session, backend=BackendName.TENSORFLOW) as trainer:  # it has all formats
-        _, (file,) = trainer.ask(request, [read_weights(call.session, model)])
+        weights = read_weights(call.session, model)
+        if sha256(weights).hexdigest() != source.digest:
+            raise was_changed(model.label)
+        _, (file,) = trainer.ask(request, [weights])
     _check_size(call, form, len(file))
     return bytes(file)
 

@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from madlib_mop.catalog.names import statement
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel
+from madlib_mop.driver.inference.trained_by import measure_weights
 from madlib_mop.driver.registry.lineage import lineage_of
 from madlib_mop.driver.registry.members import of_details, read_ensemble
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.messages import was_changed
 from madlib_mop.exports.card import Ensemble, Origin, Registration, Visit
 
 
@@ -45,21 +44,9 @@ def read_source(session: CallerSession, model: TrainedModel) -> Source:
     if isinstance(place, RegisteredVersion):
         assert place.details is not None, "the right to more than predictions was requested"
         return _of_details(json.loads(place.details))
-    rows = session.execute(
-        statement(
-            "SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest,"
-            " pg_catalog.octet_length(model_weights) AS n_bytes FROM {t}",
-            t=place.relation,
-        )
-        + place.condition,
-        place.params,
-        place.types,
-    )
-    if len(rows) != 1 or rows[0]["digest"] is None:
-        raise was_changed(model.label)
-    digest, n_bytes = rows[0]["digest"], rows[0]["n_bytes"]
-    origin = _origin(lineage_of(session, place.relation, place.key, digest))
-    return Source(digest, n_bytes, origin, None, read_ensemble(session, place))
+    weights = measure_weights(session, place, model.label)
+    origin = _origin(lineage_of(session, place.relation, place.key, weights.digest))
+    return Source(weights.digest, weights.n_bytes, origin, None, read_ensemble(session, place))
 
 
 def _of_details(details: Mapping[str, Any]) -> Source:

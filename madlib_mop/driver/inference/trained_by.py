@@ -5,8 +5,10 @@ It is found by the SHA-256 of the weights: a table of the same name may have bee
 
 from dataclasses import dataclass
 
-from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.driver.inference.model import Place
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.messages import was_changed
 
 _RUN = """
 SELECT m.run_id, m.mst_key,
@@ -26,6 +28,35 @@ class TrainedBy:
     run_id: int
     mst_key: int
     epoch: int
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """The weights in a row of a table: their SHA-256 and their size."""
+
+    digest: str
+    n_bytes: int
+
+
+def measure_weights(session: CallerSession, place: Place, label: str) -> StoredWeights:
+    """Return SHA-256 and size of a model's weights. Raises NotReady if the model is no longer there.
+
+    Parameters
+    ----------
+    session : CallerSession
+    place : Place
+    label : str
+        The model, for messages.
+    """
+    query = statement(
+        "SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest,"
+        " pg_catalog.octet_length(model_weights) AS n_bytes FROM {t}",
+        t=place.relation,
+    )
+    rows = session.execute(query + place.condition, place.params, place.types)
+    if len(rows) != 1 or rows[0]["digest"] is None:
+        raise was_changed(label)
+    return StoredWeights(rows[0]["digest"], rows[0]["n_bytes"])
 
 
 def find_run(session: CallerSession, relation: Relation, mst_key: int | None, digest: str) -> TrainedBy | None:

@@ -14,6 +14,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.inference.model import Place, TrainedModel, read_model
 from madlib_mop.driver.inference.output import PredictionProfile
 from madlib_mop.driver.inference.registered import document_of
+from madlib_mop.driver.inference.trained_by import measure_weights
 from madlib_mop.driver.registry.lineage import best_key, lineage_of
 from madlib_mop.driver.registry.members import as_details, read_ensemble
 from madlib_mop.driver.session.call import Call
@@ -39,39 +40,32 @@ def register(call: Call) -> int:
             hint="To give a version another alias, use madlib_mop.set_alias.",
         )
     relation = session.relation(a.get("model_table"), "model_table")
-    model = read_model(session, a["model_table"], _choose(session, relation, a.get("mst_key")))
-    check_model(model)
-    place = model.place
+    key = _choose(session, relation, a.get("mst_key"))
+    place = read_model(session, a["model_table"], key).place
     assert isinstance(place, Place), "it was read from a table"
+    weights = measure_weights(session, place, str(relation))
+    # after their SHA-256: `_copy` finds out whether the weights were changed since, and so whether all this is of them
+    model = read_model(session, a["model_table"], key)
+    check_model(model)
     predictions: tuple[PredictionProfile, ...] = ()
     if a.get("baseline") is not None:
         from madlib_mop.driver.drift.recorded import record_predictions  # brings NumPy along
 
         predictions = record_predictions(session, model, a["baseline"])
-    (weights,) = session.execute(
-        statement(
-            "SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest,"
-            " pg_catalog.octet_length(model_weights) AS n_bytes FROM {t}",
-            t=relation,
-        )
-        + place.condition,
-        place.params,
-        place.types,
-    )
     details: dict[str, Any] = {
         "note": a.get("note"),
         "model_table": str(relation),
         "mst_key": place.key,
-        "digest": weights["digest"],
-        "n_bytes": weights["n_bytes"],
+        "digest": weights.digest,
+        "n_bytes": weights.n_bytes,
         "model_arch": model.arch,
-        **lineage_of(session, relation, place.key, weights["digest"]),
+        **lineage_of(session, relation, place.key, weights.digest),
     }
     ensemble = read_ensemble(session, place)
     if ensemble is not None:
         details["lineage"] = {**details.get("lineage", {}), "ensemble": as_details(ensemble)}
     version_id, version = add_version(session, a["name"], details)
-    _copy(session, place, version_id, document_of(model, predictions), weights["digest"])
+    _copy(session, place, version_id, document_of(model, predictions), weights.digest)
     return version
 
 

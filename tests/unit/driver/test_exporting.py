@@ -1,14 +1,15 @@
-"""The size limit of exports: a model that is too large is refused before any work, and a file that became too large."""
+"""Limits of exports: models and files that are too large, and weights that were changed meanwhile, are refused."""
 
 import dataclasses
 from contextlib import contextmanager
+from hashlib import sha256
 from types import SimpleNamespace
 
 import pytest
 
 from madlib_mop.driver.exports import exporting
 from madlib_mop.driver.exports.origin import Source
-from madlib_mop.errors import Unsupported
+from madlib_mop.errors import NotReady, Unsupported
 from madlib_mop.exports.formats import MAX_BYTES, Format
 from tests.unit.driver.test_registered import MODEL
 
@@ -35,7 +36,7 @@ def export(monkeypatch):
     """Return a function that exports a model with weights of a size, whose file gets a size; it notes its work."""
 
     def export(form: Format, n_weight_bytes: int, n_file_bytes: int) -> bytes:
-        source = Source("ab" * 32, n_weight_bytes, None, None)
+        source = Source(export.digest, n_weight_bytes, None, None)
 
         @contextmanager
         def trainer(session, backend):
@@ -51,7 +52,7 @@ def export(monkeypatch):
         call = SimpleNamespace(function="export_model", arguments=arguments, session=None)
         return exporting.export_model(call)
 
-    export.work = []
+    export.work, export.digest = [], sha256(b"").hexdigest()
     return export
 
 
@@ -74,3 +75,9 @@ def test_the_largest_weights_are_tried(export):
 def test_a_file_that_became_too_large_is_refused_before_it_is_copied(export):
     with pytest.raises(Unsupported, match="in format onnx has 1,073,741,761 bytes, and a value of PostgreSQL at most"):
         export(Format.ONNX, 4, MAX_BYTES + 1)
+
+
+def test_weights_that_were_changed_after_the_signature_was_made_are_refused(export):
+    export.digest = sha256(b"the weights before").hexdigest()
+    with pytest.raises(NotReady, match="mst_key 1 of public.models was changed while it was being read"):
+        export(Format.KERAS, 4, 4)
