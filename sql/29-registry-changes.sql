@@ -51,15 +51,26 @@ CREATE FUNCTION madlib_mop_internal.add_version(change madlib_mop.registry_chang
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     d jsonb := change.details;
+    figures jsonb := coalesce(d -> 'metrics', '{}');
+    origin jsonb := coalesce(d -> 'lineage', '{}');
     number integer;
     new_id uuid;
 BEGIN
+    -- users can write these by hand, and one version that the view version_lineage cannot show would fail its queries
+    IF jsonb_typeof(figures) <> 'object' OR jsonb_typeof(origin) <> 'object' OR jsonb_typeof(coalesce(origin -> 'visits', '[]')) <> 'array' THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Register a model with madlib_mop.register.',
+            MESSAGE = 'register: the metrics and the lineage of a version must be JSON objects, and its visits an array';
+    ELSIF origin ? 'visits' THEN
+        origin := origin || jsonb_build_object('visits', (SELECT coalesce(jsonb_agg(x), '[]') FROM jsonb_to_recordset(origin -> 'visits') AS x (
+            mst_key integer, epoch integer, position integer, segment_id integer, ended_at timestamptz, n_rows bigint, rows_digest text,
+            digest_in text, digest_out text)));
+    END IF;
     UPDATE madlib_mop.registered_model SET last_version = last_version + 1 WHERE name = change.name RETURNING last_version INTO number;
     INSERT INTO madlib_mop.model_version (name, version, registered_by) VALUES (change.name, number, change.changed_by)
     RETURNING version_id INTO new_id;
     INSERT INTO madlib_mop.version_detail (version_id, note, model_table, mst_key, digest, n_bytes, model_arch, run_id, epoch, metrics, lineage)
     VALUES (new_id, d ->> 'note', d ->> 'model_table', (d ->> 'mst_key')::integer, d ->> 'digest', (d ->> 'n_bytes')::bigint,
-            d -> 'model_arch', (d ->> 'run_id')::bigint, (d ->> 'epoch')::integer, coalesce(d -> 'metrics', '{}'), coalesce(d -> 'lineage', '{}'));
+            d -> 'model_arch', (d ->> 'run_id')::bigint, (d ->> 'epoch')::integer, figures, origin);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.add_version(madlib_mop.registry_change) IS 'Adds a version of a registered model, with the next number';

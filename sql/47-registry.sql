@@ -245,7 +245,8 @@ SELECT v.name, v.version, d.run_id, coalesce(x.mst_key, d.mst_key) AS mst_key, d
        x.epoch, x.position, x.segment_id, x.ended_at, x.n_rows, x.rows_digest, x.digest_in, x.digest_out
 FROM madlib_mop.model_version v JOIN madlib_mop.version_detail d ON d.version_id = v.version_id
 CROSS JOIN LATERAL pg_catalog.jsonb_to_recordset(d.lineage -> 'visits') AS x (
-    mst_key integer, epoch integer, position integer, segment_id integer, ended_at timestamptz, n_rows bigint, rows_digest text, digest_in text, digest_out text);
+    mst_key integer, epoch integer, position integer, segment_id integer, ended_at timestamptz, n_rows bigint, rows_digest text, digest_in text,
+    digest_out text); -- as madlib_mop_internal.add_version has checked them
 COMMENT ON VIEW madlib_mop.version_lineage IS 'The visits that trained a version, in the run that trained it, each with the rows it saw; drop_run does not change it';
 COMMENT ON COLUMN madlib_mop.version_lineage.name IS 'The registered model';
 COMMENT ON COLUMN madlib_mop.version_lineage.version IS 'The number of the version';

@@ -1,5 +1,7 @@
 """Promise 7 for the registry: rights for each name, weights that a role may use but not read, no way around them."""
 
+import json
+
 import pytest
 
 from tests.helpers.inference import User
@@ -192,6 +194,27 @@ def test_no_statement_reaches_the_tables_around_the_functions(models):
         " 'champion', 2)",
     )
     assert error.sqlstate == "22023" and models.rows("SELECT * FROM madlib_mop.model_alias") == before
+    stranger.connection.close()
+
+
+def test_details_that_a_view_could_not_show_are_refused(models):
+    """Superusers, and roles that a hostile owner lets see his model, query the lineage of all versions at once."""
+    stranger = session(models, STRANGER)
+    insert = "INSERT INTO madlib_mop.registry_change (change, name, details) VALUES ('register', 'forged', %s)"
+    whole = {"digest": "", "n_bytes": 0, "model_arch": {}}
+    for details in (
+        {"lineage": 5}, {"lineage": None}, {"metrics": [1]}, {"lineage": {"visits": 1}}, {"lineage": {"visits": None}},
+        {"lineage": {"visits": [1]}}, {"lineage": {"visits": [{"epoch": "a"}]}},
+        {"lineage": {"visits": [{"ended_at": "13/02/2026"}]}},
+    ):  # fmt: skip
+        error = refusal(stranger.connection, insert, [json.dumps({**whole, **details})])
+        assert error.sqlstate in ("22023", "22P02", "22007", "22008"), (details, error)
+    stranger.rows("SET DateStyle = 'ISO, DMY'")  # here, this is a date
+    visits = [{"epoch": 1, "ended_at": "13/02/2026"}, {"epoch": 2, "ended_at": "now", "more": [1]}]
+    stranger.rows(insert, json.dumps({**whole, "lineage": {"visits": visits}}))
+    lineage = "SELECT epoch, ended_at > '2026-02-12' FROM madlib_mop.version_lineage WHERE name = 'forged'"
+    assert models.rows(lineage) == stranger.rows(lineage) == [(1, True), (2, True)]
+    stranger.rows("SELECT madlib_mop.drop_registered('forged')")
     stranger.connection.close()
 
 

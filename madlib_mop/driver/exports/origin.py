@@ -8,8 +8,9 @@ from typing import Any
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel
 from madlib_mop.driver.inference.trained_by import measure_weights
 from madlib_mop.driver.registry.lineage import lineage_of
-from madlib_mop.driver.registry.members import of_details, read_ensemble
+from madlib_mop.driver.registry.members import UNREADABLE, of_details, read_ensemble, to_number, to_whole
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.exports.card import Ensemble, Origin, Registration, Visit
 
 
@@ -39,39 +40,59 @@ class Source:
 
 
 def read_source(session: CallerSession, model: TrainedModel) -> Source:
-    """Return what is known of a model. Raises NotReady if it was changed meanwhile."""
+    """Return what is known of a model. Raises MopError if it was changed meanwhile, or cannot be read."""
     place = model.place
     if isinstance(place, RegisteredVersion):
         assert place.details is not None, "the right to more than predictions was requested"
-        return _of_details(json.loads(place.details))
+        return _of_details(place.model, place.details)
     weights = measure_weights(session, place, model.label)
     origin = _origin(lineage_of(session, place.relation, place.key, weights.digest))
     return Source(weights.digest, weights.n_bytes, origin, None, read_ensemble(session, place))
 
 
-def _of_details(details: Mapping[str, Any]) -> Source:
-    registration = Registration(
-        details["name"], details["version"], details["registered_by"], details["registered_at"], details["note"]
-    )
-    ensemble = of_details((details.get("lineage") or {}).get("ensemble"))
+def _of_details(model: str, text: str) -> Source:
+    """Read what the registry says of a version. The owner could have written parts of it by hand."""
+    try:
+        details = json.loads(text)
+        registration = Registration(
+            details["name"], details["version"], details["registered_by"], details["registered_at"], details["note"]
+        )
+    except ValueError as error:  # a number with too many digits
+        raise InvalidParameter(
+            f"the details of {model} cannot be read: {error}",
+            hint="Register the model again with madlib_mop.register.",
+        ) from None
+    lineage = details["lineage"]
+    ensemble = of_details(lineage.get("ensemble")) if isinstance(lineage, dict) else None
     return Source(details["digest"], details["n_bytes"], _origin(details), registration, ensemble)
 
 
 def _origin(found: Mapping[str, Any]) -> Origin | None:
-    """Return the run of columns as `lineage_of` writes them."""
+    """Return the run of columns as `lineage_of` writes them; None for anything else."""
     if found.get("run_id") is None:
         return None
-    lineage = found.get("lineage") or {}
-    return Origin(
-        found["run_id"],
-        found.get("epoch"),
-        lineage.get("kind"),
-        lineage.get("source_table"),
-        lineage.get("validation_table"),
-        lineage.get("seed"),
-        lineage.get("parent_run_id"),
-        lineage.get("cloned_from"),
-        {str(name): str(version) for name, version in (lineage.get("versions") or {}).items()},
-        found.get("metrics") or {},
-        tuple(Visit(v["epoch"], v["segment_id"], v["n_rows"], v["rows_digest"]) for v in lineage.get("visits") or ()),
-    )
+    try:
+        lineage = found["lineage"]
+        cloned_from = lineage.get("cloned_from")
+        return Origin(
+            int(found["run_id"]),
+            to_whole(found["epoch"]),
+            _text_or_none(lineage.get("kind")),
+            _text_or_none(lineage.get("source_table")),
+            _text_or_none(lineage.get("validation_table")),
+            to_whole(lineage.get("seed")),
+            to_whole(lineage.get("parent_run_id")),
+            None if cloned_from is None else int(cloned_from["mst_key"]),
+            {str(name): str(version) for name, version in (lineage.get("versions") or {}).items()},
+            {str(name): to_number(value) for name, value in found["metrics"].items()},
+            tuple(
+                Visit(int(v["epoch"]), int(v["segment_id"]), int(v["n_rows"]), _text_or_none(v["rows_digest"]))
+                for v in lineage.get("visits") or ()
+            ),
+        )
+    except UNREADABLE:
+        return None
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -20,6 +20,8 @@ _COLUMNS = {
 }  # fmt: skip
 #: Ensembles that were made before it was recorded lack it.
 _RUNS = {"ensemble_run_ids": "bigint[]"}
+#: What reading a document that somebody wrote by hand can raise.
+UNREADABLE = (TypeError, KeyError, ValueError, AttributeError, ArithmeticError)
 _RUN = """
 SELECT r.run_id, r.source_table, r.validation_table,
        (SELECT pg_catalog.sum(s.n_rows)::pg_catalog.int8 FROM madlib_mop.segment s
@@ -60,16 +62,16 @@ def of_details(found: Any) -> Ensemble | None:
     """Return the ensemble that `as_details` wrote; None for anything else."""
     try:
         members = tuple(
-            Member(int(one["mst_key"]), float(one["share"]), _number(one["metric"]), _whole(one["run_id"]))
+            Member(int(one["mst_key"]), float(one["share"]), to_number(one["metric"]), to_whole(one["run_id"]))
             for one in found["members"]
         )
         runs = tuple(
-            MemberRun(int(one["run_id"]), str(one["source_table"]), one["validation_table"], _whole(one["n_rows"]))
+            MemberRun(int(one["run_id"]), str(one["source_table"]), one["validation_table"], to_whole(one["n_rows"]))
             for one in found["runs"]
         )
-        metrics = {str(name): _number(value) for name, value in found["metrics"].items()}
+        metrics = {str(name): to_number(value) for name, value in found["metrics"].items()}
         return Ensemble(str(found["table"]), found["metric"], members, runs, metrics)
-    except (TypeError, KeyError, ValueError, AttributeError):
+    except UNREADABLE:
         return None
 
 
@@ -78,10 +80,10 @@ def _of_row(session: CallerSession, row: Mapping[str, Any]) -> Ensemble | None:
     values, runs = row["ensemble_member_metrics"] or [], row.get("ensemble_run_ids") or [None] * len(keys)
     if not keys or None in (*keys, *shares) or len({*map(len, (keys, shares, values, runs))}) > 1:
         return None
-    members = [Member(*one) for one in zip(keys, shares, map(_number, values), runs, strict=True)]
-    metrics = {"validation_loss": _number(row["validation_loss_final"])}
+    members = [Member(*one) for one in zip(keys, shares, map(to_number, values), runs, strict=True)]
+    metrics = {"validation_loss": to_number(row["validation_loss_final"])}
     if row["metrics_type"] and row["validation_metrics_final"] is not None:
-        metrics[f"validation_{row['metrics_type'][0]}"] = _number(row["validation_metrics_final"])
+        metrics[f"validation_{row['metrics_type'][0]}"] = to_number(row["validation_metrics_final"])
     known = sorted({run for run in runs if run is not None})
     found = session.execute(_RUN, [known], ["bigint[]"]) if known else []
     return Ensemble(
@@ -89,11 +91,12 @@ def _of_row(session: CallerSession, row: Mapping[str, Any]) -> Ensemble | None:
     )
 
 
-def _whole(value: Any) -> int | None:
+def to_whole(value: Any) -> int | None:
+    """Return a whole number that JSON may have in any form. Raises one of `UNREADABLE` if it is none."""
     return None if value is None else int(value)
 
 
-def _number(value: Any) -> float | None:
-    """Return a number; None for NaN and infinite ones, which JSON does not have."""
+def to_number(value: Any) -> float | None:
+    """Return a number; None for NaN and infinite ones, which JSON does not have. Raises one of `UNREADABLE`."""
     number = float(value) if value is not None else None
     return number if number is not None and abs(number) < float("inf") else None

@@ -98,9 +98,23 @@ DEFENCES_OF_REGISTRY = (
     Defence(
         "an ensemble that somebody wrote into the details of a version by hand is checked",
         "madlib_mop/driver/registry/members.py",
-        "    except (TypeError, KeyError, ValueError, AttributeError):\n        return None\n",
+        "    except UNREADABLE:\n        return None\n",
         "    finally:\n        pass\n",
         ("tests/unit/driver/test_members.py::test_details_that_are_no_ensemble_are_none",),
+    ),
+    Defence(
+        "the run that somebody wrote into the details of a version by hand is checked",
+        "madlib_mop/driver/exports/origin.py",
+        "    except UNREADABLE:\n        return None\n",
+        "    finally:\n        pass\n",
+        ("tests/unit/driver/test_members.py::test_details_without_a_readable_run_have_no_origin",),
+    ),
+    Defence(
+        "a version that no view could show is not added",
+        "sql/29-registry-changes.sql",
+        "    ELSIF origin ? 'visits' THEN\n",
+        "    ELSIF false THEN\n",
+        (_RIGHTS + "test_details_that_a_view_could_not_show_are_refused",),
     ),
     Defence(
         "a card asks for the right to see",
