@@ -249,12 +249,21 @@ DECLARE
     wanted text[] := CASE WHEN NEW.change IN ('set_alias', 'deploy', 'rollback', 'drop_alias', 'set_challenger', 'drop_challenger')
                           THEN '{deploy}' ELSE '{}' END;
 BEGIN
-    IF NEW.change = 'register' THEN
-        INSERT INTO madlib_mop.registered_model (name, owner) VALUES (NEW.name, who::regrole) ON CONFLICT DO NOTHING;
-    END IF;
+    -- one change of a model at a time: an alias that two sessions create has no row yet that could be locked
+    LOOP
+        IF NEW.change = 'register' THEN
+            INSERT INTO madlib_mop.registered_model (name, owner) VALUES (NEW.name, who::regrole) ON CONFLICT DO NOTHING;
+        END IF;
+        PERFORM madlib_mop_internal.check_model_right(NEW.change, NEW.name, who, wanted);
+        IF NEW.change = 'drop_registered' THEN
+            PERFORM FROM madlib_mop.registered_model r WHERE r.name = NEW.name FOR UPDATE;
+        ELSE
+            PERFORM FROM madlib_mop.registered_model r WHERE r.name = NEW.name FOR NO KEY UPDATE;
+        END IF;
+        EXIT WHEN FOUND; -- else another session has just dropped it
+    END LOOP;
+    -- before it was locked, it could be dropped, and registered by another role
     PERFORM madlib_mop_internal.check_model_right(NEW.change, NEW.name, who, wanted);
-    -- one change of a model's aliases at a time: an alias that two sessions create has no row yet that could be locked
-    PERFORM FROM madlib_mop.registered_model r WHERE wanted <> '{}' AND r.name = NEW.name FOR NO KEY UPDATE;
     CASE NEW.change
         WHEN 'register' THEN PERFORM madlib_mop_internal.add_version(NEW);
         WHEN 'set_alias', 'deploy' THEN PERFORM madlib_mop_internal.move_alias(NEW);

@@ -197,6 +197,38 @@ def test_two_sessions_that_create_an_alias_at_once_are_both_in_its_history(db, c
     assert churn.value("SELECT madlib_mop.rollback('churn', 'raced')") == 1
 
 
+@pytest.mark.parametrize("n, before, after, message", [
+    (1, "set_alias('raced-1', 'a', 2)", "drop_version('raced-1', 2)",
+     "drop_version: version 2 of raced-1 has the alias a"),
+    (2, "drop_version('raced-2', 2)", "set_alias('raced-2', 'a', 2)", "set_alias: raced-2 has no version 2"),
+    (3, "drop_registered('raced-3')", "set_alias('raced-3', 'a', 2)",
+     "set_alias: there is no registered model of this name that you may use. Received: 'raced-3'"),
+    (4, "drop_registered('raced-4')", "register('raced-4', 'numbers', 1)", None),
+])  # fmt: skip
+def test_a_change_of_a_model_sees_the_change_that_it_has_waited_for(db, churn, n, before, after, message):
+    for _ in range(2):
+        churn.rows(f"SELECT madlib_mop.register('raced-{n}', 'numbers', 1)")
+    first, second = User(db.connect()), User(db.connect())
+    first.rows(f"BEGIN; SELECT madlib_mop.{before}")
+    found = []
+
+    def change():
+        if message is None:
+            found.append(second.value(f"SELECT madlib_mop.{after}"))
+        else:
+            found.append(second.refused(second.rows, f"SELECT madlib_mop.{after}").message)
+
+    waits = threading.Thread(target=change)
+    waits.start()
+    locked = f"SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%raced-{n}%%'"
+    wait_for(lambda: churn.rows(locked), what="the second session")
+    first.rows("COMMIT")
+    waits.join()
+    for session in (first, second):
+        session.connection.close()
+    assert found == [message or 1]
+
+
 def test_predictions_in_a_read_only_transaction(churn):
     churn.rows("BEGIN READ ONLY")
     try:
@@ -266,6 +298,26 @@ def test_a_deploy_checks_a_metric(kinds):
         "current_version": 2, "current_value": pytest.approx(1 / 3),
     }  # fmt: skip
     assert rows[2][3] is None
+
+
+@pytest.mark.slow
+def test_a_model_that_changes_while_its_baseline_is_read_is_not_registered(db, kinds, keras):
+    write_classifiers(kinds, keras, "shifting", [1.0, 0.0])
+    first, second = User(db.connect()), User(db.connect())
+    first.rows("BEGIN; LOCK TABLE packed")
+    register = "SELECT madlib_mop.register('shifted', 'shifting', 1, baseline => 'packed')"
+    found = []
+    waits = threading.Thread(target=lambda: found.append(second.refused(second.rows, register)))
+    waits.start()
+    locked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%shifted%%'"
+    wait_for(lambda: kinds.rows(locked), what="the second session")
+    first.rows("UPDATE shifting SET model_weights = (SELECT model_weights FROM shifting WHERE mst_key = 2)"
+               " WHERE mst_key = 1; COMMIT")  # fmt: skip
+    waits.join()
+    for session in (first, second):
+        session.connection.close()
+    assert found[0].sqlstate == "55000" and "was changed while it was being read" in found[0].message, found
+    assert kinds.rows("SELECT FROM madlib_mop.registered_model WHERE name = 'shifted'") == []
 
 
 def test_no_prediction_fails_while_an_alias_is_switched_a_hundred_times_a_second(db, churn):

@@ -13,8 +13,8 @@ DEFENCES_OF_REGISTRY = (
     Defence(
         "only a role with the right changes a registered model",
         "sql/29-registry-changes.sql",
-        "    PERFORM madlib_mop_internal.check_model_right(NEW.change, NEW.name, who, wanted);\n",
-        "",
+        "    IF owner IS NOT NULL AND madlib_mop_calls._acts_for(who, owner) OR held && wanted THEN\n",
+        "    IF owner IS NOT NULL THEN\n",
         (_RIGHTS + "test_a_stranger_sees_nothing_and_takes_no_name",),
     ),
     Defence(
