@@ -25,17 +25,19 @@ from mop_backend.rights import Moment
 
 _MOST_ROWS = 1024  # that wait to be written; each write of a transaction costs it a subtransaction
 _MOST_OF_A_CALL = 10_000
-_PAUSE_S = 60.0  # after an error
+_PAUSE_S = 60.0  # after an error; also until the rows of a challenger that has enough are counted again
 _COUNT_AGAIN = 1000  # rows of this session after which the rows of all sessions are counted again
 _MAY_WRITE = """
 select current_setting('transaction_read_only') = 'off' and current_setting('transaction_isolation') <> 'serializable'
     as yes
 """
 _COUNT = "select coalesce(sum(n_rows), 0)::int8 as n from madlib_mop.challenger_batch where challenger_id = $1"
+# Rows of an earlier statement may be of a challenger that was dropped, and their name another model's by now.
 _INSERT = """
 insert into madlib_mop.challenger_batch (name, alias, challenger_id, version, challenger_version, n_rows, outputs,
     challenger_outputs)
-values ($1, $2, $3, $4, $5, $6, $7, $8)
+select $1, $2, $3, $4, $5, $6, $7, $8
+where exists (select from madlib_mop.model_challenger c where c.challenger_id = $3)
 """
 _INSERT_TYPES = ["text", "text", "int8", "int4", "int4", "int4", "float8[]", "float8[]"]
 
@@ -80,7 +82,7 @@ class Batch:
 _plans: dict[str, plpy.Plan] = {}
 _pending: Batch | None = None  # what _record_challenger is to write
 _counted: dict[int, tuple[int, int]] = {}  # by challenger: rows of all sessions at the last count, rows of this since
-_full: set[int] = set()  # challengers with enough rows
+_full_until: dict[int, float] = {}  # challengers with enough rows, of which some may be rolled back
 
 
 class Recorder:
@@ -128,11 +130,9 @@ class Recorder:
     def _wants(self, found: Found, observed: Observed, moment: Moment) -> bool:
         """Return whether the challenger is to predict this call."""
         challenger = found.challenger
-        if challenger is None or challenger.version == found.version or challenger.challenger_id in _full:
+        if challenger is None or challenger.version == found.version or not observed.is_chosen(challenger.share):
             return False
-        if not observed.is_chosen(challenger.share):
-            return False
-        if time.monotonic() < self._off_until:
+        if time.monotonic() < max(self._off_until, _full_until.get(challenger.challenger_id, 0.0)):
             return False
         if moment.statement != self._statement:
             self._statement = moment.statement
@@ -184,7 +184,8 @@ def write_pending() -> None:
         before, own = plpy.execute(_plan(_COUNT, "int8"), [number])[0]["n"], 0
     _counted[number] = before, own + n_rows
     if before + own >= challenger.max_rows:
-        _full.add(number)
+        _full_until[number] = time.monotonic() + _PAUSE_S
+        del _counted[number]
         return
     values = [found.name.name, found.name.alias, number, found.version, challenger.version, n_rows]
     plpy.execute(_plan(_INSERT, *_INSERT_TYPES), [*values, _pending.outputs, _pending.challenger_outputs])

@@ -139,6 +139,27 @@ def test_recording_ends_at_its_limit(db, user):
         user.rows("SELECT madlib_mop.drop_challenger('n', 'champion')")
 
 
+def test_rows_that_wait_are_not_recorded_for_another_model_of_the_same_name(db, user, challenged):
+    def register():
+        for key in (1, 2):
+            user.rows("SELECT madlib_mop.register('left', 'numbers', %s)", key)
+        user.rows("SELECT madlib_mop.set_alias('left', 'champion', 1)")
+
+    register()
+    user.rows("SELECT madlib_mop.set_challenger('left', 'champion', 2, 1)")
+    other = User(db.connect())
+    other.rows(f"SELECT madlib_mop.predict('left@champion', NULL, x) FROM {ROWS.format(n=2)}")  # the second row waits
+    assert compared(user, "left")[0] == 1
+    user.rows("SELECT madlib_mop.drop_alias('left', 'champion'); SELECT madlib_mop.drop_registered('left')")
+    register()
+    before = compared(user)[0]
+    assert answer(other, "n@champion") == 1.0
+    other.connection.close()
+    assert compared(user)[0] == before + 1, "another challenger is recorded"
+    assert user.value("SELECT count(*) FROM madlib_mop.challenger_batch WHERE name = 'left'") == 0
+    user.rows("SELECT madlib_mop.drop_alias('left', 'champion'); SELECT madlib_mop.drop_registered('left')")
+
+
 def test_a_challenger_cannot_be_dropped_as_a_version(challenged):
     error = challenged.refused(challenged.rows, "SELECT madlib_mop.drop_version('n', 2)")
     assert (error.sqlstate, error.message) == ("2BP01", "drop_version: version 2 of n is the challenger of champion")
