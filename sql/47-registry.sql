@@ -269,20 +269,25 @@ SELECT b.name, b.alias, b.challenger_id, b.version, b.challenger_version, pg_cat
        pg_catalog.max(o.max_difference) AS max_difference,
        pg_catalog.min(b.at) AS first_at, pg_catalog.max(b.at) AS last_at
 FROM madlib_mop.challenger_batch b
+-- OFFSET 0: else the planner would put these expressions into each use, and each would read the whole array
+CROSS JOIN LATERAL (SELECT pg_catalog.array_length(b.outputs, 2) AS width, pg_catalog.array_length(b.challenger_outputs, 2) AS other_width OFFSET 0) w
 CROSS JOIN LATERAL (
-    SELECT pg_catalog.count(*) AS n_values, pg_catalog.sum(pg_catalog.abs(u.one - u.other)) AS difference,
-           pg_catalog.max(pg_catalog.abs(u.one - u.other)) AS max_difference,
-           CASE WHEN pg_catalog.array_length(b.outputs, 2) > 1
-                     AND pg_catalog.array_length(b.outputs, 2) = pg_catalog.array_length(b.challenger_outputs, 2) THEN (
-               SELECT pg_catalog.count(*) FROM pg_catalog.generate_subscripts(b.outputs, 1) AS i
-               WHERE (SELECT j FROM pg_catalog.generate_subscripts(b.outputs, 2) AS j ORDER BY b.outputs[i][j] DESC, j LIMIT 1)
-                   = (SELECT j FROM pg_catalog.generate_subscripts(b.outputs, 2) AS j ORDER BY b.challenger_outputs[i][j] DESC, j LIMIT 1)
-           ) END AS n_same_best,
-           CASE WHEN pg_catalog.array_length(b.outputs, 2) > 1
-                     AND pg_catalog.array_length(b.outputs, 2) = pg_catalog.array_length(b.challenger_outputs, 2)
-                THEN b.n_rows END AS n_compared
-    FROM ROWS FROM (pg_catalog.unnest(b.outputs), pg_catalog.unnest(b.challenger_outputs)) AS u (one, other)
-    WHERE pg_catalog.array_length(b.outputs, 2) = pg_catalog.array_length(b.challenger_outputs, 2)) o
+    SELECT pg_catalog.sum(r.n_values) AS n_values, pg_catalog.sum(r.difference) AS difference, pg_catalog.max(r.max_difference) AS max_difference,
+           CASE WHEN w.width > 1 AND w.width = w.other_width THEN pg_catalog.count(*) FILTER (WHERE r.best = r.other_best) END AS n_same_best,
+           CASE WHEN w.width > 1 AND w.width = w.other_width THEN b.n_rows END AS n_compared
+    FROM (
+        SELECT pg_catalog.count(*) AS n_values, pg_catalog.sum(pg_catalog.abs(v.one - v.other)) AS difference,
+               pg_catalog.max(pg_catalog.abs(v.one - v.other)) AS max_difference,
+               pg_catalog.min(v.n) FILTER (WHERE v.one = v.highest) AS best,
+               pg_catalog.min(v.n) FILTER (WHERE v.other = v.other_highest) AS other_best
+        FROM (
+            SELECT u.one, u.other, u.n, (u.n - 1) / w.width AS place,
+                   pg_catalog.max(u.one) OVER of_row AS highest, pg_catalog.max(u.other) OVER of_row AS other_highest
+            -- without subscripts, each of which would read the whole array
+            FROM ROWS FROM (pg_catalog.unnest(b.outputs), pg_catalog.unnest(b.challenger_outputs)) WITH ORDINALITY AS u (one, other, n)
+            WHERE w.width = w.other_width
+            WINDOW of_row AS (PARTITION BY (u.n - 1) / w.width)) v
+        GROUP BY v.place) r) o
 GROUP BY b.name, b.alias, b.challenger_id, b.version, b.challenger_version;
 COMMENT ON VIEW madlib_mop.challenger_comparison IS 'How the predictions of a challenger differ from those of the version that answered, on the same rows';
 COMMENT ON COLUMN madlib_mop.challenger_comparison.name IS 'The registered model';

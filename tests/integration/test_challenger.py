@@ -104,6 +104,30 @@ def test_outputs_of_different_numbers_are_not_compared(user, keras):
     assert compared(user, "mixed") == (3, None, None, None)
 
 
+def test_a_large_batch_is_compared_as_many_small_ones(user):
+    """A call of predict_rows records up to 10,000 rows at once; reading them for each of their values takes minutes."""
+    insert = (
+        "INSERT INTO madlib_mop.challenger_batch (name, alias, challenger_id, version, challenger_version, n_rows,"
+        " outputs, challenger_outputs) SELECT 'k', 'large', %s, 1, 2, count(*), array_agg(one ORDER BY i),"
+        " array_agg(other ORDER BY i) FROM (SELECT i, array_agg((7 * i + 3 * j) %% 11 ORDER BY j) AS one,"
+        " array_agg((5 * i + 4 * j) %% 13 ORDER BY j) AS other FROM generate_series(1, 10000) i, generate_series(1, 10)"
+        " j GROUP BY i) AS rows GROUP BY i / %s"
+    )
+    compare = "SELECT n_rows, same_best_share, mean_difference, max_difference FROM madlib_mop.challenger_comparison"
+    rows = []
+    for challenger_id, batch_rows in ((-1, 20000), (-2, 50)):
+        user.rows(insert, challenger_id, batch_rows)
+        user.rows("SET statement_timeout = '30s'")
+        rows += user.rows(f"{compare} WHERE challenger_id = %s", challenger_id)
+        user.rows("RESET statement_timeout")
+    one = [[(7 * i + 3 * j) % 11 for j in range(1, 11)] for i in range(1, 10001)]
+    other = [[(5 * i + 4 * j) % 13 for j in range(1, 11)] for i in range(1, 10001)]
+    n_same = sum(a.index(max(a)) == b.index(max(b)) for a, b in zip(one, other, strict=True))
+    differences = [abs(a - b) for pair in zip(one, other, strict=True) for a, b in zip(*pair, strict=True)]
+    assert rows == [(10000, n_same / 10000, sum(differences) / 100000, max(differences))] * 2
+    user.rows("DELETE FROM madlib_mop.challenger_batch WHERE challenger_id < 0")
+
+
 def test_a_challenger_that_cannot_predict_does_not_fail_the_call(user):
     user.rows("SELECT madlib_mop.set_challenger('odd', 'champion', 2, 1)")
     began = time.monotonic()
