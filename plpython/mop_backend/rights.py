@@ -25,10 +25,11 @@ LEFT JOIN (pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
            JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid) ON true
 WHERE c.rolname = current_user AND s.rolname = session_user
 """
+# On a standby, the text of a snapshot does not have the transactions that run, so two snapshots can have the same text.
 _NOW = """
 SELECT current_user::pg_catalog.text AS role, session_user::pg_catalog.text AS login,
        pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) AS statement,
-       CASE WHEN pg_catalog.txid_current_if_assigned() IS NULL
+       CASE WHEN NOT pg_catalog.pg_is_in_recovery() AND pg_catalog.txid_current_if_assigned() IS NULL
             THEN pg_catalog.txid_current_snapshot()::pg_catalog.text END AS snapshot
 """
 
@@ -55,8 +56,8 @@ class Moment(NamedTuple):
     statement : float
         When the client's statement began, in seconds.
     snapshot : str or None
-        The transactions that the caller's query sees; None if this transaction may have changed something. While this
-        text is the same, a query of tables and catalogs returns the same.
+        The transactions that the caller's query sees; None on a standby, and if this transaction may have changed
+        something. While this text is the same, a query of tables and catalogs returns the same.
     """
 
     role: str

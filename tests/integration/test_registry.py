@@ -317,7 +317,7 @@ def test_a_model_that_changes_while_its_baseline_is_read_is_not_registered(db, k
     for session in (first, second):
         session.connection.close()
     assert found[0].sqlstate == "55000" and "was changed while it was being read" in found[0].message, found
-    assert kinds.rows("SELECT FROM madlib_mop.registered_model WHERE name = 'shifted'") == []
+    assert kinds.rows("SELECT 1 FROM madlib_mop.registered_model WHERE name = 'shifted'") == []
 
 
 def test_no_prediction_fails_while_an_alias_is_switched_a_hundred_times_a_second(db, churn):

@@ -4,13 +4,29 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 
 import numpy as np
 import pytest
 
+from tests.helpers.faults import wait_for
 from tests.helpers.inference import User, weights_of
 
 pytestmark = pytest.mark.slow
+#: Returns how often it has predicted the same in one statement of the client.
+UNTIL_OTHER = """
+CREATE FUNCTION until_other() RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    n integer := 0;
+    before float8[] := (SELECT madlib_mop.predict('kept@champion', NULL, ARRAY[0.5, -1, 2]));
+BEGIN
+    WHILE (SELECT madlib_mop.predict('kept@champion', NULL, ARRAY[0.5, -1, 2])) = before AND n < 1000 LOOP
+        n := n + 1;
+        PERFORM pg_sleep(0.02);
+    END LOOP;
+    RETURN n;
+END $$;
+"""
 
 
 class Standby:
@@ -63,6 +79,13 @@ class Standby:
         assert done.returncode == 0 or not check, done.stderr + log
 
 
+def replayed(primary: User, reader: User) -> None:
+    """Wait until the standby has replayed what the primary has committed."""
+    place = primary.value("SELECT pg_current_wal_lsn()::text")
+    query = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
+    wait_for(lambda: reader.value(query, place), what="the standby")
+
+
 def test_predictions_on_a_standby(db, keras):
     layers = keras.layers
     nets = [keras.Sequential([keras.Input((3,)), layers.Dense(2, "softmax")]) for _ in range(2)]
@@ -87,16 +110,38 @@ def test_predictions_on_a_standby(db, keras):
         assert reader.value(registered) == reader.value(call)
         assert reader.value("SELECT madlib_mop.predict_version('kept@champion')") == 1
         primary.rows("UPDATE models SET model_weights = %s", weights_of(nets[1]))
-        place = primary.value("SELECT pg_current_wal_lsn()::text")
-        for _ in range(600):
-            if reader.value("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", place):
-                break
-            reader.rows("SELECT pg_sleep(0.1)")
+        replayed(primary, reader)
         assert np.allclose(reader.value(call), nets[1].predict(x, verbose=0)[0], atol=1e-6)
         writes = "SELECT madlib.madlib_keras_predict('models', 'models', 'mst_key', 'mst_key', 'out', mst_key => 1)"
         refusal = reader.refused(reader.rows, writes)
         assert (refusal.sqlstate, "read-only transaction" in refusal.message) == ("25006", True)
+        _switch_during_a_loop(db, primary, standby, reader)
         reader.connection.close()
     finally:
         standby.stop()
         primary.connection.close()
+
+
+def _switch_during_a_loop(db, primary, standby, reader):
+    """A loop in one statement sees the switch of an alias, though a transaction that began earlier still runs and one
+    that began later has committed: so the text of the snapshots stays the same."""
+    primary.rows("SELECT madlib_mop.register('kept', 'models')")  # another answer
+    primary.rows(UNTIL_OTHER)
+    earlier, switch = User(db.connect()), User(db.connect())
+    earlier.rows("BEGIN; SELECT txid_current()")
+    switch.rows("BEGIN; SELECT madlib_mop.set_alias('kept', 'champion', 3)")
+    primary.rows("CREATE TABLE later ()")
+    replayed(primary, reader)
+    seen = []
+    loop = threading.Thread(target=lambda: seen.append(reader.value("SELECT until_other()")))
+    watch = User(standby.connect(db.name, "analyst"))
+    loop.start()
+    try:
+        sleeps = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND usename = 'analyst'"
+        wait_for(lambda: watch.rows(sleeps), what="the loop")
+        switch.rows("COMMIT")
+    finally:
+        loop.join()
+        for session in (earlier, switch, watch):
+            session.connection.close()
+    assert 0 < seen[0] < 1000
