@@ -107,7 +107,7 @@ def run(
     try:
         check_version(version)
         if function in _INTERNAL:
-            raise CallError(f"{function}: there is no command {function!r}", "0A000")
+            raise CallError(f"{function}: this command cannot be called from SQL", "0A000")
         values = _read_arguments(arguments)
         if payload_name is not None:
             values[payload_name] = payload

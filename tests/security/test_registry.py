@@ -114,7 +114,7 @@ def test_a_role_that_may_predict_gets_the_model_from_no_command_of_the_driver(mo
     call = "SELECT madlib_mop_calls.call('predict', json_build_object('model_table', %s::text), '')"
     for name in ("secret@champion", "secret@1", f"{OWNER}.numbers"):
         error = trains.refused(trains.rows, call, name)
-        assert (error.sqlstate, error.message) == ("0A000", "predict: there is no command 'predict'"), name
+        assert (error.sqlstate, error.message) == ("0A000", "predict: this command cannot be called from SQL"), name
     trains.connection.close()
 
 

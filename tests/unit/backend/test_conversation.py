@@ -84,5 +84,5 @@ def test_the_command_that_finds_models_for_predictions_cannot_be_called_from_sql
         return json.loads(done.stdout)["error"]
 
     error = error_of("predict")
-    assert (error["sqlstate"], error["message"]) == ("0A000", "predict: there is no command 'predict'")
+    assert (error["sqlstate"], error["message"]) == ("0A000", "predict: this command cannot be called from SQL")
     assert error_of("help")["sqlstate"] == "XX000", "the others begin with a query"
