@@ -12,7 +12,8 @@ from madlib_mop.driver.session.messages import was_changed
 
 _RUN = """
 SELECT m.run_id, m.mst_key,
-       CASE WHEN (m.best_state ->> 'version')::bigint = m.state_version THEN (m.best_state ->> 'epoch')::integer
+       CASE WHEN (m.best_state ->> 'version')::pg_catalog.int8 = m.state_version
+            THEN (m.best_state ->> 'epoch')::pg_catalog.int4
             ELSE m.epoch END AS epoch
 FROM madlib_mop.model m JOIN madlib_mop.run r ON r.run_id = m.run_id
 WHERE m.weights_digest = $1
