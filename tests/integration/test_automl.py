@@ -1,5 +1,7 @@
 """madlib_keras_automl on MADlib's iris example: the models that it trains, its output, and rejected calls."""
 
+from itertools import pairwise
+
 import psycopg2
 import pytest
 
@@ -136,6 +138,10 @@ def test_pbt_copies_states_and_a_replay_copies_them_again(iris):
             [run.run_id, mst_key, int(epoch) + 1, run.run_id, int(source), int(epoch)],
         )
         assert copied[0][0] == copied[0][1]
+    iris.rows("SELECT madlib_mop.register('pbt', 'pbt', %s)", [exploits[0][0]])
+    visits = iris.rows("SELECT mst_key, digest_in, digest_out FROM madlib_mop.version_lineage ORDER BY ended_at")
+    assert int(exploits[0][1]) in {key for key, _, _ in visits}
+    assert all(one[2] == next_one[1] for one, next_one in pairwise(visits)) and len(visits) == 6
     iris.rows("SELECT madlib_mop.replay(%s, 'pbt_again')", [run.run_id])
     again = iris.value("SELECT max(run_id) FROM madlib_mop.run")
     assert weights(iris, "pbt") == weights(iris, "pbt_again") and len(weights(iris, "pbt")) == 4
