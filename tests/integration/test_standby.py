@@ -18,7 +18,7 @@ UNTIL_OTHER = """
 CREATE FUNCTION until_other() RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     n integer := 0;
-    before float8[] := (SELECT madlib_mop.predict('kept@champion', NULL, ARRAY[0.5, -1, 2]));
+    before real[] := (SELECT madlib_mop.predict('kept@champion', NULL, ARRAY[0.5, -1, 2]));
 BEGIN
     WHILE (SELECT madlib_mop.predict('kept@champion', NULL, ARRAY[0.5, -1, 2])) = before AND n < 1000 LOOP
         n := n + 1;
