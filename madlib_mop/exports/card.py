@@ -343,8 +343,13 @@ class _Markdown(str):
 
 
 def plain(text: object) -> str:
-    """Return a text as Markdown that shows it as it is: on one line, without markup, of a limited length."""
+    """Return a text as Markdown that shows it as it is: on one line, without markup, of a limited length.
+
+    Texts come from other roles. Control characters and marks of direction are shown as escapes: a terminal must not
+    obey them.
+    """
     words = " ".join(str(text).split())
+    words = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
     words = words if len(words) <= _MAX_TEXT else f"{words[: _MAX_TEXT - 4]} ..."
     return _SPECIAL.sub(r"\\\1", words)
 

@@ -70,8 +70,9 @@ def test_an_ensemble_has_its_members_and_their_runs():
     assert "| run | 7 |" in both and "| 3 | 0.75 | 0.5 | 7 |" in both and "| validation | accuracy | 0.875 |" in both
 
 
-def test_names_do_not_become_markup():
+def test_names_do_not_become_markup_or_commands_of_a_terminal():
     assert plain("a|b\n<script> *x* [y](z)") == "a\\|b \\<script\\> \\*x\\* \\[y\\](z)"
+    assert plain("\x1bc\x07a\u009b31m\u202eé") == r"\\x1bc\\x07a\\x9b31m\\u202eé"
     assert len(plain("x" * 9999)) == 500
     rows = card(dataclasses.replace(FACTS, columns=(InputColumn("a|b", "text\n| x", "<b>"),)))
     assert "| a\\|b | text \\| x | \\<b\\> |" in rows
