@@ -13,6 +13,7 @@ from psycopg2.extensions import connection as Connection
 
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.sessions.connection import refuse_pool
+from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.catalog.sessions.session_settings import LIFT_TIMEOUTS
 from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.driver.session.stopping import Stopped, obey_sigint, obey_sigterm
@@ -24,9 +25,12 @@ def connect(dsn: str) -> Connection:
 
     Raises
     ------
+    InvalidParameter
+        If the DSN has a password that is not quoted.
     NotReady
         If that fails.
     """
+    check_dsn(dsn)
     try:
         return psycopg2.connect(dsn, connect_timeout=10, application_name="madlib-mop")
     except psycopg2.Error as error:

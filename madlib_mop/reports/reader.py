@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import psycopg
 
+from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.errors import NAME_THE_SERVER, NotReady, cannot_log_in, from_dict
 
 #: What the library's own SQL functions set: names mean the same in every session.
@@ -118,6 +119,7 @@ def login(dsn: str) -> Iterator[ConnectionReader]:
     NotReady
         If the login fails.
     """
+    check_dsn(dsn)
     try:
         connection = psycopg.connect(dsn, connect_timeout=10, application_name="madlib-mop", autocommit=True)
     except psycopg.Error as error:

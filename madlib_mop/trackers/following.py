@@ -11,6 +11,7 @@ import psycopg
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL
 from madlib_mop.catalog.live.reading import is_lost
 from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.errors import NAME_THE_SERVER, InvalidParameter, NotReady, cannot_log_in, connection_lost
 from madlib_mop.reports.page import report
 from madlib_mop.reports.reader import one_snapshot
@@ -51,6 +52,7 @@ class RunSession:
         self._was_running = False
         self._told = True
         self._read_at = self._pause_s = 0.0
+        check_dsn(dsn)
         try:
             self._connection = psycopg.connect(dsn, connect_timeout=10, application_name="madlib-mop", autocommit=True)
         except psycopg.Error as error:

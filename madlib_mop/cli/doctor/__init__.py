@@ -7,9 +7,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from madlib_mop.catalog.live.words import clean
+from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.cli.doctor import citus, greenplum, hosts, jobs, library, logins, server
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.errors import InvalidParameter
 
 _MARKS = {
     State.OK: "[green]ok  [/green]",
@@ -28,7 +30,11 @@ def examine(dsn: str) -> Iterator[Finding]:
         libpq URI or keywords; empty for the libpq environment variables.
     """
     try:
+        check_dsn(dsn)
         connection = psycopg2.connect(dsn, connect_timeout=10, application_name="madlib-mop doctor")
+    except InvalidParameter as error:
+        yield Finding("connection", State.FAIL, error.message, error.hint)
+        return
     except psycopg2.Error as error:
         yield Finding(
             "connection",

@@ -140,9 +140,23 @@ DEFENCES_OF_REGISTRY = (
     Defence(
         "the architecture of an exported file is checked before Keras loads it",
         "madlib_mop/models/exported.py",
-        "        check_architecture(config)\n",
-        "",
+        "build_architecture(json.loads(",
+        "keras.saving.deserialize_keras_object(json.loads(",
         (_LOADING + "test_a_file_with_code_is_refused_before_keras_sees_it",),
+    ),
+    Defence(
+        "Keras gets the checked copy of an exported file's architecture, not the file",
+        "madlib_mop/models/exported.py",
+        "            model.load_weights(Path(folder) / _WEIGHTS)\n",
+        "            model = keras.saving.load_model(path, compile=False, safe_mode=True)\n",
+        (_LOADING + "test_what_the_check_leaves_out_of_a_file_never_reaches_keras",),
+    ),
+    Defence(
+        "a card has no control characters",
+        "madlib_mop/exports/card.py",
+        'c if c.isprintable() else c.encode("unicode_escape").decode() for c in words',
+        "words",
+        ("tests/unit/exports/test_card.py::test_names_do_not_become_markup_or_commands_of_a_terminal",),
     ),
     Defence(
         "the report of a registered model needs the right to see it",

@@ -4,6 +4,7 @@ from tests.helpers.security.defence import Defence
 
 _TENSORBOARD = "tests/unit/trackers/test_tensorboard.py::"
 _ADDRESSES = "tests/unit/trackers/test_addresses.py::"
+_HANDLES = "tests/unit/client/test_handles.py::"
 _MODELS = "tests/integration/test_mlflow_models.py::"
 _MLFLOW_MODELS = "tests/unit/trackers/test_mlflow_models.py::"
 _EVENT_FILES = "madlib_mop/trackers/event_files.py"
@@ -127,6 +128,13 @@ DEFENCES_OF_TRACKERS = (
         "if model.weights_digest is not None and signature.weights_digest != model.weights_digest:",
         "if False:",
         (_MODELS + "test_weights_of_another_run_are_not_written",),
+    ),
+    Defence(
+        "a password with an @ is not read as a host, which errors show",
+        "madlib_mop/catalog/sessions/dsn.py",
+        "    is_cut = ",
+        "    is_cut = False and ",
+        (_HANDLES + "test_a_dsn_that_cannot_be_read_is_not_repeated",),
     ),
     Defence(
         "why a model is not written has no control characters",
