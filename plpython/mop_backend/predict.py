@@ -135,9 +135,14 @@ def _answer(
         arrays = [Array.read(value, _FUNCTION, allow_null) for value in inputs]
         of_this_session = session(version)
         dtypes, shapes = [array.dtype for array in arrays], [array.shape for array in arrays]
+
+        def request(model: FoundModel) -> bytes:
+            model.refuse_arrays(model_table)
+            return of_this_session.header_of_arrays(model.version, dtypes, shapes)
+
         model, header, values = of_this_session.ask(
             (model_table, mst_key, caller_path),
-            lambda model: of_this_session.header_of_arrays(model.version, dtypes, shapes),
+            request,
             [array.data for array in arrays],
             any(array.nulls for array in arrays),
         )

@@ -55,6 +55,16 @@ class FoundModel:
             self._text_functions[key] = classes.FORMS[form](self.found["outputs"], widths, functions)
         return self._text_functions[key]
 
+    def refuse_arrays(self, name: str) -> None:
+        """Raise CallError if the model takes rows: its network would take the numbers of an array as encoded ones."""
+        if self.found.get("preprocessor"):
+            raise call.CallError(
+                f"predict: {name} was trained on a table of pack_columns, so it takes rows, not arrays",
+                "22023",
+                hint="Pass the row: madlib_mop.predict(model_table, mst_key, t.*). Without .*, t is a column of the"
+                " table, if there is one of that name.",
+            )
+
     def weights(self) -> bytes:
         """Read the weights."""
         raise NotImplementedError
