@@ -8,6 +8,7 @@ safetensors).
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
@@ -86,7 +87,7 @@ def read_additions(name: str, data: bytes) -> dict[str, str]:
             with zipfile.ZipFile(io.BytesIO(data)) as file:
                 infos = [info for info in file.infolist() if info.filename.startswith(FOLDER)]
                 found = {i.filename: file.read(i).decode() for i in infos if i.file_size <= _MAX_ADDITION_BYTES}
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError, zipfile.BadZipFile):
+    except (ValueError, LookupError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
         raise UnreadableText(f"{name} is damaged, or no file of a model", hint="Export the model again.") from None
     additions = {item: found[FOLDER + item] for item in ADDITIONS if FOLDER + item in found}
     if SIGNATURE not in additions:

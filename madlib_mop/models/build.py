@@ -1,4 +1,4 @@
-"""Builds compiled Keras models from checked architectures and parsed parameters; imported by trainers only.
+"""Builds compiled Keras models from checked architectures and parsed parameters; imported by trainers and the client.
 
 Importing this module imports Keras and its backend.
 """

@@ -4,7 +4,9 @@ The client's Keras may run on another backend. Then Keras itself predicts, and T
 """
 
 import json
+import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.errors import UnreadableText
-from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.architecture import MAX_JSON_LENGTH
+from madlib_mop.models.build import build_architecture, first_reason
 from madlib_mop.models.running import batch_rows, filled, filled_batch_rows, is_rowwise
 
 #: ``f(xs) -> [output]``: each output, float32 (n_rows, ...), for the inputs of one batch.
 Compute = Callable[[Sequence[npt.NDArray[np.generic]]], list[npt.NDArray[np.float32]]]
+_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
+#: A member of more than this size may not expand to more than so many times its stored size. Exports do not compress.
+_RATIO_FLOOR_BYTES, _MAX_RATIO = 1 << 26, 100
 
 
 class KerasRunner:
@@ -34,17 +40,12 @@ class KerasRunner:
     Raises
     ------
     UnreadableText, Unsupported
-        If the file is no Keras archive, or has a layer that the library does not accept: no code of a file is run.
+        If the file is no Keras archive or is damaged, or has a layer that the library does not accept: no code of a
+        file is run.
     """
 
     def __init__(self, path: Path):
-        try:
-            with zipfile.ZipFile(path) as file:
-                config = json.loads(file.read("config.json"))
-        except (OSError, ValueError, KeyError, RecursionError, zipfile.BadZipFile):
-            raise UnreadableText(f"{path} is no file of a Keras model", hint="Export the model again.") from None
-        check_architecture(config)
-        self.model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        self.model = _load(path)
         self._fills = is_rowwise(self.model)
         self._compute = _Traced(self.model) if keras.config.backend() == "tensorflow" else _plain(self.model)
 
@@ -60,6 +61,34 @@ class KerasRunner:
         if self._fills and (n_more := filled(n_rows) - n_rows):
             xs = [np.concatenate([x, np.repeat(x[-1:], n_more, axis=0)]) for x in xs]
         return [output[:n_rows] for output in self._compute(xs)]
+
+
+def _load(path: Path) -> keras.Model:
+    """Return the model of a file: Keras gets the checked copy of its architecture, and its weights, and nothing else.
+
+    ``keras.saving.load_model`` would read the file's own architecture, which can have parts that the check leaves out.
+    """
+    with tempfile.TemporaryDirectory(prefix="madlib_mop_") as folder:
+        try:
+            with zipfile.ZipFile(path) as file:
+                model = build_architecture(json.loads(file.read(_checked(file.getinfo(_CONFIG), MAX_JSON_LENGTH))))
+                file.extract(_checked(file.getinfo(_WEIGHTS)), folder)
+        except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
+            raise UnreadableText(f"{path} is no file of a Keras model", hint="Export the model again.") from None
+        try:
+            model.load_weights(Path(folder) / _WEIGHTS)
+        except Exception as error:  # noqa: BLE001 -- h5py and Keras have many classes of errors
+            message = f"Keras cannot load the weights of {path}: {first_reason(error)}"
+            raise UnreadableText(message, hint="Export the model again.") from None
+    return model
+
+
+def _checked(info: zipfile.ZipInfo, most_bytes: int | None = None) -> zipfile.ZipInfo:
+    """Return a member of an archive. Raises ValueError if it is too large, or expands too much."""
+    expands = info.file_size > max(_RATIO_FLOOR_BYTES, _MAX_RATIO * info.compress_size)
+    if expands or (most_bytes is not None and info.file_size > most_bytes):
+        raise ValueError(f"{info.filename} has {info.file_size:,} bytes")
+    return info
 
 
 def _plain(model: keras.Model) -> Compute:
