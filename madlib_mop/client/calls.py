@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from madlib_mop.client.calling.errors import misfit
 from madlib_mop.client.calling.sessions import Sessions, execute
-from madlib_mop.client.calling.statements import call_of
+from madlib_mop.client.calling.statements import call_of, scalar
 from madlib_mop.client.frames.results import frame_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,19 @@ class Calls:
             return None if row is None or row[0] == "" else row[0]
 
     def query(self, sql: str, values: Sequence[object] = ()) -> "pandas.DataFrame":
-        """Return the rows of a query; parameters are written ``%s``, a percent sign ``%%``."""
+        """Return the rows of a query; parameters are written ``%s``, and a percent sign ``%%`` if there are values.
+
+        Several columns may have the same name. A statement without rows returns an empty frame.
+
+        Raises
+        ------
+        InvalidParameter
+            If the values do not fit the statement, or are of types that no driver converts.
+        """
+        given = [scalar(value) for value in values]
         with self.sessions.begin() as connection:
-            return frame_of(execute(connection, sql, values))
+            try:
+                result = execute(connection, sql, given)
+            except (IndexError, TypeError, ValueError) as error:  # psycopg2's, for parameters and values
+                raise misfit(error) from None
+            return frame_of(result)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL
 from madlib_mop.catalog.rows.states import JobState
 from madlib_mop.client.calling.errors import bad_input, noted
+from madlib_mop.client.calling.statements import whole_number
 from madlib_mop.client.calls import Calls
 from madlib_mop.client.runs import Run
 from madlib_mop.errors import NotReady
@@ -29,7 +30,7 @@ class Job:
 
     def __init__(self, calls: Calls, job_id: int):
         self._calls = calls
-        self.job_id = job_id
+        self.job_id = whole_number(job_id, "job_id")
 
     def __repr__(self) -> str:
         return f"Job({self.job_id})"

@@ -10,7 +10,7 @@ import numpy as np
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.client.calling.statements import call_of
+from madlib_mop.client.calling.statements import call_of, whole_number
 from madlib_mop.client.calls import Calls
 from madlib_mop.client.exported.weights import read_safetensors
 from madlib_mop.client.predicting import Predictor
@@ -49,7 +49,7 @@ class Model:
         self._calls = calls
         self._relation = table
         self.table = table.sql
-        self.mst_key = mst_key
+        self.mst_key = None if mst_key is None else whole_number(mst_key, "mst_key")
 
     def __repr__(self) -> str:
         return f"Model({self.table!r}, mst_key={self.mst_key})"
@@ -97,7 +97,7 @@ class Model:
         -------
         DataFrame
             A column of float32 for each class, in the order of ``model.targets[0].classes``. In pandas, the names are
-            the classes; in other libraries, their texts.
+            the classes; in other libraries, their texts. A row whose array is NULL has NaN.
 
         Raises
         ------
@@ -169,14 +169,15 @@ class Model:
         from madlib_mop.models.build import build_architecture  # imports Keras and its backend
 
         model = build_architecture(arch)
+        initial = model.get_weights()
+        n_needed = sum(old.size for old in initial)
+        if len(weights) != 4 * n_needed:
+            message = f"the weights of {self} have {len(weights):,} bytes, and its architecture needs {4 * n_needed:,}"
+            raise noted(NotReady(message))
         flat, arrays, at = np.frombuffer(weights, np.float32), [], 0
-        for old in model.get_weights():
+        for old in initial:
             arrays.append(flat[at : at + old.size].reshape(old.shape).astype(old.dtype))
             at += old.size
-        if at != flat.size:
-            raise noted(
-                NotReady(f"the weights of {self} have {flat.size} numbers, and its architecture needs {at}")
-            )
         model.set_weights(arrays)
         return model
 
@@ -263,7 +264,7 @@ def _predicted(targets: Sequence[Target], predictor: Predictor, data: Any, key: 
 
 def _probabilities(targets: Sequence[Target], predictor: Predictor, data: Any, key: str | None) -> Any:
     """Return what `Model.predict_proba` returns."""
-    classes, texts = targets[0].classes, targets[0].texts
+    classes, texts, n_padding = targets[0].classes, targets[0].texts, targets[0].n_padding
     if len(targets) != 1 or classes is None or texts is None:
         raise noted(
             Unsupported(
@@ -273,12 +274,15 @@ def _probabilities(targets: Sequence[Target], predictor: Predictor, data: Any, k
             )
         )
     rows = predictor.answers("predict", data, key)
-    values = np.asarray(rows.values, np.float32).reshape(len(rows.values), -1)
-    if values.shape[1] == 1 and len(classes) == 2:
+    width = next((len(row) for row in rows.values if row is not None), len(classes))
+    none = [np.nan] * width
+    given = [none if row is None else row for row in rows.values]
+    values = np.asarray(given, np.float32).reshape(len(given), width)
+    if width == 1 and len(classes) + n_padding == 2:
         values = np.hstack([1 - values, values])
     is_pandas = rows.native is None or type(rows.native).__module__.split(".")[0] == "pandas"
     names = classes if is_pandas else [str(text) for text in texts]
-    return rows.frame({name: values[:, i] for i, name in enumerate(names)})
+    return rows.frame({name: values[:, i] for i, name in enumerate(names)})  # outputs of no class come last
 
 
 class RegisteredModel(Model):
@@ -376,5 +380,5 @@ class RegisteredModel(Model):
         return self._known[version]
 
     def _hidden(self) -> InsufficientPrivilege:
-        hint = f"In SQL: SELECT madlib_mop.predict_class('{self.name}', NULL, t) FROM customers AS t."
+        hint = f"In SQL: SELECT madlib_mop.predict_class('{self.name}', NULL, t.*) FROM customers AS t."
         return noted(InsufficientPrivilege(f"only the owner of {self._model} can use its handle", hint=hint))

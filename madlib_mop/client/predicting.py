@@ -13,7 +13,7 @@ from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.sessions import Sessions, execute, rows_of
 from madlib_mop.client.calling.statements import call_of
 from madlib_mop.client.frames.columns import Frame, FrameColumn, read_frame
-from madlib_mop.client.frames.results import frame_of, like, series_like
+from madlib_mop.client.frames.results import frame_of, like, pandas_of, series_like
 from madlib_mop.client.frames.values import write_array, write_integer
 from madlib_mop.client.tables import create_table, find_table, new_name
 from madlib_mop.client.targets import Facts
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas
 
 _ROW = "__row__"
+#: A row of ``t`` as an argument. A lone ``t`` would be the column of that name, if there is one.
+_WHOLE_ROW = "t.*"
 #: Numbers of one call of predict_rows.
 _CALL_NUMBERS = 1_000_000
 #: For models of arrays: the function that takes the place of one for rows.
@@ -51,9 +53,7 @@ class Answers:
         """Return columns as a frame."""
         if self.native is not None:
             return like(self.native, columns)
-        import pandas as pd
-
-        return pd.DataFrame(columns, index=self._index())
+        return pandas_of(columns, self._index())
 
     def _index(self) -> "pandas.Index":
         import pandas as pd
@@ -128,14 +128,14 @@ class Predictor:
         sessions = self._sessions
         with sessions.begin() as connection:
             rows = create_table(sessions, connection, Identifier(new_name("predicted")).sql, sent, temporary=True)
-            call = f"SELECT t.{_ROW}, madlib_mop.{function}(%s, %s, t) FROM {rows} AS t"
+            call = f"SELECT t.{_ROW}, madlib_mop.{function}(%s, %s, {_WHOLE_ROW}) FROM {rows} AS t"
             found = rows_of(connection, call, [self._table, self._mst_key])
         return [value for _, value in sorted(found, key=lambda row: int(row[0]))]
 
     def _of_table(self, function: str, table: str, key: str | None, takes_arrays: bool) -> "Answers":
         if key is None:
             raise bad_input("key is missing: the column of the table that identifies a row", "predict('t', key='id')")
-        row, form = "t", function
+        row, form = _WHOLE_ROW, function
         if takes_arrays:
             row = statement("t.{c}", c=Identifier(self._one_input()))
             form = _FORMS_OF_ARRAYS[function]

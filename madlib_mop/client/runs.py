@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from madlib_mop.catalog.live.facts import RunNow, RunStatus
 from madlib_mop.catalog.live.reading import read_status
-from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.client.calling.statements import Statement, call_of
+from madlib_mop.client.calling.statements import Statement, call_of, whole_number
 from madlib_mop.client.calls import Calls
 from madlib_mop.client.models import Model
 from madlib_mop.client.networks import Params, texts_of
 from madlib_mop.client.progress import Progress, html_of, reporter_of
 from madlib_mop.client.tables import Configurations, read_name
-from madlib_mop.client.training import Training
-from madlib_mop.client.watching import RunWatch, state_of_run
+from madlib_mop.client.training import FAILED_QUERIES, Training
+from madlib_mop.client.watching import RunWatch, await_output, read_output, state_of_run
 from madlib_mop.errors import NotReady, no_run
 
 if TYPE_CHECKING:
@@ -33,8 +32,9 @@ WHERE run_id = %s ORDER BY mst_key, epoch, data_set, ordinal
 """
 _VISITS = "SELECT * FROM madlib_mop.timeline WHERE run_id = %s ORDER BY visit_id"
 _BEST = "SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = %s AND state = 'trained' ORDER BY rank LIMIT 1"
-_OUTPUT = "SELECT plan #>> '{output,schema}', plan #>> '{output,name}' FROM madlib_mop.run WHERE run_id = %s"
 _SHOWN = 5
+#: Seconds until a query about a run that trains here is asked again, after it failed.
+_AGAIN_S = 1.0
 
 
 def train(calls: Calls, call: Statement, run_id: int | None, wait: bool, progress: Progress) -> "Run":
@@ -80,7 +80,7 @@ class Run:
     def __init__(self, calls: Calls, run_id: int, training: Training | None = None):
         self._calls = calls
         self._training = training
-        self.run_id = run_id
+        self.run_id = whole_number(run_id, "run_id")
 
     def __repr__(self) -> str:
         return f"Run({self.run_id})"
@@ -153,6 +153,8 @@ class Run:
                     hint="run.resume() continues it.",
                 )
             )
+        else:
+            await_output(self._calls.sessions, self.run_id)
         return self
 
     def follow(self) -> Iterator[RunStatus]:
@@ -274,12 +276,18 @@ class Run:
         return self.model(int(rows[0][0]))
 
     def model(self, mst_key: int) -> Model:
-        """Return the handle of one of its models, in the run's output table."""
-        rows = self._calls.sessions.rows(_OUTPUT, [self.run_id])
-        if not rows:
-            raise noted(no_run(self.run_id, "db.runs() lists the runs."))
-        ((schema, name),) = rows
-        return Model(self._calls, Relation(schema, name), mst_key)
+        """Return the handle of one of its models, in the run's output table.
+
+        Raises
+        ------
+        NotReady
+            If the output table is not there: it is written at the end of the run.
+        """
+        output = read_output(self._calls.sessions, self.run_id)
+        if not output.is_there:
+            message = f"run {self.run_id} has no output table {output.table.sql}: it is not written yet, or was dropped"
+            raise noted(NotReady(message, hint="It is written at the end of the run: run.wait()."))
+        return Model(self._calls, output.table, mst_key if output.has_keys else None)
 
     def _command(self, name: str, **arguments: Any) -> Any:
         return self._calls.call(name, run_id=self.run_id, **arguments)
@@ -290,7 +298,7 @@ class Run:
         try:
             while True:
                 is_done = self._call_has_ended()
-                now = watch.read()
+                now = self._read(watch, until)
                 yield now
                 if self._is_over(now.status, is_done) or (until is not None and time.monotonic() >= until):
                     return
@@ -305,7 +313,7 @@ class Run:
         try:
             while True:
                 is_done = self._call_has_ended()
-                step = asyncio.ensure_future(asyncio.to_thread(watch.read))
+                step = asyncio.ensure_future(asyncio.to_thread(self._read, watch, until))
                 now: RunNow = await asyncio.shield(step)
                 yield now
                 if self._is_over(now.status, is_done) or (until is not None and time.monotonic() >= until):
@@ -317,6 +325,22 @@ class Run:
             if step is not None:
                 await asyncio.wait([step])  # the thread is out of the session before this closes
             self._unwatch(watch)
+
+    def _read(self, watch: RunWatch, until: float | None) -> RunNow:
+        """Return the state of the run. If that fails while its call trains here, try again: the call has a session of
+        its own, and its end says what became of it."""
+        training = self._training
+        while True:
+            try:
+                return watch.read()
+            except FAILED_QUERIES:
+                if training is None or (until is not None and time.monotonic() >= until):
+                    raise
+                if training.done.is_set():
+                    training.result()  # its error says more
+                    raise
+                if watch.listener.sleep(_AGAIN_S) and not training.done.is_set():
+                    raise  # nobody waits any more
 
     def _watch(self) -> RunWatch:
         watch = RunWatch(self._calls.sessions, self.run_id, _SHOWN)

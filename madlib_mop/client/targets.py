@@ -1,13 +1,14 @@
 """What a trained model predicts and needs, read from its summary; called by `models`."""
 
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.client.calling.sessions import Sessions, execute, rows_of
-from madlib_mop.client.frames.classes import class_of
+from madlib_mop.client.frames.classes import class_of, classes_of
 from madlib_mop.client.tables import find_table, names_of
 
 
@@ -24,12 +25,15 @@ class Target:
         In the order of the outputs, as Python's values of the column's type; None: it predicts a number.
     texts : tuple of str or None
         The classes as PostgreSQL writes them.
+    n_padding : int
+        How many further outputs of the network are of no class (``num_classes``).
     """
 
     name: str
     sql_type: str
     classes: tuple[Any, ...] | None
     texts: tuple[str | None, ...] | None
+    n_padding: int = 0
 
     def value_of(self, text: str | None) -> Any:
         """Return a class that the server wrote as a text."""
@@ -97,7 +101,9 @@ def facts_of(document: str) -> Facts:
 def _target(name: str, sql_type: str, texts: Sequence[str | None] | None) -> Target:
     if texts is None or list(texts) == [None]:
         return Target(name, sql_type, None, None)
-    return Target(name, sql_type, tuple(class_of(text, sql_type) for text in texts), tuple(texts))
+    known = classes_of(texts)
+    classes = tuple(class_of(text, sql_type) for text in known)
+    return Target(name, sql_type, classes, tuple(known), len(texts) - len(known))
 
 
 def _types_of(document: str) -> dict[str, str]:
@@ -107,10 +113,15 @@ def _types_of(document: str) -> dict[str, str]:
 
 
 def value_of_json(target: Target, row: Any) -> Any:
-    """Return the class with the highest probability, or the number, of one output of several."""
+    """Return the class with the highest probability, or the number, of one output of several; None for no row.
+
+    JSON has null for NaN, which is less than any number, as in ``predict_class``.
+    """
+    if row is None:
+        return None
     found = (json.loads(row) if isinstance(row, str) else row)[target.name]
     if target.classes is None or target.texts is None:
         return found
-    best: Callable[[str], float] = found.__getitem__
-    keys = ["NULL" if text is None else text for text in target.texts]
-    return target.classes[keys.index(max(keys, key=best))]
+    scores = [found["NULL" if text is None else text] for text in target.texts]
+    values = [-math.inf if score is None else score for score in scores]
+    return target.classes[values.index(max(values))]

@@ -8,11 +8,15 @@ from contextlib import closing, suppress
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL
 from madlib_mop.client.calling.sessions import Listener, Sessions, execute, rows_of
 from madlib_mop.client.calling.statements import Statement
+from madlib_mop.errors import MopError
 
+#: Errors of a query about the run. While its call trains, they are no reason to stop it.
+FAILED_QUERIES = (MopError, SQLAlchemyError)
 #: Seconds between two looks for the run, if nobody tells of it.
 _LOOK_S = 0.5
 #: Seconds that a cancelled call may take to end.
@@ -63,7 +67,12 @@ class Training:
             try:
                 while True:
                     has_ended = self.done.is_set()
-                    self._run_id = self._look()
+                    try:
+                        self._run_id = self._look()
+                    except FAILED_QUERIES:
+                        if has_ended:
+                            self.result()
+                            raise
                     if self._run_id is not None:
                         return self._run_id
                     if has_ended:
@@ -89,7 +98,8 @@ class Training:
         with self._lock:
             self._is_cancelled = True
             if self._raw is not None:
-                self._raw.cancel()
+                with suppress(self._sessions.raw_error):  # the server is out of reach: then the call ends too
+                    self._raw.cancel()
         self.done.wait(_CANCEL_S)
 
     def attach(self, listener: Listener) -> None:

@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 from madlib_mop.errors import InvalidParameter, MopError, cannot_log_in, connection_lost, from_dict
 
 _Error = TypeVar("_Error", bound=MopError)
+#: Classes of both drivers whose errors without SQLSTATE are of the driver itself, not of a lost connection (PEP 249).
+_OF_VALUES = frozenset(("ProgrammingError", "DataError", "NotSupportedError"))
 
 
 def noted(error: _Error) -> _Error:
@@ -28,10 +30,20 @@ def of_server(error: Any) -> MopError:
     sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     diag: Any = getattr(error, "diag", None)
     message = getattr(diag, "message_primary", None)
+    if sqlstate is None and _OF_VALUES & {cls.__name__ for cls in type(error).__mro__}:
+        return misfit(error)
     if sqlstate is None or message is None:
         return noted(connection_lost("Call again. A run that trained is interrupted: run.resume()."))
     fields = {"sqlstate": sqlstate, "message": message, "hint": diag.message_hint, "detail": diag.message_detail}
     return noted(from_dict(fields))
+
+
+def misfit(error: Exception) -> InvalidParameter:
+    """Return the error for a statement that the driver did not send, or for values of its result."""
+    return bad_input(
+        f"the driver of PostgreSQL cannot convert a value: {(str(error).strip().splitlines() or ['no reason'])[0]}",
+        "Pass a value of Python for each %s. In a statement with values, write a percent sign as %%.",
+    )
 
 
 def of_login(error: Exception) -> MopError:

@@ -11,12 +11,15 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult, Engine, create_engine
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
+from madlib_mop.catalog.sessions.dsn import check_dsn
+from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS, TEXT_SETTINGS
 from madlib_mop.client.calling.errors import bad_input, noted, of_login, of_server
-from madlib_mop.errors import MopError, Unsupported, connection_lost
+from madlib_mop.errors import MopError, Unsupported
 
 _DRIVERS = ("psycopg2", "psycopg")
 _SETTING = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _CONNECT_TIMEOUT_S = 10
+_ENCODING = "UTF8"  # a role's or database's own might lack letters of a frame
 
 
 def make_engine(dsn: str) -> Engine:
@@ -31,6 +34,10 @@ def make_engine(dsn: str) -> Engine:
     Unsupported
         If neither driver is installed.
     """
+    try:
+        check_dsn(dsn)
+    except MopError as error:
+        raise noted(error) from None
     if dsn.startswith("postgresql+"):
         return _engine_of_url(dsn)
     name = next((driver for driver in _DRIVERS if find_spec(driver)), None)
@@ -45,7 +52,10 @@ def make_engine(dsn: str) -> Engine:
 
 def _engine_of_url(url: str) -> Engine:
     try:
-        return create_engine(url, pool_size=1, max_overflow=-1, pool_pre_ping=True, hide_parameters=True)
+        return create_engine(
+            url, pool_size=1, max_overflow=-1, pool_pre_ping=True, hide_parameters=True,
+            connect_args={"client_encoding": _ENCODING},
+        )  # fmt: skip
     except (SQLAlchemyError, ImportError, ValueError):
         raise _unreadable() from None
 
@@ -73,7 +83,8 @@ def _psycopg_login(dsn: str) -> Any:
 
 
 def _with_defaults(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    return {"connect_timeout": _CONNECT_TIMEOUT_S, "application_name": "madlib_mop client", **keywords}
+    defaults = {"connect_timeout": _CONNECT_TIMEOUT_S, "application_name": "madlib_mop client"}
+    return {**defaults, "client_encoding": _ENCODING, **keywords}
 
 
 def _unreadable() -> MopError:
@@ -113,7 +124,7 @@ class Sessions:
             )
         self.engine = engine
         self._is_psycopg2 = engine.dialect.driver == "psycopg2"
-        named = {"jit": "off"} | {f"madlib_mop.{name}": value for name, value in settings.items()}
+        named = {"jit": "off"} | TEXT_SETTINGS | {f"madlib_mop.{name}": value for name, value in settings.items()}
         self._values = [part for pair in named.items() for part in pair]
         self._set = "SELECT " + ", ".join(["pg_catalog.set_config(%s, %s, true)"] * len(named))
 
@@ -133,7 +144,7 @@ class Sessions:
                 yield connection
         except DBAPIError as error:
             raise of_server(error.orig) from None
-        except self._raw_error as error:
+        except self.raw_error as error:
             raise of_server(error) from None
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -149,7 +160,7 @@ class Sessions:
                 file = _Chunks(chunks)
                 try:
                     cursor.copy_expert(statement, file)
-                except self._raw_error:
+                except self.raw_error:
                     if file.error is None:
                         raise
                     raise file.error from None
@@ -163,16 +174,19 @@ class Sessions:
         return Listener(self._connect(), channel, self._is_psycopg2)
 
     @property
-    def _raw_error(self) -> type[Exception]:
+    def raw_error(self) -> type[Exception]:
+        """The base class of the errors of the engine's driver."""
         error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
         return error
 
     def _connect(self) -> Connection:
         try:
-            return self.engine.connect()
+            connection = self.engine.connect()
+            # an engine with AUTOCOMMIT has no transactions, and one with REPEATABLE READ reads old rows again
+            return connection.execution_options(isolation_level="READ COMMITTED")
         except DBAPIError as error:
             raise of_login(error.orig or error) from None
-        except self._raw_error as error:
+        except self.raw_error as error:
             raise of_login(error) from None
         except ArgumentError:
             raise _unreadable() from None
@@ -220,23 +234,25 @@ class Listener:
 
     def __init__(self, connection: Connection, channel: str, is_psycopg2: bool):
         self._connection = connection
+        self._is_lost = False
         raw: Any = connection.connection.driver_connection
         connection.detach()
         self._raw, self._is_psycopg2 = raw, is_psycopg2
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         raw.autocommit = True
-        with raw.cursor() as cursor, suppress(Exception):  # a standby cannot: there the pauses decide
-            cursor.execute(f"LISTEN {channel}")
+        for statement in (LIFT_NEW_TIMEOUTS, f"LISTEN {channel}"):
+            with raw.cursor() as cursor, suppress(Exception):  # a standby cannot listen: there the pauses decide
+                cursor.execute(statement)
 
     def wait(self, payload: str | None, timeout_s: float) -> None:
         """Wait for a notification with this payload (None: with any), for `wake`, or until the timeout.
 
-        Raises
-        ------
-        NotReady
-            If the connection is lost.
+        After the session was lost, it hears no notifications: then the pauses decide.
         """
+        if self._is_lost:
+            self.sleep(timeout_s)
+            return
         ready, _, _ = select.select([self._raw, self._woken], [], [], max(0.0, timeout_s))
         if self._woken in ready:
             self._woken.recv(4096)
@@ -271,5 +287,6 @@ class Listener:
             else:
                 heard = [notice.payload for notice in self._raw.notifies(timeout=0)]
         except Exception:  # noqa: BLE001 -- errors of either driver
-            raise noted(connection_lost("Call again.")) from None
+            self._is_lost = True
+            return False
         return any(payload is None or one.split(" ")[0] == payload for one in heard)

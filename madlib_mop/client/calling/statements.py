@@ -1,6 +1,7 @@
 """Statements that call SQL functions, from the one specification of their arguments (`madlib_mop.calls`)."""
 
 import json
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +10,7 @@ from typing import Any
 from madlib_mop.calls import USER_FUNCTIONS, Argument, Function, read_arguments
 from madlib_mop.catalog.names import quote
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.errors import MopError
+from madlib_mop.errors import MopError, not_whole
 
 _BY_NAME = {function.name: function for function in USER_FUNCTIONS}
 
@@ -75,13 +76,25 @@ def _plain(argument: Argument, value: object) -> Any:
     if isinstance(value, timedelta):
         return f"{value.total_seconds()} seconds"
     if isinstance(value, tuple | list):
-        return [_scalar(item) for item in value]
-    return _scalar(value)
+        return [scalar(item) for item in value]
+    return scalar(value)
 
 
-def _scalar(value: Any) -> Any:
+def scalar(value: Any) -> Any:
     """Return a scalar of NumPy as Python's."""
-    return value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0 else value
+    if type(value).__module__ != "numpy" or getattr(value, "ndim", 1) != 0:
+        return value
+    if value.dtype.kind in "mM":  # Python's have microseconds
+        value = value.astype(f"{value.dtype.kind}8[us]")
+    return value.item()
+
+
+def whole_number(value: object, what: str) -> int:
+    """Return a whole number, also one of NumPy, as Python's. Raises InvalidParameter if it is none."""
+    try:
+        return int(operator.index(value))  # type: ignore[arg-type]
+    except TypeError:
+        raise noted(not_whole(what, 1, f"{value!r:.100}")) from None
 
 
 def _type(argument: Argument, value: object) -> str:

@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.exported.runners import NEEDS, Arrays, find_file, runner_of
-from madlib_mop.client.frames.classes import class_of
+from madlib_mop.client.frames.classes import class_of, classes_of
 from madlib_mop.client.frames.columns import read_frame
 from madlib_mop.client.frames.raw import raw_columns
-from madlib_mop.client.frames.results import like, series_like
+from madlib_mop.client.frames.results import like, pandas_of, series_like
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.errors import MopError, Unsupported, cannot_be_read
+from madlib_mop.errors import MopError, UnreadableText, Unsupported, cannot_be_read
 from madlib_mop.exports.formats import CARD, PREPROCESSOR, SIGNATURE, Format, read_additions
 from madlib_mop.exports.signature import ModelOutput, Signature
 
@@ -92,7 +92,8 @@ class ExportedModel:
                                     hint="outputs() returns the values of each output."))  # fmt: skip
         (one,) = outputs
         values = _by_class(one, self.outputs(data)[one.target])
-        return _frame(data, {name: values[:, i] for i, name in enumerate(self._classes(one)) if i < values.shape[1]})
+        classes = self._classes(one)[: len(classes_of(one.classes or ()))]
+        return _frame(data, {name: values[:, i] for i, name in enumerate(classes) if i < values.shape[1]})
 
     def outputs(self, data: Any) -> dict[str, npt.NDArray[np.generic]]:
         """Return the values of each output by target, (n_rows, n_values): float32, as ``madlib_mop.predict`` returns.
@@ -225,6 +226,8 @@ def _additions(path: Path, file: Path, form: Format) -> dict[str, str]:
         return read_additions(file.name, file.read_bytes())
     except OSError as error:
         raise noted(cannot_be_read(error.filename, error.strerror)) from None
+    except UnicodeDecodeError:
+        raise noted(UnreadableText(f"the texts beside {file} are damaged", hint="Export the model again.")) from None
     except MopError as error:
         raise noted(error) from None
 
@@ -260,6 +263,4 @@ def _series(data: Any, name: str, values: Sequence[Any]) -> Any:
 def _frame(data: Any, columns: dict[Any, Any]) -> Any:
     if _is_frame(data):
         return like(data, columns)
-    import pandas as pd
-
-    return pd.DataFrame(columns)
+    return pandas_of(columns)

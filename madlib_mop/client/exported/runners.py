@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.errors import UnreadableText, Unsupported, hint_of_extra
+from madlib_mop.errors import MopError, UnreadableText, Unsupported, hint_of_extra
 from madlib_mop.exports.formats import Format
 from madlib_mop.exports.signature import Signature
 
@@ -76,7 +76,10 @@ def runner_of(form: Format, path: Path, signature: Signature) -> Runner:
         return OnnxRunner(path, signature)
     from madlib_mop.models.exported import KerasRunner  # imports Keras
 
-    return KerasRunner(path)
+    try:
+        return KerasRunner(path)
+    except MopError as error:
+        raise noted(error) from None
 
 
 def find_file(path: Path, form: Format | None) -> tuple[Format, Path]:

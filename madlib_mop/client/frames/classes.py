@@ -1,9 +1,11 @@
 """Classes that the server writes as texts, as Python's values."""
 
+from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 _INTEGERS = ("smallint", "integer", "bigint")
-_FLOATS = ("real", "double precision", "numeric")
+_FLOATS = ("real", "double precision")
 
 
 def class_of(text: str | None, sql_type: str) -> Any:
@@ -18,9 +20,27 @@ def class_of(text: str | None, sql_type: str) -> Any:
         return None
     if sql_type in _INTEGERS:
         return int(text)
+    if sql_type == "numeric":
+        number = Decimal(text)
+        return int(number) if number.is_finite() and number == number.to_integral_value() else float(text)
     if sql_type in _FLOATS:
-        number = float(text)
-        return int(number) if number.is_integer() and sql_type == "numeric" else number
+        return float(text)
     if sql_type == "boolean":
         return text in ("t", "true")
     return text
+
+
+def classes_of(texts: Sequence[str | None]) -> Sequence[str | None]:
+    """Return the classes of an output, without the NULLs behind them, which are outputs of no class (``num_classes``).
+
+    The class NULL is the first.
+
+    Examples
+    --------
+    >>> classes_of([None, "a", "b", None, None])
+    [None, 'a', 'b']
+    """
+    n_classes = len(texts)
+    while n_classes > 1 and texts[n_classes - 1] is None:
+        n_classes -= 1
+    return texts[:n_classes]

@@ -65,8 +65,8 @@ def write_moment(value: Any) -> str:
 
 
 def write_interval(value: Any) -> str:
-    """Return a timedelta."""
-    return f"{value.days} days {value.seconds}.{value.microseconds:06} seconds"
+    """Return a timedelta. Both parts have a sign: in IntervalStyle sql_standard, one minus alone would be for both."""
+    return f"{value.days:+d} days {value.seconds:+d}.{value.microseconds:06} seconds"
 
 
 def write_bytes(value: Any) -> str:

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 from madlib_mop.client import load_exported
+from madlib_mop.client.exported.model import ExportedModel
 from madlib_mop.client.frames.columns import read_frame
 from madlib_mop.client.frames.raw import raw_columns
-from madlib_mop.errors import InvalidParameter, MopError, Unsupported
+from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, Unsupported
 from madlib_mop.exports.formats import archive
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature
 
@@ -39,6 +40,112 @@ def test_a_file_with_code_is_refused_before_keras_sees_it(tmp_path):
     with pytest.raises(Unsupported, match="Lambda") as caught:
         load_exported(path)
     assert "Python code" in str(caught.value)
+
+
+def exported(keras, path, change=lambda config: config):
+    """Write a .keras file of a model in a model, as an export does, with another config.json; return the model."""
+    inner = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "relu")], name="inner")
+    model = keras.Sequential([keras.Input((3,)), inner, keras.layers.Dense(2, "softmax")])
+    model.save(path)
+    members = members_of(path)
+    members["config.json"] = json.dumps(change(json.loads(members["config.json"]))).encode()
+    path.write_bytes(archive(members, {"signature.json": SIGNATURE.to_json()}))
+    return model
+
+
+def members_of(path):
+    with zipfile.ZipFile(path) as file:
+        return {name: file.read(name) for name in file.namelist() if not name.startswith("madlib_mop/")}
+
+
+def test_what_the_check_leaves_out_of_a_file_never_reaches_keras(tmp_path, monkeypatch, keras):
+    """Keras would make any of its objects of the compile_config of a model in a model."""
+    def change(config):
+        function = {"module": "keras.ops", "class_name": "function", "config": "exp", "registered_name": "exp"}
+        loss = {"module": "keras.layers", "class_name": "Lambda", "config": {"name": "evil", "function": function},
+                "registered_name": None}  # fmt: skip
+        (inner,) = [one for one in config["config"]["layers"] if one["config"]["name"] == "inner"]
+        inner["compile_config"] = {"loss": loss}
+        return config
+
+    made = []
+    monkeypatch.setattr(keras.layers.Lambda, "from_config", classmethod(lambda cls, *_, **__: made.append(cls)))
+    model = exported(keras, tmp_path / "model.keras", change)
+    rows = np.ones((2, 3), np.float32)
+    found = load_exported(tmp_path / "model.keras").predict_proba(rows)
+    np.testing.assert_allclose(found.to_numpy(), model.predict(rows, verbose=0), atol=1e-6)
+    assert made == []
+
+
+def test_a_damaged_file_of_keras_is_one_clear_error(tmp_path, keras):
+    path = tmp_path / "model.keras"
+    exported(keras, path)
+    members, additions = members_of(path), {"signature.json": SIGNATURE.to_json()}
+    weights = members["model.weights.h5"]
+    for damaged in (b"", weights[: len(weights) // 2], b"no"):
+        path.write_bytes(archive({**members, "model.weights.h5": damaged}, additions))
+        with pytest.raises(UnreadableText, match="Keras cannot load the weights of .*model.keras") as caught:
+            load_exported(path)
+        assert "Export the model again" in caught.value.__notes__[0]
+    for damaged in ({"config.json": members["config.json"]}, {**members, "config.json": b"\xff"}):
+        path.write_bytes(archive(damaged, additions))
+        with pytest.raises(UnreadableText, match="is no file of a Keras model"):
+            load_exported(path)
+
+
+def test_a_file_that_expands_too_much_is_not_read(tmp_path, monkeypatch, keras):
+    from madlib_mop.models import exported as module
+
+    monkeypatch.setattr(module, "_RATIO_FLOOR_BYTES", 1000)
+    path = tmp_path / "model.keras"
+    exported(keras, path)
+    with zipfile.ZipFile(path) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members.items():
+            file.writestr(name, data if name != "model.weights.h5" else bytes(1 << 20))
+    with pytest.raises(UnreadableText, match="is no file of a Keras model"):
+        load_exported(path)
+
+
+def test_damaged_additions_are_one_clear_error(tmp_path):
+    path = tmp_path / "model.keras"
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("madlib_mop/signature.json", SIGNATURE.to_json())
+    cut, encrypted, unknown = (bytearray(file.getvalue()) for _ in range(3))
+    start = cut.index(b"signature.json") + len("signature.json")
+    cut[start : start + 8] = b"\xff" * 8
+    directory = cut.index(b"PK\x01\x02")
+    for at in (6, directory + 8):
+        encrypted[at] |= 1
+    for at in (8, directory + 10):
+        unknown[at] = 99
+    for damaged in (cut, encrypted, unknown):
+        path.write_bytes(damaged)
+        with pytest.raises(UnreadableText, match="model.keras is damaged"):
+            load_exported(path)
+    (tmp_path / "signature.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(UnreadableText, match="are damaged"):
+        load_exported(tmp_path)
+
+
+def test_outputs_of_no_class_have_no_column():
+    (one,) = SIGNATURE.outputs
+    for classes, names in (((None, "a", None, None), [None, "a"]), (("a", "b", None, None), ["a", "b"])):
+        model = ExportedModel.__new__(ExportedModel)
+        model.signature = replace(SIGNATURE, outputs=(replace(one, classes=classes),))
+        model.preprocessor, model._runner = None, Scores()
+        found = model.predict_proba(np.ones((1, 3), np.float32))
+        assert found.columns.tolist() == names
+        assert found.to_numpy().tolist() == [[np.float32(0.4), np.float32(0.3)]]
+
+
+class Scores:
+    """A runner with four outputs."""
+
+    def run(self, xs):
+        return [np.array([[0.4, 0.3, 0.2, 0.1]], np.float32)]
 
 
 def test_faults_are_one_clear_error(tmp_path):

@@ -8,9 +8,10 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sqlalchemy import create_engine
 
 from madlib_mop.client.frames.columns import read_frame, sample_name
-from madlib_mop.client.frames.results import like, series_like
+from madlib_mop.client.frames.results import _series, frame_of, like, series_like
 from madlib_mop.errors import InvalidParameter
 
 
@@ -54,7 +55,7 @@ def test_types_of_pandas():
     first, second = rows_of(frame)
     assert first == [
         "1", "1", "1", "1", "1.0", "1.5", "t", "t", "t", "a", "b", "1", "2020-01-02T00:00:00",
-        "2020-01-02T00:00:00+01:00", "0 days 3600.000000 seconds", "1.50", "2020-01-02", "{1.0,2.0}", "{0.0,0.0}",
+        "2020-01-02T00:00:00+01:00", "+0 days +3600.000000 seconds", "1.50", "2020-01-02", "{1.0,2.0}", "{0.0,0.0}",
         "\\\\x78",
     ]  # fmt: skip
     has_value = {0, 1, 3, 6, 11}
@@ -139,3 +140,12 @@ def test_predictions_have_the_index_and_the_library_of_the_frame():
 @pytest.mark.parametrize("name, part", [('"My Table"', "my_table"), ("x" * 80, "x" * 30), ("---", "data")])
 def test_parts_of_names(name, part):
     assert sample_name(name) == part
+
+
+def test_results_keep_columns_of_one_name_and_timestamps_that_pandas_lacks():
+    with create_engine("sqlite://").connect() as connection:
+        found = frame_of(connection.exec_driver_sql("SELECT 1 AS a, 2 AS a"))
+        assert found.columns.tolist() == ["a", "a"] and found.to_numpy().tolist() == [[1, 2]]
+        assert frame_of(connection.exec_driver_sql("CREATE TABLE t (i int)")).empty
+    ends = [dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999), None]
+    assert [None if pd.isna(one) else one for one in _series(ends, 1114)] == ends

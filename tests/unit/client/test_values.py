@@ -102,5 +102,6 @@ def test_arrays_with_other_values_than_finite_numbers_are_refused(value):
 def test_moments_intervals_and_bytes():
     zone = dt.timezone(dt.timedelta(hours=2))
     assert v.write_moment(dt.datetime(2020, 1, 2, 3, 4, 5, 6, zone)) == "2020-01-02T03:04:05.000006+02:00"
-    assert v.write_interval(dt.timedelta(days=-1, seconds=5, microseconds=7)) == "-1 days 5.000007 seconds"
+    assert v.write_interval(dt.timedelta(days=-1, seconds=5, microseconds=7)) == "-1 days +5.000007 seconds"
+    assert v.write_interval(dt.timedelta(seconds=-1)) == "-1 days +86399.000000 seconds"
     assert v.write_bytes(b"\x00\xff") == "\\\\x00ff"
