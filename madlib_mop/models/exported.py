@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.errors import UnreadableText
+from madlib_mop.errors import UnreadableText, cannot_be_read
 from madlib_mop.models.architecture import MAX_JSON_LENGTH
 from madlib_mop.models.build import build_architecture, first_reason
 from madlib_mop.models.running import batch_rows, filled, filled_batch_rows, is_rowwise
@@ -39,6 +39,8 @@ class KerasRunner:
 
     Raises
     ------
+    InvalidParameter
+        If the file, or the space for a copy of its weights, is not there.
     UnreadableText, Unsupported
         If the file is no Keras archive or is damaged, or has a layer that the library does not accept: no code of a
         file is run.
@@ -73,7 +75,9 @@ def _load(path: Path) -> keras.Model:
             with zipfile.ZipFile(path) as file:
                 model = build_architecture(json.loads(file.read(_checked(file.getinfo(_CONFIG), MAX_JSON_LENGTH))))
                 file.extract(_checked(file.getinfo(_WEIGHTS)), folder)
-        except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        except OSError as error:
+            raise cannot_be_read(path, error.strerror or str(error)) from None
+        except (ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
             raise UnreadableText(f"{path} is no file of a Keras model", hint="Export the model again.") from None
         try:
             model.load_weights(Path(folder) / _WEIGHTS)

@@ -5,7 +5,6 @@ import re
 from madlib_mop.errors import InvalidParameter
 
 _URI = re.compile(r"(?:postgres|postgresql(?P<driver>\+\w+)?)://(?P<rest>.*)", re.DOTALL)
-
 _NO_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 

@@ -69,6 +69,7 @@ def arguments_of(name: str, given: Mapping[str, object]) -> dict[str, Any]:
 
 def _plain(argument: Argument, value: object) -> Any:
     """Return a value in the form that the specification checks: that of JSON."""
+    value = scalar(value)
     if argument.type == "json" and not isinstance(value, str | None):
         return json.dumps(value)
     if isinstance(value, datetime):
@@ -77,7 +78,7 @@ def _plain(argument: Argument, value: object) -> Any:
         return f"{value.total_seconds()} seconds"
     if isinstance(value, tuple | list):
         return [scalar(item) for item in value]
-    return scalar(value)
+    return value
 
 
 def scalar(value: Any) -> Any:
