@@ -8,6 +8,7 @@ from madlib_mop.client import connect, load_exported
 from madlib_mop.errors import InvalidParameter
 from tests.helpers.customers import SOFTMAX_16
 
+pytestmark = pytest.mark.usefixtures("keras")  # models of files set up TensorFlow, too
 CLASSES = "SELECT madlib_mop.predict_class(%s, %s, r) AS p FROM {} AS r ORDER BY id"
 
 
