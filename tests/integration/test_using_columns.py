@@ -114,6 +114,8 @@ def test_a_regression_is_predicted_in_the_units_of_the_table(prices):
     each = "madlib_mop.predict_number('prices', 1, h)"
     same = f"SELECT count(*) FROM guesses g JOIN houses h USING (id) WHERE {each} = g.prob"
     assert prices.value(same) == 600
+    # its network would take the area as an encoded one
+    assert "takes rows, not arrays" in refused(prices, "SELECT madlib_mop.predict('prices', 1, ARRAY[3.0])")
 
 
 def test_later_rows_are_packed_by_the_recorded_preprocessor(churn):
