@@ -23,7 +23,7 @@ class BackgroundFit:
 
     def __init__(self, db, statement: str, parameters=(), settings: tuple[str, ...] = (), role: str | None = None):
         self.db = db
-        self.connection = db.connect(role)
+        self.connection = db.connect(role=role)
         self.pid = self.connection.info.backend_pid
         self.error: psycopg2.Error | None = None
         self._thread = threading.Thread(target=self._call, args=(statement, parameters, settings), daemon=True)

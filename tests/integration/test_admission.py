@@ -31,20 +31,11 @@ class RoleFit(BackgroundFit):
 
     def __init__(self, db, role: str, name: str, n_iterations: int, settings=()):
         before = newest_run(db)
-        self._role = role
         fit = "SELECT madlib.madlib_keras_fit_multiple_model('train_1', %s, 'mst', %s, seed => 1)"
-        super().__init__(_As(db, role), fit, (f"{role}.{name}", n_iterations), settings)
+        super().__init__(db, fit, (f"{role}.{name}", n_iterations), settings, role)
         self.run_id = wait_for(
             lambda: not self.running or (newest_run(db) if newest_run(db) != before else None), what="a run"
         )
-
-
-class _As:
-    def __init__(self, db, role):
-        self._db, self._role = db, role
-
-    def connect(self):
-        return self._db.connect(self._role)
 
 
 @pytest.fixture

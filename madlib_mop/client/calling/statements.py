@@ -90,10 +90,10 @@ def scalar(value: Any) -> Any:
     return value.item()
 
 
-def whole_number(value: object, what: str) -> int:
+def whole_number(value: Any, what: str) -> int:
     """Return a whole number, also one of NumPy, as Python's. Raises InvalidParameter if it is none."""
     try:
-        return int(operator.index(value))  # type: ignore[arg-type]
+        return int(operator.index(value))
     except TypeError:
         raise noted(not_whole(what, 1, f"{value!r:.100}")) from None
 
