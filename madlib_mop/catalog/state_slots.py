@@ -162,7 +162,12 @@ class StateSlots:
         allowed = _MAX_SPREAD * self._all_live + min(2 * _MIN_QUOTA_BYTES, self._all_live // 2)
         if self._current is None or written <= allowed:
             return
-        candidates = [s for s in self._slots.values() if s is not self._current and self._keys_in(s.number)]
+        candidates = [
+            slot
+            for slot in self._slots.values()
+            # a visit that writes to it may have committed its state, although the driver has no answer yet
+            if slot is not self._current and not slot.writers and self._keys_in(slot.number)
+        ]
         for slot in sorted(candidates, key=lambda s: self._live_bytes(s.number) / max(1, s.written_bytes)):
             if self._keys_in(slot.number) <= idle:
                 for key in sorted(self._keys_in(slot.number), key=str):

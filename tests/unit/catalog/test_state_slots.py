@@ -53,30 +53,39 @@ def train(
 ) -> tuple[int, StateSlots]:
     """Let models visit segments in any order; return the maximum disk usage, without the visits in flight."""
     slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(len(sizes))])
-    in_flight, most = {}, 0
-    for _ in range(n_visits):
-        idle = [key for key in range(len(sizes)) if key not in in_flight]
-        while idle and len(in_flight) < n_segments:
+    in_flight, written, most, n_ended = {}, {}, 0, 0
+    while n_ended < n_visits:
+        idle = [key for key in range(len(sizes)) if key not in in_flight and key not in written]
+        while idle and len(in_flight) + len(written) < n_segments:
             key = idle.pop(chance.randrange(len(idle)))
             in_flight[key] = slots.begin_write(key)
-        key = chance.choice(list(in_flight))
-        slot = in_flight.pop(key)
-        if chance.random() < 0.1:
-            slots.end_write(slot, key)  # a failed visit, which wrote nothing
-        else:
-            disk.slots[slot].append((key, sizes[key]))
-            slots.end_write(slot, key, sizes[key])
+        for key in [key for key in in_flight if chance.random() < 0.5]:  # committed, which the driver learns later
+            written[key] = in_flight.pop(key)
+            disk.slots[written[key]].append((key, sizes[key]))
+        key = chance.choice([*in_flight, *written])
+        n_ended += key in written
+        if key in written:
+            slots.end_write(written.pop(key), key, sizes[key])
             if keeps_best and chance.random() < 0.2:
                 slot = slots.begin_write(("best", key))
                 disk.slots[slot].append((("best", key), sizes[key]))
                 slots.end_write(slot, ("best", key), sizes[key])
+        elif chance.random() < 0.2:
+            slots.end_write(in_flight.pop(key), key)  # a failed visit, which wrote nothing
         slots.empty_dead()
-        slots.compact({*range(len(sizes)), *(("best", key) for key in range(len(sizes)))} - set(in_flight))
+        busy = {*in_flight, *written}
+        slots.compact({*range(len(sizes)), *(("best", key) for key in range(len(sizes)))} - busy)
         most = max(most, disk.n_bytes)
-        for key, place in slots._places.items():
-            assert (key, sizes[key if isinstance(key, int) else key[1]]) in disk.slots[place.slot], (
+        newest = {key: place.slot for key, place in slots._places.items()} | written
+        for key, slot in newest.items():
+            assert (key, sizes[key if isinstance(key, int) else key[1]]) in disk.slots[slot], (
                 "a newest state was emptied away"
             )
+    for key, slot in in_flight.items():
+        slots.end_write(slot, key)
+    for key, slot in written.items():
+        slots.end_write(slot, key, sizes[key])
+    slots.empty_dead()
     return most, slots
 
 
