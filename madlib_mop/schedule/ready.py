@@ -85,15 +85,22 @@ class KnownGraphs:
 class CompilingGraphs:
     """Graphs that one trainer is compiling for all trainers, in the first visit of a model with this graph.
 
-    A model of another graph starts meanwhile, if there is one: a visit that starts later need not compile the graph.
+    A model of another graph starts meanwhile, if there is one: a visit that starts later need not compile the graph. A
+    model of another family is better still, because graphs of one family have functions in common.
     """
 
     def __init__(self) -> None:
         self._known: set[str] = set()
         self._compiling: Counter[str] = Counter()  # visits in flight of graphs that are not known
 
-    def __contains__(self, model: Progress) -> bool:
-        return model.graph is not None and self._compiling[model.graph] > 0
+    def shared_with(self, model: Progress) -> int:
+        """Return how much of what is being compiled now a model's visit would compile too: all (2), some (1), none."""
+        if model.graph is None or model.graph in self._known or not self._compiling:
+            return 0
+        if self._compiling[model.graph]:
+            return 2
+        family = _family(model.graph)
+        return int(any(n > 0 and _family(graph) == family for graph, n in self._compiling.items()))
 
     def started(self, model: Progress) -> None:
         """Note that a visit has started."""
@@ -108,6 +115,10 @@ class CompilingGraphs:
         if is_done:
             self._known.add(model.graph)
             del self._compiling[model.graph]
+
+
+def _family(graph: str) -> str:
+    return graph.partition(" ")[0]
 
 
 class ReadyModels:
@@ -246,14 +257,14 @@ class ReadyModels:
         return list(islice(fitting, self._FEW))
 
     def _not_compiling_first(self, models: Iterable[Progress]) -> Iterator[Progress]:
-        """Return models in their order, but those whose graph is being compiled at the end."""
+        """Return models in their order, but those whose graph, or a part of it, is being compiled at the end."""
         later: list[Progress] = []
         for model in models:
-            if model in self._compiling:
+            if self._compiling.shared_with(model):
                 later.append(model)
             else:
                 yield model
-        yield from later
+        yield from sorted(later, key=self._compiling.shared_with)
 
     def _list_left(self, model: Progress) -> None:
         """Update the segments' sets of models for a model that begins to roam."""

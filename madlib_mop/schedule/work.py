@@ -34,8 +34,8 @@ class ModelWork:
         The number whose remainder by the number of segments is the first segment of its rotation; its index unless it
         is a clone, which follows the rotation of its original.
     graph : str or None
-        Equal for models that take turns in one compiled graph, which a trainer traces at its first visit. None if that
-        does not matter for the run's schedule.
+        Equal for models that take turns in one compiled graph, which a trainer traces at its first visit. Graphs with
+        the same first word, a family, have functions in common. None if that does not matter for the run's schedule.
     """
 
     key: int

@@ -384,7 +384,8 @@ class Hopper(RunLoop[Task]):
         if self._graphs is None:
             return None
         graph = self._graphs(json.dumps(model.model_arch), model.compile_params)
-        # the functions that trainers hand to each other are compiled for a number of rows
+        # the functions that trainers hand to each other are compiled for a number of rows; two batch sizes can have the
+        # same number of rows in the last batch
         return f"{graph} {parse_fit_params(model.fit_params).batch_size}" if self._shares_functions else graph
 
 

@@ -1,6 +1,7 @@
 """Graphs that one trainer compiles for all (`ModelWork.graph`): meanwhile, models with other graphs start first."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -9,7 +10,7 @@ from madlib_mop.schedule import ModelWork, make_scheduler
 SCHEDULES = ("longest_first", "auto")
 
 
-def scheduler_of(graphs: str, n_segments: int, schedule: str = "longest_first"):
+def scheduler_of(graphs: Sequence[str], n_segments: int, schedule: str = "longest_first"):
     works = [ModelWork(number, number, 1, graph=graph) for number, graph in enumerate(graphs)]
     return make_scheduler(schedule, works, dict.fromkeys(range(n_segments), 10))
 
@@ -31,6 +32,20 @@ def test_a_segment_starts_no_model_whose_graph_is_being_compiled():
     assert list(started(scheduler)) == [3], "2 would compile B, too"
     scheduler.finished(first[1], 1.0)
     assert list(started(scheduler)) == [2], "B is known now"
+
+
+def test_a_segment_starts_rather_a_model_of_another_family():
+    """The function for the last batch can be the same for two batch sizes."""
+    scheduler = scheduler_of(["A 32", "A 256", "B 32", "B 256"], 2)
+    first = started(scheduler)
+    assert list(first) == [0, 2]
+    scheduler.finished(first[0], 1.0)
+    assert list(started(scheduler)) == [1], "3 would compile a part of what 2 compiles"
+
+
+def test_a_part_of_a_graph_that_is_being_compiled_is_better_than_all_of_it():
+    scheduler = scheduler_of(["A 32", "A 32", "A 256"], 2)
+    assert list(started(scheduler)) == [0, 2]
 
 
 def test_a_segment_does_not_wait_for_a_graph():
