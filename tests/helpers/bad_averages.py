@@ -1,6 +1,7 @@
 """Bad inputs to madlib_keras_fit with their errors, for test_averaging_errors."""
 
 from tests.helpers.bad_inputs import COMPILE, case
+from tests.helpers.no_gpu import HINT, NO_GPU
 
 HOPPERS = "warm start cannot write its results into"
 CASES = [
@@ -11,7 +12,7 @@ CASES = [
         metrics_compute_frequency=3,
     ),
     case("22023", "seed must be from 0 to 2147483647. Received: -1", "If you omit it", seed=-1),
-    case("0A000", "use_gpus => true: this host has no GPU", "use_gpus", use_gpus=True),
+    case("0A000", f"use_gpus => true: {NO_GPU}", HINT, use_gpus=True),
     case("22023", "source_table is missing. Received: None", "", source_table=None),
     case("42P01", "source_table does not exist. Received: 'nowhere'", "", source_table="nowhere"),
     case("42P01", "source_table: table public.train_rows is not packed", "Pack", source_table="train_rows"),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from madlib_mop.schedule import SCHEDULES
+from tests.helpers.no_gpu import HINT, NO_GPU
 from tests.helpers.security.attacks import SOFTMAX
 from tests.helpers.training import load_digits, pack
 
@@ -258,7 +259,7 @@ CASES = [
     case("22023", "num_iterations must be at least 1. Received: None", "number", num_iterations=None),
     case("22023", "num_iterations must be at least 1. Received: 0", "number", num_iterations=0),
     case("22023", "num_iterations must be at least 1. Received: -7", "number", num_iterations=-7),
-    case("0A000", "use_gpus => true: this host has no GPU: there are no NVIDIA devices at", "false", use_gpus=True),
+    case("0A000", f"use_gpus => true: {NO_GPU}", HINT, use_gpus=True),
     case(
         "22023", "model_arch_table: model_id 8: the architecture's output has 3 units, but column 'y' of public.train"
         " has 10 classes", "num_classes", model_selection_table="mst_three_units",

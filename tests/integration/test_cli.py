@@ -13,6 +13,7 @@ from tests.helpers.faults import assert_nothing_left, newest_run, visits, wait_f
 from tests.helpers.invented import HOSTILE, invent_run
 from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
 from tests.helpers.monitoring import lines_of
+from tests.helpers.no_gpu import NO_GPU
 from tests.helpers.training import digests, fit, script, weights
 
 FIT = ("fit", "iris_train_packed", "by_cli", "mst", "2")
@@ -124,7 +125,7 @@ def test_the_other_functions_that_train_are_commands_too(bench, kind, words, opt
 
 def test_an_argument_that_the_command_line_lacked_is_obeyed(fitted, bench):
     refused = run(bench, *FIT[:2], "on_gpu", *FIT[3:], "--use-gpus")
-    assert refused.returncode == 1 and "use_gpus => true: this host has no GPU" in refused.stderr
+    assert refused.returncode == 1 and f"use_gpus => true: {NO_GPU}" in refused.stderr
 
 
 def test_cancel_says_whether_there_was_something_to_stop(bench, fitted):

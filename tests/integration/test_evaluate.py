@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.inference import Dependent, ModelTable, User
+from tests.helpers.no_gpu import NO_GPU
 
 N_ROWS = 90
 REGRESSION = "loss='mse', optimizer='sgd', metrics=['mae', 'mse']"
@@ -177,7 +178,7 @@ def unlike(user):
         ({"mst_key": None}, "22023", "mst_key is missing: public.models has 2 models. Received: NULL"),
         ({"mst_key": 2}, "22023", "mst_key 2 is not in public.models. Received: 2"),
         ({"model_table": "single"}, "22023", "mst_key is for tables with many models; public.single has one."),
-        ({"use_gpus": True}, "0A000", "use_gpus => true: this host has no GPU"),
+        ({"use_gpus": True}, "0A000", f"use_gpus => true: {NO_GPU}"),
         (
             {"test_table": "scaled"},
             "22023",

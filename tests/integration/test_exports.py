@@ -65,7 +65,7 @@ def scaled(name: str, xs) -> list[np.ndarray]:
     "convolution_of_sequences", "normalization",
 ])  # fmt: skip
 def test_exports_of_ten_kinds_of_networks_predict_what_the_database_predicts(
-    user, client, arrays, name, tmp_path, record_property
+    user, client, arrays, name, tmp_path, record_property, keras
 ):
     network = arrays[name]
     xs = scaled(name, network.xs)
@@ -76,7 +76,7 @@ def test_exports_of_ten_kinds_of_networks_predict_what_the_database_predicts(
         local = load_exported(tmp_path, form)
         outputs = list(local.outputs(xs if len(xs) > 1 else xs[0]).values())
         found = np.concatenate(outputs, axis=1)
-        if form == "keras":
+        if form == "keras" and keras.config.backend() == "tensorflow":  # as in the database
             assert np.array_equal(found, expected)
         largest = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
         record_property(form, largest)
@@ -296,7 +296,7 @@ def test_the_card_of_a_model_whose_run_is_gone(churn, user, client):
               " CREATE TABLE other_summary AS TABLE churn_summary;"
               " UPDATE other SET model_weights = model_weights || ''::bytea")  # fmt: skip
     assert "| run |" in client.model("other", 1).card()  # found by the weights
-    user.rows("UPDATE other SET model_weights = overlay(model_weights placing '\\x00'::bytea from 1)")
+    user.rows("UPDATE other SET model_weights = set_byte(model_weights, 0, 255 - get_byte(model_weights, 0))")
     assert "you may not see it" in client.model("other", 1).card()
 
 

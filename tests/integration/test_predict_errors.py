@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers.faults import children
 from tests.helpers.inference import Dependent, ModelTable, User
+from tests.helpers.no_gpu import NO_GPU
 
 WIDE = "column 'wide' has rows of the shape [3], but input 1 of mst_key 1 of public.models takes [2]"
 ACROSS = "column 'across' has rows of the shape [1, 2], but input 1 of mst_key 1 of public.tall takes [2, 1]"
@@ -87,7 +88,7 @@ def user(db, keras):
             "22023",
             "a float8 pred_type is a probability and must be from 0 to below 1. Received: 1.5",
         ),
-        ({"use_gpus": True}, "0A000", "use_gpus => true: this host has no GPU"),
+        ({"use_gpus": True}, "0A000", f"use_gpus => true: {NO_GPU}"),
     ],
 )
 def test_refused_before_any_work(user, arguments, sqlstate, message):

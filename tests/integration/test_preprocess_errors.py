@@ -5,6 +5,7 @@ import re
 import pytest
 
 from madlib_mop.driver.data.gpus import count_gpus
+from tests.helpers.no_gpu import NO_GPU
 from tests.helpers.packing import Caller
 
 LONG = "n" * 60
@@ -150,11 +151,8 @@ def test_gpu_segments_without_a_gpu_are_refused(caller):
     if count_gpus():
         pytest.skip("this host has a GPU")
     refusal = caller.refused(caller.train, "good", "never", distribution_rules="gpu_segments")
-    assert (refusal.sqlstate, refusal.message) == (
-        "0A000",
-        "training_preprocessor_dl: distribution_rules => 'gpu_segments': this host has no GPU: there are no"
-        " NVIDIA devices at /dev/nvidia[0-9]*",
-    )
+    assert refusal.sqlstate == "0A000"
+    assert refusal.message.startswith(f"training_preprocessor_dl: distribution_rules => 'gpu_segments': {NO_GPU}")
 
 
 @pytest.mark.parametrize(
