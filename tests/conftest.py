@@ -5,7 +5,8 @@ Unit tests use neither and need no server. ``make/cluster.sh`` creates the clust
 killed one. With pytest-xdist, each process has a cluster of its own.
 
 The environment variable ``MOP_TEST_BACKEND`` names another backend of Keras than TensorFlow: then it is the default of
-the clusters' trainers, and plain Keras in the tests' process has it too. Tests marked ``tensorflow`` are skipped.
+the clusters' trainers, and plain Keras in the tests' process has it too. Tests marked ``tensorflow`` are skipped, and on
+PyTorch those marked ``fused``.
 """
 
 import fcntl
@@ -43,7 +44,8 @@ def pytest_collection_modifyitems(items):
     """Mark all cases but one as slow where a test is marked ``one_case``; skip what another backend does not do."""
     seen = set()
     for item in items:
-        if BACKEND != BackendName.TENSORFLOW and item.get_closest_marker("tensorflow"):
+        is_other = BACKEND != BackendName.TENSORFLOW and item.get_closest_marker("tensorflow")
+        if is_other or (BACKEND == BackendName.TORCH and item.get_closest_marker("fused")):
             item.add_marker(pytest.mark.skip(reason=f"not on {BACKEND}"))
         if item.get_closest_marker("one_case") and not item.get_closest_marker("slow"):
             name = item.nodeid.partition("[")[0]

@@ -277,7 +277,7 @@ def test_no_skew_between_packing_and_prediction(churn):
     numbers = np.concatenate([rows["numbers"] for rows in packed])
     city = np.concatenate([rows["city"].view(np.int32) for rows in packed])
     full = np.arange(-(-len(numbers) // 48) * 48) % len(numbers)  # a number of rows that kernels treat alike
-    expected = set(map(tuple, np.asarray(model([numbers[full], city[full]])).tolist()))
+    expected = set(map(tuple, keras.ops.convert_to_numpy(model([numbers[full], city[full]])).tolist()))
     found = churn.rows("SELECT madlib_mop.predict('churn', 1, c) FROM customers AS c")
     assert len(found) == 600
     assert [values for (values,) in found if tuple(np.float32(v).item() for v in values) not in expected] == []

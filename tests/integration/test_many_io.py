@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.training import fit, load_digits, one_thread, quiet_keras, script, weights
+from tests.helpers.training import beginning, fit, load_digits, one_thread, quiet_keras, script, weights
 from tests.helpers.training import select_configurations as select
 
 COMPILE = (
@@ -67,7 +67,14 @@ def test_two_inputs_and_two_outputs(bench):
     for epoch, segment in visits:
         x, side, y, height = shard(bench, segment)
         order = np.random.default_rng([3, 1, epoch, segment, 0]).permutation(len(x))
-        model.fit([x[order], side[order]], [y[order], height[order]], batch_size=16, shuffle=False, verbose=0)
+        model.fit(
+            [x[order], side[order]],
+            [y[order], height[order]],
+            batch_size=16,
+            shuffle=False,
+            verbose=0,
+            callbacks=beginning(3, 1, epoch, segment, 0),
+        )
     expected = b"".join(np.asarray(w, np.float32).tobytes() for w in model.get_weights())
     assert weights(bench, "out")[1] == expected
     names = [row[0] for row in bench.rows("SELECT DISTINCT name FROM madlib_mop.metric WHERE ordinal > 0")]

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.security.attacks import SOFTMAX, refusal, user
 from tests.helpers.training import load_digits, pack
 
-ALICE, READER = "alice", "reader"
+ALICE, READER = "alice", "reader_of_all"
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"
 FUNCTIONS = """
 SELECT p.oid::regprocedure::text, p.proretset, p.proargtypes::regtype[]::text[]

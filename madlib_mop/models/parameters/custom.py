@@ -35,7 +35,7 @@ import keras
 
 def {name}(y_true, y_pred):
     """Return 1 for a row whose class is among the {k} with the highest scores, else 0."""
-    return keras.metrics.top_k_categorical_accuracy(y_true, y_pred, k={k})
+    return keras.metrics.top_k_categorical_accuracy(y_true, y_pred, k=min({k}, y_pred.shape[-1]))
 '''
 
 
