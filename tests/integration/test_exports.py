@@ -70,13 +70,13 @@ def test_exports_of_ten_kinds_of_networks_predict_what_the_database_predicts(
     network = arrays[name]
     xs = scaled(name, network.xs)
     expected = predicted(user, name, xs)
-    model = client.model(name, 1)
+    model, exact = client.model(name, 1), keras.config.backend() == "tensorflow"
     for form in ("keras", "onnx"):
         model.export(tmp_path, form)
         local = load_exported(tmp_path, form)
         outputs = list(local.outputs(xs if len(xs) > 1 else xs[0]).values())
         found = np.concatenate(outputs, axis=1)
-        if form == "keras" and keras.config.backend() == "tensorflow":  # as in the database
+        if form == "keras" and exact:
             assert np.array_equal(found, expected)
         largest = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
         record_property(form, largest)
@@ -86,7 +86,7 @@ def test_exports_of_ten_kinds_of_networks_predict_what_the_database_predicts(
     outputs = plain.predict_on_batch(batch if len(batch) > 1 else batch[0])
     outputs = outputs if isinstance(outputs, list) else [outputs]
     found = np.concatenate([o.reshape(len(o), -1) for o in outputs], axis=1)
-    assert float(np.max(np.abs(found - expected))) <= LAST_BIT.get(name, 0)
+    assert float(np.max(np.abs(found - expected))) <= (LAST_BIT.get(name, 0) if exact else 1e-6)
 
 
 @pytest.mark.slow
