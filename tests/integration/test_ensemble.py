@@ -34,7 +34,9 @@ def classifier(seed, n_hidden=0, last="softmax", units=3):
     x = np.random.default_rng(seed).normal(size=(40, 3)).astype(np.float32)
     if last == "softmax" and units == 3:
         model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy")
-        model.fit(x, x.argmax(axis=1), epochs=2, verbose=0)
+        labels = x.argmax(axis=1)
+        x[:, seed % 3] = 0  # so that none is best alone
+        model.fit(x, labels, epochs=5, verbose=0)
     return model
 
 
