@@ -5,8 +5,8 @@ Unit tests use neither and need no server. ``make/cluster.sh`` creates the clust
 killed one. With pytest-xdist, each process has a cluster of its own.
 
 The environment variable ``MOP_TEST_BACKEND`` names another backend of Keras than TensorFlow: then it is the default of
-the clusters' trainers, and plain Keras in the tests' process has it too. Tests marked ``tensorflow`` are skipped, and on
-PyTorch those marked ``fused``.
+the clusters' trainers, and plain Keras in the tests' process has it too. Tests marked ``tensorflow`` are skipped, and
+on PyTorch those marked ``fused``.
 """
 
 import fcntl
