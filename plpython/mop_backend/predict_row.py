@@ -158,7 +158,7 @@ def _answer(
                 return model, _alone(ask, row, _request(model, row, names, encoding))
             place = (model_table, mst_key, caller_path)
             key = (*place, row_type, encoding, moment.role, moment.login, model.version)
-            context = _contexts.get(moment, key, names, model.version)
+            context = _contexts.get(moment, key, names)
             found = context.find(row)
             if found is None:
                 request = _request(model, row, names, encoding)

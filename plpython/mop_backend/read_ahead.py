@@ -106,9 +106,8 @@ class _Batch:
 class Context:
     """The rows of one type, model and role in one statement."""
 
-    def __init__(self, names: Sequence[str], version: str | None):
+    def __init__(self, names: Sequence[str]):
         self.names = names
-        self.version = version
         self.pace = Pace()
         self._batches: collections.deque[_Batch] = collections.deque(maxlen=2)
         self._table: _Table | None = None
@@ -250,14 +249,14 @@ class Contexts:
         self._statement: float | None = None
         self._contexts: collections.OrderedDict[Key, Context] = collections.OrderedDict()
 
-    def get(self, moment: Moment, key: Key, names: Sequence[str], version: str | None) -> Context:
+    def get(self, moment: Moment, key: Key, names: Sequence[str]) -> Context:
         """Return the context of a row; those of earlier statements are dropped."""
         if moment.statement != self._statement:
             self._contexts.clear()
             self._statement = moment.statement
         context = self._contexts.get(key)
-        if context is None or context.version != version or context.names != names:
-            context = self._contexts[key] = Context(names, version)
+        if context is None or context.names != names:
+            context = self._contexts[key] = Context(names)
             while len(self._contexts) > _MOST_CONTEXTS:
                 self._contexts.popitem(last=False)
         return context

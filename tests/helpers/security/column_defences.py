@@ -53,9 +53,9 @@ DEFENCES_OF_COLUMNS = (
     ),
     Defence(
         "an answer that was read ahead is not one of an earlier version of the model",
-        "plpython/mop_backend/read_ahead.py",
-        "context.version != version or ",
-        "",
+        "plpython/mop_backend/predict_row.py",
+        "moment.login, model.version)",
+        "moment.login, None)",
         ("tests/integration/test_read_ahead.py::test_a_model_that_changes_in_the_middle_of_a_statement",),
     ),
     Defence(
