@@ -9,6 +9,8 @@ from madlib_mop.driver.networks.graph import Graph, Node, Tensor
 from madlib_mop.driver.networks.inputs import join_inputs, layer_name
 
 _NARROWEST, _WIDEST = 64, 512
+#: Units of a hidden layer for each of a hashed text's, so that a text has 4 to 32.
+_WIDTHS_OF_TEXT = 16
 #: Tables with fewer training rows get lower frequencies and learning rates, since high ones fit noise.
 ENOUGH_ROWS = 4_000
 
@@ -89,8 +91,9 @@ def architecture(preprocessor: Preprocessor, n_rows: int, recipe: Recipe) -> Nod
     """
     graph = Graph(recipe.name.replace(" ", "_"))
     frequency = None if recipe.frequency is None else recipe.frequency * min(1.0, math.sqrt(n_rows / ENOUGH_ROWS))
-    joined = join_inputs(graph, preprocessor.tensors, frequency, max(recipe.dropout, 0.1))
-    width = hidden_width(n_rows) * recipe.widen
+    width = hidden_width(n_rows)
+    joined = join_inputs(graph, preprocessor.tensors, frequency, max(recipe.dropout, 0.1), width // _WIDTHS_OF_TEXT)
+    width *= recipe.widen
     body = _residual if recipe.body == "resnet" else _perceptron
     last = body(graph, joined, width, recipe, "mish" if is_regression(preprocessor) else "selu")
     outputs = []

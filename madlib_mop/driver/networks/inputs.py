@@ -10,6 +10,8 @@ from madlib_mop.driver.networks.graph import Graph, Tensor
 #: Maximum number of numeric inputs for which each has an embedding.
 MAX_EMBEDDED = 256
 _FREQUENCIES, _WIDTH = 16, 4
+#: Share of a hashed text's numbers that are dropped in training, before its hidden layer.
+_TEXT_DROPOUT = 0.5
 _SIMPLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}\Z")
 
 
@@ -18,7 +20,9 @@ def layer_name(name: str, otherwise: str) -> str:
     return name if _SIMPLE.match(name) else otherwise
 
 
-def join_inputs(graph: Graph, tensors: Sequence[InputTensor], frequency: float | None, dropout: float) -> Tensor:
+def join_inputs(
+    graph: Graph, tensors: Sequence[InputTensor], frequency: float | None, dropout: float, text_units: int
+) -> Tensor:
     """Add the inputs of a packed table and a branch for each.
 
     Parameters
@@ -31,6 +35,8 @@ def join_inputs(graph: Graph, tensors: Sequence[InputTensor], frequency: float |
         numbers.
     dropout : float
         Rate in the branches of texts, vectors and images.
+    text_units : int
+        Maximum number of units of a hashed text's hidden layer.
 
     Returns
     -------
@@ -49,8 +55,10 @@ def join_inputs(graph: Graph, tensors: Sequence[InputTensor], frequency: float |
             parts.append(_index(graph, x, tensor))
         elif tensor.kind == "image":
             parts.append(_image(graph, x, dropout))
+        elif tensor.kind == "text":
+            parts.append(_text(graph, x, dropout, text_units))
         else:
-            parts.append(_vector(graph, x, tensor.kind, dropout))
+            parts.append(_hidden(graph, x, tensor.kind, dropout, 128))
     return graph.concatenate(parts)
 
 
@@ -86,10 +94,20 @@ def _index(graph: Graph, x: Tensor, tensor: InputTensor) -> Tensor:
     return graph.flatten(rows)
 
 
-def _vector(graph: Graph, x: Tensor, kind: str, dropout: float) -> Tensor:
-    """Return a narrow hidden layer over a hashed text or a vector; narrower than its input."""
-    units = max(4, min(64 if kind == "text" else 128, x.shape[0] // 2))
-    return graph.dropout(graph.dense(x, units, kind, activation="relu"), dropout)
+def _text(graph: Graph, x: Tensor, dropout: float, most: int) -> Tensor:
+    """Return a hidden layer over a hashed text.
+
+    Most texts occur once, so a network learns the texts of its training rows by heart before anything else: in
+    `movies` (benchmarks/quality), titles made every network worse than the same one without them. Few units, and
+    dropout of the text itself, keep a network from it.
+    """
+    return _hidden(graph, graph.dropout(x, _TEXT_DROPOUT), "text", dropout, most)
+
+
+def _hidden(graph: Graph, x: Tensor, name: str, dropout: float, most: int) -> Tensor:
+    """Return a narrow hidden layer over a text or a vector; narrower than its input."""
+    units = max(4, min(most, x.shape[0] // 2))
+    return graph.dropout(graph.dense(x, units, name, activation="relu"), dropout)
 
 
 def _image(graph: Graph, x: Tensor, dropout: float) -> Tensor:

@@ -104,6 +104,17 @@ def test_every_architecture_trains_with_its_parameters(targets, recipe):
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
 
 
+def test_a_text_is_dropped_in_part_before_a_hidden_layer_that_is_narrow_in_tables_with_few_rows():
+    wide = [(spec("words", "text", width=256), texts(["one", "two", None, "four"]))]
+    for n_rows, units in ((100, 4), (6_000, 8), (10**7, 32)):
+        document = architecture(fitted([*wide, *TARGETS["a number"]]), n_rows, RECIPES[0])
+        layers = {layer["name"]: layer for layer in document["config"]["layers"]}
+        assert layers["text"]["config"]["units"] == units
+        ((source,),) = (call["args"] for call in layers["text"]["inbound_nodes"])
+        dropped = layers[source["config"]["keras_history"][0]]
+        assert dropped["class_name"] == "Dropout" and dropped["config"]["rate"] == 0.5
+
+
 def test_each_target_has_its_own_loss_and_metric():
     found = {
         name: parse_compile_params(configurations(preprocessor("all", name), PLAN, 1, 1)[0].compile_params)
