@@ -45,7 +45,7 @@ OF_ROWS = Functions("predict_class", "predict_json", "predict_number", "predict"
 
 def best_class(outputs: Sequence[Output], widths: Sequence[int], functions: Functions) -> TextOf:
     """Return a function from a row's values to its class as text: the one with the highest value, the first one of
-    equals.
+    equals; None if all values are NaN.
 
     Parameters
     ----------
@@ -73,11 +73,11 @@ def best_class(outputs: Sequence[Output], widths: Sequence[int], functions: Func
         )
 
     def text_of(values: Sequence[float]) -> str | None:
-        best, best_value = 0, -math.inf
+        best, best_value = None, -math.inf
         for i, value in enumerate(_by_class(values, labels)):
-            if value > best_value:
+            if value > best_value or (best is None and value == best_value):
                 best, best_value = i, value
-        return labels[best]
+        return None if best is None else labels[best]
 
     return text_of
 

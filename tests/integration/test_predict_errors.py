@@ -189,3 +189,8 @@ def test_weights_that_are_not_numbers_give_probabilities_that_are_not(user, kera
     user.predict("odd", "points", "out_odd", mst_key=1)
     rows = user.rows("SELECT class_value, prob::text, rank FROM out_odd WHERE id = 1 ORDER BY rank")
     assert rows == [("c", "Infinity", 1), ("b", "2", 2), ("a", "NaN", 3)]
+    model.set_weights([np.full((2, 3), np.nan, np.float32), np.zeros(3, np.float32)])
+    user.write_models("none", {1: model}, ModelTable(dependent=[Dependent(values=["a", "b", "c"])]))
+    user.predict("none", "points", "out_none", pred_type="response", mst_key=1)
+    assert user.rows("SELECT DISTINCT class_value, prob::text FROM out_none") == [(None, "NaN")]
+    assert user.rows("SELECT madlib_mop.predict_class('none', 1, ARRAY[1, 2])") == [(None,)]

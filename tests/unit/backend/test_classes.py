@@ -10,7 +10,7 @@ from tests.helpers.clones import ROOT
 
 #: Code for a process without PostgreSQL.
 _CODE = """
-import json, sys, types
+import json, math, sys, types
 sys.path[:0] = {paths!r}
 plpy = types.ModuleType("plpy")
 plpy.SPIError, plpy.Error = type("SPIError", (Exception,), {{}}), type("Error", (Exception,), {{}})
@@ -22,6 +22,11 @@ from mop_backend.classes import OF_ARRAYS, OF_ROWS, best_class, named
 _NUMBERS = """
 text_of = named([{{"name": "y", "labels": None, "problem": None}}], [1], OF_ARRAYS)
 print(json.dumps([text_of([value]) for value in json.loads({values!r})]))
+"""
+_BEST = """
+nan, inf = math.nan, math.inf
+text_of = best_class([{{"name": "y", "labels": {labels}, "problem": None}}], [{width}], OF_ROWS)
+print(json.dumps([text_of(values) for values in {rows}]))
 """
 _REFUSALS = """
 number = {"name": "price", "labels": None, "problem": None}
@@ -62,6 +67,12 @@ def run(code: str):
 
 def test_a_number_has_the_digits_that_tell_it_from_others():
     assert run(_NUMBERS.format(values=json.dumps(list(TEXTS)))) == [f'{{"y": {text}}}' for text in TEXTS.values()]
+
+
+def test_a_class_is_the_best_one_and_none_if_all_values_are_nan():
+    rows = "[nan, nan, nan], [nan, -inf, -inf], [0.1, nan, 0.1]"
+    assert run(_BEST.format(labels=["a", "b", "c"], width=3, rows=f"[{rows}]")) == [None, "b", "a"]
+    assert run(_BEST.format(labels=["no", "yes"], width=1, rows="[[nan], [0.5], [0.75]]")) == [None, "no", "yes"]
 
 
 def test_errors_and_hints_name_functions_that_take_what_the_caller_has():
