@@ -45,7 +45,7 @@ def user(db, keras):
 @pytest.mark.parametrize(
     ("arguments", "sqlstate", "message"),
     [
-        ({"model_table": None}, "22023", "model_table is missing. Received: None"),
+        ({"model_table": None}, "22023", "model_table is missing. Received: NULL"),
         ({"model_table": "nowhere"}, "42P01", "model_table does not exist. Received: 'nowhere'"),
         ({"model_table": "points"}, "42703", "model_table: public.points has no column 'model_weights'"),
         ({"model_table": "archless"}, "42703", "model_table: public.archless has no column 'model_arch'"),
@@ -62,7 +62,7 @@ def user(db, keras):
         ({"test_table": ""}, "22023", "test_table is missing. Received: ''"),
         ({"test_table": "nowhere"}, "42P01", "test_table does not exist. Received: 'nowhere'"),
         ({"test_table": "packed"}, "22023", "test_table: public.packed is a packed table. Received: 'packed'"),
-        ({"id_col": None}, "22023", "id_col is missing. Received: None"),
+        ({"id_col": None}, "22023", "id_col is missing. Received: NULL"),
         ({"id_col": "id, t"}, "22023", "id_col must name one column. Received: 'id, t'"),
         ({"id_col": "idd"}, "42703", "id_col: table public.points has no column 'idd'"),
         ({"id_col": "Mixed"}, "42703", "id_col: table public.points has no column 'mixed'"),

@@ -21,7 +21,7 @@ from madlib_mop.driver.data.selection_tables import (
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_column, not_one_row
-from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.errors import InvalidParameter, MopError, shown
 from madlib_mop.models.parameters.calls import is_int
 from madlib_mop.models.parameters.parser import (
     CompileParams,
@@ -180,7 +180,7 @@ def _search(given: Mapping[str, Any]) -> str:
                 )
     elif not is_int(num_configs) or num_configs < 1:
         raise InvalidParameter(
-            f"num_configs must be a whole number of 1 or more for search_type 'random'. Received: {num_configs!r}"
+            f"num_configs must be a whole number of 1 or more for search_type 'random'. Received: {shown(num_configs)}"
         )
     else:
         _check_number(num_configs, "num_configs requests")
@@ -253,7 +253,7 @@ def check_model_ids(session: CallerSession, table: Relation, ids: list[int] | No
 
 def _texts(values: list[Any] | None, what: str) -> list[Any]:
     if not values:
-        raise InvalidParameter(f"{what} must be an array of one or more texts. Received: {values!r}")
+        raise InvalidParameter(f"{what} must be an array of one or more texts. Received: {shown(values)}")
     return values
 
 

@@ -116,9 +116,17 @@ def _check(
             f" Received: {arguments.get('output_table')!r}",
             hint="Choose another name.",
         )
-    if arguments["metric"] == "accuracy" and not {*kinds_of(candidates)} <= {Kind.CLASSES, Kind.UNITS}:
+    if arguments["metric"] == "accuracy":
+        _check_classes(source, packed.dependent, kinds_of(candidates))
+
+
+def _check_classes(source: Relation, dependent: Sequence[str], kinds: Sequence[Kind]) -> None:
+    """Raise an error if an output is no class."""
+    numbers = [name for name, kind in zip(dependent, kinds, strict=True) if kind not in (Kind.CLASSES, Kind.UNITS)]
+    if numbers:
+        found = "predicts numbers" if len(numbers) == len(kinds) else f"also predicts a number, {numbers[0]!r}"
         raise InvalidParameter(
-            f"metric 'accuracy' is for classes, but {source} predicts numbers. Received: 'accuracy'",
+            f"metric 'accuracy' is for classes, but {source} {found}. Received: 'accuracy'",
             hint="Use metric => 'loss'.",
         )
 

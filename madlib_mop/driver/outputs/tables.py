@@ -176,7 +176,7 @@ def find_models(session: CallerSession, name: str | None) -> list[Relation]:
     """
     what = "model_table"
     if name is None or not name.strip():
-        raise is_missing(what, repr(name), "Pass the name of a table.")
+        raise is_missing(what, name, "Pass the name of a table.")
     schema, base = split_name(name, what)
     tables: list[Relation] = []
     for suffix, columns in MODEL_TABLES.items():
