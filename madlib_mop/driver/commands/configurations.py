@@ -129,7 +129,7 @@ def load_model_selection_table(call: Call) -> None:
     _append(session, target, rows)
     object_table = stored_name(given.get("object_table"))
     write_selection_summary(session, target, given[_ARCH], object_table, session.qualified(arch_table))
-    call.session.notice(f"{call.function}: {target} has {_count(len(rows))}")
+    call.session.notice(f"{call.function}: {target.written} has {_count(len(rows))}")
 
 
 def generate_model_configs(call: Call) -> None:
@@ -165,7 +165,7 @@ def generate_model_configs(call: Call) -> None:
         session.execute(
             statement("UPDATE {table} SET object_table = $1", table=existing.summary), [stored_name(object_table)]
         )
-    session.notice(f"{call.function}: {_count(len(rows))} added to {target}")
+    session.notice(f"{call.function}: {_count(len(rows))} added to {target.written}")
 
 
 def _search(given: Mapping[str, Any]) -> str:

@@ -223,7 +223,7 @@ def _notice(
 ) -> str:
     best = selection.order[0]
     return (
-        f"make_ensemble: {output} averages {len(selection.counts)} of {len(candidates)} models: {metric}"
-        f" {found:.6g} on {packed.relation}; the best single model, mst_key {candidates[best].mst_key}, has"
+        f"make_ensemble: {output.written} averages {len(selection.counts)} of {len(candidates)} models: {metric}"
+        f" {found:.6g} on {packed.relation.written}; the best single model, mst_key {candidates[best].mst_key}, has"
         f" {_shown(metric, selection.losses[best]):.6g}"
     )

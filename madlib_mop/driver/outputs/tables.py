@@ -228,7 +228,7 @@ def check_columns(session: CallerSession, output: Relation, expected: dict[str, 
         if not row["allowed"]:
             raise InsufficientPrivilege(
                 f"{argument}: role {session.info.role} cannot replace the rows of {table}. Received: {output}",
-                hint=f"GRANT SELECT, INSERT, DELETE ON {table} TO {session.info.role};",
+                hint=f"GRANT SELECT, INSERT, DELETE ON {table.written} TO {session.info.role};",
             )
 
 

@@ -46,7 +46,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     data = read_data(call, record)
     arch_table = read_architecture_table(session, a.get("model_arch_table"))
     if a.get("model_id") is None:
-        raise is_missing("model_id", None, f"SELECT model_id, name FROM {arch_table};")
+        raise is_missing("model_id", None, f"SELECT model_id, name FROM {arch_table.written};")
     warm_start, replace = bool(a.get("warm_start")), read_replace(a)
     warm: WarmStart | None = None
     old: Relation | None = None
