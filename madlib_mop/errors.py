@@ -127,9 +127,14 @@ def from_dict(fields: Mapping[str, Any]) -> MopError:
 # What code of several folders says: `tests/unit/test_texts.py` finds a text that is in two files
 
 
-def is_missing(what: str, received: str, hint: str | None) -> InvalidParameter:
-    """Return the error for an argument without a value; ``received`` is what it has, as it is shown."""
-    return InvalidParameter(f"{what} is missing. Received: {received}", hint=hint)
+def shown(value: object) -> str:
+    """Return the value of an argument as messages show it: None is NULL."""
+    return "NULL" if value is None else repr(value)
+
+
+def is_missing(what: str, value: object, hint: str | None) -> InvalidParameter:
+    """Return the error for an argument without a value: NULL, or an empty text."""
+    return InvalidParameter(f"{what} is missing. Received: {shown(value)}", hint=hint)
 
 
 def not_whole(what: str, least: int, received: str, hint: str | None = None) -> InvalidParameter:

@@ -18,7 +18,7 @@ from mop_backend import predict_row
 return predict_row.predict_row_text(form, model_table, mst_key, input_row, row_type, names, encoding, caller_path, "@VERSION@")
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._predict_row_text(text, text, integer, bytea, bigint, text[], text, text) IS
-    'The class of one row, or all classes with their values as JSON; NULL after an error';
+    'The class or the number of one row, or all classes with their values as JSON; NULL after an error';
 
 CREATE FUNCTION madlib_mop.predict(
     model_table text,
@@ -57,7 +57,7 @@ CREATE FUNCTION madlib_mop.predict_number(
 ) RETURNS double precision LANGUAGE plpgsql STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     sent bytea := record_send(input_row);
-    answer double precision[];
+    answer text;
     error json;
 BEGIN
     IF sent IS NULL THEN
@@ -66,17 +66,13 @@ BEGIN
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_number');
     -- end
-    answer := madlib_mop_calls._predict_row(model_table, mst_key, sent, pg_typeof(input_row)::oid::bigint,
+    answer := madlib_mop_calls._predict_row_text('number', model_table, mst_key, sent, pg_typeof(input_row)::oid::bigint,
         CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN ARRAY(SELECT json_object_keys(row_to_json(input_row))) END,
         pg_client_encoding()::text, caller_path);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
-    IF cardinality(answer) <> 1 THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'madlib_mop.predict_class returns the class, madlib_mop.predict_json all values.',
-            MESSAGE = format('predict_number: the model has %s outputs, not one number', cardinality(answer));
-    END IF;
-    RETURN answer[1];
+    RETURN answer::double precision;
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.predict_number(text, integer, record, text) IS

@@ -8,7 +8,7 @@ from typing import Any
 
 from mop_backend.registered_names import folded
 
-from madlib_mop.errors import InvalidParameter, is_missing, not_whole
+from madlib_mop.errors import InvalidParameter, is_missing, not_whole, shown
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Whole:
 
     def _error(self, name: str, value: int | None, passed: str) -> InvalidParameter:
         if self.says_whole:
-            return not_whole(name, self.least, str(value), self.hint)
-        return InvalidParameter(f"{name} {self.must or passed}. Received: {value}", hint=self.hint)
+            return not_whole(name, self.least, shown(value), self.hint)
+        return InvalidParameter(f"{name} {self.must or passed}. Received: {shown(value)}", hint=self.hint)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class Label:
             return None
         if not value or value != value.strip() or len(value) > self.most:
             raise InvalidParameter(
-                f"{name} must be a text of 1 to {self.most} characters, without spaces around it. Received: {value!r}",
+                f"{name} must be a text of 1 to {self.most} characters, without spaces around it."
+                f" Received: {shown(value)}",
                 hint=self.hint,
             )
         return value
@@ -147,8 +148,7 @@ class Given:
     def __call__(self, name: str, value: Any) -> Any:
         """Return the value. Raises InvalidParameter."""
         if value is None or value == "":
-            received = "NULL" if value is None else repr(value)
-            raise is_missing(name, received, self.hint)
+            raise is_missing(name, value, self.hint)
         return value
 
 
@@ -166,7 +166,7 @@ class RegistryName:
         if re.fullmatch(self.pattern, text) is None:
             raise InvalidParameter(
                 f"{name} must have 1 to 63 letters (a to z), digits, _, . or -, and begin with {self.begins}."
-                f" Received: {'NULL' if value is None else repr(value)}",
+                f" Received: {shown(value)}",
                 hint=self.hint,
             )
         return text

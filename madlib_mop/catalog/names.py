@@ -4,7 +4,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from madlib_mop.errors import InvalidParameter, UnreadableText
+from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 
 MAX_NAME_BYTES = 63
 # In a multibyte encoding, PostgreSQL folds ASCII letters only.
@@ -52,8 +52,17 @@ class Relation:
         """The quoted, schema-qualified name."""
         return f"{quote(self.schema)}.{quote(self.name)}"
 
+    @property
+    def written(self) -> str:
+        """The name as SQL reads it, quoted only where it must be; for texts that a user copies."""
+        try:
+            reads_back = split_name(str(self)) == (self.schema, self.name)
+        except MopError:
+            reads_back = False
+        return str(self) if reads_back else self.sql
+
     def __str__(self) -> str:
-        """The name as a user would type it."""
+        """The name without quotes, as messages and the record have it."""
         return f"{self.schema}.{self.name}"
 
     def with_suffix(self, suffix: str) -> "Relation":
@@ -89,6 +98,11 @@ def statement(template: str, **slots: Slot) -> str:
         raise TypeError(f"a slot of an SQL statement takes names only, not {type(value).__name__}")
 
     return string.Formatter().vformat(template, (), {name: text(value) for name, value in slots.items()})
+
+
+def with_end(text: str, end: str) -> str:
+    """Return a name as a caller wrote it with an end, such as ``_validation``, within its quotes."""
+    return f'{text[:-1]}{end}"' if text.endswith('"') else text + end
 
 
 def split_name(text: str, what: str = "table name") -> tuple[str | None, str]:

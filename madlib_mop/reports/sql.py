@@ -4,8 +4,7 @@ import json
 from collections.abc import Mapping
 
 from madlib_mop.calls import FUNCTIONS, Argument
-from madlib_mop.catalog.names import Relation, split_name
-from madlib_mop.errors import MopError
+from madlib_mop.catalog.names import Relation
 from madlib_mop.reports.facts import RunFacts
 
 _AGAIN = "_again"
@@ -55,15 +54,7 @@ def again(table: str) -> str:
     """
     schema, _, name = table.rpartition(".")
     short = name.encode()[:_MAX_BYTES].decode(errors="ignore")
-    relation = Relation(schema or "public", f"{short}{_AGAIN}")
-    return str(relation) if _reads_back(relation) else relation.sql
-
-
-def _reads_back(relation: Relation) -> bool:
-    try:
-        return split_name(str(relation)) == (relation.schema, relation.name)
-    except MopError:
-        return False
+    return Relation(schema or "public", f"{short}{_AGAIN}").written
 
 
 def literal(text: str) -> str:

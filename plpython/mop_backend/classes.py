@@ -1,4 +1,4 @@
-"""Converts the outputs of a model to classes: the best one, or each with its value; called by predict.py for a row.
+"""Converts the outputs of a model to text: the best class, each with its value, or a number; called by predict.py.
 
 The driver (driver/commands/scoring.py) describes each output as a dict: ``name``; ``labels``, the class of each
 value, None where the output is a number; ``problem``, why there are no labels where there should be. One value for two
@@ -45,7 +45,7 @@ OF_ROWS = Functions("predict_class", "predict_json", "predict_number", "predict"
 
 def best_class(outputs: Sequence[Output], widths: Sequence[int], functions: Functions) -> TextOf:
     """Return a function from a row's values to its class as text: the one with the highest value, the first one of
-    equals.
+    equals; None if all values are NaN.
 
     Parameters
     ----------
@@ -60,12 +60,7 @@ def best_class(outputs: Sequence[Output], widths: Sequence[int], functions: Func
     CallError
         If the model has several outputs, or predicts a number.
     """
-    if len(outputs) != 1 or len(widths) != 1:
-        raise _refused(
-            f"{functions.of_class}: the model has {len(widths)} outputs",
-            f"madlib_mop.{functions.named} returns the classes of each output.",
-        )
-    labels = _labels(functions.of_class, outputs[0], widths[0], functions)
+    labels = _labels_of_one(functions.of_class, outputs, widths, functions)
     if labels is None:
         raise _refused(
             f"{functions.of_class}: the model predicts a number, {outputs[0]['name']!r}, not a class",
@@ -73,13 +68,35 @@ def best_class(outputs: Sequence[Output], widths: Sequence[int], functions: Func
         )
 
     def text_of(values: Sequence[float]) -> str | None:
-        best, best_value = 0, -math.inf
+        best, best_value = None, -math.inf
         for i, value in enumerate(_by_class(values, labels)):
-            if value > best_value:
+            if value > best_value or (best is None and value == best_value):
                 best, best_value = i, value
-        return labels[best]
+        return None if best is None else labels[best]
 
     return text_of
+
+
+def one_number(outputs: Sequence[Output], widths: Sequence[int], functions: Functions) -> TextOf:
+    """Return a function from a row's values to the number that is predicted, as text that PostgreSQL reads exactly.
+
+    Raises
+    ------
+    CallError
+        If the model has several outputs, or predicts a class.
+    """
+    labels = _labels_of_one(functions.number, outputs, widths, functions)
+    if labels is not None:
+        raise _refused(
+            f"{functions.number}: the model predicts a class, {outputs[0]['name']!r}, not a number",
+            f"madlib_mop.{functions.of_class} returns the class.",
+        )
+    if widths[0] != 1:
+        raise _refused(
+            f"{functions.number}: the model returns {widths[0]} values a row for {outputs[0]['name']!r}, not one",
+            f"madlib_mop.{functions.values} returns the values.",
+        )
+    return lambda values: repr(float(values[0]))
 
 
 def named(outputs: Sequence[Output], widths: Sequence[int], functions: Functions) -> TextOf:
@@ -115,8 +132,21 @@ def named(outputs: Sequence[Output], widths: Sequence[int], functions: Functions
 
 FORMS: dict[str, Callable[[Sequence[Output], Sequence[int], Functions], TextOf]] = {
     "class": best_class,
+    "number": one_number,
     "named": named,
 }
+
+
+def _labels_of_one(
+    function: str, outputs: Sequence[Output], widths: Sequence[int], functions: Functions
+) -> list[str | None] | None:
+    """Return the labels of the only output; None if it is a number."""
+    if len(outputs) != 1 or len(widths) != 1:
+        raise _refused(
+            f"{function}: the model has {len(widths)} outputs",
+            f"madlib_mop.{functions.named} returns each output by its name.",
+        )
+    return _labels(function, outputs[0], widths[0], functions)
 
 
 def _labels(function: str, output: Output, width: int, functions: Functions) -> list[str | None] | None:

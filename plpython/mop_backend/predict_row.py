@@ -99,17 +99,17 @@ def predict_row_text(
     caller_path: str,
     version: str,
 ) -> str | None:
-    """Predict as `predict_row` does; return the class, or JSON of all classes with their values.
+    """Predict as `predict_row` does; return the class, the number, or JSON of all classes with their values.
 
     Parameters
     ----------
     form : str
-        ``class`` or ``named``.
+        ``class``, ``number`` or ``named``.
 
     Returns
     -------
     str or None
-        None after an error.
+        None after an error, and for a class if all values are NaN.
     """
     answer = _answer(model_table, mst_key, row, row_type, names, encoding, caller_path, version)
     if answer is None:

@@ -107,7 +107,7 @@ MORE = f"""
     INSERT INTO arch VALUES (2, '7', NULL), (3, NULL, NULL), (5, '{{}}', NULL), (5, '{{}}', NULL);
 """
 CASES = [
-    case("22023", "source_table is missing. Received: None", "name of a table", source_table=None),
+    case("22023", "source_table is missing. Received: NULL", "name of a table", source_table=None),
     case("22023", "source_table is missing. Received: ' '", "name of a table", source_table=" "),
     case("42P01", "source_table does not exist. Received: 'nowhere'", "search_path", source_table="nowhere"),
     case(
@@ -158,18 +158,18 @@ CASES = [
         "Pack", source_table="no_names",
     ),
     case(
-        "22023", "source_table: public.null_names_summary has no value for dependent_varname. Received: None",
+        "22023", "source_table: public.null_names_summary has no value for dependent_varname. Received: NULL",
         "Pack", source_table="null_names",
     ),
     case(
-        "22023", "source_table: public.null_const_summary has no value for normalizing_const. Received: None",
+        "22023", "source_table: public.null_const_summary has no value for normalizing_const. Received: NULL",
         "Pack", source_table="null_const",
     ),
     case(
         "22023", "source_table: public.two_rows_summary must have one row; it has 2",
         "Pack", source_table="two_rows",
     ),
-    case("22023", "model_output_table is missing. Received: None", "name", model_output_table=None),
+    case("22023", "model_output_table is missing. Received: NULL", "name", model_output_table=None),
     case("22P02", "model_output_table cannot be read. Received: 'x.y.z'", "schema.name", model_output_table="x.y.z"),
     case(
         "22023", "model_output_table: there is no schema 'nowhere'",
@@ -199,7 +199,7 @@ CASES = [
         "22023", f"model_output_table: '{E28}_summary' would be longer than 63 bytes",
         "shorter", model_output_table="é" * 28,
     ),
-    case("22023", "model_selection_table is missing. Received: None", "name of a table", model_selection_table=None),
+    case("22023", "model_selection_table is missing. Received: NULL", "name of a table", model_selection_table=None),
     case(
         "42P01", "model_selection_table does not exist. Received: 'nowhere'",
         "search_path", model_selection_table="nowhere",
@@ -256,7 +256,7 @@ CASES = [
     case("22P02", "model_arch_table: model_id 2: ", "", model_selection_table="mst_scalar_arch"),
     case("22P02", "model_arch_table: model_id 3: ", "", model_selection_table="mst_null_arch"),
     case("22P02", "model_arch_table: model_id 4: ", "", model_selection_table="mst_deep_arch"),
-    case("22023", "num_iterations must be at least 1. Received: None", "number", num_iterations=None),
+    case("22023", "num_iterations must be at least 1. Received: NULL", "number", num_iterations=None),
     case("22023", "num_iterations must be at least 1. Received: 0", "number", num_iterations=0),
     case("22023", "num_iterations must be at least 1. Received: -7", "number", num_iterations=-7),
     case("0A000", f"use_gpus => true: {NO_GPU}", HINT, use_gpus=True),

@@ -204,7 +204,7 @@ def test_a_table_with_a_view_on_it_is_kept_with_a_warning(session):
 
 def test_errors_of_loading(session):
     assert session.refusal("SELECT madlib.load_keras_model(NULL, '{}')") == (
-        "22023", "load_keras_model: keras_model_arch_table is missing. Received: None",
+        "22023", "load_keras_model: keras_model_arch_table is missing. Received: NULL",
     )  # fmt: skip
     assert session.refusal("SELECT madlib.load_keras_model('lib', NULL)") == (
         "22023", "load_keras_model: model_arch is missing. Received: NULL",

@@ -161,7 +161,7 @@ def test_runs_in_the_wrong_state_are_told_so(bench, session):
     for statement, sqlstate, message, hint in (
         ("replay(51, 'again')", "55000", "run 51 has not ended: it is interrupted", "resume(51)"),
         ("replay(53, 'taken')", "42P07", "output_table: table public.taken exists already", "Drop it"),
-        ("replay(53, NULL)", "22023", "output_table is missing. Received: None", "name"),
+        ("replay(53, NULL)", "22023", "output_table is missing. Received: NULL", "name"),
         ("replay(53, 'a.b.c')", "22P02", "output_table cannot be read. Received: 'a.b.c'", "schema.name"),
         ("replay(52, 'again')", "55000", "run 52 repeats run 4711, whose record was dropped", "record exists"),
         ("resume(52)", "55000", "run 52 repeats run 4711, whose record was dropped", "drop_run(52)"),

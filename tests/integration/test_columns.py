@@ -116,6 +116,35 @@ def test_the_notice_says_which_columns_the_proposal_ignores(customers):
     assert "ignored: id (key), seven (constant), doc (type json is not read); madlib_mop.propose_columns" in said[0]
 
 
+def test_targets_have_the_order_and_notices_the_scale_and_the_name_that_the_caller_gave(customers):
+    """Targets had the table's order; the notice said that each number is standardised; names had quotes inside."""
+    customers.rows("CREATE VIEW three AS SELECT id % 7 AS x, age AS a, churned AS b, income AS c FROM customers"
+                   " WHERE age IS NOT NULL AND income IS NOT NULL AND churned IS NOT NULL")  # fmt: skip
+    customers.rows("SELECT madlib_mop.propose_columns('three', 'of_three', 'a, b, c')")
+    customers.rows("UPDATE of_three SET encode = 'identity', kind = 'number', scale = 'min_max' WHERE name = 'a'")
+    customers.rows("UPDATE of_three SET scale = 'log1p' WHERE name = 'c'")
+    connection = customers.connect()
+    with connection.cursor() as cursor:
+        for output, columns in ("Big Out", "NULL"), ("Big 2", "'of_three'"):
+            cursor.execute(
+                f"SELECT madlib_mop.pack_columns('three', '\"{output}\"', 'c, b, a', validation => 0.2, seed => 1,"
+                f" columns => {columns})"
+            )
+            cursor.execute(f'SELECT dependent_varname FROM "{output}_summary"')
+            assert cursor.fetchone() == (["c", "b", "a"],)
+        cursor.execute("SELECT array_agg(column_name) FILTER (WHERE role = 'target')"
+                       " FROM madlib_mop.describe_preprocessor('\"Big 2\"')")  # fmt: skip
+        assert cursor.fetchone() == (["c", "b", "a"],)
+        cursor.execute('SELECT output_table FROM "Big Out_validation_summary"')
+        assert cursor.fetchone() == ('"Big Out_validation"',)
+    said = "".join(connection.notices)
+    connection.close()
+    assert "c is a number: standardised for the network" in said
+    assert "c is a number: its logarithm is standardised for the network" in said
+    assert "a is a number: scaled to 0 to 1 for the network" in said
+    assert 'pack_columns: "Big Out_validation": ' in said
+
+
 SERIAL = "SET max_parallel_workers_per_gather = 0"
 PARALLEL = (
     "SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;"

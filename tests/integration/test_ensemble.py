@@ -179,6 +179,8 @@ def test_several_inputs_and_outputs(user):
     )  # fmt: skip
     user.write_models("double", models, facts)
     members = user.rows(CALL + ")", "double", "both", "double_ensemble")
+    error = user.refused(user.rows, CALL + ", metric => 'accuracy')", "double", "both", "x")
+    assert "is for classes, but public.double also predicts a number, 't'. Received" in error.message
     user.evaluate("double_ensemble", "both", "evaluated_double", mst_key=1)
     assert np.isclose(user.value("SELECT loss FROM evaluated_double"), members[0][4], rtol=1e-5)
     x, _ = data(user)
@@ -260,7 +262,7 @@ def test_a_model_table_that_was_tampered_with_is_one_clear_error(user, name):
 BAD = {
     ", n_members => 0)": "n_members must be at least 1. Received: 0",
     ", n_members => 101)": "n_members must be at most 100. Received: 101",
-    ", n_members => NULL)": "n_members must be at least 1. Received: None",
+    ", n_members => NULL)": "n_members must be at least 1. Received: NULL",
     ", metric => 'auc')": "metric must be one of loss, accuracy. Received: 'auc'",
     ", mst_keys => '{3, 5}')": "mst_key 5 is not in public.models. Received: [3, 5]",
     ", mst_keys => '{}')": "mst_keys has no element. Received: []",

@@ -129,7 +129,7 @@ def test_columns_of_numbers_side_by_side_are_one_input(user, nets, x):
 
 
 REFUSED = [
-    ({"model_arch_table": None}, "22023", "model_arch_table is missing. Received: None"),
+    ({"model_arch_table": None}, "22023", "model_arch_table is missing. Received: NULL"),
     ({"model_arch_table": "points"}, "42703", "is not a table of architectures: it has no column 'model_id'"),
     ({"model_id": None}, "22023", "model_id is missing"),
     ({"model_id": 77}, "22023", "model_id is not in public.archs. Received: 77"),

@@ -45,7 +45,7 @@ def user(db, keras):
 @pytest.mark.parametrize(
     ("arguments", "sqlstate", "message"),
     [
-        ({"model_table": None}, "22023", "model_table is missing. Received: None"),
+        ({"model_table": None}, "22023", "model_table is missing. Received: NULL"),
         ({"model_table": "nowhere"}, "42P01", "model_table does not exist. Received: 'nowhere'"),
         ({"model_table": "points"}, "42703", "model_table: public.points has no column 'model_weights'"),
         ({"model_table": "archless"}, "42703", "model_table: public.archless has no column 'model_arch'"),
@@ -62,7 +62,7 @@ def user(db, keras):
         ({"test_table": ""}, "22023", "test_table is missing. Received: ''"),
         ({"test_table": "nowhere"}, "42P01", "test_table does not exist. Received: 'nowhere'"),
         ({"test_table": "packed"}, "22023", "test_table: public.packed is a packed table. Received: 'packed'"),
-        ({"id_col": None}, "22023", "id_col is missing. Received: None"),
+        ({"id_col": None}, "22023", "id_col is missing. Received: NULL"),
         ({"id_col": "id, t"}, "22023", "id_col must name one column. Received: 'id, t'"),
         ({"id_col": "idd"}, "42703", "id_col: table public.points has no column 'idd'"),
         ({"id_col": "Mixed"}, "42703", "id_col: table public.points has no column 'mixed'"),
@@ -189,3 +189,8 @@ def test_weights_that_are_not_numbers_give_probabilities_that_are_not(user, kera
     user.predict("odd", "points", "out_odd", mst_key=1)
     rows = user.rows("SELECT class_value, prob::text, rank FROM out_odd WHERE id = 1 ORDER BY rank")
     assert rows == [("c", "Infinity", 1), ("b", "2", 2), ("a", "NaN", 3)]
+    model.set_weights([np.full((2, 3), np.nan, np.float32), np.zeros(3, np.float32)])
+    user.write_models("none", {1: model}, ModelTable(dependent=[Dependent(values=["a", "b", "c"])]))
+    user.predict("none", "points", "out_none", pred_type="response", mst_key=1)
+    assert user.rows("SELECT DISTINCT class_value, prob::text FROM out_none") == [(None, "NaN")]
+    assert user.rows("SELECT madlib_mop.predict_class('none', 1, ARRAY[1, 2])") == [(None,)]

@@ -31,7 +31,7 @@ def caller(db):
 @pytest.mark.parametrize(
     ("arguments", "sqlstate", "message"),
     [
-        ({"source": None}, "22023", "source_table is missing. Received: None"),
+        ({"source": None}, "22023", "source_table is missing. Received: NULL"),
         ({"source": "nowhere"}, "42P01", "source_table does not exist. Received: 'nowhere'"),
         ({"source": "no.where.at.all"}, "22P02", "source_table cannot be read. Received: 'no.where.at.all'"),
         (

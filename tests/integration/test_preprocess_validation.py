@@ -164,7 +164,7 @@ def test_what_does_not_agree_with_the_training_table_is_refused(caller, definiti
             "training_preprocessor_table has no table 'learn_summary' in its schema. Received: 'learn'",
         ),
         ("fake", "22023", "training_preprocessor_table was not created by training_preprocessor_dl. Received: 'fake'"),
-        (None, "22023", "training_preprocessor_table is missing. Received: None"),
+        (None, "22023", "training_preprocessor_table is missing. Received: NULL"),
     ],
 )
 def test_what_is_no_training_table_is_refused(caller, training, sqlstate, message):

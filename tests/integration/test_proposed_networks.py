@@ -108,7 +108,7 @@ BAD = {
     "propose_networks('packed', 'n_summary', 'n')": "arch_table and configs_table must be two tables",
     "propose_networks('packed', 'n', 'c', n_configs => 0)": "n_configs must be at least 1. Received: 0",
     "propose_networks('packed', 'n', 'c', n_configs => 1001)": "n_configs must be at most 1,000. Received: 1001",
-    "propose_networks('packed', 'n', 'c', n_configs => NULL)": "n_configs must be at least 1. Received: None",
+    "propose_networks('packed', 'n', 'c', n_configs => NULL)": "n_configs must be at least 1. Received: NULL",
     "propose_networks('packed', 'n', 'c', num_iterations => 0)": "num_iterations must be at least 1. Received: 0",
     "propose_networks('packed', 'n', 'c', seed => -1)": "seed must be from 0 to 2147483647. Received: -1",
     "propose_networks('packed', NULL, 'c')": "arch_table is missing",

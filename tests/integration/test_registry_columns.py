@@ -37,7 +37,7 @@ def test_a_whole_table_and_an_evaluation(user):
 
 def test_a_number_is_refused_for_classes_as_by_the_table(user):
     error = user.refused(user.rows, f"SELECT madlib_mop.predict_number({NAME}, c) FROM customers c LIMIT 1")
-    assert error.message == "predict_number: the model has 2 outputs, not one number"
+    assert error.message == "predict_number: the model predicts a class, 'churned', not a number"
 
 
 def test_the_lineage_is_that_of_the_run(db, user):

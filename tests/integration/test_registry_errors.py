@@ -39,7 +39,7 @@ REFUSED = [
     (f"register('{LONG}', 'numbers', 1)", "22023", "register: " + NAMES + f"'{LONG}'"),
     ("register('x@y', 'numbers', 1)", "22023", "register: " + NAMES + "'x@y'"),
     ("register('x', 'nothing', 1)", "42P01", "register: model_table does not exist. Received: 'nothing'"),
-    ("register('x', NULL)", "22023", "register: model_table is missing. Received: None"),
+    ("register('x', NULL)", "22023", "register: model_table is missing. Received: NULL"),
     ("register('x', 'm@1')", "22023", "register: model_table must be an output table, not a registered model."
                                       " Received: 'm@1'"),
     ("register('x', 'points')", "42703", "register: model_table: public.points has no column 'model_weights'."
@@ -76,7 +76,7 @@ REFUSED = [
     ("grant_model('none', current_user, 'see')", "22023", "grant_model: there is no registered model of this name"
                                                           " that you may use. Received: 'none'"),
     ("deploy('m', 'champion', 9)", "22023", "deploy: m has no version 9"),
-    ("deploy('m', 'champion', NULL)", "22023", "deploy: version must be at least 1. Received: None"),
+    ("deploy('m', 'champion', NULL)", "22023", "deploy: version must be at least 1. Received: NULL"),
     ("deploy('m', 'champion', 2, at_least => 1)", "22023", "deploy: test_table is missing: at_least needs rows on"
                                                            " which the metric is computed. Received: NULL"),
     ("deploy('m', 'champion', 2, 'loss')", "22023", "deploy: test_table is missing: metric needs rows on which the"

@@ -118,6 +118,32 @@ def test_a_regression_is_predicted_in_the_units_of_the_table(prices):
     assert "takes rows, not arrays" in refused(prices, "SELECT madlib_mop.predict('prices', 1, ARRAY[3.0])")
 
 
+@pytest.mark.slow
+def test_several_targets_have_the_order_and_the_names_that_the_caller_gave(churn):
+    """They had the order of the table; hints named functions that do not take such models."""
+    churn.rows("CREATE TABLE both_kinds AS SELECT i AS id, i % 31 AS x, (ARRAY['a', 'b', 'c'])[1 + i % 3] AS kind,"
+               " 1000.0 + i % 31 AS pay FROM generate_series(1, 400) i")  # fmt: skip
+    pack = "SELECT madlib_mop.pack_columns('both_kinds', 'both_packed', 'pay, kind', exclude => '{id}', seed => 1)"
+    churn.rows(pack)
+    churn.rows("SELECT madlib_mop.propose_networks('both_packed', 'both_networks', 'both_configs', n_configs => 1)")
+    fit(churn, "both", "both_configs", 1, source_table="both_packed", seed=1)
+    row = "'both', 1, b) FROM both_kinds b WHERE id = 7"
+    pay, *kinds = churn.value(f"SELECT madlib_mop.predict({row}")
+    named = churn.value(f"SELECT madlib_mop.predict_json({row}")
+    assert 900 < pay < 1200 and np.isclose(named["pay"], pay) and np.isclose(sum(kinds), 1, atol=1e-5)
+    assert np.allclose([named["kind"][kind] for kind in "abc"], kinds, atol=1e-6)
+    predict(churn, "both", "both_kinds", "both_guesses", pred_type="response")
+    found = churn.rows("SELECT class_name, class_value, prob FROM both_guesses WHERE id = 7 ORDER BY 1")
+    assert [one[:2] for one in found] == [("kind", "abc"[int(np.argmax(kinds))]), ("pay", None)]
+    assert np.isclose(found[1][2], pay)
+    for function in ("predict_class", "predict_number"):
+        error = refused(churn, f"SELECT madlib_mop.{function}({row}")
+        assert f"{function}: the model has 2 outputs" in error
+        assert "HINT:  madlib_mop.predict_json returns each output by its name." in error
+    error = refused(churn, "SELECT madlib_mop.make_ensemble('both', 'both_packed', 'e', metric => 'accuracy')")
+    assert "is for classes, but public.both also predicts a number, 'pay'" in error
+
+
 def test_later_rows_are_packed_by_the_recorded_preprocessor(churn):
     """The whole table packed again has the rows of both packed tables, whatever the order of its rows."""
     churn.rows("CREATE VIEW turned AS SELECT * FROM customers ORDER BY id * 389 % 600")

@@ -159,8 +159,9 @@ class ExportedModel:
             rows = values.astype(np.float64)
             return list(rows[:, 0].tolist() if rows.shape[1] == 1 else rows.tolist())
         scores = _by_class(one, values)
-        classes = self._classes(one)
+        classes = [*self._classes(one), None]
         best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=1)
+        best[np.isnan(scores).all(axis=1)] = -1
         return [classes[i] for i in best.tolist()]
 
     def _classes(self, one: ModelOutput) -> list[Any]:

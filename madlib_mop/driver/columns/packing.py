@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.catalog.names import Identifier, statement
+from madlib_mop.catalog.names import Identifier, statement, with_end
 from madlib_mop.columns.drift.profiler import profiled, rows_at_once
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
@@ -40,6 +40,13 @@ from madlib_mop.errors import InvalidParameter
 
 #: Columns that a notice names at most.
 _MOST_NAMED = 10
+#: What a network gets for a number that it predicts, by the scale of the target.
+_SCALED = {
+    "standard": "standardised for the network",
+    "min_max": "scaled to 0 to 1 for the network",
+    "log1p": "its logarithm is standardised for the network",
+    "none": "the network gets it as it is",
+}
 
 
 def pack_columns(call: Call) -> None:
@@ -77,7 +84,7 @@ def pack_columns(call: Call) -> None:
         first = order.result()
         write_packed(call, packing, packing.output, packing.output_text, rows, first, encoder, targets, thread)
         if validation is not None:
-            output, text = packing.output.with_suffix(VALIDATION), packing.output_text + VALIDATION
+            output, text = packing.output.with_suffix(VALIDATION), with_end(packing.output_text, VALIDATION)
             write_packed(call, packing, output, text, rows, rows.order(validation), encoder, targets, thread)
     _notice_result(call, preprocessor, ignored)
 
@@ -145,6 +152,7 @@ def _fit(
     else:
         statistics = rows.statistics(training)
         specs = list(given)
+    specs = _in_order(specs, dependent)
     used = [spec.name for spec in specs if spec.role != IGNORED]
     check_kept(rows, used, "Set its role to ignored in the table of propose_columns, or shorten it in a view.")
     readers = {field.name: field.reader for field in source.fields}
@@ -158,6 +166,12 @@ def _fit(
     targets = [column.name for column in preprocessor.targets]
     check_packed_names([*(tensor.name for tensor in preprocessor.tensors), *targets], targets)
     return preprocessor, ignored
+
+
+def _in_order(specs: Sequence[ColumnSpec], dependent: Sequence[str]) -> list[ColumnSpec]:
+    """Return the specification with the targets in the order in which the caller named them."""
+    targets = iter(sorted((spec for spec in specs if spec.role == TARGET), key=lambda spec: dependent.index(spec.name)))
+    return [next(targets) if spec.role == TARGET else spec for spec in specs]
 
 
 def _profiled(
@@ -193,7 +207,7 @@ def _notice_result(call: Call, preprocessor: Preprocessor, ignored: Sequence[Col
             more = f" and {len(column.fit.classes) - 10} more" if len(column.fit.classes) > 10 else ""
             call.session.notice(f"{call.function}: {column.name} has {len(column.fit.classes)} classes: {shown}{more}")
         else:
-            call.session.notice(f"{call.function}: {column.name} is a number: standardised for the network")
+            call.session.notice(f"{call.function}: {column.name} is a number: {_SCALED[column.spec.scale]}")
     inputs = ", ".join(f"{tensor.name} {list(tensor.shape)} {tensor.dtype}" for tensor in preprocessor.tensors)
     call.session.notice(f"{call.function}: inputs: {inputs}; preprocessor {preprocessor.digest[:12]}")
     if ignored:

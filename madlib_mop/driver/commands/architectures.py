@@ -48,7 +48,7 @@ def load_keras_model(call: Call) -> None:
     table = table or create_architectures(session, given[_WHAT], _WHAT)
     wait_for_others(session, table)
     model_id = add_architecture(session, table, model.text, weights, given.get("name"), given.get("description"))
-    session.notice(f"{call.function}: model_id {model_id} is in {table}")
+    session.notice(f"{call.function}: model_id {model_id} is in {table.written}")
 
 
 def wait_for_others(session: CallerSession, table: Relation) -> None:

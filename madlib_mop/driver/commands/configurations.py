@@ -21,7 +21,7 @@ from madlib_mop.driver.data.selection_tables import (
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_column, not_one_row
-from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.errors import InvalidParameter, MopError, shown
 from madlib_mop.models.parameters.calls import is_int
 from madlib_mop.models.parameters.parser import (
     CompileParams,
@@ -129,7 +129,7 @@ def load_model_selection_table(call: Call) -> None:
     _append(session, target, rows)
     object_table = stored_name(given.get("object_table"))
     write_selection_summary(session, target, given[_ARCH], object_table, session.qualified(arch_table))
-    call.session.notice(f"{call.function}: {target} has {_count(len(rows))}")
+    call.session.notice(f"{call.function}: {target.written} has {_count(len(rows))}")
 
 
 def generate_model_configs(call: Call) -> None:
@@ -165,7 +165,7 @@ def generate_model_configs(call: Call) -> None:
         session.execute(
             statement("UPDATE {table} SET object_table = $1", table=existing.summary), [stored_name(object_table)]
         )
-    session.notice(f"{call.function}: {_count(len(rows))} added to {target}")
+    session.notice(f"{call.function}: {_count(len(rows))} added to {target.written}")
 
 
 def _search(given: Mapping[str, Any]) -> str:
@@ -180,7 +180,7 @@ def _search(given: Mapping[str, Any]) -> str:
                 )
     elif not is_int(num_configs) or num_configs < 1:
         raise InvalidParameter(
-            f"num_configs must be a whole number of 1 or more for search_type 'random'. Received: {num_configs!r}"
+            f"num_configs must be a whole number of 1 or more for search_type 'random'. Received: {shown(num_configs)}"
         )
     else:
         _check_number(num_configs, "num_configs requests")
@@ -253,7 +253,7 @@ def check_model_ids(session: CallerSession, table: Relation, ids: list[int] | No
 
 def _texts(values: list[Any] | None, what: str) -> list[Any]:
     if not values:
-        raise InvalidParameter(f"{what} must be an array of one or more texts. Received: {values!r}")
+        raise InvalidParameter(f"{what} must be an array of one or more texts. Received: {shown(values)}")
     return values
 
 

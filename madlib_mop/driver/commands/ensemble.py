@@ -116,9 +116,17 @@ def _check(
             f" Received: {arguments.get('output_table')!r}",
             hint="Choose another name.",
         )
-    if arguments["metric"] == "accuracy" and not {*kinds_of(candidates)} <= {Kind.CLASSES, Kind.UNITS}:
+    if arguments["metric"] == "accuracy":
+        _check_classes(source, packed.dependent, kinds_of(candidates))
+
+
+def _check_classes(source: Relation, dependent: Sequence[str], kinds: Sequence[Kind]) -> None:
+    """Raise an error if an output is no class."""
+    numbers = [name for name, kind in zip(dependent, kinds, strict=True) if kind not in (Kind.CLASSES, Kind.UNITS)]
+    if numbers:
+        found = "predicts numbers" if len(numbers) == len(kinds) else f"also predicts a number, {numbers[0]!r}"
         raise InvalidParameter(
-            f"metric 'accuracy' is for classes, but {source} predicts numbers. Received: 'accuracy'",
+            f"metric 'accuracy' is for classes, but {source} {found}. Received: 'accuracy'",
             hint="Use metric => 'loss'.",
         )
 
@@ -215,7 +223,7 @@ def _notice(
 ) -> str:
     best = selection.order[0]
     return (
-        f"make_ensemble: {output} averages {len(selection.counts)} of {len(candidates)} models: {metric}"
-        f" {found:.6g} on {packed.relation}; the best single model, mst_key {candidates[best].mst_key}, has"
+        f"make_ensemble: {output.written} averages {len(selection.counts)} of {len(candidates)} models: {metric}"
+        f" {found:.6g} on {packed.relation.written}; the best single model, mst_key {candidates[best].mst_key}, has"
         f" {_shown(metric, selection.losses[best]):.6g}"
     )

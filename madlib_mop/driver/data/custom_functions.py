@@ -19,6 +19,7 @@ from madlib_mop.errors import (
     UndefinedTable,
     Unsupported,
     is_missing,
+    shown,
 )
 from madlib_mop.models.parameters.custom import CustomFunctions, check_source, is_pickle
 from madlib_mop.models.parameters.parser import parse_compile_params
@@ -73,7 +74,7 @@ def object_relation(object_table: str | None, stored: bool = False) -> Relation:
         If it is missing, has a schema, or is not a name.
     """
     if object_table is None or not object_table.strip():
-        raise is_missing(_WHAT, repr(object_table), "Pass the name of a table.")
+        raise is_missing(_WHAT, object_table, "Pass the name of a table.")
     schema, base = split_name(object_table, _WHAT)
     if schema is not None and not (stored and schema == SCHEMA):
         raise InvalidParameter(
@@ -178,7 +179,7 @@ def read_custom_functions(
     if missing:
         if not (object_table or "").strip():
             raise InvalidParameter(
-                f"custom function {missing[0]!r} needs an object_table. Received: {object_table!r}",
+                f"custom function {missing[0]!r} needs an object_table. Received: {shown(object_table)}",
                 hint="Pass the table in which load_custom_function registered it.",
             )
         objects |= _read(session, find_object_table(session, object_table, stored), missing)

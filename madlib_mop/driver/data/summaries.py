@@ -7,7 +7,7 @@ from typing import Any
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import not_one_row
-from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable
+from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable, shown
 
 PACK_AGAIN = "Pack the data again with training_preprocessor_dl or validation_preprocessor_dl."
 _COLUMNS = (
@@ -61,7 +61,9 @@ def read_summary(session: CallerSession, relation: Relation, name: str | None, w
     for column in ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const"):
         value = rows[0][column]
         if value is None or value == [] or (isinstance(value, list) and None in value):
-            raise InvalidParameter(f"{what}: {summary} has no value for {column}. Received: {value}", hint=PACK_AGAIN)
+            raise InvalidParameter(
+                f"{what}: {summary} has no value for {column}. Received: {shown(value)}", hint=PACK_AGAIN
+            )
     return PackedSummary(found, types, rows[0])
 
 

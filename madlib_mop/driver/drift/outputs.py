@@ -1,6 +1,7 @@
 """A model's predictions as columns, so that their distribution is counted as that of any column; for drift, register.
 
-Classes count by the most probable one; numbers are those that predict returns, in the units of the table.
+Classes count by the most probable one; rows of NaN, which have none, as NULL. Numbers are those that predict returns,
+in the units of the table.
 """
 
 from collections.abc import Callable, Sequence

@@ -8,7 +8,7 @@ from madlib_mop.driver.data.library_tables import check_architecture_table
 from madlib_mop.driver.inference.model import Place, TrainedModel, read_architecture
 from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, is_missing
 from madlib_mop.models.shapes import ModelShape, describe
 
 #: The class values of an output, as text.
@@ -62,12 +62,10 @@ def find_architecture(session: CallerSession, name: str | None, model_id: int | 
     if model_id is None or not n_found:
         known = sorted(found for found in ids if found is not None)
         shown = ", ".join(map(str, known[:_N_IDS_SHOWN])) + (", ..." if known[_N_IDS_SHOWN:] else "")
-        raise InvalidParameter(
-            "model_id is missing. Received: NULL"
-            if model_id is None
-            else f"model_id is not in {relation}. Received: {model_id}",
-            hint=f"Use one of: {shown}." if known else "The table is empty.",
-        )
+        hint = f"Use one of: {shown}." if known else "The table is empty."
+        if model_id is None:
+            raise is_missing("model_id", model_id, hint)
+        raise InvalidParameter(f"model_id is not in {relation}. Received: {model_id}", hint=hint)
     if n_found > 1:
         raise InvalidParameter(f"{_WHAT}: {relation} has {n_found} rows with model_id {model_id}. Received: {name!r}")
     return Place(relation, "model_id", model_id)

@@ -228,7 +228,7 @@ def _check_key(
 ) -> None:
     keys = session.execute(statement("SELECT mst_key FROM {t} ORDER BY mst_key", t=relation))
     shown = ", ".join(str(row["mst_key"]) for row in keys[:_N_KEYS_SHOWN]) + (", ..." if keys[_N_KEYS_SHOWN:] else "")
-    choose = f"Use one of: {shown}. {info} has their metrics." if keys else "The table is empty."
+    choose = f"Use one of: {shown}. {info.written} has their metrics." if keys else "The table is empty."
     if mst_key is None:
         raise InvalidParameter(f"mst_key is missing: {relation} has {len(keys)} models. Received: NULL", hint=choose)
     n_found = sum(row["mst_key"] == mst_key for row in keys)

@@ -82,7 +82,8 @@ def _add(results: ResultTable, output: Output, ids: np.ndarray, values: np.ndarr
     else:
         values = by_class(values, len(output.values or ()))
         choice = choose(values, wanted)
-    results.add(output.name, ids, quoted(output.labels(values.shape[1])), choice)
+    labels = quoted([*output.labels(values.shape[1]), None])  # the last one, -1, is that of NO_CLASS
+    results.add(output.name, ids, labels, choice)
 
 
 def predicted(

@@ -92,7 +92,7 @@ class ResultTable:
         ----------
         class_name : str
         ids, labels : numpy.ndarray
-            Elements of an array literal (`quoted`), for each row of the batch and for each class.
+            Elements of an array literal (`quoted`), for each row of the batch, and for each class and then `NO_CLASS`.
         choice : Choice
         """
         for start in range(0, len(choice.rows), _ROWS_PER_INSERT):

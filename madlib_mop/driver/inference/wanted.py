@@ -10,6 +10,9 @@ import numpy as np
 
 from madlib_mop.errors import InvalidParameter
 
+#: In place of a class, where all values of the row are NaN.
+NO_CLASS = -1
+
 _HINT = "Use 'prob', 'response', an integer of at least 1, or a number from 0 to below 1."
 
 
@@ -42,7 +45,7 @@ class Choice:
     Attributes
     ----------
     rows, units : numpy.ndarray
-        int64 (n,): row and class.
+        int64 (n,): row and class; `NO_CLASS` where there is no best class.
     scores : numpy.ndarray
         float64 (n,).
     ranks : numpy.ndarray
@@ -110,7 +113,7 @@ def choose(scores: np.ndarray, wanted: PredType) -> Choice:
     -------
     Choice
         With equal scores, the first one in the class order has the better rank. Classes are in class order for 'prob'
-        and a threshold, else by rank.
+        and a threshold, else by rank. If all scores of a row are NaN, no class is the best one.
     """
     n_rows, n_units = scores.shape
     exact = scores.astype(np.float64)
@@ -118,7 +121,8 @@ def choose(scores: np.ndarray, wanted: PredType) -> Choice:
         n_best = 1 if wanted.form is Form.RESPONSE else min(int(wanted.limit), n_units)
         best = _order(scores, n_best)
         rows = np.repeat(np.arange(n_rows), n_best)
-        return Choice(rows, best.ravel(), exact[rows, best.ravel()], np.tile(np.arange(1, n_best + 1), n_rows))
+        units = np.where(np.isnan(scores).all(axis=1)[:, np.newaxis], NO_CLASS, best).ravel()
+        return Choice(rows, units, exact[rows, best.ravel()], np.tile(np.arange(1, n_best + 1), n_rows))
     ranks = np.empty((n_rows, n_units), np.int64)
     np.put_along_axis(ranks, _order(scores, n_units), np.arange(1, n_units + 1)[np.newaxis], axis=1)
     if wanted.form is Form.PROB:

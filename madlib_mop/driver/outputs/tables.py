@@ -176,7 +176,7 @@ def find_models(session: CallerSession, name: str | None) -> list[Relation]:
     """
     what = "model_table"
     if name is None or not name.strip():
-        raise is_missing(what, repr(name), "Pass the name of a table.")
+        raise is_missing(what, name, "Pass the name of a table.")
     schema, base = split_name(name, what)
     tables: list[Relation] = []
     for suffix, columns in MODEL_TABLES.items():
@@ -228,7 +228,7 @@ def check_columns(session: CallerSession, output: Relation, expected: dict[str, 
         if not row["allowed"]:
             raise InsufficientPrivilege(
                 f"{argument}: role {session.info.role} cannot replace the rows of {table}. Received: {output}",
-                hint=f"GRANT SELECT, INSERT, DELETE ON {table} TO {session.info.role};",
+                hint=f"GRANT SELECT, INSERT, DELETE ON {table.written} TO {session.info.role};",
             )
 
 

@@ -252,7 +252,7 @@ def split_columns(text: str | None, what: str) -> list[str]:
         If an entry is not one column name.
     """
     if text is None or not text.strip():
-        raise is_missing(what, repr(text), "Name one or more columns, separated by commas.")
+        raise is_missing(what, text, "Name one or more columns, separated by commas.")
     entries, quoted = [""], False
     for character in text:
         quoted ^= character == '"'

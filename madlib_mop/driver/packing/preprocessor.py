@@ -225,7 +225,7 @@ def _refuse_unseen(queries: SourceQueries, i: int, known: Classes, training: Tra
         raise InvalidParameter(
             f"column {queries.source.columns[i].name!r} has values that are not among the classes of"
             f" {training.table}: {names}",
-            hint=f"The classes are in column {known.column!r} of {training.table}_summary.",
+            hint=f"The classes are in column {known.column!r} of {training.table.with_suffix('_summary').written}.",
         )
 
 

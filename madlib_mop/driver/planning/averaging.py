@@ -25,7 +25,7 @@ from madlib_mop.driver.planning.warm_start import (
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import read_backend, read_settings
-from madlib_mop.errors import InvalidParameter, UndefinedTable
+from madlib_mop.errors import InvalidParameter, UndefinedTable, is_missing
 from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.models.stored import same_architecture
 from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
@@ -46,7 +46,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     data = read_data(call, record)
     arch_table = read_architecture_table(session, a.get("model_arch_table"))
     if a.get("model_id") is None:
-        raise InvalidParameter("model_id is missing. Received: None", hint=f"SELECT model_id, name FROM {arch_table};")
+        raise is_missing("model_id", None, f"SELECT model_id, name FROM {arch_table.written};")
     warm_start, replace = bool(a.get("warm_start")), read_replace(a)
     warm: WarmStart | None = None
     old: Relation | None = None

@@ -153,7 +153,7 @@ class RelationLookup(ABC):
             If a column has a type with casts that another role could have defined.
         """
         if name is None or not name.strip():
-            raise is_missing(what, repr(name), "Pass the name of a table.")
+            raise is_missing(what, name, "Pass the name of a table.")
         schema, base = split_name(name, what)
         text = f"{quote(schema)}.{quote(base)}" if schema else quote(base)
         query = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid::pg_catalog.int8 AS oid"
@@ -229,7 +229,7 @@ class RelationLookup(ABC):
             If its schema does not exist.
         """
         if name is None or not name.strip():
-            raise is_missing(what, repr(name), "Pass a name for it.")
+            raise is_missing(what, name, "Pass a name for it.")
         schema, base = split_name(name, what)
         if schema is None:
             (row,) = self._in_callers_path("SELECT pg_catalog.current_schema()::pg_catalog.text AS schema", [])

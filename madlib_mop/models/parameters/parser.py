@@ -215,7 +215,7 @@ def recorded_notice(params: Iterable[FitParams]) -> str | None:
 
 def _read(text: str | None, what: str, keys: Collection[str], hint: str) -> dict[str, Any]:
     if text is None or not text.strip():
-        raise is_missing(what, repr(text), hint)
+        raise is_missing(what, text, hint)
     values = read_keywords(text, what, hint)
     if values.get("sample_weight_mode", 0) is None:
         del values["sample_weight_mode"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from madlib_mop.errors import InvalidParameter, is_missing, not_whole
+from madlib_mop.errors import InvalidParameter, is_missing, not_whole, shown
 from madlib_mop.models.parameters.calls import as_spec, find_name, is_int, is_number, suggestion, unknown_parameter
 from madlib_mop.models.parameters.keras_names import ARGUMENT_KINDS, OPTIMIZERS
 from madlib_mop.models.parameters.literals import CallSpec, read_dict, shorten, write_value
@@ -96,7 +96,9 @@ def search_type(text: str | None) -> str:
     for known in ("grid", "random"):
         if word and known.startswith(word):
             return known
-    raise InvalidParameter(f"search_type must be 'grid' or 'random', or the first letters of one. Received: {text!r}")
+    raise InvalidParameter(
+        f"search_type must be 'grid' or 'random', or the first letters of one. Received: {shown(text)}"
+    )
 
 
 def expand_grid(compile_grid_text: str | None, fit_grid_text: str | None) -> list[tuple[str, str]]:
@@ -154,7 +156,7 @@ def draw_random(
 ) -> list[tuple[str, str]]:
     """Draw ``num_configs`` configurations at random: the first ones of `iterate_random`."""
     if not is_int(num_configs) or num_configs < 1:
-        raise not_whole("num_configs", 1, repr(num_configs))
+        raise not_whole("num_configs", 1, shown(num_configs))
     return list(itertools.islice(iterate_random(compile_grid_text, fit_grid_text, random_state), num_configs))
 
 
@@ -239,7 +241,7 @@ def checked_ids(model_id_list: Sequence[int | None] | None) -> list[int]:
     ids = [item for item in model_id_list or () if is_int(item)]
     if not ids or len(ids) < len(model_id_list or ()):
         raise InvalidParameter(
-            f"model_id_list must be an array of one or more ids, without NULL. Received: {model_id_list!r}"
+            f"model_id_list must be an array of one or more ids, without NULL. Received: {shown(model_id_list)}"
         )
     return ids
 
@@ -310,7 +312,7 @@ def _read_grid(text: str | None, what: str, keys: tuple[str, ...], hint: str) ->
     if text is None or not text.strip():
         if what == "fit_params_grid":
             return Grid()
-        raise is_missing(what, repr(text), hint)
+        raise is_missing(what, text, hint)
     choices = read_dict(text, what, hint)
     for name, values in choices.items():
         if name not in keys:

@@ -82,18 +82,18 @@ def test_a_constant_that_cannot_divide_is_refused(value):
 @pytest.mark.parametrize("name", ["", " ", " f", "f\n", "x" * 201])
 def test_a_label_has_characters_and_no_spaces_around_them(name):
     (argument,) = [a for a in FUNCTIONS["load_custom_function"].arguments if a.name == "name"]
-    for value in (name, None):
+    for value, received in ((name, repr(name)), (None, "NULL")):
         with pytest.raises(InvalidParameter) as caught:
             argument.check("name", value)
         assert caught.value.message == (
-            f"name must be a text of 1 to 200 characters, without spaces around it. Received: {value!r}"
+            f"name must be a text of 1 to 200 characters, without spaces around it. Received: {received}"
         )
     assert argument.check("name", "x" * 200) == "x" * 200
     assert Label(63)("tag", None) is None
 
 
 def test_a_check_for_null():
-    with pytest.raises(InvalidParameter, match="k must be at least 1. Received: None"):
+    with pytest.raises(InvalidParameter, match="k must be at least 1. Received: NULL"):
         Whole(1, is_needed=True)("k", None)
     with pytest.raises(InvalidParameter, match="server is missing. Received: NULL"):
         Given()("server", None)

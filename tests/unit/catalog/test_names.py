@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from madlib_mop.catalog.names import Identifier, Relation, SqlType, quote, split_name, statement
+from madlib_mop.catalog.names import Identifier, Relation, SqlType, quote, split_name, statement, with_end
 from madlib_mop.driver.data.packed import shard_query
 from madlib_mop.errors import InvalidParameter, UnreadableText
 
@@ -15,6 +15,19 @@ names = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",
 def test_what_is_quoted_is_read_as_it_was(schema, name):
     assert split_name(quote(name)) == (None, name)
     assert split_name(f" {quote(schema)} . {quote(name)} ") == (schema, name)
+
+
+@given(names, names)
+def test_a_name_of_a_message_is_read_as_it_was(schema, name):
+    relation = Relation(schema, name)
+    assert split_name(relation.written) == (schema, name) and relation.written in (str(relation), relation.sql)
+    assert split_name(with_end(relation.written, "_2")) == (schema, f"{name}_2")
+
+
+def test_a_name_of_a_message_is_quoted_where_it_must_be():
+    written = [Relation("w", name).written for name in ("nets", "Net s", "a.b")]
+    assert written == ["w.nets", '"w"."Net s"', '"w"."a.b"']
+    assert [with_end(text, "_end") for text in ("out", '"Big Out"')] == ["out_end", '"Big Out_end"']
 
 
 @given(names)

@@ -141,6 +141,14 @@ def test_outputs_of_no_class_have_no_column():
         assert found.to_numpy().tolist() == [[np.float32(0.4), np.float32(0.3)]]
 
 
+def test_a_row_of_nan_has_no_class():
+    model = ExportedModel.__new__(ExportedModel)
+    model.signature, model.preprocessor = SIGNATURE, None
+    model.run = lambda tensors: [np.array([[np.nan, np.nan], [np.nan, 0.1], [0.5, 0.5]], np.float32)]
+    found = model.predict(np.ones((3, 3), np.float32))
+    assert found.isna().tolist() == [True, False, False] and found.tolist()[1:] == ["b", "a"]
+
+
 class Scores:
     """A runner with four outputs."""
 

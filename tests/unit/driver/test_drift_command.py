@@ -49,6 +49,12 @@ def test_outputs_of_every_kind_are_counted():
     assert found["hot"].levels.counts == (1, 2)  # NaN is the worst
 
 
+def test_a_row_without_a_class_is_null():
+    model = model_with(Output("c", "text", ("a", "b"), "{a,b}", None))
+    profile = counted(model, [[[np.nan, np.nan], [0.1, 0.9]]])["c"]
+    assert profile.levels.counts == (0, 1) and (profile.n_rows, profile.n_null) == (2, 1)
+
+
 def test_null_as_a_class_and_units_beyond_the_classes_have_names():
     model = model_with(Output("c", "text", (None, "NULL", "b"), "{NULL,NULL,b}", None))
     outputs = CountedOutputs(model, Profiler)

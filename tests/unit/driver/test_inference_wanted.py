@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from madlib_mop.driver.inference.wanted import Form, PredType, all_of, choose, read_pred_type
+from madlib_mop.driver.inference.wanted import NO_CLASS, Form, PredType, all_of, choose, read_pred_type
 from madlib_mop.errors import InvalidParameter
 
 SCORES = arrays.arrays(
@@ -40,6 +40,8 @@ def test_choice_is_that_of_a_sort(scores, wanted):
                 Form.RANK: rank <= wanted.limit,
                 Form.THRESHOLD: row[unit] > wanted.limit,
             }[wanted.form]
+            if keep and wanted.form in (Form.RESPONSE, Form.RANK) and np.isnan(row).all():
+                unit = NO_CLASS
             if keep:
                 expected.append((i, unit, float(row[unit]), rank))
     assert np.array_equal(np.array(sorted(tuples(choose(scores, wanted)))), np.array(sorted(expected)), equal_nan=True)
@@ -55,6 +57,13 @@ def test_all_classes_come_in_their_order(scores):
 def test_the_best_come_by_rank():
     choice = choose(np.array([[0.1, 0.6, 0.3]], np.float32), PredType(Form.RANK, 2))
     assert tuples(choice) == [(0, 1, float(np.float32(0.6)), 1), (0, 2, float(np.float32(0.3)), 2)]
+
+
+def test_a_row_of_nan_has_no_best_class():
+    scores = np.array([[np.nan, np.nan], [np.nan, -np.inf]], np.float32)
+    assert choose(scores, PredType(Form.RESPONSE)).units.tolist() == [NO_CLASS, 1]
+    assert choose(scores, PredType(Form.RANK, 2)).units.tolist() == [NO_CLASS, NO_CLASS, 1, 0]
+    assert choose(scores, PredType(Form.PROB)).units.tolist() == [0, 1, 0, 1]
 
 
 def test_numbers_are_all_kept_with_rank_1():
