@@ -125,9 +125,9 @@ def test_texts_are_units_of_their_own_and_null_is_zeros():
 
 
 def test_vectors_are_scaled_and_null_is_zeros():
-    training = vectors([[0.0, 12.0], [6.0, 6.0]], 2)
+    training = vectors([[0.0, 12.0], [12.0, 0.0]], 2)
     column = vectors([[12.0, 6.0], None], 2)
-    assert encode(spec("v", "vector"), training, column)["v"].tolist() == [[3.0, 0.0], [0.0, 0.0]]
+    assert encode(spec("v", "vector"), training, column)["v"].tolist() == [[1.0, 0.0], [0.0, 0.0]]
     assert encode(spec("v", "array", scale="none"), training, column)["v"].tolist() == [[12.0, 6.0], [0.0, 0.0]]
     assert encode(spec("v", "vector"), training, vectors([None], 2))["v"].tolist() == [[0.0, 0.0]]
     assert encode(spec("v", "vector"), training, vectors([[3e38, -3e38]], 2))["v"].dtype == np.float32
