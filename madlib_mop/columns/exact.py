@@ -155,8 +155,8 @@ def _sums_of_sorted(values: Floats, counts: Integers | None, squares: bool = Tru
 def _sums_of_float32(rest: Floats) -> tuple[int, int]:
     """Return what `_sums_of_sorted` does, of finite float64 that are float32, in any order; overwrites them.
 
-    The first parts are whole multiples of 2^-18 times a power of two that no value exceeds; the next ones are cut 18 bits
-    lower, until nothing is left. So each sum of parts or of their products is exact, in any order of the additions.
+    The first parts are whole multiples of 2^-18 times a power of two that no value exceeds; the next ones are cut 18
+    bits lower, until nothing is left. So each sum of parts or of their products is exact, in any order.
     """
     exponent = int(np.frexp(max(rest.max(initial=0.0), -rest.min(initial=0.0)))[1])
     parts: list[Floats] = []

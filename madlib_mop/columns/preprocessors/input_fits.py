@@ -172,7 +172,7 @@ def _vector(spec: ColumnSpec, counted: Statistics) -> Fit:
 
 
 def _vector_scale(counted: Statistics) -> tuple[float, float]:
-    """Return mean and deviation of all elements; 1 for a deviation that is 0 as float32, in which vectors are scaled."""
+    """Return mean and deviation of all elements; 1 for a deviation that is 0 as float32, with which rows are scaled."""
     deviation = float(counted.std or 0.0)
     return float(counted.mean or 0.0), deviation if np.float32(deviation) else 1.0
 
