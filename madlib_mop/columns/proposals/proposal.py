@@ -49,13 +49,15 @@ class CountedColumn:
     family : str or None
         How its values are read; None for a type that is not read, such as jsonb.
     statistics : Statistics or None
-        None where ``family`` is None, and of an excluded column whose values were not read.
+        None where ``family`` is None, and of a column whose values were not read.
     labels : tuple of str or None
         Of an enum: its labels, in their order.
     is_image : bool
         Of bytea: whether values are image files (`are_images`).
     reader : str or None
         What `reader_of` gives for its type, or for the base type of its domain; None: what it gives for ``sql_type``.
+    unusable : str or None
+        Why its values could not be read, with a row: the text after the column's name.
     """
 
     name: str
@@ -65,6 +67,7 @@ class CountedColumn:
     labels: tuple[str, ...] | None = None
     is_image: bool = False
     reader: str | None = None
+    unusable: str | None = None
 
 
 def propose(
@@ -135,12 +138,16 @@ def _guess(column: CountedColumn) -> ColumnSpec:
 def _why_ignored(column: CountedColumn) -> str | None:
     """Return the sentence why nothing can be learned from a column; None if something can."""
     statistics = column.statistics
+    if column.unusable is not None:
+        return f"Cannot be read: it {column.unusable}. Correct such rows in a view."
     if column.family is None or statistics is None:
         return f"Type {column.sql_type} is not read. " + _expression(column)
     if statistics.n_rows == 0:
         return "The table has no rows."
     if statistics.n_rows == statistics.n_missing:
         return "All values are NULL."
+    if statistics.special:
+        return f"Not finite: {_special(statistics)}. Replace such values by NULL in a view."
     if statistics.width == 0:
         return "All arrays are empty."
     is_counted = statistics.distinct_is_exact or column.family == VECTOR  # few distinct vectors are counted by hashes
@@ -214,6 +221,15 @@ def _expression(column: CountedColumn) -> str:
     pattern = _EXPRESSIONS.get(base, "{name}::text")
     quoted = column.name if column.name.isidentifier() and column.name.islower() else f'"{column.name}"'
     return f"Take what you need from it in a view, for example {pattern.format(name=quoted)}."
+
+
+def _special(statistics: Statistics) -> str:
+    """Return how many rows have which value that is not finite; large numerics are infinities as float64."""
+    counts = ", ".join(
+        f"{n_rows:,} row{' has' if n_rows == 1 else 's have'} {text}" for text, n_rows in statistics.special.items()
+    )
+    is_numeric = statistics.family in ("number", "vector")
+    return f"as {'double precision' if statistics.family == 'number' else 'real'}, {counts}" if is_numeric else counts
 
 
 def _shown(statistics: Statistics) -> str:

@@ -63,7 +63,7 @@ def pack_columns(call: Call) -> None:
     seed = draw_seed() if arguments["seed"] is None else arguments["seed"]
     packing = prepare(call, source, seed, rule)
     fields = _fields(source, given, exclude, packing.rule)
-    rows = read_rows(session, source, fields, packing.seed)
+    rows = read_rows(session, source, fields, packing.seed, split_by=rule.column if rule is not None else None)
     validation = None
     if packing.rule is not None:
         needed = [*dependent, *([packing.rule.column] if packing.rule.column is not None else [])]
