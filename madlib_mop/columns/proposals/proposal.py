@@ -13,6 +13,7 @@ from madlib_mop.columns.proposals.kinds import (
     ColumnSpec,
     TableColumn,
 )
+from madlib_mop.columns.proposals.names import sql_name
 from madlib_mop.columns.proposals.specification import default_input, ignored, missing_column
 from madlib_mop.columns.proposals.statistics import Statistics
 from madlib_mop.columns.records import reader_of
@@ -22,6 +23,8 @@ _N_EXAMPLES = 5
 _MAX_EXAMPLE = 60
 #: An integer target with at most this number of distinct values is a classification target.
 _CLASSES = 10
+#: Bits of a positive integer.
+_MOST_BITS = 31
 #: The families of values that can be predicted.
 _PREDICTED = ("number", "boolean", "text", "enum", "uuid", "inet", "span")
 _EXPRESSIONS = {
@@ -71,7 +74,7 @@ class CountedColumn:
 
 
 def propose(
-    columns: Sequence[CountedColumn], dependent: Sequence[str], exclude: Sequence[str] = ()
+    columns: Sequence[CountedColumn], dependent: Sequence[str], exclude: Sequence[str] = (), counted: str = "rows"
 ) -> list[ColumnSpec]:
     """Return a proposal for each column of a table, in their order.
 
@@ -82,6 +85,8 @@ def propose(
         The targets.
     exclude : sequence of str
         Columns to ignore, by the caller's wish.
+    counted : str
+        Which rows were counted, for errors: ``rows`` or ``training rows``.
 
     Raises
     ------
@@ -92,7 +97,8 @@ def propose(
     """
     check_targets([TableColumn(c.name, c.sql_type, c.family) for c in columns], dependent, exclude)
     return [
-        _target(column) if column.name in dependent else _input(column, column.name in exclude) for column in columns
+        _target(column, counted) if column.name in dependent else _input(column, column.name in exclude)
+        for column in columns
     ]
 
 
@@ -158,7 +164,7 @@ def _why_ignored(column: CountedColumn) -> str | None:
     return key_reason(column.name, column.family, statistics)
 
 
-def _target(column: CountedColumn) -> ColumnSpec:
+def _target(column: CountedColumn, counted: str) -> ColumnSpec:
     """Return the proposal of a target: classes, or a number for regression."""
     statistics, family = column.statistics, column.family
     assert statistics is not None, "columns of these types are counted"
@@ -167,7 +173,7 @@ def _target(column: CountedColumn) -> ColumnSpec:
     )
     if statistics.n_rows == statistics.n_missing:
         raise InvalidParameter(
-            f"dependent column {column.name!r} has no values in {statistics.n_rows} rows",
+            f"dependent column {column.name!r} has no values in {statistics.n_rows:,} {counted}",
             hint="Name a column that has values.",
         )
     n_distinct = statistics.n_distinct
@@ -217,10 +223,11 @@ def _counted(column: CountedColumn) -> ColumnSpec:
 
 
 def _expression(column: CountedColumn) -> str:
-    base = column.sql_type.partition("(")[0]
+    base, _, width = column.sql_type.partition("(")
     pattern = _EXPRESSIONS.get(base, "{name}::text")
-    quoted = column.name if column.name.isidentifier() and column.name.islower() else f'"{column.name}"'
-    return f"Take what you need from it in a view, for example {pattern.format(name=quoted)}."
+    if base == "bit" and int(width.rstrip(")") or 1) > _MOST_BITS:
+        pattern = "{name}::text"
+    return f"Take what you need from it in a view, for example {pattern.format(name=sql_name(column.name))}."
 
 
 def _special(statistics: Statistics) -> str:

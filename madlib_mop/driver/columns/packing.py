@@ -139,7 +139,7 @@ def _fit(
     if given is None:
         counted = count(source, rows, training)
         statistics = {c.name: c.statistics for c in counted if isinstance(c.statistics, ColumnStatistics)}
-        specs = propose(counted, dependent, exclude)
+        specs = propose(counted, dependent, exclude, "rows" if training is None else "training rows")
         ignored = [spec for spec in specs if spec.role == IGNORED and spec.name not in exclude]
         check_specification(specs, several_targets=len(dependent) > 1)
     else:

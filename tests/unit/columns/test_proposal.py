@@ -167,6 +167,22 @@ def test_types_that_are_not_read_are_ignored_with_an_expression():
     assert one.reason == "Named in exclude."
 
 
+@pytest.mark.parametrize(
+    ("name", "sql_type", "expression"),
+    [
+        ('Wei"rd', "jsonb", "(\"Wei\"\"rd\"->>'key')::float8"),
+        ("user", "money", '"user"::numeric'),
+        ("bit31", "bit(31)", "bit31::int"),
+        ("flag", "bit", "flag::int"),
+        ("bit100", "bit(100)", "bit100::text"),
+        ("bits", "bit varying(8)", "bits::text"),
+    ],
+)
+def test_the_expression_is_that_of_sql_for_any_name_and_width(name, sql_type, expression):
+    (one, *_) = propose([CountedColumn(name, sql_type, None, None), X, Y], ["y"])
+    assert one.reason.endswith(f"for example {expression}."), one.reason
+
+
 def test_what_was_counted_is_in_the_row():
     one = proposed("d", moments([0, DAY + 3_600_000_000, None, 0]), "timestamp without time zone")
     assert (one.n_rows, one.n_null, one.n_distinct) == (4, 1, 2)
