@@ -137,6 +137,12 @@ def stratified(hashes: Hashes, codes: Codes, fraction: float) -> Flags:
     starts = np.flatnonzero(np.diff(codes[order])) + 1
     for rows in np.split(order, starts):
         chosen[rows] = _lowest(hashes, rows, fraction)
+    if len(codes) and not chosen.any():
+        raise InvalidParameter(
+            f"validation would have 0 of {len(codes):,} rows: the share is that of each class, and the target has"
+            f" {len(starts) + 1:,} classes",
+            hint=f"Write '{fraction:g} not stratified' for a share of all rows, or name another target.",
+        )
     return _both_sides(chosen)
 
 

@@ -179,7 +179,7 @@ def test_inputs_are_contiguous_and_in_order_and_other_columns_are_not_looked_at(
 @pytest.mark.parametrize(
     ("one", "training", "column", "words"),
     [
-        (spec("x", impute="error"), numbers([1, 2]), numbers([1, None]), "'x' is NULL, and its impute is error, in row 2"),
+        (spec("x", impute="error"), numbers([1]), numbers([1, None]), "'x' is NULL, and its impute is error, in row 2"),
         (spec("d", "datetime", impute="error"), moments([1, 2]), moments([None]), "'d' is NULL"),
         (spec("c", "category", impute="error"), texts(["a"]), texts([None]), "'c' is NULL"),
         (spec("t", "text", impute="error"), texts(["a"]), texts([None]), "'t' is NULL"),

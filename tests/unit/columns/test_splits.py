@@ -151,7 +151,9 @@ def test_a_boolean_column_decides():
     [
         (lambda: by_hash(HASHES[:3], 0.1), "0 of 3 rows"),
         (lambda: by_hash(HASHES[:0], 0.1), "0 of 0 rows"),
-        (lambda: stratified(HASHES[:2], np.array([0, 1], np.int32), 0.2), "0 of 2 rows"),
+        (lambda: stratified(HASHES[:2], np.array([0, 1], np.int32), 0.2), "0 of 2 rows: the share is that of each"),
+        (lambda: stratified(HASHES[:600], np.arange(600, dtype=np.int32), 0.2), "and the target has 600 classes"),
+        (lambda: stratified(HASHES[:0], np.zeros(0, np.int32), 0.2), "0 of 0 rows"),
         (lambda: by_group(HASHES[[1, 1, 1]], 0.2), "two groups or more. Received: 1"),
         (lambda: by_time(moments([5, 5]), 0.2, "t"), "0 of 2 rows"),
         (lambda: by_time(moments([]), 0.2, "t"), "0 of 0 rows"),
