@@ -1,5 +1,6 @@
 """Proposes what is done with each column of a table, with a sentence that says why; the start of ``pack_columns``."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -223,10 +224,10 @@ def _counted(column: CountedColumn) -> ColumnSpec:
 
 
 def _expression(column: CountedColumn) -> str:
-    base, _, width = column.sql_type.partition("(")
-    pattern = _EXPRESSIONS.get(base, "{name}::text")
-    if base == "bit" and int(width.rstrip(")") or 1) > _MOST_BITS:
-        pattern = "{name}::text"
+    matched = re.fullmatch(r"([\w ]+)(?:\((\d+)\))?", column.sql_type)
+    base, width = matched.groups(default="1") if matched else ("", "1")
+    is_wide = base == "bit" and int(width) > _MOST_BITS
+    pattern = "{name}::text" if is_wide else _EXPRESSIONS.get(base, "{name}::text")
     return f"Take what you need from it in a view, for example {pattern.format(name=sql_name(column.name))}."
 
 

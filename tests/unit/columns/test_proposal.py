@@ -176,6 +176,8 @@ def test_types_that_are_not_read_are_ignored_with_an_expression():
         ("flag", "bit", "flag::int"),
         ("bit100", "bit(100)", "bit100::text"),
         ("bits", "bit varying(8)", "bits::text"),
+        ("b", "bit(8)[]", "b::text"),
+        ("p", "point", "p[0]"),
     ],
 )
 def test_the_expression_is_that_of_sql_for_any_name_and_width(name, sql_type, expression):
