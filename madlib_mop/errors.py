@@ -15,7 +15,7 @@ MopError
 └── ModelFailed             38000   one configuration cannot be trained; the others are not touched
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mop_backend.registered_names import key_beside_name
@@ -135,6 +135,12 @@ def shown(value: object) -> str:
 def is_missing(what: str, value: object, hint: str | None) -> InvalidParameter:
     """Return the error for an argument without a value: NULL, or an empty text."""
     return InvalidParameter(f"{what} is missing. Received: {shown(value)}", hint=hint)
+
+
+def array_of(values: Iterable[object]) -> str:
+    """Return the elements of an array as SQL has them: texts, numbers and NULL, in ``ARRAY[...]``."""
+    quoted = ("'" + one.replace("'", "''") + "'" if isinstance(one, str) else str(one) for one in values)
+    return f"ARRAY[{', '.join('NULL' if one == 'None' else one for one in quoted)}]"
 
 
 def not_whole(what: str, least: int, received: str, hint: str | None = None) -> InvalidParameter:

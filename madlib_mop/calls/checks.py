@@ -8,7 +8,7 @@ from typing import Any
 
 from mop_backend.registered_names import folded
 
-from madlib_mop.errors import InvalidParameter, is_missing, not_whole, shown
+from madlib_mop.errors import InvalidParameter, array_of, is_missing, not_whole, shown
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,19 @@ class OneOf:
                 f"{name} must be one of {', '.join(self.words)}. Received: {value!r}", hint=self.hint
             )
         return word
+
+
+@dataclass(frozen=True)
+class WithoutNull:
+    """An array no element of which is NULL; the array can be NULL."""
+
+    hint: str
+
+    def __call__(self, name: str, value: list[Any] | None) -> list[Any] | None:
+        """Return the array. Raises InvalidParameter."""
+        if value is not None and None in value:
+            raise InvalidParameter(f"{name} has a NULL element. Received: {array_of(value)}", hint=self.hint)
+        return value
 
 
 @dataclass(frozen=True)

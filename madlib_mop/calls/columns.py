@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import Whole
+from madlib_mop.calls.checks import Whole, WithoutNull
 from madlib_mop.calls.packing import BUFFER_SIZE, RULES
 from madlib_mop.calls.shared import SEED_CHECK
 
 _SOURCE = Argument("source_table", "varchar", "table or view of ordinary columns; each row is an example")
 _DEPENDENT = Argument("dependent", "varchar", "column to predict, or several columns, separated by commas")
-_EXCLUDE = Argument("exclude", "varchar[]", "columns to ignore", default=None)
+_EXCLUDE = Argument(
+    "exclude", "varchar[]", "columns to ignore", default=None, check=WithoutNull("Leave it out, or name a column.")
+)
 _PACKED = Argument("packed_table", "varchar", "packed table, made by pack_columns")
 _PACKED_OR_MODELS = replace(_PACKED, help="packed table, made by pack_columns; or a table of models trained on one")
 

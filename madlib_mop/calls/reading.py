@@ -37,7 +37,10 @@ def read_arguments(function: Function, given: Any) -> dict[str, Any]:
         _check_texts(argument.name, value)
         if value is not None and not _has_type(argument, value):
             types = " or ".join((argument.type, *argument.other_types))
-            raise InvalidParameter(f"{argument.name} must be of type {types}. Received: {_shown(value)}")
+            raise InvalidParameter(
+                f"{argument.name} must be of type {types}. Received: {_shown(value)}",
+                hint="Write an array of one dimension: ARRAY[a, b]." if _is_nested(argument, value) else None,
+            )
         values[argument.name] = value
     for argument in arguments:
         if argument.check is not None:
@@ -77,6 +80,12 @@ def _has_type(argument: Argument, value: Any) -> bool:
         element = argument.type.removesuffix("[]")
         return all(item is None or _has_type(argument, item) or _fits(element, item) for item in value)
     return type_of(argument, value) is not None
+
+
+def _is_nested(argument: Argument, value: Any) -> bool:
+    """Return whether a value has more dimensions than its argument."""
+    is_array = argument.type.endswith("[]") and not argument.any_dimensions and isinstance(value, list)
+    return is_array and any(isinstance(item, list) for item in value)
 
 
 def type_of(argument: Argument, value: Any) -> str | None:

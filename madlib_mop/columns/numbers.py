@@ -176,6 +176,11 @@ class NumericReader(NumberReader):
         return float(f"{'-' if sign == _NEGATIVE else ''}{digits}e{4 * (weight - n_digits + 1)}")
 
 
+def is_finite_numeric(value: bytes) -> bool:
+    """Return whether the bytes of a numeric are those of a finite number, of any size."""
+    return struct.unpack_from(">H", value, 4)[0] not in _NUMERIC_SPECIAL
+
+
 def _four_digits(cells: Cells, offset: int, n_digits: Integers) -> Wholes:
     """Return the number that up to four digits of base 10,000 at ``offset`` make, uint64 (n_rows,)."""
     word = cells.gather(">u8", offset).astype(np.uint64)

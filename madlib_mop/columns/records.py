@@ -355,6 +355,15 @@ class RecordReader:
         ]
 
 
+def value_of(record: bytes, place: int) -> bytes:
+    """Return the bytes of one field of a record that was read, by its number from 0; it is not NULL."""
+    position = _HEADER_BYTES
+    for _ in range(place):
+        position += _FIELD.size + max(0, _FIELD.unpack_from(record, position)[1])
+    begin = position + _FIELD.size
+    return record[begin : begin + _FIELD.unpack_from(record, position)[1]]
+
+
 def _read(reader: Reader, cells: Cells) -> RawColumn:
     try:
         return reader.read(cells)

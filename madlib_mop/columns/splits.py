@@ -137,13 +137,20 @@ def stratified(hashes: Hashes, codes: Codes, fraction: float) -> Flags:
     starts = np.flatnonzero(np.diff(codes[order])) + 1
     for rows in np.split(order, starts):
         chosen[rows] = _lowest(hashes, rows, fraction)
+    if len(codes) and not chosen.any():
+        raise InvalidParameter(
+            f"validation would have 0 of {len(codes):,} rows: the share is that of each class, and the target has"
+            f" {len(starts) + 1:,} classes",
+            hint=f"Write '{fraction:g} not stratified' for a share of all rows, or name another target.",
+        )
     return _both_sides(chosen)
 
 
 def by_group(hashes: Hashes, fraction: float) -> Flags:
     """Return which rows are for validation, whole groups at a time, so that no group is on both sides.
 
-    Groups come in the order of their hashes, until the share of the rows is nearest to the fraction.
+    Groups are taken in the order of their hashes; one that would bring the share of the rows further from the fraction
+    is left out. If all or none would be taken, the smallest group alone is on its side.
 
     Parameters
     ----------
@@ -162,9 +169,16 @@ def by_group(hashes: Hashes, fraction: float) -> Flags:
             f"validation by group needs two groups or more. Received: {len(groups)}",
             hint="Name another column, or use a share such as 0.2.",
         )
-    distance = np.abs(np.cumsum(counts)[:-1] - fraction * len(hashes))
-    n_groups = 1 + int(np.argmin(distance))
-    chosen: Flags = inverse.ravel() < n_groups
+    taken, n_taken, wanted = np.zeros(len(groups), np.bool_), 0, fraction * len(hashes)
+    for group, n_rows in enumerate(counts.tolist()):
+        if abs(n_taken + n_rows - wanted) < abs(n_taken - wanted):
+            taken[group] = True
+            n_taken += n_rows
+    if not taken.any():
+        taken[np.argmin(counts)] = True
+    elif taken.all():
+        taken[len(counts) - 1 - np.argmin(counts[::-1])] = False
+    chosen: Flags = taken[inverse.ravel()]
     return chosen
 
 

@@ -15,7 +15,6 @@ from madlib_mop.columns.raw import (
     END,
     MOMENT,
     SPAN,
-    Flags,
     Integers,
     Levels,
     Moments,
@@ -63,6 +62,9 @@ class State:
 
     def distinct_is_exact(self) -> bool:
         raise NotImplementedError
+
+    def moments(self) -> ExactMoments | None:
+        return None
 
     def level_counts(self, family: str) -> dict[str, int] | None:
         return None
@@ -285,16 +287,13 @@ class LevelState(State):
 
 
 class HashedState(State):
-    """Vectors and bytes: distinct ones are counted by hashes alone."""
+    """Bytes: distinct ones are counted by hashes alone."""
 
     def __init__(self) -> None:
         super().__init__()
         self._sample = DistinctSample()
 
     def add(self, column: RawColumn, special: Counter[str]) -> None:
-        if isinstance(column, Vectors):
-            self._count(self._rows(column, ~column.missing, special))
-            return
         assert isinstance(column, Blobs)
         for _, values in column.pieces(_PIECE_BYTES, _PIECE_ROWS):
             self._count(values)
@@ -302,16 +301,6 @@ class HashedState(State):
     def _count(self, rows: list[bytes]) -> None:
         hashes = hashes_of(rows)
         self._sample.add(hashes, hashes.view(np.int64))
-
-    def _rows(self, column: Vectors, present: Flags, special: Counter[str]) -> list[bytes]:
-        values = column.values[present] + np.float32(0.0)
-        finite = np.isfinite(values)
-        if not finite.all():
-            rows = np.flatnonzero(~finite.all(axis=1)).tolist()
-            special.update(text_of_number(float(values[row][~finite[row]][0])) for row in rows)
-        if finite.any():
-            self._widen(values[finite].min().item(), values[finite].max().item())
-        return [row.tobytes() for row in values]
 
     def merge(self, other: State) -> None:
         assert isinstance(other, HashedState)
@@ -325,11 +314,41 @@ class HashedState(State):
         return False
 
 
+class VectorState(HashedState):
+    """Vectors: rows are counted as bytes are; the moments are those of all finite elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._moments = ExactMoments()
+
+    def add(self, column: RawColumn, special: Counter[str]) -> None:
+        assert isinstance(column, Vectors)
+        values = column.values[~column.missing] + np.float32(0.0)
+        elements = values.ravel()
+        finite = np.isfinite(values)
+        if not finite.all():
+            rows = np.flatnonzero(~finite.all(axis=1)).tolist()
+            special.update(text_of_number(float(values[row][~finite[row]][0])) for row in rows)
+            elements = values[finite]
+        if len(elements):
+            self._widen(elements.min().item(), elements.max().item())
+            self._moments.add_float32(elements)
+        self._count([row.tobytes() for row in values])
+
+    def merge(self, other: State) -> None:
+        super().merge(other)
+        assert isinstance(other, VectorState)
+        self._moments.merge(other._moments)
+
+    def moments(self) -> ExactMoments:
+        return self._moments
+
+
 _STATES: dict[type, Callable[[], State]] = {
     Numbers: NumberState,
     Moments: MomentState,
     Levels: LevelState,
-    Vectors: HashedState,
+    Vectors: VectorState,
     Blobs: HashedState,
 }
 

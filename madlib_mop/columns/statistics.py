@@ -132,12 +132,12 @@ class ColumnStatistics:
 
     @property
     def moments(self) -> ExactMoments | None:
-        """Return count, sum and sum of squares of finite numbers or moments."""
-        return self._state.moments() if isinstance(self._state, OrderedState) else None
+        """Return count, sum and sum of squares of finite numbers, moments or vector elements."""
+        return self._state.moments() if self._state else None
 
     @property
     def mean(self) -> float | None:
-        """Return the mean of finite numbers or moments, rounded once; booleans are 0 and 1."""
+        """Return the mean of finite numbers, moments or vector elements, rounded once; booleans are 0 and 1."""
         return moments.mean() if (moments := self.moments) else None
 
     @property

@@ -266,7 +266,7 @@ BAD = {
     ", metric => 'auc')": "metric must be one of loss, accuracy. Received: 'auc'",
     ", mst_keys => '{3, 5}')": "mst_key 5 is not in public.models. Received: [3, 5]",
     ", mst_keys => '{}')": "mst_keys has no element. Received: []",
-    ", mst_keys => '{3, NULL}')": "mst_key None is not in public.models. Received: [3, None]",
+    ", mst_keys => '{3, NULL}')": "mst_key NULL is not in public.models. Received: [3, NULL]",
 }
 
 

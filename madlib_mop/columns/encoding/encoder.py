@@ -132,9 +132,9 @@ class Encoder:
         UndefinedColumn
             If an input is missing.
         InvalidParameter
-            For NULL where ``impute`` is ``error``, for NaN and infinities, and for a column of another type.
+            For NaN and infinities, and for a column of another type.
         UnreadableValue
-            For an image that cannot be decoded.
+            For NULL where ``impute`` is ``error``, and for an image that cannot be decoded.
         """
         try:
             n_rows = raw[self._first].n_rows
@@ -164,7 +164,7 @@ class Encoder:
         if self._decode_images is None:
             raise Unsupported(f"column {name!r} is an image, and images are not decoded here")
         if not fit.accepts_null and column.missing.any():
-            raise null_value(name)
+            raise null_value(name, column.missing)
         pixels = np.zeros((column.n_rows, fit.side, fit.side, 3), np.uint8)
         for rows, files in column.pieces(_PART_BYTES, max(1, _PART_BYTES // pixels[:1].nbytes)):
             try:

@@ -3,9 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.preprocessors.fits import TextFit, VectorFit
 from madlib_mop.columns.preprocessors.input_fits import unit_of
-from madlib_mop.columns.raw import MOMENT, Codes, Levels, Moments, Numbers, RawColumn, Vectors, other_width
+from madlib_mop.columns.raw import MOMENT, Codes, Flags, Levels, Moments, Numbers, RawColumn, Vectors, other_width
 from madlib_mop.columns.transforms.categories import NULL, OTHER, CategoryFit, LevelCodes
 from madlib_mop.columns.transforms.ngrams import hashed_ngrams
 from madlib_mop.errors import InvalidParameter
@@ -13,11 +14,13 @@ from madlib_mop.errors import InvalidParameter
 Units = npt.NDArray[np.float32]
 
 
-def null_value(name: str) -> InvalidParameter:
-    """Return the error for NULL where a specification has ``impute => 'error'``."""
-    return InvalidParameter(
-        f"column {name!r} is NULL, and its impute is error",
-        hint="Leave such rows out by a view, or pack the table with another impute.",
+def null_value(name: str, missing: Flags) -> UnreadableValue:
+    """Return the error for the first NULL where a specification has ``impute => 'error'``."""
+    return UnreadableValue(
+        name,
+        int(np.argmax(missing)),
+        "is NULL, and its impute is error,",
+        "Leave such rows out by a view, or pack the table with another impute.",
     )
 
 
@@ -69,7 +72,7 @@ class CategoryCodes:
         elif not isinstance(column, Numbers):
             raise wrong_class(self.name, "a category", column)
         if not self.fit.accepts_null and column.missing.any():
-            raise null_value(self.name)
+            raise null_value(self.name, column.missing)
         return codes
 
 
@@ -118,7 +121,7 @@ class TextInput:
         if not isinstance(column, Levels):
             raise wrong_class(self._name, "a text", column)
         if not self._fit.accepts_null and column.missing.any():
-            raise null_value(self._name)
+            raise null_value(self._name, column.missing)
         keys = column.levels.keys()
         if column.n_rows == 1:
             code = column.codes.item(0)
@@ -143,7 +146,7 @@ class VectorInput:
         missing = column.missing
         has_null = bool(missing.any())
         if has_null and not self._fit.accepts_null:
-            raise null_value(self._name)
+            raise null_value(self._name, column.missing)
         if column.width is None:
             return np.zeros((column.n_rows, self._fit.width), np.float32)
         if column.width != self._fit.width:

@@ -56,7 +56,8 @@ class ScaledUnits:
         if not np.isfinite(values).all() or (self._moments and (np.abs(values[self._moments]) > _ENDLESS).any()):
             self._raise_special(raw)
         if self._strict and missing[self._strict].any():
-            raise null_value(next(self._names[row] for row in self._strict if missing[row].any()))
+            first = next(row for row in self._strict if missing[row].any())
+            raise null_value(self._names[first], missing[first])
         units[self._units] = self._scaling.apply(values, missing)
         if self._marked:
             units[self._indicators] = missing[self._marked]

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.encoding.inputs import check_unit, special_value, wrong_class
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
-from madlib_mop.columns.preprocessors.fitting import null_target
+from madlib_mop.columns.preprocessors.fitting import null_hint
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import Codes, Levels, Moments, Numbers, RawColumn
 from madlib_mop.columns.transforms.categories import FIRST, CategoryFit, LevelCodes
@@ -82,8 +83,10 @@ class Targets:
         ------
         UndefinedColumn
             If a target is missing.
+        UnreadableValue
+            For NULL.
         InvalidParameter
-            For NULL, NaN and infinities, and for a class that the training rows do not have.
+            For NaN and infinities, and for a class that the training rows do not have.
         """
         for name in self._targets:
             if name not in raw:
@@ -130,8 +133,7 @@ class ClassTarget:
 
     def encode(self, column: RawColumn) -> npt.NDArray[np.int16]:
         """Return int16 (n_rows, n_classes) or (n_rows, 1)."""
-        if column.missing.any():
-            raise null_target(self.name, int(column.missing.sum()))
+        _require_values(self.name, column)
         codes = self._codes_of(column)
         if (codes < FIRST).any():
             raise self._unknown(column, codes)
@@ -187,8 +189,7 @@ class NumberTarget:
         """Return float32 (n_rows, 1)."""
         check_unit(self.name, column, self.fit.unit)
         assert isinstance(column, Numbers | Moments), "it has the unit"
-        if column.missing.any():
-            raise null_target(self.name, int(column.missing.sum()))
+        _require_values(self.name, column)
         special = column.first_special()
         if special is not None:
             raise special_value(self.name, special.text)
@@ -206,6 +207,12 @@ class NumberTarget:
         if outputs.ndim != 1:
             raise _wrong_shape(self.name, "one number", outputs)
         return Predictions(numbers=restore(outputs, self.fit))
+
+
+def _require_values(name: str, column: RawColumn) -> None:
+    """Raise UnreadableValue for the first row that has no target."""
+    if column.missing.any():
+        raise UnreadableValue(name, int(np.argmax(column.missing)), "is a target, and it is NULL", null_hint(name))
 
 
 def _wrong_shape(name: str, expected: str, outputs: Floats) -> InvalidParameter:

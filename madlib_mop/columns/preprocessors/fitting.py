@@ -7,6 +7,7 @@ from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, FittedColumn
 from madlib_mop.columns.preprocessors.input_fits import check_levels, fit_input, fit_number, unit_of
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.proposals.kinds import CATEGORY, IGNORED, NUMBER, TARGET, ColumnSpec
+from madlib_mop.columns.proposals.names import sql_name
 from madlib_mop.columns.proposals.rules import problem
 from madlib_mop.columns.proposals.specification import check_family
 from madlib_mop.columns.proposals.statistics import Statistics
@@ -64,7 +65,7 @@ def fit_preprocessor(
                 raise problem(
                     spec,
                     f"a category cannot have numbers beyond 2^53, such as {largest:.0f}: they are not told apart",
-                    f"Cast it in a view: {spec.name}::text.",
+                    f"Cast it in a view: {sql_name(spec.name)}::text.",
                 )
         columns.append(
             FittedColumn(spec, fit_target(spec, counted) if spec.role == TARGET else fit_input(spec, counted))
@@ -90,7 +91,10 @@ def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
         If values are NULL, if there are fewer than two classes or too many, or if a number has one value only.
     """
     if counted.n_missing:
-        raise null_target(spec.name, counted.n_missing)
+        rows = "row" if counted.n_missing == 1 else "rows"
+        raise InvalidParameter(
+            f"target {spec.name!r} is NULL in {counted.n_missing:,} training {rows}", hint=null_hint(spec.name)
+        )
     if spec.kind == NUMBER:
         if counted.minimum == counted.maximum:
             raise problem(spec, "the target has one value only in the training rows", "Name another target.")
@@ -124,9 +128,6 @@ def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
     return ClassFit(tuple(sorted(counts, key=str.encode)), spec.encode)
 
 
-def null_target(name: str, n_rows: int) -> InvalidParameter:
-    """Return the error for rows without their target."""
-    return InvalidParameter(
-        f"target {name!r} is NULL in {n_rows:,} row{'' if n_rows == 1 else 's'}",
-        hint=f"Leave such rows out by a view: WHERE {name} IS NOT NULL.",
-    )
+def null_hint(name: str) -> str:
+    """Return the hint for rows without their target."""
+    return f"Leave such rows out by a view: WHERE {sql_name(name)} IS NOT NULL."

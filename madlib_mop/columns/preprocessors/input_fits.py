@@ -172,11 +172,9 @@ def _vector(spec: ColumnSpec, counted: Statistics) -> Fit:
 
 
 def _vector_scale(counted: Statistics) -> tuple[float, float]:
-    """Return mean and deviation of all elements; where they are not counted, what brings all within -3 and 3."""
-    if counted.mean is not None and counted.std is not None:
-        return float(counted.mean), float(counted.std) or 1.0
-    low, high = float(counted.minimum or 0.0), float(counted.maximum or 0.0)
-    return (low + high) / 2, (high - low) / 6 or 1.0
+    """Return mean and deviation of all elements; 1 for a deviation that is 0 as float32, with which rows are scaled."""
+    deviation = float(counted.std or 0.0)
+    return float(counted.mean or 0.0), deviation if np.float32(deviation) else 1.0
 
 
 def _image(spec: ColumnSpec, counted: Statistics) -> Fit:

@@ -1,5 +1,6 @@
 """Proposes what is done with each column of a table, with a sentence that says why; the start of ``pack_columns``."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from madlib_mop.columns.proposals.kinds import (
     ColumnSpec,
     TableColumn,
 )
+from madlib_mop.columns.proposals.names import sql_name
 from madlib_mop.columns.proposals.specification import default_input, ignored, missing_column
 from madlib_mop.columns.proposals.statistics import Statistics
 from madlib_mop.columns.records import reader_of
@@ -22,6 +24,8 @@ _N_EXAMPLES = 5
 _MAX_EXAMPLE = 60
 #: An integer target with at most this number of distinct values is a classification target.
 _CLASSES = 10
+#: Bits of a positive integer.
+_MOST_BITS = 31
 #: The families of values that can be predicted.
 _PREDICTED = ("number", "boolean", "text", "enum", "uuid", "inet", "span")
 _EXPRESSIONS = {
@@ -49,13 +53,15 @@ class CountedColumn:
     family : str or None
         How its values are read; None for a type that is not read, such as jsonb.
     statistics : Statistics or None
-        None where ``family`` is None, and of an excluded column whose values were not read.
+        None where ``family`` is None, and of a column whose values were not read.
     labels : tuple of str or None
         Of an enum: its labels, in their order.
     is_image : bool
         Of bytea: whether values are image files (`are_images`).
     reader : str or None
         What `reader_of` gives for its type, or for the base type of its domain; None: what it gives for ``sql_type``.
+    unusable : str or None
+        Why its values could not be read, with a row: the text after the column's name.
     """
 
     name: str
@@ -65,10 +71,11 @@ class CountedColumn:
     labels: tuple[str, ...] | None = None
     is_image: bool = False
     reader: str | None = None
+    unusable: str | None = None
 
 
 def propose(
-    columns: Sequence[CountedColumn], dependent: Sequence[str], exclude: Sequence[str] = ()
+    columns: Sequence[CountedColumn], dependent: Sequence[str], exclude: Sequence[str] = (), counted: str = "rows"
 ) -> list[ColumnSpec]:
     """Return a proposal for each column of a table, in their order.
 
@@ -79,6 +86,8 @@ def propose(
         The targets.
     exclude : sequence of str
         Columns to ignore, by the caller's wish.
+    counted : str
+        Which rows were counted, for errors: ``rows`` or ``training rows``.
 
     Raises
     ------
@@ -89,7 +98,8 @@ def propose(
     """
     check_targets([TableColumn(c.name, c.sql_type, c.family) for c in columns], dependent, exclude)
     return [
-        _target(column) if column.name in dependent else _input(column, column.name in exclude) for column in columns
+        _target(column, counted) if column.name in dependent else _input(column, column.name in exclude)
+        for column in columns
     ]
 
 
@@ -135,12 +145,16 @@ def _guess(column: CountedColumn) -> ColumnSpec:
 def _why_ignored(column: CountedColumn) -> str | None:
     """Return the sentence why nothing can be learned from a column; None if something can."""
     statistics = column.statistics
+    if column.unusable is not None:
+        return f"Cannot be read: it {column.unusable}. Correct such rows in a view."
     if column.family is None or statistics is None:
         return f"Type {column.sql_type} is not read. " + _expression(column)
     if statistics.n_rows == 0:
         return "The table has no rows."
     if statistics.n_rows == statistics.n_missing:
         return "All values are NULL."
+    if statistics.special:
+        return f"Not finite: {_special(statistics)}. Replace such values by NULL in a view."
     if statistics.width == 0:
         return "All arrays are empty."
     is_counted = statistics.distinct_is_exact or column.family == VECTOR  # few distinct vectors are counted by hashes
@@ -151,7 +165,7 @@ def _why_ignored(column: CountedColumn) -> str | None:
     return key_reason(column.name, column.family, statistics)
 
 
-def _target(column: CountedColumn) -> ColumnSpec:
+def _target(column: CountedColumn, counted: str) -> ColumnSpec:
     """Return the proposal of a target: classes, or a number for regression."""
     statistics, family = column.statistics, column.family
     assert statistics is not None, "columns of these types are counted"
@@ -160,7 +174,7 @@ def _target(column: CountedColumn) -> ColumnSpec:
     )
     if statistics.n_rows == statistics.n_missing:
         raise InvalidParameter(
-            f"dependent column {column.name!r} has no values in {statistics.n_rows} rows",
+            f"dependent column {column.name!r} has no values in {statistics.n_rows:,} {counted}",
             hint="Name a column that has values.",
         )
     n_distinct = statistics.n_distinct
@@ -210,10 +224,20 @@ def _counted(column: CountedColumn) -> ColumnSpec:
 
 
 def _expression(column: CountedColumn) -> str:
-    base = column.sql_type.partition("(")[0]
-    pattern = _EXPRESSIONS.get(base, "{name}::text")
-    quoted = column.name if column.name.isidentifier() and column.name.islower() else f'"{column.name}"'
-    return f"Take what you need from it in a view, for example {pattern.format(name=quoted)}."
+    matched = re.fullmatch(r"([\w ]+)(?:\((\d+)\))?", column.sql_type)
+    base, width = matched.groups(default="1") if matched else ("", "1")
+    is_wide = base == "bit" and int(width) > _MOST_BITS
+    pattern = "{name}::text" if is_wide else _EXPRESSIONS.get(base, "{name}::text")
+    return f"Take what you need from it in a view, for example {pattern.format(name=sql_name(column.name))}."
+
+
+def _special(statistics: Statistics) -> str:
+    """Return how many rows have which value that is not finite; large numerics are infinities as float64."""
+    counts = ", ".join(
+        f"{n_rows:,} row{' has' if n_rows == 1 else 's have'} {text}" for text, n_rows in statistics.special.items()
+    )
+    is_numeric = statistics.family in ("number", "vector")
+    return f"as {'double precision' if statistics.family == 'number' else 'real'}, {counts}" if is_numeric else counts
 
 
 def _shown(statistics: Statistics) -> str:

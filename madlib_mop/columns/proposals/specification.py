@@ -30,7 +30,7 @@ from madlib_mop.columns.proposals.kinds import (
     embedding_width,
 )
 from madlib_mop.columns.proposals.rules import check_input, check_target, default_scale, problem
-from madlib_mop.errors import InvalidParameter, UndefinedColumn
+from madlib_mop.errors import InvalidParameter, UndefinedColumn, array_of
 
 _TEXTS = ("name", "sql_type", "role", "kind", "impute", "encode", "scale", "minimum", "maximum", "reason")
 _COUNTS = ("width", "max_levels", "n_rows", "n_null", "n_distinct")
@@ -186,8 +186,13 @@ def _read_row(row: Mapping[str, Any]) -> ColumnSpec:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise _wrong_type(name, key, "a whole number", value)
         elif key in _LISTS:
-            if isinstance(value, str) or not all(isinstance(text, str) for text in value):
-                raise _wrong_type(name, key, "a list of texts without NULL", value)
+            if isinstance(value, str):
+                raise _wrong_type(name, key, "a list of texts", value)
+            if not all(isinstance(text, str) for text in value):
+                raise InvalidParameter(
+                    f"column {name!r}: {key} must be a list of texts without NULL. Received: {array_of(value)}",
+                    hint="Leave NULL out: impute says what becomes of it.",
+                )
             given[key] = tuple(value)
         elif not isinstance(value, bool):
             raise _wrong_type(name, key, "true or false", value)

@@ -16,8 +16,7 @@ class Statistics(Protocol):
     n_distinct : int
         Distinct values that are not NULL; within about 5 % unless ``distinct_is_exact``.
     minimum, maximum, mean, std : float or None
-        Moments in microseconds; of vectors over all elements, where they are counted; ``std`` of the population. None
-        without values.
+        Moments in microseconds; of vectors over all elements; ``std`` of the population. None without values.
     level_counts : mapping of str to int or None
         Rows of each value, as text; None if there are too many.
     examples : sequence of str

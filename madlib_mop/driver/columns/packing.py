@@ -62,6 +62,8 @@ def pack_columns(call: Call) -> None:
         )
     given = _given_specification(session, arguments["columns"], source, dependent)
     rule = split_rule(arguments["validation"], source)
+    if given is not None:
+        _notice_missing(call, source, given, rule)
     if given is None:
         check_targets(table_columns(source), dependent, exclude)
     elif rule is not None and rule.by == BY_COLUMN:
@@ -70,7 +72,7 @@ def pack_columns(call: Call) -> None:
     seed = draw_seed() if arguments["seed"] is None else arguments["seed"]
     packing = prepare(call, source, seed, rule)
     fields = _fields(source, given, exclude, packing.rule)
-    rows = read_rows(session, source, fields, packing.seed)
+    rows = read_rows(session, source, fields, packing.seed, split_by=rule.column if rule is not None else None)
     validation = None
     if packing.rule is not None:
         needed = [*dependent, *([packing.rule.column] if packing.rule.column is not None else [])]
@@ -119,6 +121,17 @@ def _given_specification(
     return [by_name[column.name] for column in source.columns if column.name in by_name]
 
 
+def _notice_missing(
+    call: Call, source: SourceTable, given: Sequence[ColumnSpec], rule: SplitRule | None
+) -> None:
+    """Report the columns of the source table that the edited proposal does not have."""
+    known = {spec.name for spec in given} | ({rule.column} if rule is not None else set())
+    missing = [column.name for column in source.columns if column.name not in known]
+    if missing:
+        table = call.arguments["columns"]
+        call.session.notice(f"{call.function}: ignored, because {table} has no row for them: {_listed(missing)}")
+
+
 def _fields(
     source: SourceTable, given: Sequence[ColumnSpec] | None, exclude: Sequence[str], rule: SplitRule | None
 ) -> list[Field]:
@@ -146,8 +159,9 @@ def _fit(
     if given is None:
         counted = count(source, rows, training)
         statistics = {c.name: c.statistics for c in counted if isinstance(c.statistics, ColumnStatistics)}
-        specs = propose(counted, dependent, exclude)
+        specs = propose(counted, dependent, exclude, "rows" if training is None else "training rows")
         ignored = [spec for spec in specs if spec.role == IGNORED and spec.name not in exclude]
+        _require_inputs(specs, ignored)
         check_specification(specs, several_targets=len(dependent) > 1)
     else:
         statistics = rows.statistics(training)
@@ -211,9 +225,29 @@ def _notice_result(call: Call, preprocessor: Preprocessor, ignored: Sequence[Col
     inputs = ", ".join(f"{tensor.name} {list(tensor.shape)} {tensor.dtype}" for tensor in preprocessor.tensors)
     call.session.notice(f"{call.function}: inputs: {inputs}; preprocessor {preprocessor.digest[:12]}")
     if ignored:
-        shown = ", ".join(f"{spec.name} ({_short_reason(spec)})" for spec in ignored[:_MOST_NAMED])
-        more = f" and {len(ignored) - _MOST_NAMED} more" if len(ignored) > _MOST_NAMED else ""
-        call.session.notice(f"{call.function}: ignored: {shown}{more}; madlib_mop.propose_columns shows the reasons")
+        shown = _listed([f"{spec.name} ({_short_reason(spec)})" for spec in ignored])
+        call.session.notice(f"{call.function}: ignored: {shown}; madlib_mop.propose_columns shows the reasons")
+
+
+def _require_inputs(specs: Sequence[ColumnSpec], ignored: Sequence[ColumnSpec]) -> None:
+    """Raise InvalidParameter, with the reasons of the proposal, if it ignores all columns that may be inputs."""
+    if any(spec.role == INPUT for spec in specs):
+        return
+    if not ignored:
+        raise InvalidParameter(
+            "no column has the role input: all but the dependent ones are in exclude", hint="Exclude fewer columns."
+        )
+    shown = _listed([f"{spec.name} ({_short_reason(spec)})" for spec in ignored])
+    raise InvalidParameter(
+        f"no column has the role input. Ignored: {shown}",
+        hint="madlib_mop.propose_columns writes the reasons: set role to input in its table, and pass that as columns.",
+    )
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """Return the first texts, and how many more there are."""
+    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    return ", ".join(texts[:_MOST_NAMED]) + more
 
 
 def _short_reason(spec: ColumnSpec) -> str:

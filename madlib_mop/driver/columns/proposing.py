@@ -1,6 +1,6 @@
 """The command propose_columns: counts the rows of a table, and writes what pack_columns would do with each column."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ from madlib_mop.columns.proposals.guesses import are_images
 from madlib_mop.columns.proposals.kinds import ColumnSpec, TableColumn
 from madlib_mop.columns.proposals.proposal import CountedColumn, check_targets, propose
 from madlib_mop.columns.records import family_of
-from madlib_mop.driver.columns.rows import Rows, read_rows
+from madlib_mop.driver.columns.rows import Rows, UnusableColumn, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.packing.columns import split_columns
@@ -35,13 +35,33 @@ def propose_columns(call: Call) -> None:
     output = session.output(arguments["output_table"], ("",), "output_table")
     exclude = arguments["exclude"] or []
     check_targets(table_columns(source), dependent, exclude)
-    rows = read_rows(session, source, [field for field in source.fields if field.name not in exclude], 0)
-    specs = propose(count(source, rows), dependent, exclude)
+    rows, unusable = _read(session, source, dependent, exclude)
+    specs = propose(count(source, rows, unusable=unusable), dependent, exclude)
     write_proposal(session, output, specs)
     n_inputs = sum(spec.role == "input" for spec in specs)
     ignored = [spec.name for spec in specs if spec.role == "ignored"]
     text = f"{call.function}: {rows.n_rows} rows; {n_inputs} columns are inputs"
     session.notice(f"{text}, ignored: {', '.join(ignored)}" if ignored else text)
+
+
+def _read(
+    session: CallerSession, source: SourceTable, dependent: Collection[str], exclude: Collection[str]
+) -> tuple[Rows, dict[str, str]]:
+    """Read the columns that are not excluded.
+
+    Inputs with a value that cannot be read are left out, and all rows are read again: most tables have none. The second
+    result is the problem of each.
+    """
+    unusable: dict[str, str] = {}
+    while True:
+        fields = [f for f in source.fields if f.name not in exclude and f.name not in unusable]
+        unchecked = [f.name for f in fields if f.name not in dependent]
+        try:
+            return read_rows(session, source, fields, 0, unchecked=unchecked), unusable
+        except UnusableColumn as error:
+            if error.column in dependent:
+                raise
+            unusable[error.column] = error.problem
 
 
 def table_columns(source: SourceTable) -> list[TableColumn]:
@@ -52,7 +72,12 @@ def table_columns(source: SourceTable) -> list[TableColumn]:
     ]
 
 
-def count(source: SourceTable, rows: Rows, of: npt.NDArray[np.bool_] | None = None) -> list[CountedColumn]:
+def count(
+    source: SourceTable,
+    rows: Rows,
+    of: npt.NDArray[np.bool_] | None = None,
+    unusable: Mapping[str, str] | None = None,
+) -> list[CountedColumn]:
     """Return what was counted in each column of a table.
 
     Parameters
@@ -61,6 +86,8 @@ def count(source: SourceTable, rows: Rows, of: npt.NDArray[np.bool_] | None = No
     rows : Rows
     of : numpy.ndarray or None
         bool (n_rows,): which rows count; None for all.
+    unusable : mapping of str to str or None
+        The problem of each column that could not be read.
     """
     found = rows.overflowed | rows.statistics(of)
     counted = []
@@ -71,7 +98,14 @@ def count(source: SourceTable, rows: Rows, of: npt.NDArray[np.bool_] | None = No
         is_image = isinstance(values, Blobs) and are_images(values)
         counted.append(
             CountedColumn(
-                column.name, column.type_sql, family, found.get(column.name), column.labels, is_image, reader
+                column.name,
+                column.type_sql,
+                family,
+                found.get(column.name),
+                column.labels,
+                is_image,
+                reader,
+                (unusable or {}).get(column.name),
             )
         )
     return counted

@@ -13,8 +13,9 @@ from mop_backend.machine import processors
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.hashing import RowHasher, with_oids
+from madlib_mop.columns.numbers import is_finite_numeric
 from madlib_mop.columns.raw import RawColumn
-from madlib_mop.columns.records import Field, RecordReader, family_of
+from madlib_mop.columns.records import Field, RecordReader, family_of, value_of
 from madlib_mop.columns.sketch import Hashes
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.source import SourceTable
@@ -29,8 +30,26 @@ from madlib_mop.errors import InvalidParameter
 
 _BATCH_ROWS = 10_000
 _MOST_THREADS = 4  # each has a copy of one column
+_HINT = "Replace it (NULL is imputed), leave the row out by a view, or exclude the column."
+_SPLIT_HINT = "The rows are split by this column: leave the row out by a view, or split by another column."
 Naming = dict[str, BytesColumn | list[object]]
 _TEMP_FILE_LIMIT = "SELECT setting::pg_catalog.int8 AS kb FROM pg_catalog.pg_settings WHERE name = 'temp_file_limit'"
+
+
+class UnusableColumn(InvalidParameter):
+    """A column has a value that cannot be read or encoded.
+
+    Attributes
+    ----------
+    column : str
+    problem : str
+        What is wrong, and in which row: the text after the column's name.
+    """
+
+    def __init__(self, column: str, problem: str, hint: str | None):
+        super().__init__(f"column {column!r} {problem}", hint=hint)
+        self.column = column
+        self.problem = problem
 
 
 @dataclass(frozen=True)
@@ -117,6 +136,8 @@ def read_rows(
     fields: Sequence[Field],
     seed: int,
     batch_rows: int = _BATCH_ROWS,
+    unchecked: Collection[str] = (),
+    split_by: str | None = None,
 ) -> Rows:
     """Read every row of a table once.
 
@@ -128,16 +149,22 @@ def read_rows(
         The columns to read.
     seed : int
         Of the hashes.
+    batch_rows : int
+        Most rows in a batch.
+    unchecked : collection of str
+        Columns in which NaN and infinite values are no error.
+    split_by : str or None
+        The column that divides the rows into those for training and for validation.
 
     Raises
     ------
-    InvalidParameter
+    UnusableColumn
         If a value is NaN, infinite, or cannot be read; the message names the column and the row.
     """
     limit_kb = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
     spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
     hashes = [np.zeros((0, 2), np.uint64)]
-    hasher, names, typed = RowHasher(seed), RowNames(), _Typed(source, fields, ())
+    hasher, names, typed = RowHasher(seed), RowNames(), _Typed(source, fields, unchecked, split_by)
     oids = source.changed_oids(fields)
 
     def keep(batch: Batch) -> None:
@@ -188,7 +215,7 @@ def read_batches(
 
     Raises
     ------
-    InvalidParameter
+    UnusableColumn
         If a value is NaN, infinite, or cannot be read; the message names the column and the row.
     """
     typed = _Typed(source, fields, unchecked)
@@ -200,20 +227,43 @@ def read_batches(
 class _Typed:
     """Reads the typed columns of one batch after the other, and checks their values."""
 
-    def __init__(self, source: SourceTable, fields: Sequence[Field], unchecked: Collection[str]):
+    def __init__(
+        self, source: SourceTable, fields: Sequence[Field], unchecked: Collection[str], split_by: str | None = None
+    ):
         self._fields = fields
         self._unchecked = unchecked
+        self._split_by = split_by
         self._reader = RecordReader(source.sent(fields))
         self._n_before = 0
 
     def columns(self, batch: Batch) -> list[RawColumn]:
-        """Return the columns of the next batch. Raises InvalidParameter as `read_batches`."""
+        """Return the columns of the next batch. Raises UnusableColumn as `read_batches`."""
         rows = batch.bytes_of("r")
         with naming_rows(names_of(batch, self._n_before)):
             columns = self._reader.read(rows.data, np.asarray(rows.lengths, np.int64))
-        _check(self._fields, columns, self._unchecked, batch, self._n_before)
+        self._check(columns, batch)
         self._n_before += batch.n_rows
         return columns
+
+    def _check(self, columns: Sequence[RawColumn], batch: Batch) -> None:
+        for place, (field_, column) in enumerate(zip(self._fields, columns, strict=True)):
+            special = column.first_special() if field_.name not in self._unchecked else None
+            if special is not None:
+                held = "a number that is too large for double precision"
+                if not (field_.reader == "numeric" and _is_finite(batch, special.row, place)):
+                    held = special.text
+                raise UnusableColumn(
+                    field_.name,
+                    f"holds {held} ({row_label(_naming(batch), special.row, self._n_before)})",
+                    _SPLIT_HINT if field_.name == self._split_by else _HINT,
+                )
+
+
+def _is_finite(batch: Batch, row: int, place: int) -> bool:
+    """Return whether a numeric of a batch is a finite number."""
+    sent = batch.bytes_of("r")
+    start = int(sum(sent.lengths[:row]))
+    return is_finite_numeric(value_of(bytes(sent.data[start : start + int(sent.lengths[row])]), place))
 
 
 def _received(
@@ -250,18 +300,6 @@ def _by_blocks(
             yield batch
 
 
-def _check(
-    fields: Sequence[Field], columns: Sequence[RawColumn], unchecked: Collection[str], batch: Batch, n_before: int
-) -> None:
-    for field_, column in zip(fields, columns, strict=True):
-        special = column.first_special() if field_.name not in unchecked else None
-        if special is not None:
-            raise InvalidParameter(
-                f"column {field_.name!r} holds {special.text} ({row_label(_naming(batch), special.row, n_before)})",
-                hint="Replace it (NULL is imputed), leave the row out by a view, or exclude the column.",
-            )
-
-
 @contextmanager
 def naming_rows(name_of: Callable[[int], str]) -> Iterator[None]:
     """Let an error of a reader or of the encoder name the row of the table.
@@ -273,15 +311,14 @@ def naming_rows(name_of: Callable[[int], str]) -> Iterator[None]:
 
     Raises
     ------
-    InvalidParameter
+    UnusableColumn
         If a value, such as an image, cannot be used: column, problem and row.
     """
     try:
         yield
     except UnreadableValue as error:
-        raise InvalidParameter(
-            f"column {error.column!r} {error.problem.removesuffix(',')} ({name_of(error.row)})", hint=error.hint
-        ) from None
+        problem = f"{error.problem.removesuffix(',')} ({name_of(error.row)})"
+        raise UnusableColumn(error.column, problem, error.hint) from None
 
 
 def names_of(batch: Batch, n_before: int) -> Callable[[int], str]:

@@ -94,7 +94,7 @@ def _keys(session: CallerSession, name: str | None, wanted: Sequence[int | None]
     chosen = {*present} if wanted is None else {*wanted}
     missing = chosen.difference(present)
     if missing or not chosen:
-        problem = f"mst_key {missing.pop()} is not in {relation}" if missing else "mst_keys has no element"
+        problem = f"mst_key {_listed([missing.pop()])} is not in {relation}" if missing else "mst_keys has no element"
         received = f"[{_listed(wanted or ())}]"
         raise InvalidParameter(f"{problem}. Received: {received}", hint=f"Use some of: {_listed(present)}. NULL: all.")
     without = {int(row["mst_key"]) for row in rows if not row["has_weights"]} & chosen
@@ -107,7 +107,8 @@ def _keys(session: CallerSession, name: str | None, wanted: Sequence[int | None]
 
 
 def _listed(keys: Sequence[int | None]) -> str:
-    return ", ".join(map(str, keys[:_N_KEYS_SHOWN])) + (", ..." if keys[_N_KEYS_SHOWN:] else "")
+    shown = ("NULL" if key is None else str(key) for key in keys[:_N_KEYS_SHOWN])
+    return ", ".join(shown) + (", ..." if keys[_N_KEYS_SHOWN:] else "")
 
 
 def _read(session: CallerSession, name: str | None, key: int) -> Candidate:

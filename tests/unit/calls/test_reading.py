@@ -4,6 +4,7 @@ import pytest
 
 from madlib_mop.calls import FUNCTIONS, Argument, Function, find_function, read_arguments, recorded_arguments
 from madlib_mop.calls.checks import AboveZero, Given, Label, OneOf, Whole
+from madlib_mop.calls.columns import PACK, PROPOSE
 from madlib_mop.errors import InvalidParameter, Unsupported
 
 F = Function(
@@ -44,6 +45,21 @@ def test_a_value_of_another_type_is_refused_with_what_was_received(given):
     ((name, value),) = given.items()
     error = refusal(given)
     assert error.message.startswith(f"{name} must be of type ") and error.message.endswith(f"Received: {value!r}")
+
+
+def test_an_array_of_more_dimensions_has_a_hint():
+    assert refusal({"ids": [[1]]}).hint == "Write an array of one dimension: ARRAY[a, b]."
+    assert refusal({"ids": [1, "x"]}).hint is refusal({"values": [["x"], [1]]}).hint is None
+
+
+def test_an_excluded_column_is_not_null():
+    for function in (PROPOSE, PACK):
+        assert read_arguments(function, {"exclude": ["a"]})["exclude"] == ["a"]
+        assert read_arguments(function, {"exclude": None})["exclude"] is None
+        with pytest.raises(InvalidParameter) as caught:
+            read_arguments(function, {"exclude": ["it's", None]})
+        assert caught.value.message == "exclude has a NULL element. Received: ARRAY['it''s', NULL]"
+        assert caught.value.hint
 
 
 def test_every_type_of_an_argument_and_arrays_of_any_dimensions_are_taken():

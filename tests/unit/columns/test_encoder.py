@@ -125,9 +125,9 @@ def test_texts_are_units_of_their_own_and_null_is_zeros():
 
 
 def test_vectors_are_scaled_and_null_is_zeros():
-    training = vectors([[0.0, 12.0], [6.0, 6.0]], 2)
+    training = vectors([[0.0, 12.0], [12.0, 0.0]], 2)
     column = vectors([[12.0, 6.0], None], 2)
-    assert encode(spec("v", "vector"), training, column)["v"].tolist() == [[3.0, 0.0], [0.0, 0.0]]
+    assert encode(spec("v", "vector"), training, column)["v"].tolist() == [[1.0, 0.0], [0.0, 0.0]]
     assert encode(spec("v", "array", scale="none"), training, column)["v"].tolist() == [[12.0, 6.0], [0.0, 0.0]]
     assert encode(spec("v", "vector"), training, vectors([None], 2))["v"].tolist() == [[0.0, 0.0]]
     assert encode(spec("v", "vector"), training, vectors([[3e38, -3e38]], 2))["v"].dtype == np.float32
@@ -179,7 +179,7 @@ def test_inputs_are_contiguous_and_in_order_and_other_columns_are_not_looked_at(
 @pytest.mark.parametrize(
     ("one", "training", "column", "words"),
     [
-        (spec("x", impute="error"), numbers([1.0, 2.0]), numbers([1.0, None]), "'x' is NULL, and its impute is error"),
+        (spec("x", impute="error"), numbers([1]), numbers([1, None]), "'x' is NULL, and its impute is error, in row 2"),
         (spec("d", "datetime", impute="error"), moments([1, 2]), moments([None]), "'d' is NULL"),
         (spec("c", "category", impute="error"), texts(["a"]), texts([None]), "'c' is NULL"),
         (spec("t", "text", impute="error"), texts(["a"]), texts([None]), "'t' is NULL"),

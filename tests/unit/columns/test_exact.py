@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from madlib_mop.columns import exact
 from madlib_mop.columns.exact import CHUNK_ROWS, ExactMoments, ExactSum, _square_root
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -17,9 +18,9 @@ EXTREMES = [1e300, -1e300, 1e-300, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7
 
 
 def sum_of(values):
-    exact = ExactSum()
-    exact.add(values)
-    return exact.total()
+    total = ExactSum()
+    total.add(values)
+    return total.total()
 
 
 def moments_of(values, dtype=np.float64):
@@ -51,6 +52,26 @@ def test_a_sum_is_that_of_fractions(values):
     assert sum_of(values) == sum(map(Fraction, values))
     if sum(map(Fraction, map(abs, values))) < 10**300:  # fsum overflows in intermediate sums of larger ones
         assert float(sum_of(values)) == math.fsum(values)
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=40))
+@example([2.0**-149, -(2.0**-149), 1.0, 0.0])
+@example([float(np.finfo(np.float32).max), 2.0**-149, -3.0])
+@example([-1.0, 2.0**-19])
+@example([float(np.finfo(np.float32).max)] * 20)
+def test_moments_of_float32_are_those_of_the_same_numbers_as_float64(values):
+    moments = ExactMoments()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_FEW_VALUES", 16)
+        moments.add_float32(np.array(values, np.float32))
+    assert moments == moments_of(values)
+
+
+def test_as_many_float32_as_are_summed_at_once_are_exact():
+    largest = np.full(exact._FEW_VALUES, np.nextafter(np.float32(2.0), np.float32(0.0)))
+    moments = ExactMoments()
+    moments.add_float32(np.concatenate([largest, -largest, largest * np.float32(2.0**-9)]))
+    assert moments == moments_of([*largest, *-largest, *largest * np.float32(2.0**-9)])
 
 
 @given(st.lists(FINITE | st.sampled_from(EXTREMES), min_size=1, max_size=40))

@@ -1,11 +1,13 @@
 """Fits: results for statistics of the training rows, and the errors of columns that cannot be fitted."""
 
 from dataclasses import replace
+from statistics import pstdev
 
 import numpy as np
 import pytest
 
 from madlib_mop.columns import raw
+from madlib_mop.columns.preprocessors.description import describe
 from madlib_mop.columns.preprocessors.fitting import fit_preprocessor
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.errors import InvalidParameter
@@ -65,10 +67,14 @@ def test_one_hot_has_a_unit_for_null_only_where_there_was_one():
     assert not fit_of(spec("c", "category", encode="one_hot", impute="constant:a"), texts(["a", None])).indicator
 
 
-def test_vectors_are_scaled_by_one_range_or_not_at_all():
+def test_vectors_are_scaled_by_one_mean_and_deviation_or_not_at_all():
     column = vectors([[0.0, 12.0], None, [6.0, 3.0]], 2)
     scaled = fit_of(spec("v", "vector"), column)
-    assert (scaled.width, scaled.offset, scaled.divisor) == (2, 6.0, 2.0)
+    assert (scaled.width, scaled.offset, scaled.divisor) == (2, 5.25, pstdev([0, 12, 6, 3]))
+    packed = describe(fitted([(spec("v", "vector"), column), Y]))[0]
+    assert packed.encoding == "2 elements, each (x - 5.25) / 4.43706"
+    for constant in (vectors([[0.1, 0.1], [0.1, 0.1]], 2), vectors([[1e-45, 0.0], *[[0.0, 0.0]] * 99], 2)):
+        assert fit_of(spec("v", "vector"), constant).divisor == 1.0
     plain = fit_of(spec("v", "vector", scale="none"), column)
     assert (plain.offset, plain.divisor) == (0.0, 1.0)
 
@@ -115,13 +121,15 @@ ONE_CLASS = texts(["a"] * 3)
         (spec("v", "array"), vectors([[], []], 0), ["'v'", "all its arrays are empty", "ignored"]),
         (target("t"), ONE_CLASS, ["the target has one class only", "'a'"]),
         (target("t", levels=("a", "b")), ONE_CLASS, ["the target has one class only", "'a'"]),
-        (target("t"), texts(["a", "b", None]), ["target 't' is NULL in 1 row", "IS NOT NULL"]),
+        (target("t"), texts(["a", "b", None]), ["target 't' is NULL in 1 training row", "WHERE t IS NOT NULL"]),
+        (target('Y "y"'), texts(["a", "b", None, None]), ["NULL in 2 training rows", 'WHERE "Y ""y""" IS NOT NULL']),
+        (target("order"), texts(["a", "b", None]), ['WHERE "order" IS NOT NULL']),
         (target("t"), texts([f"l{i}" for i in range(20_000)]), ["20,000 classes", "regression"]),
         (target("t", levels=("a", "c")), texts(["a", "b"]), ["class 'b' is not in levels"]),
         (target("t"), numbers([1.0, 2.0**53 + 2]), ["numbers beyond 2^53, such as 9007199254740994", "t::text"]),
         (spec("c", "category"), numbers([-1e18, 2.0]), ["numbers beyond 2^53", "Cast it in a view"]),
         (target("t", "number"), numbers([3.0, 3.0]), ["one value only"]),
-        (target("t", "number"), numbers([3.0, None]), ["NULL in 1 row"]),
+        (target("t", "number"), numbers([3.0, None]), ["NULL in 1 training row"]),
         (target("t", "number"), numbers([3.0, np.inf]), ["Infinity"]),
     ],
 )

@@ -44,6 +44,10 @@ def proposed(name, column, sql_type=None, **rest):
         ("e", vectors([[]] * N, 0), "integer[]", "All arrays are empty."),
         ("e", vectors([[], None] * N, 0), "integer[]", "All arrays are empty."),
         ("e", numbers([None] * N), None, "All values are NULL."),
+        ("n", numbers([np.nan] * N), None, "Not finite: as double precision, 1,000 rows have NaN."),
+        ("n", numbers([np.inf, *range(N)]), None, "Not finite: as double precision, 1 row has Infinity."),
+        ("d", moments([raw.END, raw.BEGIN, *range(N)]), None, "Not finite: 1 row has -infinity, 1 row has infinity."),
+        ("v", vectors([[1.0, np.inf], [2.0, 3.0]], 2), None, "Not finite: as real, 1 row has Infinity."),
         ("t", texts([f"t{i}" for i in range(N)]), None, "Too many levels: 1,000 distinct values in 1,000 rows."),
         ("b", raw.Blobs([b"no image"] * N), None, "no JPEG or PNG"),
     ],
@@ -51,6 +55,15 @@ def proposed(name, column, sql_type=None, **rest):
 def test_what_nothing_can_be_learned_from_is_ignored_with_the_reason(name, column, sql_type, words):
     one = proposed(name, column, sql_type)
     assert one.role == "ignored" and words in one.reason, one.reason
+
+
+def test_a_column_that_cannot_be_read_is_ignored_with_the_problem_unless_it_is_excluded():
+    one = CountedColumn("v", "real[]", "vector", None, unusable="has a NULL element (row 7)")
+    spec = propose([one, X, Y], ["y"])[0]
+    assert (spec.role, spec.kind, spec.reason) == (
+        "ignored", "array", "Cannot be read: it has a NULL element (row 7). Correct such rows in a view.",
+    )  # fmt: skip
+    assert propose([one, X, Y], ["y"], ["v"])[0].reason == "Named in exclude."
 
 
 def test_whole_numbers_without_repeats_over_a_wide_range_stay_a_number():
@@ -152,6 +165,24 @@ def test_types_that_are_not_read_are_ignored_with_an_expression():
     assert '"Doc"::text' in one.reason
     (one, *_) = propose([CountedColumn("doc", "jsonb", None, None), X, Y], ["y"], exclude=["doc"])
     assert one.reason == "Named in exclude."
+
+
+@pytest.mark.parametrize(
+    ("name", "sql_type", "expression"),
+    [
+        ('Wei"rd', "jsonb", "(\"Wei\"\"rd\"->>'key')::float8"),
+        ("user", "money", '"user"::numeric'),
+        ("bit31", "bit(31)", "bit31::int"),
+        ("flag", "bit", "flag::int"),
+        ("bit100", "bit(100)", "bit100::text"),
+        ("bits", "bit varying(8)", "bits::text"),
+        ("b", "bit(8)[]", "b::text"),
+        ("p", "point", "p[0]"),
+    ],
+)
+def test_the_expression_is_that_of_sql_for_any_name_and_width(name, sql_type, expression):
+    (one, *_) = propose([CountedColumn(name, sql_type, None, None), X, Y], ["y"])
+    assert one.reason.endswith(f"for example {expression}."), one.reason
 
 
 def test_what_was_counted_is_in_the_row():

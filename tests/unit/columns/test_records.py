@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from madlib_mop.columns import raw, records
 from madlib_mop.columns.cells import UnreadableValue
-from madlib_mop.columns.records import Field, RecordReader, family_of, reader_of
+from madlib_mop.columns.numbers import is_finite_numeric
+from madlib_mop.columns.records import Field, RecordReader, family_of, reader_of, value_of
 from madlib_mop.errors import InvalidParameter
 from tests.helpers.unit.records import batch, field, numeric, record
 
@@ -183,6 +184,13 @@ def test_a_value_that_cannot_be_used_is_named(kind, value, problem):
         error = caught.value
         assert (error.column, error.row, error.problem) == ("c", n_before, problem)
         assert str(error) == f"column 'c' {problem} in row {n_before + 1} of its batch"
+
+
+def test_a_numeric_beyond_float64_is_finite_and_an_infinity_is_not():
+    fields = [field("text", "t"), field("int4", "id"), field("numeric", "n")]
+    for number in ("1e400", "-1e400", "3", *SPECIALS):
+        sent, _ = batch(fields, [["x", None, number]])
+        assert is_finite_numeric(value_of(bytes(sent), 2)) is (number not in SPECIALS)
 
 
 def test_texts_are_those_of_sql():

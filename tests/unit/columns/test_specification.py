@@ -91,7 +91,7 @@ def test_a_number_that_contradicts_itself_is_one_clear_error(changes, words):
         ({"encode": "ordinal", "levels": []}, ["encode 'ordinal' needs levels"]),
         ({"levels": []}, ["levels is empty"]),
         ({"levels": ["a", "b", "a"]}, ["level 'a' is in levels twice"]),
-        ({"levels": ["a", None]}, ["list of texts"]),
+        ({"levels": ["a", None]}, ["list of texts without NULL. Received: ARRAY['a', NULL]", "Leave NULL out"]),
         ({"levels": "a,b"}, ["list of texts", "'a,b'"]),
         ({"levels": ["a", "b"], "max_levels": 1}, ["levels has 2 levels and max_levels is 1"]),
         ({"levels": ["a", "b"], "impute": "constant:c"}, ["'constant:c' names none of the levels"]),

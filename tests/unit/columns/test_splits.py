@@ -106,6 +106,34 @@ def test_no_group_is_on_both_sides_and_the_share_is_near():
     assert (by_group(hashes[::-1], 0.2) == chosen[::-1]).all()
 
 
+def test_a_group_too_large_for_the_share_is_left_out():
+    for seed in range(20):
+        hashes = np.random.default_rng(seed).integers(0, 2**63, 3).astype(np.uint64)
+        assert by_group(np.repeat(hashes, [800, 100, 100]), 0.2).tolist() == [False] * 800 + [True] * 200
+        assert by_group(np.repeat(hashes, [800, 100, 100]), 0.8).sum() in (800, 900)
+        assert by_group(np.repeat(hashes[:2], [9, 1]), 0.1).sum() == 1
+        assert by_group(np.repeat(hashes[:2], [9, 1]), 0.9).sum() == 9
+        assert by_group(np.repeat(hashes[:2], [60, 40]), 0.01).sum() == 40
+        assert by_group(np.repeat(hashes[:2], [60, 40]), 0.99).sum() == 60
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=30), st.floats(0.05, 0.95))
+def test_any_groups_are_on_two_sides_and_the_share_is_as_near_as_the_groups_allow(sizes, fraction):
+    chosen = by_group(np.repeat(HASHES[: len(sizes)], sizes), fraction)
+    assert 0 < chosen.sum() < len(chosen)
+    off = abs(int(chosen.sum()) - fraction * sum(sizes))
+    assert off <= max(sizes)
+
+
+@given(st.integers(2, 60), st.integers(1, 5), st.floats(0.05, 0.95))
+def test_of_groups_of_one_size_the_first_ones_by_their_hashes_are_for_validation(n_groups, size, fraction):
+    hashes = np.repeat(HASHES[:n_groups], size)
+    n_chosen = by_group(hashes, fraction).sum()
+    near = np.abs(np.arange(1, n_groups) * size - fraction * len(hashes))
+    assert n_chosen == size * (1 + np.argmin(near))
+    assert (by_group(hashes, fraction) == by_hash(hashes, n_chosen / len(hashes))).all()
+
+
 def test_the_last_rows_by_time_are_later_than_all_others():
     times = RANDOM.integers(0, 200, 1000)
     chosen = by_time(moments(times.tolist()), 0.2, "t")
@@ -123,7 +151,9 @@ def test_a_boolean_column_decides():
     [
         (lambda: by_hash(HASHES[:3], 0.1), "0 of 3 rows"),
         (lambda: by_hash(HASHES[:0], 0.1), "0 of 0 rows"),
-        (lambda: stratified(HASHES[:2], np.array([0, 1], np.int32), 0.2), "0 of 2 rows"),
+        (lambda: stratified(HASHES[:2], np.array([0, 1], np.int32), 0.2), "0 of 2 rows: the share is that of each"),
+        (lambda: stratified(HASHES[:600], np.arange(600, dtype=np.int32), 0.2), "and the target has 600 classes"),
+        (lambda: stratified(HASHES[:0], np.zeros(0, np.int32), 0.2), "0 of 0 rows"),
         (lambda: by_group(HASHES[[1, 1, 1]], 0.2), "two groups or more. Received: 1"),
         (lambda: by_time(moments([5, 5]), 0.2, "t"), "0 of 2 rows"),
         (lambda: by_time(moments([]), 0.2, "t"), "0 of 0 rows"),

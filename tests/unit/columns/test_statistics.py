@@ -126,6 +126,7 @@ def test_special_values_are_counted_apart():
     vectors = of(raw.VECTOR, [1.0, np.nan], [np.inf, np.inf], [2.0, 3.0], None)
     assert vectors.special == {"Infinity": 1, "NaN": 1}
     assert (vectors.minimum, vectors.maximum, vectors.n_distinct) == (1.0, 3.0, 3)
+    assert (vectors.mean, vectors.std) == (2.0, pstdev([1, 2, 3]))
 
 
 def test_moments_stay_integers():

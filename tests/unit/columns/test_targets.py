@@ -80,8 +80,9 @@ NUMBER = (target("y", "number"), numbers([1, 2, 3, 4]))
     [
         ((target("y"), COLORS), texts(["red", "pink"]), ["'y' has class 'pink', which no training row has", "levels"]),
         ((target("y"), numbers([1, 2])), numbers([3]), ["'y' has class '3'"]),
-        ((target("y"), COLORS), texts(["red", None, None]), ["'y' is NULL in 2 rows", "IS NOT NULL"]),
-        (NUMBER, numbers([1, None]), ["'y' is NULL in 1 row"]),
+        ((target("y"), COLORS), texts(["red", None, None]),
+         ["'y' is a target, and it is NULL in row 2 of its batch", "WHERE y IS NOT NULL"]),
+        (NUMBER, numbers([1, None]), ["'y' is a target, and it is NULL in row 2 of its batch"]),
         (NUMBER, numbers([np.inf]), ["'y' has the value Infinity"]),
         (NUMBER, texts(["1"]), ["'y' must be a number"]),
         ((target("y"), COLORS), moments([1]), ["'y' must be a category"]),
