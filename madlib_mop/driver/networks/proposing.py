@@ -59,8 +59,8 @@ def propose_networks(call: Call) -> None:
     fill_selection(session, target, [(ids[RECIPES[c.recipe]], c.compile_params, c.fit_params) for c in found])
     write_selection_summary(session, target, arch_table, None, session.qualified(table))
     session.notice(
-        f"{call.function}: {len(models)} architecture{'s' * (len(models) > 1)} in {table},"
-        f" {len(found)} configuration{'s' * (len(found) > 1)} in {target}"
+        f"{call.function}: {len(models)} architecture{'s' * (len(models) > 1)} in {table.written},"
+        f" {len(found)} configuration{'s' * (len(found) > 1)} in {target.written}"
     )
 
 
