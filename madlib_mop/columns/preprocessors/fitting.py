@@ -6,6 +6,7 @@ from madlib_mop.columns.preprocessors.checks import MAX_CLASSES, MAX_UNITS, unit
 from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, FittedColumn
 from madlib_mop.columns.preprocessors.input_fits import check_levels, fit_input, fit_number, unit_of
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.columns.proposals.guesses import EXACT
 from madlib_mop.columns.proposals.kinds import CATEGORY, IGNORED, NUMBER, TARGET, ColumnSpec
 from madlib_mop.columns.proposals.names import sql_name
 from madlib_mop.columns.proposals.rules import problem
@@ -16,8 +17,6 @@ from madlib_mop.columns.records import reader_of
 from madlib_mop.columns.transforms.categories import number_of_level
 from madlib_mop.errors import InvalidParameter
 
-#: Greatest number below which float64, as which numbers are read, tells all whole numbers apart.
-_EXACT = 2**53
 _FLOATS = ("float4", "float8")
 
 
@@ -61,7 +60,7 @@ def fit_preprocessor(
         reader = readers[spec.name] if readers is not None else reader_of(spec.sql_type)
         if spec.kind == CATEGORY and counted.family == OF_NUMBERS and reader not in _FLOATS:
             largest = max(abs(counted.minimum or 0.0), abs(counted.maximum or 0.0))
-            if largest > _EXACT:
+            if largest > EXACT:
                 raise problem(
                     spec,
                     f"a category cannot have numbers beyond 2^53, such as {largest:.0f}: they are not told apart",

@@ -42,6 +42,9 @@ EXPECTED_REPEATS = 5
 HEAVY_TAIL = 5.0
 #: A column has outliers if a value is this number of standard deviations from the mean.
 FAR = 8.0
+#: Greatest number below which float64, as which numbers are read, tells all whole numbers apart.
+EXACT = 2**53
+_FLOATS = ("real", "double precision")
 _FEW_NUMBERS = 10
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # how JPEG and PNG files begin
 _MAGIC_BYTES = 8
@@ -88,6 +91,9 @@ def is_unique(statistics: Statistics) -> bool:
 def guess_number(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
     """Return the proposal of a column of numbers: a category if they look like codes, else a number."""
     n_distinct, name = statistics.n_distinct, spec.name
+    largest = max(abs(statistics.minimum or 0.0), abs(statistics.maximum or 0.0))
+    if largest > EXACT and spec.sql_type not in _FLOATS:
+        return _number(spec, statistics, "Number.")
     if statistics.is_integral and statistics.distinct_is_exact and 2 < n_distinct <= CODE_LEVELS and _CODE.search(name):
         why = f"Whole numbers with {n_distinct:,} distinct values and the name of a code"
         return _category(spec, statistics, why)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from mop_backend.frames import Blob
 
+from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.encoding.encoder import BadFile, Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
@@ -75,14 +76,25 @@ class RowEncoder:
         Raises
         ------
         InvalidParameter, UndefinedColumn
-            If a column is missing, or its values are of another kind than those of training.
+            If a column is missing, or its values are of another kind than those of training; for a value that cannot
+            be used.
         """
-        key = tuple(fields)
+        try:
+            return self._tensors(data, lengths, tuple(fields), encoding)
+        except UnreadableValue as error:
+            if len(lengths) > 1:
+                raise
+            message = f"column {error.column!r} {error.problem.removesuffix(',')}"  # there is no other row
+            raise InvalidParameter(message, hint=error.hint) from None
+
+    def _tensors(
+        self, data: Blob, lengths: Sequence[int], key: tuple[RowField, ...], encoding: str
+    ) -> tuple[np.ndarray, ...]:
         reader = self._readers.get(key)
         if reader is None:
             if len(self._readers) >= _MOST_READERS:
                 self._readers.clear()
-            reader = self._readers[key] = RecordReader([self._field(field) for field in fields])
+            reader = self._readers[key] = RecordReader([self._field(field) for field in key])
         columns = reader.read(bytes(data), lengths)
         raw = {field.name: column for field, column in zip(reader.fields, columns, strict=True)}
         if len(raw) < len(columns):

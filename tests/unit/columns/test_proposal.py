@@ -87,6 +87,12 @@ def test_whole_numbers_with_the_name_of_a_code_are_categories(name, n_levels, ki
     assert (one.kind, one.encode) == (kind, encode), one.reason
 
 
+def test_whole_numbers_that_are_not_told_apart_are_no_category():
+    for values in ([None, 2.0**53 + 2], [2.0**53 + 2 * (i % 5) for i in range(N)]):
+        assert proposed("code", numbers(values), "bigint").kind == "number"
+        assert proposed("code", numbers(values), "double precision").kind == "category"
+
+
 def test_nulls_get_an_indicator_and_the_share_is_in_the_reason():
     one = proposed("x", numbers([None if i % 4 == 0 else float(i % 97) for i in range(N)]))
     assert one.indicator and "25 % of the rows are NULL" in one.reason
