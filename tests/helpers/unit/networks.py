@@ -73,6 +73,18 @@ def after_frozen_images():
     )
 
 
+def after_frozen_with_l2():
+    l2 = keras.regularizers.L2
+    return keras.Sequential(
+        [
+            keras.Input((12,)),
+            layers.Dense(9, "relu", kernel_regularizer=l2(0.01), bias_regularizer=l2(0.3), trainable=False),
+            layers.Dense(7, "relu", kernel_regularizer=l2(0.02)),
+            layers.Dense(3, "softmax"),
+        ]
+    )
+
+
 def after_more_frozen_layers():
     return keras.Sequential(
         [
