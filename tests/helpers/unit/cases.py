@@ -257,6 +257,21 @@ CASES = [
         passes=3,
         steps_per_epoch=2,
     ),
+    Case(
+        "images moved at random, SGD",
+        networks.moved_at_random,
+        _CLASSES + "'SGD(learning_rate=0.1)'",
+        _classifier(lambda: keras.optimizers.SGD(0.1)),
+        _images,
+        batch_size=32,
+    ),
+    Case(
+        "masked sequences, Adam",
+        networks.masked,
+        "loss='binary_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']",
+        lambda: {"loss": "binary_crossentropy", "optimizer": keras.optimizers.Adam(0.01), "metrics": ["accuracy"]},
+        _words,
+    ),
 ]
 
 # Plain Keras on TensorFlow does not add a strength of float64 to a loss of float32.

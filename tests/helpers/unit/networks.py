@@ -45,6 +45,19 @@ def preprocessed():
     )
 
 
+def moved_at_random():
+    """Keras on JAX does not compile its step."""
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            layers.RandomTranslation(0.2, 0.1),
+            layers.Conv2D(4, 3, activation="relu", kernel_regularizer=keras.regularizers.L2(1e-2)),
+            layers.Flatten(),
+            layers.Dense(10, "softmax"),
+        ]
+    )
+
+
 def wide():
     return keras.Sequential(
         [
@@ -125,6 +138,16 @@ def recurrent():
             layers.Dense(1, "sigmoid"),
         ]
     )
+
+
+def masked():
+    """Keras writes the masks as operations: NotEqual, Any, LogicalOr and ZerosLike."""
+    words = keras.Input((6,))
+    embedded = layers.Embedding(20, 7, mask_zero=True)(words)
+    both = layers.Concatenate()([embedded, layers.Dense(5)(embedded)])
+    numbers = layers.Masking(0.5)(layers.Reshape((3, 2))(words))
+    x = layers.Concatenate()([layers.LSTM(9)(both), layers.GRU(4)(numbers)])
+    return keras.Model(words, layers.Dense(1, "sigmoid")(x))
 
 
 def regression():
