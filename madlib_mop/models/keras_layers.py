@@ -38,7 +38,7 @@ LAYERS = frozenset(
 
 # Layers of Keras that are not supported, with the reason that a user reads.
 REFUSED_LAYERS = {
-    "AugMix": "it draws from Python's global generator, so a run could be neither repeated nor resumed with the same bits",
+    "AugMix": "it draws from Python's global generator, so a run could not be repeated with the same bits",
     "FlaxLayer": "it runs code that is not Keras'",
     "IntegerLookup": "it can read files of the server as its vocabulary",
     "InputSpec": "it is not a layer",

@@ -45,8 +45,8 @@ def compile_signature(config: Node, compile_params: CompileParams, extra: str = 
     """Return a digest that is equal for configurations whose compiled graphs are the same.
 
     A plain constant learning rate is a variable of the optimizer, so it does not count; neither do the batch size and
-    what is not of the graph: the strengths of L2 regularizers, which are made variables, and the names of layers, unless
-    the optimizer treats weights by them (`_BY_NAMES`).
+    what is not of the graph: the strengths of L2 regularizers, which are made variables, and the names of layers. Only
+    optimizers that treat weights by their names (`_BY_NAMES`) make names count.
 
     Parameters
     ----------
