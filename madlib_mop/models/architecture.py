@@ -157,6 +157,11 @@ class _Checker:
             target = "keras.layers"
         else:
             raise self._unknown(name, where, LAYERS)
+        if node["config"].get("stateful"):
+            raise Unsupported(
+                f"{where}: stateful=True is not supported: a mini-batch does not continue the one before it",
+                hint="Set stateful=False.",
+            )
         self._deeper(depth, where)
         config = {key: self.value(item, key, where, depth + 1) for key, item in node["config"].items()}
         return self._object(node, name, target, config, where, depth)

@@ -14,7 +14,7 @@ LAYERS = frozenset(
     """
     Activation ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D AdaptiveAveragePooling3D
     AdaptiveMaxPooling1D AdaptiveMaxPooling2D AdaptiveMaxPooling3D Add AdditiveAttention AlphaDropout Attention
-    AugMix AutoContrast Average AveragePooling1D AveragePooling2D AveragePooling3D AvgPool1D AvgPool2D AvgPool3D
+    AutoContrast Average AveragePooling1D AveragePooling2D AveragePooling3D AvgPool1D AvgPool2D AvgPool3D
     BatchNormalization Bidirectional CategoryEncoding CenterCrop Concatenate
     ContrastLimitedAdaptiveHistogramEqualization Conv1D Conv1DTranspose Conv2D Conv2DTranspose Conv3D
     Conv3DTranspose ConvLSTM1D ConvLSTM2D ConvLSTM3D Convolution1D Convolution1DTranspose Convolution2D
@@ -38,6 +38,7 @@ LAYERS = frozenset(
 
 # Layers of Keras that are not supported, with the reason that a user reads.
 REFUSED_LAYERS = {
+    "AugMix": "it draws from Python's global generator, so a run could not be repeated with the same bits",
     "FlaxLayer": "it runs code that is not Keras'",
     "IntegerLookup": "it can read files of the server as its vocabulary",
     "InputSpec": "it is not a layer",
@@ -68,14 +69,15 @@ REFUSED_LAYERS = {
     "__tensor__": "tensors cannot be part of an architecture; write a list of numbers",
 }
 
-# Operations between layers of a functional model (`x + y`, `keras.ops.relu(x)`, `x[:, 0]`): by module.
+# Operations between layers of a functional model (`x + y`, `keras.ops.relu(x)`, `x[:, 0]`): by module. Keras writes the
+# masks of `Embedding`, `Masking` and merging layers as Any, LogicalOr, NotEqual and ZerosLike.
 OPERATIONS = {
     **dict.fromkeys(
         """
-        Abs Absolute Add Average BroadcastTo Clip Concatenate Cos Divide Dot Einsum Exp ExpandDims Expm1 Flip Floor
-        GetItem Log Log10 Log1p Log2 Matmul Max Maximum Mean Min Minimum Moveaxis Multiply Negative Outer Pad Power
-        Prod Ravel Reciprocal Repeat Reshape Roll Round Sign Sin Sqrt Square Squeeze Stack Std Subtract Sum Swapaxes
-        Tanh Tensordot Tile Transpose TrueDivide Var
+        Abs Absolute Add Any Average BroadcastTo Clip Concatenate Cos Divide Dot Einsum Exp ExpandDims Expm1 Flip Floor
+        GetItem Log Log10 Log1p Log2 LogicalOr Matmul Max Maximum Mean Min Minimum Moveaxis Multiply Negative NotEqual
+        Outer Pad Power Prod Ravel Reciprocal Repeat Reshape Roll Round Sign Sin Sqrt Square Squeeze Stack Std Subtract
+        Sum Swapaxes Tanh Tensordot Tile Transpose TrueDivide Var ZerosLike
         """.split(),
         "keras.src.ops.numpy",
     ),

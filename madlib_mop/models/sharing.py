@@ -18,6 +18,8 @@ from madlib_mop.models.parameters.literals import CallSpec, canonical
 from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params
 
 _LAYERS = ("Dense", "Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
+#: Optimizers that look for words in the paths of weights, which consist of the names of models and layers.
+_BY_NAMES = ("Muon",)
 _SLOTS = ("kernel_regularizer", "bias_regularizer")
 
 Strengths = dict[tuple[int, str], float]
@@ -43,7 +45,8 @@ def compile_signature(config: Node, compile_params: CompileParams, extra: str = 
     """Return a digest that is equal for configurations whose compiled graphs are the same.
 
     A plain constant learning rate is a variable of the optimizer, so it does not count; neither do the batch size and
-    what is not of the graph: the names of layers and the strengths of L2 regularizers, which are made variables.
+    what is not of the graph: the strengths of L2 regularizers, which are made variables, and the names of layers. Only
+    optimizers that treat weights by their names (`_BY_NAMES`) make names count.
 
     Parameters
     ----------
@@ -62,7 +65,7 @@ def compile_signature(config: Node, compile_params: CompileParams, extra: str = 
     if not isinstance(kwargs.get("learning_rate"), CallSpec):
         kwargs["learning_rate"] = "variable"
     parts = [
-        json.dumps(shared_form(config), sort_keys=True),
+        json.dumps(shared_form(config, compile_params.optimizer.name in _BY_NAMES), sort_keys=True),
         compile_params.optimizer.name,
         canonical(kwargs),
         canonical(compile_params.loss),
@@ -90,11 +93,16 @@ def graph_digests(custom_names: Iterable[str]) -> Callable[[str, str], str]:
     return digest
 
 
-def shared_form(config: Node) -> Node:
-    """Return the architecture without the parts that can differ in a shared graph; for comparison only."""
+def shared_form(config: Node, with_names: bool = False) -> Node:
+    """Return the architecture without the parts that can differ in a shared graph; for comparison only.
+
+    With ``with_names``, the names of layers may not differ.
+    """
     form = copy.deepcopy(config)
     for _, regularizer in _regularizers(form):
         regularizer["config"]["l2"] = "variable"
+    if with_names:
+        return form
     if form.get("class_name") == "Sequential":
         form["config"].pop("name", None)
         for layer in _layers(form):

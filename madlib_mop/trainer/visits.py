@@ -17,7 +17,7 @@ from madlib_mop.trainer.backends.base.interface import TrainPass
 from madlib_mop.trainer.backends.base.metric_sums import MetricSums
 from madlib_mop.trainer.data.parts import GROUPS, StateError
 from madlib_mop.trainer.data.readable import Readable
-from madlib_mop.trainer.data.shards import Shard, row_weights_of
+from madlib_mop.trainer.data.shards import Shard, check_class_weight, row_weights_of
 from madlib_mop.trainer.data.state import (
     DEFAULT_PART_BYTES,
     FORWARD_GROUPS,
@@ -298,16 +298,7 @@ def extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
             f"fit_params has epochs={fit.epochs} and initial_epoch={fit.initial_epoch}, so nothing would be trained",
             hint="epochs must be larger than initial_epoch.",
         )
-    if isinstance(fit.class_weight, str):
-        raise model_failed(
-            f"class_weight={fit.class_weight!r} requires class counts that the run does not have",
-            hint="Write the weights: class_weight={0: 1.0, 1: 3.0}.",
-        )
-    if fit.class_weight is not None and len(shard.ys) > 1:
-        raise model_failed(
-            f"class_weight cannot be used for a model with {len(shard.ys)} outputs",
-            hint="Keras supports class weights only for models with a single output; omit class_weight.",
-        )
+    check_class_weight(shard, fit.class_weight)
     n_batches = math.ceil(shard.n_rows / fit.batch_size)
     if fit.steps_per_epoch is not None:
         n_batches = min(n_batches, fit.steps_per_epoch)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from mop_backend.frames import Blob
 
-from madlib_mop.trainer.process.failures import Failure, invalid_input
+from madlib_mop.trainer.process.failures import Failure, invalid_input, model_failed
 
 #: Element size -> dtype, because packed rows have bytes and a shape, but no dtype. The plan lists the inputs that are
 #: int32 instead of float32.
@@ -56,6 +56,27 @@ def dealt_out(shard: Shard, n_inputs: int) -> Shard:
     return dataclasses.replace(shard, xs=tuple(columns))
 
 
+def check_class_weight(shard: Shard, class_weight: dict[int, float] | str | None) -> None:
+    """Raise Failure (model) for class weights that are not written out, or where a row does not have one class."""
+    if class_weight is None:
+        return
+    if isinstance(class_weight, str):
+        raise model_failed(
+            f"class_weight={class_weight!r} requires class counts that the run does not have",
+            hint="Write the weights: class_weight={0: 1.0, 1: 3.0}.",
+        )
+    if len(shard.ys) > 1:
+        raise model_failed(
+            f"class_weight cannot be used for a model with {len(shard.ys)} outputs",
+            hint="Keras supports class weights only for models with a single output; omit class_weight.",
+        )
+    if (n_classes := math.prod(shard.ys[0].shape[1:-1])) != 1:
+        raise model_failed(
+            f"class_weight cannot be used for y of shape {list(shard.ys[0].shape[1:])}: a row has {n_classes} classes",
+            hint="Keras supports class weights only for one class a row; omit class_weight.",
+        )
+
+
 def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> np.ndarray:
     """Return each row's class weight, as Keras' ``class_weight_to_sample_weights`` does; float32 ``(n_rows,)``."""
     y = shard.ys[0]
@@ -63,7 +84,7 @@ def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> np.ndarray:
         y = np.argmax(y, axis=-1) if y.shape[-1] != 1 else np.squeeze(y, axis=-1)
     classes, positions = np.unique(np.round(y).astype(np.int32), return_inverse=True)
     weights = np.array([class_weight.get(int(c), 1.0) for c in classes], np.float32)
-    rows: np.ndarray = weights[positions]
+    rows: np.ndarray = weights[positions].reshape(shard.n_rows)
     return rows
 
 

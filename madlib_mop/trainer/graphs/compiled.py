@@ -90,8 +90,12 @@ class CompiledModel(ModelVariables):
     @functools.cached_property
     def split(self) -> Split | None:
         """The frozen prefix and the rest, which shares layers and optimizer with the model and is compiled alike."""
-        parts = split(self.model) if self._compile_tail else None
-        if parts is not None and self._compile_tail is not None:
+        if self._compile_tail is None:
+            return None
+        # Keras writes layers down with numbers only, and a strength plays no role in features.
+        with self.traced_strengths(dict.fromkeys(self.strengths, 0.0)):
+            parts = split(self.model)
+        if parts is not None:
             self._compile_tail(parts.tail)
             parts.tail.optimizer = self.model.optimizer
         return parts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import keras
 import numpy as np
 
-from madlib_mop.models.running import batch_rows, filled, filled_batch_rows, is_rowwise
+from madlib_mop.models.running import batch_rows, combines_rows, filled, filled_batch_rows, is_rowwise
 from madlib_mop.models.shapes import shapes_fit
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.columns import DataSpec
@@ -31,7 +31,7 @@ class Predictor:
 
     A row of a dense network has the same bits alone and in every batch: batches are filled up to numbers of rows that
     kernels compute in one way. Other networks, with convolutions for example, would take too long for that: a single
-    row is computed alone, several rows in batches of `batch_rows`.
+    row is computed alone, several rows in batches of `batch_rows`. A batch is never filled if the model combines rows.
     """
 
     def __init__(self, model: keras.Model, normalizing_const: float, preprocessor: str | None = None):
@@ -42,6 +42,8 @@ class Predictor:
         self._functions: dict[DataSpec, PredictBatch] = {}
         self._one_row: dict[Shapes, PredictBatch] = {}
         self._fills = is_rowwise(model)
+        #: Few functions for all numbers of rows, where one is compiled for each.
+        self._rounds_up = not self._fills and choice.current().compiles_for_rows and not combines_rows(model)
         self._rows = choice.current().rows_of_predictions if self._fills else None
 
     def predict(self, xs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
@@ -76,8 +78,8 @@ class Predictor:
         """Return each output for the rows of one batch."""
         n_rows = len(xs[0])
         n_computed = self._rows or (filled(n_rows) if self._fills else n_rows)
-        if not self._fills and choice.current().compiles_for_rows:
-            n_computed = 1 << (n_rows - 1).bit_length()  # few functions for all numbers of rows
+        if self._rounds_up:
+            n_computed = 1 << (n_rows - 1).bit_length()
         return [output[:n_rows] for output in function([_aligned(x, n_computed) for x in xs])]
 
     def _function(self, spec: DataSpec) -> PredictBatch:

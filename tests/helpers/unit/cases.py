@@ -212,6 +212,13 @@ CASES = [
         _images,
     ),
     Case(
+        "frozen layer with L2, Adam",
+        networks.after_frozen_with_l2,
+        _CLASSES + "'Adam(lr=0.01)'",
+        _classifier(lambda: keras.optimizers.Adam(0.01)),
+        _vectors,
+    ),
+    Case(
         "several frozen layers, Adam",
         networks.after_more_frozen_layers,
         _CLASSES + "'Adam(lr=0.01)'",
@@ -249,6 +256,21 @@ CASES = [
         _vectors,
         passes=3,
         steps_per_epoch=2,
+    ),
+    Case(
+        "images moved at random, SGD",
+        networks.moved_at_random,
+        _CLASSES + "'SGD(learning_rate=0.1)'",
+        _classifier(lambda: keras.optimizers.SGD(0.1)),
+        _images,
+        batch_size=32,
+    ),
+    Case(
+        "masked sequences, Adam",
+        networks.masked,
+        "loss='binary_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']",
+        lambda: {"loss": "binary_crossentropy", "optimizer": keras.optimizers.Adam(0.01), "metrics": ["accuracy"]},
+        _words,
     ),
 ]
 

@@ -45,6 +45,19 @@ def preprocessed():
     )
 
 
+def moved_at_random():
+    """Keras on JAX does not compile its step."""
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            layers.RandomTranslation(0.2, 0.1),
+            layers.Conv2D(4, 3, activation="relu", kernel_regularizer=keras.regularizers.L2(1e-2)),
+            layers.Flatten(),
+            layers.Dense(10, "softmax"),
+        ]
+    )
+
+
 def wide():
     return keras.Sequential(
         [
@@ -69,6 +82,18 @@ def after_frozen_images():
             layers.LayerNormalization(),
             layers.Flatten(),
             layers.Dense(10, "softmax"),
+        ]
+    )
+
+
+def after_frozen_with_l2():
+    l2 = keras.regularizers.L2
+    return keras.Sequential(
+        [
+            keras.Input((12,)),
+            layers.Dense(9, "relu", kernel_regularizer=l2(0.01), bias_regularizer=l2(0.3), trainable=False),
+            layers.Dense(7, "relu", kernel_regularizer=l2(0.02)),
+            layers.Dense(3, "softmax"),
         ]
     )
 
@@ -113,6 +138,16 @@ def recurrent():
             layers.Dense(1, "sigmoid"),
         ]
     )
+
+
+def masked():
+    """Keras writes the masks as operations: NotEqual, Any, LogicalOr and ZerosLike."""
+    words = keras.Input((6,))
+    embedded = layers.Embedding(20, 7, mask_zero=True)(words)
+    both = layers.Concatenate()([embedded, layers.Dense(5)(embedded)])
+    numbers = layers.Masking(0.5)(layers.Reshape((3, 2))(words))
+    x = layers.Concatenate()([layers.LSTM(9)(both), layers.GRU(4)(numbers)])
+    return keras.Model(words, layers.Dense(1, "sigmoid")(x))
 
 
 def regression():

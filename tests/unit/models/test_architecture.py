@@ -52,6 +52,20 @@ def test_the_reason_is_named(name, marker):
         check_architecture(dangerous(marker)[name])
 
 
+def test_augmix_is_refused_because_its_chance_is_not_in_the_state():
+    with pytest.raises(Unsupported, match="AugMix is not allowed: it draws from Python's global generator"):
+        check_architecture(keras_3(layer("AugMix"), layer("Flatten"), dense()))
+
+
+def test_stateful_layers_are_refused_wherever_they_are():
+    stateful = layer("LSTM", units=3, stateful=True)
+    for document in (keras_3(stateful), keras_3(layer("Bidirectional", layer=stateful)), keras_3(keras_3(stateful))):
+        with pytest.raises(Unsupported, match="stateful=True is not supported") as caught:
+            check_architecture(document)
+        assert caught.value.hint == "Set stateful=False."
+    check_architecture(keras_3(layer("LSTM", units=3, stateful=False)))
+
+
 def test_what_was_not_checked_is_not_handed_on(marker):
     document = keras_3({**dense(), "unknown": marker.lambda_config, "build_config": {"x": marker.lambda_config}})
     document["compile_config"] = {"loss": marker.lambda_config}

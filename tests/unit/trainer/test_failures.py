@@ -130,6 +130,16 @@ def test_class_weights_for_two_outputs(trainer):
     )
 
 
+def test_class_weights_for_rows_with_several_classes(trainer):
+    """Plain Keras fails too; PyTorch alone would add up such weights."""
+    x, y = np.zeros((8, 6, 4), np.float32), np.tile(np.eye(3, dtype=np.int16)[:1], (8, 6, 1))
+    trainer.send_shard("sequences", [x], [y])
+    model = keras.Sequential([keras.Input((6, 4)), keras.layers.Dense(3, "softmax")])
+    request = {**changed(arch=model.to_json()), "fit_params": "class_weight={0: 2.0}"}
+    error = refused(lambda: trainer.train(request, "sequences"), "model")
+    assert error.message == "class_weight cannot be used for y of shape [6, 3]: a row has 6 classes"
+
+
 def test_a_shard_that_is_not_there(trainer):
     error = refused(lambda: trainer.train(CASE.request(), "elsewhere"), "input")
     assert "'elsewhere' is not in the trainer's memory" in error.message

@@ -9,6 +9,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 from keras import layers  # noqa: E402
 
+from madlib_mop.models.running import combines_rows, is_rowwise  # noqa: E402
 from madlib_mop.trainer.graphs.predict import Predictor  # noqa: E402
 
 
@@ -68,6 +69,55 @@ def test_other_networks_compute_no_more_rows_than_they_get(build):
     (found,) = predictor.predict((rows,))
     n_rows = 8 if keras.config.backend() == "jax" else 7  # XLA compiles for a number of rows
     assert computed == [n_rows] and np.allclose(found, keras.ops.convert_to_numpy(model(rows)), rtol=1e-5, atol=1e-6)
+
+
+def of_operation(compute):
+    x = keras.Input((20,))
+    return keras.Model(x, layers.Dense(3)(compute(layers.Dense(8)(x))))
+
+
+ops = keras.ops
+COMBINING = {
+    "a softmax": layers.Softmax(axis=0),
+    "a softmax with a negative axis": layers.Softmax(axis=-2),
+    "unit vectors": layers.UnitNormalization(axis=0),
+    "two batches": lambda x: layers.Concatenate(axis=0)([x, x]),
+    "a mean of each column": lambda x: x - ops.mean(x, axis=0, keepdims=True),
+    "a mean of all": lambda x: x - ops.mean(x),
+    "average": lambda x: x - ops.average(x, axis=0),
+    "a reversed batch": lambda x: ops.flip(x, axis=0),
+    "a shifted batch": lambda x: ops.roll(x, 1, axis=0),
+    "last row": lambda x: x - x[-1:, :],
+    "similarities": lambda x: ops.matmul(ops.matmul(x, ops.transpose(x)), x),
+    "products": lambda x: ops.einsum("ab,cb,cd->ad", x, x, x),
+    "a form for other rows": lambda x: ops.reshape(ops.flip(ops.reshape(x, (-1,))), (-1, 8)),
+}
+SEPARATE = {
+    "columns": lambda x: ops.concatenate([x[:, 2:5], x[..., :1], ops.flip(x[:, :4], axis=1)], axis=-1),
+    "means of rows": lambda x: x - ops.mean(x, axis=-1, keepdims=True),
+    "attention": lambda x: ops.reshape(
+        ops.matmul(ops.transpose(ops.reshape(x, (-1, 4, 2)), (0, 2, 1)), ops.reshape(x, (-1, 4, 2))), (-1, 4)
+    ),
+    "stack": lambda x: layers.Flatten()(ops.stack([x, ops.relu(x)], axis=1)),
+    # Predictions override `training`.
+    "normalised": lambda x: layers.BatchNormalization()(layers.LayerNormalization()(x), training=True),
+}
+
+
+@pytest.mark.parametrize("name", COMBINING)
+def test_models_that_combine_rows_get_no_other_rows(name):
+    """A batch that is filled with copies of its last row would have other predictions."""
+    keras.utils.set_random_seed(0)
+    model = of_operation(COMBINING[name])
+    assert combines_rows(model) and not is_rowwise(model)
+    rows = np.random.default_rng(0).normal(size=(5, 20)).astype(np.float32)
+    (found,) = Predictor(model, 1.0).predict((rows,))
+    assert np.allclose(found, keras.ops.convert_to_numpy(model(rows, training=False))[:5], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SEPARATE)
+def test_models_that_compute_each_row_alone_are_known(name):
+    assert not combines_rows(of_operation(SEPARATE[name]))
 
 
 def test_no_rows_give_no_outputs():

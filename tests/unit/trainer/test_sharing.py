@@ -145,6 +145,37 @@ def test_a_graph_is_told_by_its_edges_not_by_the_names_of_its_layers():
     assert shared_form(config(n_outputs=2)) != shared_form(config(names=other_names, n_outputs=2))
 
 
+def test_muon_finds_embeddings_and_excluded_layers_by_their_names():
+    """It trains them as AdamW does. So models with other names do not take turns in one compiled model."""
+    optimizer = "Muon(learning_rate=0.01, exclude_layers=['head'])"
+    cases = [
+        Case(
+            " ".join(names),
+            functools.partial(_named, *names),
+            f"loss='categorical_crossentropy', optimizer=\"{optimizer}\"",
+            lambda: {
+                "loss": "categorical_crossentropy",
+                "optimizer": keras.optimizers.Muon(0.01, exclude_layers=["head"]),
+            },
+            data,
+        )
+        for names in (("body", "last"), ("embedding_of_body", "last"), ("body", "head"))
+    ]
+    with Trainer() as trainer:
+        trainer.send_shard("53", *data(53), buffer_size=9)
+        for case in cases:
+            model = case.model()
+            case.fit(model, 1, 0, *data(53))
+            _, parts = trainer.train(case.request(), "53")
+            assert state.weights_of(parts) == weights_of(model), case.name
+        assert trainer.ask({"op": "stats"})[0]["compiled_models"] == len(cases)
+
+
+def _named(*names):
+    hidden, last = (layers.Dense(4, "softmax", name=name) for name in names)
+    return keras.Sequential([keras.Input((6, 6, 1)), layers.Flatten(), hidden, last])
+
+
 @pytest.mark.tensorflow
 def test_a_model_that_is_built_leaves_the_compiled_functions_of_others_alone(monkeypatch):
     """TensorFlow's global seed empties its cache of kernels, and each function is optimized again at its next call."""

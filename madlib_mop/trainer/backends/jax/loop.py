@@ -5,10 +5,12 @@ XLA compiles it alone, as it does for Keras' ``fit``. In a larger function, such
 combines operations in other groups and rounds differently (on x86-64 with AVX-512, convolutions do). So each batch is
 a call of the compiled step, and NumPy selects its rows. XLA compiles for shapes, so a step is compiled once for each
 number of rows in a batch.
+
+Keras does not compile models with some layers, such as `RandomZoom` (`Model.jit_compile` is false): JAX then computes
+one operation after the other, and rounds as it does in Keras' ``fit``. This is slow.
 """
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -54,19 +56,20 @@ def train_pass(model: keras.Model) -> TrainPass:
     """Return the training pass of a compiled model whose metrics' variables are made."""
     strengths = _strengths_of(model)
 
-    @functools.partial(jax.jit, donate_argnums=0)
     def step(state: State, batch: Batch, strong: Sequence[jax.Array]) -> State:
         with traced(strengths, strong):
             _, after = model.train_step(state, batch)
         found: State = after
         return found
 
+    of_batch = _compiled(model, step, donate_argnums=0)
+
     def train(columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
         own = model.trainable_variables, model.non_trainable_variables
         groups = *own, model.optimizer.variables, model.metrics_variables
         state, strong = _distinct(committed(_values(groups))), _numbers(strengths)
         for start in range(0, n_batches * batch_size, batch_size):
-            state = step(state, batch_of(columns, order[start : start + batch_size]), strong)
+            state = of_batch(state, batch_of(columns, order[start : start + batch_size]), strong)
         for variables, values in zip(groups, state, strict=True):
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
@@ -86,7 +89,7 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
             _, (_, _, metrics) = model.test_step(state, batch)
         return jnp.concatenate([jnp.ravel(metrics[number]).astype(jnp.float32) for number in taken])
 
-    of_batch: Callable[..., jax.Array] = jax.jit(run)
+    of_batch = _compiled(model, run)
 
     def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
         state = committed(_values((model.trainable_variables, model.non_trainable_variables, model.metrics_variables)))
@@ -97,6 +100,18 @@ def evaluate_pass(model: keras.Model) -> EvaluatePass:
         return total
 
     return evaluate
+
+
+def _compiled(model: keras.Model, step: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return ``f(state, batch, strengths)``: a step of a model, compiled where Keras compiles the model's steps."""
+    if model.jit_compile:
+        compiled: Callable[..., Any] = jax.jit(step, **options)
+        return compiled
+
+    def eager(state: State, batch: Batch, strong: Sequence[jax.Array]) -> Any:
+        return step(state, keras.tree.map_structure(jnp.asarray, batch), strong)
+
+    return eager
 
 
 def predict_batch(model: keras.Model, normalizing_const: float) -> PredictBatch:
