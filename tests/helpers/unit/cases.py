@@ -212,13 +212,6 @@ CASES = [
         _images,
     ),
     Case(
-        "frozen layer with L2, Adam",
-        networks.after_frozen_with_l2,
-        _CLASSES + "'Adam(lr=0.01)'",
-        _classifier(lambda: keras.optimizers.Adam(0.01)),
-        _vectors,
-    ),
-    Case(
         "several frozen layers, Adam",
         networks.after_more_frozen_layers,
         _CLASSES + "'Adam(lr=0.01)'",
@@ -256,6 +249,13 @@ CASES = [
         _vectors,
         passes=3,
         steps_per_epoch=2,
+    ),
+    Case(
+        "frozen layer with L2, Adam",
+        networks.after_frozen_with_l2,
+        _CLASSES + "'Adam(lr=0.01)'",
+        _classifier(lambda: keras.optimizers.Adam(0.01)),
+        _vectors,
     ),
     Case(
         "images moved at random, SGD",
