@@ -123,9 +123,9 @@ def test_top_k_functions_for_any_k(session):
     ]  # fmt: skip
     assert bytes(session.value(f"SELECT object FROM madlib.{TABLE} WHERE id = 5")) == top_k_source(1000)
     assert "top_3_accuracy" in refused(session, load_top_k, 3)[1]
-    for k in (0, -1, None):
+    for k, received in ((0, "0"), (-1, "-1"), (None, "NULL")):
         assert refused(session, load_top_k, k)[:2] == (
-            "22023", f"load_top_k_accuracy_function: k must be a whole number of 1 or more. Received: {k}",
+            "22023", f"load_top_k_accuracy_function: k must be a whole number of 1 or more. Received: {received}",
         )  # fmt: skip
 
 
