@@ -215,7 +215,7 @@ BAD = {
     PACK.format("later", "*", "*"): "source_table: public.later has no column 'churned'",
     PACK.format("customers", "tier", "*"): "dependent_varname must be '*' or the columns of training",
     PACK.format("customers", "*", "age"): "independent_varname must be '*' or the columns of training",
-    PACK.format("unlabelled", "*", "*"): "target 'churned' is NULL",
+    PACK.format("unlabelled", "*", "*"): "column 'churned' is a target, and it is NULL",
     PACK.format("perhaps", "*", "*"): "class 'perhaps', which no training row has",
     PACK.format("nobody_2", "*", "*"): "source_table has no rows",
     PACK.format("customers", "*", "*")[:-1] + ", image_shape => '{8,8}')": "image_shape applies to tables of",
