@@ -55,6 +55,10 @@ class DistinctSample:
 
     def add(self, hashes: Hashes, values: Sequence[bytes] | Integers) -> None:
         """Add values and their hashes, (n,) each."""
+        rows = None
+        if len(self._hashes) == N_HASHES:  # a greater hash is neither kept nor an example
+            rows = np.flatnonzero(hashes < self._hashes[-1])
+            hashes = hashes[rows]
         if not len(hashes):
             return
         rank = min(N_EXAMPLES, len(hashes)) - 1
@@ -62,9 +66,9 @@ class DistinctSample:
         if len(self._examples) == N_EXAMPLES:
             bound = min(bound, self._examples[-1][0])
         found: list[tuple[int, int | bytes]] = []
-        for row in np.flatnonzero(hashes <= np.uint64(bound)).tolist():
-            value = values[row]
-            found.append((int(hashes[row]), value if isinstance(value, bytes) else int(value)))
+        for place in np.flatnonzero(hashes <= np.uint64(bound)).tolist():
+            value = values[place if rows is None else int(rows[place])]
+            found.append((int(hashes[place]), value if isinstance(value, bytes) else int(value)))
         self._keep(hashes, found)
 
     def merge(self, other: "DistinctSample") -> None:
@@ -233,7 +237,7 @@ class ValueCounts:
         keys = np.concatenate([self._keys, *(keys for keys, _ in self._pending)])
         counts = np.concatenate([self._counts, *(counts for _, counts in self._pending)])
         self._pending, self._n_pending = [], 0
-        order = np.argsort(keys)
+        order = np.argsort(keys, kind="stable")  # which merges what is ascending already
         self._keys, self._counts = _added_up(keys[order], counts[order])
         if len(self._keys) > MAX_EXACT:  # neighbours that differ only in the ignored bits share a bin
             differences = (self._keys[1:] ^ self._keys[:-1]).view(np.uint64)

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -101,8 +101,10 @@ class Rows:
         Sorting takes most of the time, and NumPy sorts without holding the interpreter's lock.
         """
 
+        chosen = None if of is None else np.flatnonzero(of)  # numbers are taken in a fifth of the time of flags
+
         def counted(column: RawColumn) -> ColumnStatistics:
-            statistics = ColumnStatistics.of(column if of is None else column.take(of))
+            statistics = ColumnStatistics.of(column if chosen is None else column.take(chosen))
             statistics.settle()
             return statistics
 
@@ -161,6 +163,24 @@ def read_rows(
     UnusableColumn
         If a value is NaN, infinite, or cannot be read; the message names the column and the row.
     """
+    if source.naming and not _has_blobs(fields):
+        try:
+            return _read_once(session, replace(source, naming=()), fields, seed, batch_rows, unchecked, split_by)
+        except UnusableColumn:
+            pass  # names of rows take a tenth of the time of reading: they are read only for an error
+    return _read_once(session, source, fields, seed, batch_rows, unchecked, split_by)
+
+
+def _read_once(
+    session: CallerSession,
+    source: SourceTable,
+    fields: Sequence[Field],
+    seed: int,
+    batch_rows: int,
+    unchecked: Collection[str],
+    split_by: str | None,
+) -> Rows:
+    """Read every row of a table; an error has the name of its row if ``source.naming`` says what to read for it."""
     limit_kb = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
     spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
     hashes = [np.zeros((0, 2), np.uint64)]

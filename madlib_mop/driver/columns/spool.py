@@ -133,7 +133,7 @@ class Spool:
         is_used[column.codes] = True
         used = np.flatnonzero(is_used[:-1])
         try:
-            codes[used] = [levels.code_of(keys[code]) for code in used.tolist()]
+            codes[used] = levels.codes_of([keys[code] for code in used.tolist()] if len(used) < len(keys) else keys)
         except TooManyLevels:
             kept = [self._column(i)] if self.n_rows else []
             self.overflowed[i] = reduce(ColumnStatistics.merge, map(ColumnStatistics.of, [*kept, column]))

@@ -70,7 +70,11 @@ def test_a_dictionary_is_bounded():
     assert dictionary.find(b"c") == -1 and dictionary.find(b"b") == 1
     with pytest.raises(raw.TooManyLevels, match="column 'zip' has more than 2 distinct values"):
         dictionary.code_of(b"c")
+    assert dictionary.codes_of([b"b", b"a", b"b"]) == [1, 0, 1]
+    with pytest.raises(raw.TooManyLevels):
+        dictionary.codes_of([b"a", b"c"])
     assert dictionary.texts() == ["a", "b"] and len(dictionary) == 2
+    assert raw.Dictionary().codes_of([b"x", b"y", b"x"]) == [0, 1, 0]
 
 
 def test_numbers_as_levels_have_the_texts_of_sql():

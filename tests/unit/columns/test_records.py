@@ -15,6 +15,7 @@ from madlib_mop.columns import raw, records
 from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.numbers import is_finite_numeric
 from madlib_mop.columns.records import Field, RecordReader, family_of, reader_of, value_of
+from madlib_mop.columns.texts import first_rows
 from madlib_mop.errors import InvalidParameter
 from tests.helpers.unit.records import batch, field, numeric, record
 
@@ -220,6 +221,14 @@ def test_texts_with_equal_hashes_are_told_apart(monkeypatch):
     assert column_of("text", "a", "b", "a", "abcdefghij", None, "abcdefghik").texts() == [
         "a", "b", "a", "abcdefghij", None, "abcdefghik",
     ]  # fmt: skip
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 2)] * 4), min_size=1, max_size=60))
+def test_rows_with_equal_keys_have_one_first_row(parts):
+    keys = np.array([sum(part << 16 * place for place, part in enumerate(four)) for four in parts], np.uint64)
+    first = first_rows(keys)
+    assert (keys[first] == keys).all()
+    assert len(set(first.tolist())) == len(set(parts))
 
 
 def test_arrays_become_rows_of_float32():
