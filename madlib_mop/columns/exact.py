@@ -11,7 +11,6 @@ Rump, T. Ogita and S. Oishi, Accurate Floating-Point Summation, 2008, section 3)
 
 from fractions import Fraction
 from math import isqrt
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +20,14 @@ from madlib_mop.columns.raw import Floats, Integers
 #: Rows whose parts are summed in int64: 2^16 products below 2^44 fit.
 CHUNK_ROWS = 65_536
 _UNIT = 1074
-#: float32 that are summed at once, and bits of a part of them: 2^14 products of 2^36 fit into 53 bits. `np.einsum` adds
-#: the products without the threads of a BLAS, for which these are too few.
+#: Values that are cut and summed at once, and bits of a part of them: 2^14 products of 2^36 fit into 53 bits.
+#: `np.einsum` adds the products without the threads of a BLAS, for which these are too few.
 _FEW_VALUES = 16_384
 _PART_BITS = 18
+#: Values with more parts are sorted, and those whose greatest one is beyond these limits: sums of products of parts
+#: could be infinite, or products subnormal.
+_MOST_PARTS = 8
+_LEAST, _GREATEST = 2.0**-300, 2.0**500
 _MANTISSA = np.int64(2**52 - 1)
 Parts = tuple[Integers, Integers, Integers]
 
@@ -73,31 +76,27 @@ class ExactMoments:
 
     __hash__ = None  # type: ignore[assignment] # it changes
 
-    def add(self, values: npt.NDArray[np.float64] | npt.NDArray[np.int64]) -> None:
-        """Add values, float64 (n,) or int64 (n,); raise ValueError for NaN and infinities."""
-        every: npt.NDArray[Any] = values
-        for start in range(0, len(every), CHUNK_ROWS):
-            self.add_sorted(np.sort(every[start : start + CHUNK_ROWS]))
+    def add(self, values: npt.NDArray[np.floating] | npt.NDArray[np.int64]) -> None:
+        """Add values, float64, float32 or int64 (n,), in any order; raise ValueError for NaN and infinities."""
+        if values.dtype == np.int64:
+            for start in range(0, len(values), CHUNK_ROWS):
+                chunk: Integers = values[start : start + CHUNK_ROWS].astype(np.int64, copy=False)
+                self._add(len(chunk), _sums_of_integers(chunk, None))
+            return
+        for start in range(0, len(values), _FEW_VALUES):
+            few: Floats = values[start : start + _FEW_VALUES].astype(np.float64)
+            found = _sums_of_parts(few.copy())
+            self._add(len(few), found if found is not None else _sums_of_sorted(np.sort(few), None))
 
     def add_sorted(self, values: Floats | Integers, counts: Integers | None = None) -> None:
         """Add ascending values, each as often as ``counts`` says, int64 (n,): `CHUNK_ROWS` in all at most."""
         if not len(values):
             return
+        n_values = len(values) if counts is None else int(counts.sum())
         if values.dtype == np.int64:
-            added, squared = _sums_of_integers(values.astype(np.int64), counts)
+            self._add(n_values, _sums_of_integers(values.astype(np.int64), counts))
         else:
-            added, squared = _sums_of_sorted(values.astype(np.float64, copy=False), counts)
-        self.count += len(values) if counts is None else int(counts.sum())
-        self._sum += added
-        self._squares += squared
-
-    def add_float32(self, values: npt.NDArray[np.float32]) -> None:
-        """Add finite values, float32 (n,), as `add` does, in less than a fifth of its time."""
-        for start in range(0, len(values), _FEW_VALUES):
-            added, squared = _sums_of_float32(values[start : start + _FEW_VALUES].astype(np.float64))
-            self._sum += added
-            self._squares += squared
-        self.count += len(values)
+            self._add(n_values, _sums_of_sorted(values.astype(np.float64, copy=False), counts))
 
     def merge(self, other: "ExactMoments") -> None:
         """Add the values of another to these."""
@@ -126,6 +125,11 @@ class ExactMoments:
         """Return the standard deviation of the population, rounded once; None without values."""
         return _square_root(self._spread(), self.count**2 << 2 * _UNIT) if self.count else None
 
+    def _add(self, count: int, sums: tuple[int, int]) -> None:
+        self.count += count
+        self._sum += sums[0]
+        self._squares += sums[1]
+
     def _spread(self) -> int:
         """Return count^2 times the variance, in units of 2^-2148."""
         return self.count * self._squares - self._sum**2
@@ -152,15 +156,20 @@ def _sums_of_sorted(values: Floats, counts: Integers | None, squares: bool = Tru
     return total, sum(part << 2 * shift for part, shift in zip(squared, shifts, strict=True))
 
 
-def _sums_of_float32(rest: Floats) -> tuple[int, int]:
-    """Return what `_sums_of_sorted` does, of finite float64 that are float32, in any order; overwrites them.
+def _sums_of_parts(rest: Floats) -> tuple[int, int] | None:
+    """Return what `_sums_of_sorted` does, of float64 in any order; None if they are too different. Overwrites them.
 
     The first parts are whole multiples of 2^-18 times a power of two that no value exceeds; the next ones are cut 18
     bits lower, until nothing is left. So each sum of parts or of their products is exact, in any order.
     """
-    exponent = int(np.frexp(max(rest.max(initial=0.0), -rest.min(initial=0.0)))[1])
+    largest = max(rest.max(initial=0.0), -rest.min(initial=0.0))
+    if not (_LEAST <= largest <= _GREATEST or largest == 0):  # NaN is not either
+        return None
+    exponent = int(np.frexp(largest)[1])
     parts: list[Floats] = []
     while rest.any():
+        if len(parts) == _MOST_PARTS:
+            return None
         exponent -= _PART_BITS
         cut = np.ldexp(1.5, exponent + 52)
         part = rest + cut

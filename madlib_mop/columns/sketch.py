@@ -21,6 +21,8 @@ N_HASHES = 4_096
 N_EXAMPLES = 5
 #: Maximum number of trailing bits of a float64 that a bin ignores: sign, exponent and 10 bits of the mantissa stay.
 MAX_FLOAT_SHIFT = 42
+#: Possible bins that are counted at once without sorting.
+_MOST_BINS = 1 << 20
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -54,22 +56,30 @@ class DistinctSample:
         self._examples: list[tuple[int, int | bytes]] = []
 
     def add(self, hashes: Hashes, values: Sequence[bytes] | Integers) -> None:
-        """Add values and their hashes, (n,) each."""
-        rows = None
+        """Add values and their hashes, (n,) each; values may occur several times."""
+        start = 0
+        while start < len(hashes):  # few hashes of each further part are among the smallest ones
+            end = start + max(2 * N_HASHES, start)
+            self._add(hashes[start:end], values[start:end])
+            start = end
+
+    def _add(self, hashes: Hashes, values: Sequence[bytes] | Integers) -> None:
+        rows = np.arange(len(hashes))
         if len(self._hashes) == N_HASHES:  # a greater hash is neither kept nor an example
             rows = np.flatnonzero(hashes < self._hashes[-1])
+            if not len(rows):
+                return
             hashes = hashes[rows]
-        if not len(hashes):
-            return
-        rank = min(N_EXAMPLES, len(hashes)) - 1
-        bound = int(np.partition(hashes, rank)[rank])
+        distinct = np.sort(hashes)
+        distinct = distinct[np.append(True, distinct[1:] != distinct[:-1])]
+        bound = int(distinct[:N_EXAMPLES][-1])
         if len(self._examples) == N_EXAMPLES:
             bound = min(bound, self._examples[-1][0])
         found: list[tuple[int, int | bytes]] = []
         for place in np.flatnonzero(hashes <= np.uint64(bound)).tolist():
-            value = values[place if rows is None else int(rows[place])]
+            value = values[int(rows[place])]
             found.append((int(hashes[place]), value if isinstance(value, bytes) else int(value)))
-        self._keep(hashes, found)
+        self._keep(distinct, found)
 
     def merge(self, other: "DistinctSample") -> None:
         """Add the values of another to these."""
@@ -169,6 +179,21 @@ class ValueCounts:
         self._n_pending += len(keys)
         if self._n_pending > max(MAX_EXACT, len(self._keys)):
             self._settle()
+
+    def add_to_bins(self, keys: Integers) -> bool:
+        """Add keys in any order, int64 (n,), n > 0; return whether there are bins, and few enough for these."""
+        if not self.shift:
+            return False
+        bins = keys >> self.shift
+        least = int(bins.min())
+        if int(bins.max()) - least >= _MOST_BINS:
+            return False
+        self.sample.add(mixed(keys), keys)
+        counts = np.bincount(bins - least)
+        used = np.flatnonzero(counts)
+        self._pending.append((used + least, counts[used]))
+        self._settle()
+        return True
 
     def merge(self, other: "ValueCounts") -> None:
         """Add the keys of another to these."""

@@ -105,10 +105,23 @@ class OrderedState(State):
             return
         values: npt.NDArray[Any] = np.concatenate(self._waiting)
         self._waiting, self._n_waiting = [], 0
+        may_fit = True
         for start in range(0, len(values), CHUNK_ROWS):
-            self._add_chunk(np.sort(values[start : start + CHUNK_ROWS]))
+            if may_fit and self._counts.shift:
+                may_fit = self._add_binned(values[start:])
+                if may_fit:
+                    break
+            self._add_sorted(np.sort(values[start : start + CHUNK_ROWS]))
 
-    def _add_chunk(self, values: Values) -> None:
+    def _add_binned(self, values: Values) -> bool:
+        """Add values in any order to bins, without sorting them; return whether there are few enough bins for that."""
+        if not self._counts.add_to_bins(self._keys(values)):
+            return False
+        self._widen(values.min().item(), values.max().item())
+        self._moments.add(values)
+        return True
+
+    def _add_sorted(self, values: Values) -> None:
         """Add ascending values."""
         starts = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
         counts = np.diff(starts, append=len(values))
@@ -183,11 +196,8 @@ class NumberState(OrderedState):
         if not finite.all():
             special.update(text_of_number(value) for value in values[~finite].tolist())
             values = values[finite]
-        self._wait(values + 0.0)
-
-    def _add_chunk(self, values: Values) -> None:
-        super()._add_chunk(values)
         self._is_integral = self._is_integral and bool((values == np.rint(values)).all())
+        self._wait(values + 0.0)
 
     def merge(self, other: State) -> None:
         super().merge(other)
@@ -332,7 +342,7 @@ class VectorState(HashedState):
             elements = values[finite]
         if len(elements):
             self._widen(elements.min().item(), elements.max().item())
-            self._moments.add_float32(elements)
+            self._moments.add(elements)
         self._count([row.tobytes() for row in values])
 
     def merge(self, other: State) -> None:

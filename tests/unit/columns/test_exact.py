@@ -63,15 +63,29 @@ def test_moments_of_float32_are_those_of_the_same_numbers_as_float64(values):
     moments = ExactMoments()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "_FEW_VALUES", 16)
-        moments.add_float32(np.array(values, np.float32))
+        moments.add(np.array(values, np.float32))
     assert moments == moments_of(values)
 
 
-def test_as_many_float32_as_are_summed_at_once_are_exact():
-    largest = np.full(exact._FEW_VALUES, np.nextafter(np.float32(2.0), np.float32(0.0)))
-    moments = ExactMoments()
-    moments.add_float32(np.concatenate([largest, -largest, largest * np.float32(2.0**-9)]))
-    assert moments == moments_of([*largest, *-largest, *largest * np.float32(2.0**-9)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_as_many_values_as_are_summed_at_once_are_exact(dtype):
+    largest = np.full(exact._FEW_VALUES, np.nextafter(dtype(2.0), dtype(0.0)))
+    values = np.concatenate([largest, -largest, largest * dtype(2.0**-9)])
+    moments, in_order = ExactMoments(), ExactMoments()
+    moments.add(values)
+    for start in range(0, len(values), CHUNK_ROWS):
+        in_order.add_sorted(np.sort(values[start : start + CHUNK_ROWS].astype(np.float64)))
+    assert moments == in_order
+
+
+MAGNITUDES = [1.0, -3.0, 0.0, 2.0**499, 2.0**501, 2.0**900, 2.0**-299, 2.0**-301, 0.1, 1e-40]
+
+
+@given(st.lists(st.sampled_from(MAGNITUDES), max_size=20))
+def test_values_in_any_order_have_the_moments_of_sorted_ones(values):
+    in_order = ExactMoments()
+    in_order.add_sorted(np.sort(np.array(values, float)))
+    assert moments_of(values) == in_order
 
 
 @given(st.lists(FINITE | st.sampled_from(EXTREMES), min_size=1, max_size=40))

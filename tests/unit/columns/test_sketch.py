@@ -145,6 +145,39 @@ def test_texts_in_any_order_and_parts_end_in_one_state(parts, random):
             assert whole.n_distinct == n_distinct and sum(whole.counts.values()) == sum(map(len, parts))
 
 
+@given(st.lists(st.integers(0, 60), max_size=80), st.integers(0, 80))
+def test_values_that_occur_several_times_are_one_in_a_sample(values, cut):
+    def sample_of(*parts):
+        sample = DistinctSample()
+        for part in parts:
+            sample.add(mixed(np.array(part, np.int64)), np.array(part, np.int64))
+        return sample
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sketch, "N_HASHES", 8)
+        once, often = sample_of(sorted(set(values))), sample_of(values[:cut], values[cut:], values)
+        assert often._examples == once._examples and often._hashes.tolist() == once._hashes.tolist()
+
+
+@given(st.lists(FINITE, min_size=30, max_size=60, unique=True), st.lists(FINITE, min_size=1, max_size=40))
+def test_keys_in_any_order_are_added_to_bins_as_distinct_ascending_ones_are(first, more):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sketch, "MAX_EXACT", 16)
+        patch.setattr(sketch, "N_HASHES", 8)
+        counts = counted(first)
+        assert not counts.is_exact
+        keys = keys_of_floats(np.array(more * 2) + 0.0)
+        spread = int(keys.max() >> counts.shift) - int(keys.min() >> counts.shift)
+        assert counts.add_to_bins(keys) == (spread < sketch._MOST_BINS)
+        if spread < sketch._MOST_BINS:
+            assert state_of(counts) == state_of(counted([*first, *more, *more]))
+
+
+def test_exact_counts_take_no_keys_in_any_order():
+    counts = counted([1.0, 2.0])
+    assert not counts.add_to_bins(keys_of_floats(np.array([3.0]))) and counts.n_distinct == 2
+
+
 def test_a_sample_counts_all_values_while_they_are_few():
     sample = DistinctSample()
     for start in (0, 500, 100):
