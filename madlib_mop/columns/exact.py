@@ -2,11 +2,13 @@
 
 A finite float64 is an integer of 53 bits times a power of two, so a sum of them is a long integer in units of 2^-1074,
 and a sum of squares one in units of 2^-2148 (U. Kulisch, Computer Arithmetic and Validity, 2013, chapter 8: the long
-accumulator). Values are sorted; those of one exponent are then neighbours, and NumPy adds their mantissas in parts
-of 18 bits, which no int64 overflows. Python's integers do the rest, once an exponent and chunk.
+accumulator). There are two ways to compute it:
 
-float32 are not sorted: an addition of a large number and its subtraction cut each value at the same binary place (S. M.
-Rump, T. Ogita and S. Oishi, Accurate Floating-Point Summation, 2008, section 3), and float64 adds such parts exactly.
+- Sorted values with one exponent are neighbours. NumPy adds their mantissas in parts of 18 bits, which no int64
+  overflows. Python's integers do the rest, once for each exponent in a chunk.
+- Values in any order, if their magnitudes do not differ too much, are cut at the same binary places: a large number is
+  added and subtracted again (S. M. Rump, T. Ogita and S. Oishi, Accurate Floating-Point Summation, 2008, section 3).
+  float64 adds such parts exactly.
 """
 
 from fractions import Fraction
@@ -24,8 +26,8 @@ _UNIT = 1074
 #: `np.einsum` adds the products without the threads of a BLAS, for which these are too few.
 _FEW_VALUES = 16_384
 _PART_BITS = 18
-#: Values with more parts are sorted, and those whose greatest one is beyond these limits: sums of products of parts
-#: could be infinite, or products subnormal.
+#: Values are sorted if they have more parts, or if the greatest magnitude is outside these limits: sums of products of
+#: parts could be infinite, or products subnormal.
 _MOST_PARTS = 8
 _LEAST, _GREATEST = 2.0**-300, 2.0**500
 _MANTISSA = np.int64(2**52 - 1)
@@ -58,7 +60,7 @@ class ExactSum:
 
 
 class ExactMoments:
-    """Count, sum and sum of squares of finite float64 or of int64.
+    """Count, sum and sum of squares of finite float64 and float32, or of int64.
 
     Attributes
     ----------
@@ -157,7 +159,7 @@ def _sums_of_sorted(values: Floats, counts: Integers | None, squares: bool = Tru
 
 
 def _sums_of_parts(rest: Floats) -> tuple[int, int] | None:
-    """Return what `_sums_of_sorted` does, of float64 in any order; None if they are too different. Overwrites them.
+    """Return what `_sums_of_sorted` does, of float64 in any order; None if they must be sorted. Overwrites them.
 
     The first parts are whole multiples of 2^-18 times a power of two that no value exceeds; the next ones are cut 18
     bits lower, until nothing is left. So each sum of parts or of their products is exact, in any order.

@@ -359,13 +359,13 @@ RawColumn = Numbers | Moments | Levels | Vectors | Blobs
 
 
 def taken(values: npt.NDArray[_Item], indices: Indices) -> npt.NDArray[_Item]:
-    """Return the items of these indices, (n,), each from 0 on and below the number of items; or those flagged.
+    """Return the items of these indices, (n,), or those flagged.
 
-    A third faster than indexing, because NumPy does not look for negative or wrong indices first.
+    A third faster than indexing, because no index is checked: each must be at least 0 and below the number of items.
     """
     if indices.dtype == np.bool_:
         return values[indices]
-    return values.take(indices, mode="clip")
+    return np.asarray(values).take(indices, mode="clip")
 
 
 def concatenate(parts: Sequence[RawColumn]) -> RawColumn:

@@ -21,7 +21,7 @@ N_HASHES = 4_096
 N_EXAMPLES = 5
 #: Maximum number of trailing bits of a float64 that a bin ignores: sign, exponent and 10 bits of the mantissa stay.
 MAX_FLOAT_SHIFT = 42
-#: Possible bins that are counted at once without sorting.
+#: Most possible bins between the least and the greatest key for which keys are counted without sorting.
 _MOST_BINS = 1 << 20
 Hashes = npt.NDArray[np.uint64]
 
@@ -75,8 +75,11 @@ class DistinctSample:
         bound = int(distinct[:N_EXAMPLES][-1])
         if len(self._examples) == N_EXAMPLES:
             bound = min(bound, self._examples[-1][0])
+        places = np.flatnonzero(hashes <= np.uint64(bound))
+        if isinstance(values, np.ndarray):  # those with equal hashes are equal
+            places = places[np.unique(hashes[places], return_index=True)[1]]
         found: list[tuple[int, int | bytes]] = []
-        for place in np.flatnonzero(hashes <= np.uint64(bound)).tolist():
+        for place in places.tolist():
             value = values[int(rows[place])]
             found.append((int(hashes[place]), value if isinstance(value, bytes) else int(value)))
         self._keep(distinct, found)
@@ -181,7 +184,7 @@ class ValueCounts:
             self._settle()
 
     def add_to_bins(self, keys: Integers) -> bool:
-        """Add keys in any order, int64 (n,), n > 0; return whether there are bins, and few enough for these."""
+        """Add keys in any order, int64 (n,), n > 0, and return True; False, without adding, if they must be sorted."""
         if not self.shift:
             return False
         bins = keys >> self.shift

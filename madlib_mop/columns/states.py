@@ -36,6 +36,8 @@ from madlib_mop.columns.sketch import (
 
 #: Most bytes and values that are hashed at once.
 _PIECE_BYTES, _PIECE_ROWS = 16 << 20, 10_000
+#: Values that are added to bins at once.
+_BINNED_ROWS = 1 << 20
 _EPOCH = datetime(2000, 1, 1)
 Values = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 
@@ -79,7 +81,7 @@ class State:
 
 
 class OrderedState(State):
-    """Values that have an order and moments; rows wait until a chunk of them is sorted at once."""
+    """Values that have an order and moments; rows wait until there are enough of them to be added together."""
 
     def __init__(self, max_shift: int):
         super().__init__()
@@ -105,13 +107,15 @@ class OrderedState(State):
             return
         values: npt.NDArray[Any] = np.concatenate(self._waiting)
         self._waiting, self._n_waiting = [], 0
-        may_fit = True
-        for start in range(0, len(values), CHUNK_ROWS):
+        start, may_fit = 0, True
+        while start < len(values):
             if may_fit and self._counts.shift:
-                may_fit = self._add_binned(values[start:])
+                may_fit = self._add_binned(values[start : start + _BINNED_ROWS])
                 if may_fit:
-                    break
+                    start += _BINNED_ROWS
+                    continue
             self._add_sorted(np.sort(values[start : start + CHUNK_ROWS]))
+            start += CHUNK_ROWS
 
     def _add_binned(self, values: Values) -> bool:
         """Add values in any order to bins, without sorting them; return whether there are few enough bins for that."""

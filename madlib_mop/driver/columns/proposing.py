@@ -49,8 +49,8 @@ def _read(
 ) -> tuple[Rows, dict[str, str]]:
     """Read the columns that are not excluded.
 
-    Inputs with a value that cannot be read are left out, and all rows are read again: most tables have none. The second
-    result is the problem of each.
+    Inputs with a value that cannot be used are left out, and the rows are read again for each of them: most tables have
+    none. The second result is the problem of each.
     """
     unusable: dict[str, str] = {}
     while True:

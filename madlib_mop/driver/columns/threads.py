@@ -9,6 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TypeVar
 
+from mop_backend.frames import PeerGone
+
+from madlib_mop.errors import Cancelled
+
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -21,22 +25,33 @@ def in_background(call: Callable[[_Item], object]) -> Iterator[Callable[[_Item],
     ----------
     call : callable
         What it raises is raised by the next call of the function, or at the end: also in place of an error of the
-        body, because that came later.
+        body, because that came later, except when the caller has cancelled or is gone.
     """
     with ThreadPoolExecutor(1) as thread:
         pending: Future[object] | None = None
 
+        def finish() -> None:
+            nonlocal pending
+            last, pending = pending, None
+            try:
+                if last is not None:
+                    last.result()
+            finally:
+                del last  # otherwise it and its exception hold each other, and all that the exception's frames hold
+
         def start(item: _Item) -> None:
             nonlocal pending
-            if pending is not None:
-                pending.result()
+            finish()
             pending = thread.submit(call, item)
 
         try:
             yield start
-        finally:
-            if pending is not None:
-                pending.result()
+        except (Cancelled, PeerGone):  # nobody waits for another error
+            raise
+        except BaseException:
+            finish()
+            raise
+        finish()
 
 
 def computed_ahead(

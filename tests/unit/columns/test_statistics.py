@@ -70,6 +70,9 @@ def test_any_parts_in_any_order_give_the_same_bits(family, data):
     with pytest.MonkeyPatch.context() as patch:
         for module in (states, exact):
             patch.setattr(module, "CHUNK_ROWS", 7)
+        patch.setattr(states, "_BINNED_ROWS", 5)
+        patch.setattr(exact, "_FEW_VALUES", 3)
+        patch.setattr(sketch, "_MOST_BINS", random.choice([1, 64, 1 << 20]))
         patch.setattr(sketch, "MAX_EXACT", 16)
         patch.setattr(sketch, "N_HASHES", 8)
         rows = [value for part in parts for value in part]

@@ -4,8 +4,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from mop_backend.frames import PeerGone
 
 from madlib_mop.driver.columns.threads import computed_ahead, in_background
+from madlib_mop.errors import Cancelled
 
 
 @pytest.fixture
@@ -67,3 +69,10 @@ def test_an_error_in_the_background_comes_before_a_later_one_of_the_body():
     with pytest.raises(KeyError), in_background(lambda number: 6 // number) as start:
         start(1)
         raise KeyError("the only one")
+
+
+@pytest.mark.parametrize("stop", [Cancelled("stop"), PeerGone("gone")])
+def test_an_error_in_the_background_does_not_hide_a_stop(stop):
+    with pytest.raises(type(stop)), in_background(lambda number: 6 // number) as start:
+        start(0)
+        raise stop
