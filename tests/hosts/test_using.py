@@ -96,7 +96,7 @@ def test_validation_rows_here_are_first_read_late(trained):
     db, before = trained.db, newest_run(trained.db)
     call = BackgroundFit(
         db,
-        "SELECT madlib.madlib_keras_fit_multiple_model('mine.train', 'mine.late', 'public.mst_1', 40,"
+        "SELECT madlib.madlib_keras_fit_multiple_model('mine.train', 'mine.read_late', 'public.mst_1', 40,"
         " validation_table := 'public.valid_here')",
         role=ANALYST,
     )
