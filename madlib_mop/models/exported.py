@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.models.running import batch_rows, filled, filled_batch_rows, is_rowwise
+from madlib_mop.models.running import batch_rows, filled, filled_batch_rows, fixed_rows, is_rowwise
 
 #: ``f(xs) -> [output]``: each output, float32 (n_rows, ...), for the inputs of one batch.
 Compute = Callable[[Sequence[npt.NDArray[np.generic]]], list[npt.NDArray[np.float32]]]
@@ -31,18 +31,19 @@ class KerasRunner:
     def __init__(self, model: keras.Model):
         self.model = model
         self._fills = is_rowwise(self.model)
+        self._rows = fixed_rows(self.model) if self._fills else None
         self._compute = _Traced(self.model) if keras.config.backend() == "tensorflow" else _plain(self.model)
 
     def run(self, xs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.float32]]:
         """Return each output, float32 (n_rows, ...), for inputs (n_rows, ...) in the order of the model."""
         n_rows = len(xs[0])
-        step = filled_batch_rows(xs) if self._fills else batch_rows(xs)
+        step = self._rows or (filled_batch_rows(xs) if self._fills else batch_rows(xs))
         parts = [self._batch([x[start : start + step] for x in xs]) for start in range(0, n_rows, step)]
         return [np.concatenate(outputs) for outputs in zip(*parts, strict=True)]
 
     def _batch(self, xs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.float32]]:
         n_rows = len(xs[0])
-        if self._fills and (n_more := filled(n_rows) - n_rows):
+        if self._fills and (n_more := (self._rows or filled(n_rows)) - n_rows):
             xs = [np.concatenate([x, np.repeat(x[-1:], n_more, axis=0)]) for x in xs]
         return [output[:n_rows] for output in self._compute(xs)]
 
