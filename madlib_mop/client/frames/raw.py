@@ -17,6 +17,7 @@ from madlib_mop.columns.cells import UnreadableValue, wrong_width
 from madlib_mop.columns.numbers import DAY_US
 from madlib_mop.columns.raw import (
     BOOLEAN,
+    FLOAT4,
     MOMENT,
     NUMBER,
     SPAN,
@@ -64,7 +65,11 @@ def _raw(column: FrameColumn, n_rows: int) -> RawColumn:
     reader = reader_of(column.sql_type)
     family = family_of(reader) if reader is not None else None
     if family in (NUMBER, BOOLEAN):
-        return Numbers(_filled(values, missing, float, np.float64), missing, family)
+        numbers = _filled(values, missing, float, np.float64)
+        if reader == FLOAT4:
+            with np.errstate(over="ignore"):
+                numbers = numbers.astype(np.float32).astype(np.float64)
+        return Numbers(numbers, missing, family, reader if reader == FLOAT4 else None)
     if family is not None and family in _MICROSECONDS:
         return Moments(_filled(values, missing, _MICROSECONDS[family], np.int64), missing, family)
     if family == VECTOR:

@@ -217,8 +217,8 @@ def _counted(column: CountedColumn) -> ColumnSpec:
         n_rows=statistics.n_rows,
         n_null=statistics.n_missing,
         n_distinct=statistics.n_distinct,
-        minimum=text_of(statistics.minimum, column.family),
-        maximum=text_of(statistics.maximum, column.family),
+        minimum=text_of(statistics.minimum, column.family, statistics),
+        maximum=text_of(statistics.maximum, column.family, statistics),
         examples=tuple(_short(str(example)) for example in list(statistics.examples)[:_N_EXAMPLES]),
     )
 

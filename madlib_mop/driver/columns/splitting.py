@@ -1,15 +1,13 @@
 """Which rows of a table are kept for validation, as the argument ``validation`` says."""
 
-import hashlib
-import struct
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.columns.hashing import RowHasher
 from madlib_mop.columns.proposals.specification import other_names
-from madlib_mop.columns.raw import NUMBER, Codes, Levels, Moments, Numbers, RawColumn
-from madlib_mop.columns.sketch import Hashes
+from madlib_mop.columns.raw import NUMBER, Codes, Levels, Moments, Numbers
 from madlib_mop.columns.splits import (
     BY_COLUMN,
     BY_GROUP,
@@ -79,7 +77,7 @@ def choose_validation(rule: SplitRule, rows: Rows, classes: Codes | None, seed: 
         return by_hash(hashes, fraction)
     column = rows.columns[rule.column]
     if rule.by == BY_GROUP:
-        return by_group(_group_hashes(column, rule.column, seed), fraction)
+        return by_group(RowHasher(seed).of([column])[:, 0], fraction)  # NULL is a value of its own
     if rule.by == BY_TIME:
         if not isinstance(column, Moments) or column.family != "moment":
             raise InvalidParameter(
@@ -118,20 +116,3 @@ def class_codes(rows: Rows, targets: Sequence[str]) -> Codes | None:
 def _are_measures(distinct: npt.NDArray[np.float64], n_rows: int) -> bool:
     """Return whether the distinct values of a target are not those of classes."""
     return len(distinct) > _FEW and (len(distinct) * _FEW > n_rows or bool((distinct % 1 != 0).any()))
-
-
-def _group_hashes(column: RawColumn, name: str, seed: int) -> Hashes:
-    """Return a hash of the seed and each row's value: uint64 (n_rows,); NULL is a value of its own."""
-    if isinstance(column, Moments):
-        column = Numbers(column.values.astype(np.float64), column.missing)
-    levels = column.as_levels(name) if isinstance(column, Numbers) else column
-    if not isinstance(levels, Levels):
-        raise InvalidParameter(f"validation by group: column {name!r} cannot be grouped by", hint="Name another one.")
-    start = hashlib.sha256(struct.pack(">q", seed))
-    hashes = np.empty(len(levels.levels) + 1, np.uint64)
-    for code, key in enumerate([*levels.levels.keys(), b"\0NULL"]):
-        digest = start.copy()
-        digest.update(key)
-        hashes[code] = int.from_bytes(digest.digest()[:8], "big")
-    found: Hashes = hashes[levels.codes]
-    return found
