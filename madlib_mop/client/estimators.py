@@ -12,7 +12,7 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
-from madlib_mop.catalog.names import MAX_NAME_BYTES, Identifier, split_name, statement
+from madlib_mop.catalog.names import MAX_NAME_BYTES
 from madlib_mop.client.database import ENVIRONMENT, Database, connect
 from madlib_mop.client.models import Model
 from madlib_mop.client.tables import drop_tables, new_name, read_name
@@ -87,14 +87,11 @@ class _Hopper(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(_MAX_SEED))
         database = self._connected()
         source = database.upload(nw.to_native(frame.with_columns(column)))
-        packed = configs = columns = None
+        packed = configs = None
         try:
-            more = {}
-            if y.dtype.kind == "f" and len(np.unique(y)) <= 2:
-                columns = _as_numbers(database, source, target)
-                more = {"columns": columns}
-            share = self._share(len(y), y.dtype.kind == "f")
-            packed = database.pack(source, target, validation=share, seed=seed, **more)
+            share = self.validation if len(y) >= _MIN_VALIDATED else None
+            task = "regression" if y.dtype.kind == "f" else "classification"
+            packed = database.pack(source, target, validation=share, seed=seed, task=task)
             configs = database.networks(packed, self.n_configs, epochs=self.epochs, seed=seed)
             run = database.fit(
                 packed, configs, self.epochs, models=new_name("hopper"), progress=False, seed=seed, schedule="rotation"
@@ -105,17 +102,10 @@ class _Hopper(BaseEstimator):
             for handle in (packed, configs):
                 if handle is not None:
                     handle.drop()
-            tables = [read_name(name, "table") for name in (source, columns) if name is not None]
-            drop_tables(database.sessions, tables)
+            drop_tables(database.sessions, [read_name(source, "table")])
         best = run.best()
         self.run_id_ = run.run_id
         self.model_table_, self.mst_key_ = best.table, best.mst_key
-
-    def _share(self, n_rows: int, is_regression: bool) -> float | str | None:
-        """Return the rows for validation, as ``pack_columns`` takes them: numbers have no classes to stratify by."""
-        if n_rows < _MIN_VALIDATED:
-            return None
-        return f"{self.validation} not stratified" if is_regression else self.validation
 
     def _read(self, X: Any, y: Any, y_numeric: bool) -> "tuple[nw.DataFrame[Any], npt.NDArray[Any]]":
         """Return checked features and targets of `fit`, with sklearn's errors and warnings."""
@@ -306,18 +296,3 @@ def _column_names(names: Sequence[str]) -> list[str]:
     """Return the names of a frame's columns if a table can have them, else numbered ones."""
     can = all(0 < len(name.encode()) <= MAX_NAME_BYTES and "\0" not in name for name in names)
     return list(names) if can else [f"x{i}" for i in range(len(names))]
-
-
-def _as_numbers(database: Database, source: str, target: str) -> str:
-    """Return a proposal in which the target is a number: whole numbers with two values would be classes."""
-    columns = new_name("columns")
-    arguments = {"source_table": source, "output_table": columns, "dependent": Identifier(target).sql}
-    database.call("propose_columns", **arguments)
-    _, name = split_name(columns)
-    change = statement(
-        "UPDATE {t} SET kind = 'number', encode = 'identity', scale = 'standard' WHERE role = 'target'",
-        t=Identifier(name),
-    )
-    with database.sessions.begin() as connection:
-        connection.exec_driver_sql(change)
-    return columns

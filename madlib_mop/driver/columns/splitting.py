@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from madlib_mop.columns.hashing import RowHasher
 from madlib_mop.columns.proposals.specification import other_names
-from madlib_mop.columns.raw import NUMBER, Codes, Levels, Moments, Numbers
+from madlib_mop.columns.raw import Codes, Levels, Moments, Numbers
 from madlib_mop.columns.splits import (
     BY_COLUMN,
     BY_GROUP,
@@ -27,8 +27,6 @@ from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 
 Flags = npt.NDArray[np.bool_]
-#: A number with at most this number of values may be a class; a class has at least this number of rows on average.
-_FEW = 10
 #: What JSON, in which arguments arrive, has for numbers that are not finite.
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
@@ -91,28 +89,17 @@ def choose_validation(rule: SplitRule, rows: Rows, classes: Codes | None, seed: 
     return by_column(column, rule.column)
 
 
-def class_codes(rows: Rows, targets: Sequence[str]) -> Codes | None:
-    """Return one code for each combination of the targets' values, int32.
-
-    None if the rows have no classes: a target is no text or number, or it is a number with more than ten values which
-    have fractions, or fewer than ten rows each. Such a target is that of a regression.
-    """
+def class_codes(rows: Rows, targets: Sequence[str]) -> Codes:
+    """Return one code for each combination of the values of these targets, which are classes, int32."""
     codes: npt.NDArray[np.int64] | None = None
     for name in targets:
         column = rows.columns[name]
         if isinstance(column, Levels):
             values, n_values = column.codes.astype(np.int64) + 1, len(column.levels) + 1
-        elif isinstance(column, Numbers):
+        else:
+            assert isinstance(column, Numbers), "other columns have no classes"
             distinct, values = np.unique(np.where(column.missing, np.nan, column.values), return_inverse=True)
             n_values = len(distinct)
-            if column.family == NUMBER and _are_measures(distinct[~np.isnan(distinct)], len(values)):
-                return None
-        else:
-            return None
         codes = values if codes is None else np.unique(codes * n_values + values, return_inverse=True)[1]
-    return None if codes is None else codes.astype(np.int32)
-
-
-def _are_measures(distinct: npt.NDArray[np.float64], n_rows: int) -> bool:
-    """Return whether the distinct values of a target are not those of classes."""
-    return len(distinct) > _FEW and (len(distinct) * _FEW > n_rows or bool((distinct % 1 != 0).any()))
+    assert codes is not None, "there is a target"
+    return codes.astype(np.int32)
