@@ -34,7 +34,7 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop.deploy(
     text, text, integer, text, text, double precision, double precision, boolean, text, text) IS
-    'Gives an alias a version, if a metric of the version on a packed table is good enough; returns whether it did';
+    'Gives an alias a version, if a metric of the version on the rows of a table is good enough; returns whether it did';
 
 -- if greenplum
 -- There is no registry: register and deploy say so.
