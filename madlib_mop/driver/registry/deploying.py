@@ -13,6 +13,7 @@ from madlib_mop.driver.registry.registering import check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.parameters.metric_directions import higher_is_better
 
 _CHANGE = (
     "INSERT INTO madlib_mop.registry_change (change, name, alias, version, reason, details)"
@@ -23,7 +24,6 @@ _MAY_DEPLOY = (
     "SELECT madlib_mop_calls._model_right(owner, name, '{deploy}') AS may FROM madlib_mop.registered_model"
     " WHERE name = $1"
 )
-_HIGHER = "SELECT madlib_mop.higher_is_better($1) AS higher"
 
 
 def deploy(call: Call) -> bool:
@@ -88,7 +88,7 @@ def _compare(function: str, session: CallerSession, a: dict[str, Any]) -> tuple[
             raise InvalidParameter(
                 f"metric must be one of {', '.join(_metrics(model))}, those of {model.label}. Received: {metric!r}"
             )
-    higher = bool(session.execute(_HIGHER, [metric])[0]["higher"])
+    higher = higher_is_better(metric)
     _check_bounds(a, metric, higher)
     rows_of = table.rows_of(models)
     with LocalTrainer(session) as trainer:
