@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 
 MAX_NAME_BYTES = 63
+#: The system columns of all engines: no other column of a table can have one of these names.
+SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "cmin", "xmax", "cmax", "tableoid", "gp_segment_id", "gp_foreign_server"})
 # In a multibyte encoding, PostgreSQL folds ASCII letters only.
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 

@@ -13,9 +13,8 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
-from madlib_mop.catalog.names import MAX_NAME_BYTES
+from madlib_mop.catalog.names import MAX_NAME_BYTES, SYSTEM_COLUMNS
 from madlib_mop.client.database import ENVIRONMENT, Database, connect
-from madlib_mop.client.frames.columns import SYSTEM_COLUMNS
 from madlib_mop.client.models import Model
 from madlib_mop.client.tables import drop_tables, new_name, read_name
 from madlib_mop.errors import InvalidParameter

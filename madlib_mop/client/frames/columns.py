@@ -11,7 +11,7 @@ from typing import Any
 
 import narwhals as nw
 
-from madlib_mop.catalog.names import MAX_NAME_BYTES
+from madlib_mop.catalog.names import MAX_NAME_BYTES, SYSTEM_COLUMNS
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.frames import values as v
 from madlib_mop.columns.records import BLANK_PADDED, reader_of
@@ -49,8 +49,6 @@ RANGE_HINT = (
     "Dates and timestamps have the years 1 to 9999, and intervals at most 999,999,999 days. Replace the value, or pass"
     " the column as texts and cast it in a view."
 )
-#: Names that columns of a table cannot have, because PostgreSQL, Greenplum or Cloudberry has columns of these names.
-SYSTEM_COLUMNS = frozenset({"tableoid", "ctid", "xmin", "xmax", "cmin", "cmax", "gp_segment_id", "gp_foreign_server"})
 _TABLE_TYPES = "a data frame of pandas or Polars, a table of Arrow, or the name of a table"
 
 
