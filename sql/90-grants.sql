@@ -26,8 +26,8 @@ VALUES
     ('internal', '{}', 'madlib_mop_calls', '{_change_recording, _change_registry, _change_viewer, _classes, _grant, _model_tables, end_session}'),
     ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, seen_owners}'),
     ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_acts_for, _at_coordinator, _model_right, _raise, _read_version}'),
-    ('internal', '{train, predict}', 'madlib_mop_calls', '{_predict, _predict_error, _predict_row, _predict_row_text, _predict_texts,
-        _record_challenger, _registry_name, _version_of}'),
+    ('internal', '{train, predict}', 'madlib_mop_calls', '{_fetched_names, _fetched_row, _field_names, _has_plain_fields, _predict, _predict_error,
+        _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registry_name, _version_of}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
         _average_step, _call, _dispatch_row, _export, _is_superuser, _issue_command, _model_grant, _reals, _registry_version, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, run_job, segment_get, segment_open, segment_put, segment_send, submitter}')
