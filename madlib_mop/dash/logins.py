@@ -4,6 +4,7 @@ The operating system user of the live page must help nobody: its password file, 
 and environment are not used, and logins that the server accepts because of that user are refused.
 """
 
+import logging
 import os
 import re
 import time
@@ -12,15 +13,18 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+from psycopg import pq
 
+from madlib_mop.catalog.sessions import passwords
 from madlib_mop.dash.settings import Server
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 
+_LOG = logging.getLogger("madlib_mop.dash")
 #: A path that can never exist.
 _NO_FILE = "/dev/null/none"
 _NOTHING_OF_OURS = {
     "passfile": _NO_FILE, "sslcert": _NO_FILE, "sslkey": _NO_FILE, "sslcertmode": "disable", "gssencmode": "disable",
-    "require_auth": "!gss,!sspi", "client_encoding": "UTF8", "application_name": "madlib-mop dash",
+    "client_encoding": "UTF8", "application_name": "madlib-mop dash",
 }  # fmt: skip
 _OPTIONS = (
     "-c search_path=pg_catalog,pg_temp -c jit=off -c statement_timeout=60000 -c lock_timeout=20000"
@@ -115,10 +119,14 @@ def log_in(server: Server, role: str, password: str, is_read_only: bool = True) 
     options = _OPTIONS + (_READ_ONLY if is_read_only else "")
     words: dict[str, Any] = {**server.keywords, **_NOTHING_OF_OURS}
     words |= {"user": role, "password": password, "options": options}
+    words |= passwords.protecting(words, pq.version(), never=("gss", "sspi"))
     try:
         connection = psycopg.connect(**words, autocommit=True)
     except (psycopg.Error, UnicodeError) as error:
-        raise LoginFailed(str(error).strip()) from None
+        reason = str(error).strip()
+        if passwords.is_refused(reason):  # for the administrator: the person is told what all are told
+            _LOG.warning("a login failed, because the server did not ask for the password by SCRAM. %s", passwords.HINT)
+        raise LoginFailed(reason) from None
     try:
         if not _is_of_the_person(connection):
             raise LoginFailed("the server accepted the operating system user of the live page, not a password")

@@ -6,6 +6,7 @@ password, as over a network.
 
 import contextlib
 import os
+import subprocess
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -91,6 +92,28 @@ def start_cluster(name: str, *settings: str, within: Sequence[str] = (), lets_in
         cluster.create_role(role)
     run(cluster.connect(), f"ALTER ROLE {BOSS} SUPERUSER")
     return cluster
+
+
+@contextlib.contextmanager
+def serving_tls(cluster: Cluster):
+    """Have a cluster accept TLS, with a certificate of its own for 127.0.0.1; yield the certificate's file."""
+    files = {"cert": cluster.datadir / "test.crt", "key": cluster.datadir / "test.key"}
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    words = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", files["cert"], "-keyout", files["key"]]
+    subprocess.run([*command.split(), *words], check=True, capture_output=True)
+    owner = cluster.datadir.stat()
+    for name, file in files.items():
+        os.chown(file, owner.st_uid, owner.st_gid)
+        file.chmod(0o600)
+        run(cluster.connect(), f"ALTER SYSTEM SET ssl_{name}_file = '{file}'")
+    try:
+        run(cluster.connect(), "ALTER SYSTEM SET ssl = on")
+        run(cluster.connect(), "SELECT pg_reload_conf()")
+        yield files["cert"]
+    finally:
+        for name in ("ssl", "ssl_cert_file", "ssl_key_file"):
+            run(cluster.connect(), f"ALTER SYSTEM RESET {name}")
+        run(cluster.connect(), "SELECT pg_reload_conf()")
 
 
 def new_database(cluster: Cluster, name: str) -> Database:

@@ -23,22 +23,12 @@ from mop_backend.peer import end_with_parent, end_with_peer, take_pipes
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.hosts.login import NotLetIn, log_in
 from madlib_mop.engines.hosts.versions import check_version
-from madlib_mop.engines.sessions.options import SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason
 from madlib_mop.errors import NotReady
 
 #: Requests without an answer of the trainer.
 _SILENT = frozenset({"shard_begin", "shard_rows"})
-#: Seconds until a host that does not answer counts as lost.
-_SILENCE_S = 20
 _CONNECT_S = "10"
-_LIVENESS = {
-    "keepalives": 1,
-    "keepalives_idle": 5,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": _SILENCE_S * 1000,
-}
 #: SQLSTATEs of failed connections, of a server that starts or stops, and of too many connections.
 _LOST = re.compile("08|57|53300")
 
@@ -122,17 +112,8 @@ class Host:
 
     def __init__(self, access: Header):
         self._n_messages = 0
-        self._connection = log_in(
-            {
-                "connect_timeout": _CONNECT_S,
-                **access["options"],
-                **_LIVENESS,
-                "client_encoding": "UTF8",
-                "application_name": f"madlib_mop segment of run {access['run_id']}",
-                "options": SESSION_OPTIONS,
-                "passfile": "/dev/null",
-            }
-        )
+        options = {"connect_timeout": _CONNECT_S, **access["options"]}
+        self._connection = log_in(options, f"madlib_mop segment of run {access['run_id']}")
         if access["needs_password"] and not self._connection.pgconn.used_password:
             # The same rule as that of postgres_fdw: without a password, the login would use the server's own identity.
             raise NotLetIn(

@@ -213,6 +213,14 @@ DEFENCES_OF_DASH = (
         (_AT_LOGIN + "test_a_login_that_our_operating_system_user_won_is_refused",),
     ),
     Defence(
+        "the live page sends no password in plain text or by MD5",
+        _LOGINS,
+        '    words |= passwords.protecting(words, pq.version(), never=("gss", "sspi"))\n',
+        "",
+        ("tests/security/test_impostor.py::"
+         "test_an_impostor_in_the_place_of_the_live_pages_server_gets_no_password",),
+    ),
+    Defence(
         "nobody logs in by the socket, where the server would trust the live page's user",
         _SETTINGS,
         """if not host.strip() or host.strip()[0] in "/@":""",
