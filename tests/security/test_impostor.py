@@ -133,6 +133,24 @@ def test_a_host_that_lets_everybody_in_is_not_taken_for_the_one_that_knows_the_p
     assert b"SELECT" not in impostor.heard
 
 
+@pytest.mark.parametrize("log_in", ["relay", "driver"])
+def test_a_host_that_asks_for_no_password_is_refused_to_a_role_that_is_no_superuser(log_in):
+    """Otherwise the role would act there as whom the server's operating system user may be, as in postgres_fdw."""
+    let_in = [struct.pack("!cii", b"R", 8, 0), struct.pack("!ciii", b"K", 12, 1, 1), b"Z\0\0\0\5I"]
+    impostor = Impostor(b"".join(let_in))
+    options = {"host": "127.0.0.1", "port": impostor.port, "dbname": "d", "user": ROLE}
+    if log_in == "relay":
+        relay = Relay()
+        access = {"options": options, "needs_password": True, "coordinator": "c", "key": "00"}
+        relay.do({"op": "connect", "server": "alpha", "run_id": 1, **access}, [])
+        refused = relay.do({"op": "stats"}, [])[0]["host_refused"]
+        assert refused["sqlstate"] == "2F003" and "does not request a password" in refused["message"]
+        assert b"SELECT" not in impostor.heard
+    else:
+        with pytest.raises(NotReady):
+            connect_host(HostLogin("alpha", "me", options, True), "a test")
+
+
 @needs_libpq_16
 @asked
 def test_an_impostor_in_the_place_of_the_live_pages_server_gets_no_password(asked, caplog):

@@ -278,6 +278,14 @@ DEFENCES_OF_RIGHTS = (
          "test_a_host_that_lets_everybody_in_is_not_taken_for_the_one_that_knows_the_password",),
     ),
     Defence(
+        "a run logs in at a host with its owner's password, or not at all",
+        "madlib_mop/engines/hosts/relay.py",
+        'if access["needs_password"] and not self._connection.pgconn.used_password:',
+        "if False:",
+        ("tests/security/test_impostor.py::"
+         "test_a_host_that_asks_for_no_password_is_refused_to_a_role_that_is_no_superuser",),
+    ),
+    Defence(
         "a Unix socket counts as no proof of the server",
         "madlib_mop/catalog/sessions/passwords.py",
         'all(name and name[0] not in "/@" for name in named)',
