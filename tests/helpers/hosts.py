@@ -6,12 +6,12 @@ password, as over a network.
 
 import contextlib
 import os
-import subprocess
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.conftest import PASSWORD, TEMPLATE, Cluster, Database, run
+from tests.helpers.certificates import make_certificate
 from tests.helpers.training import script
 
 HOSTS = ("alpha", "beta", "gamma")
@@ -97,10 +97,7 @@ def start_cluster(name: str, *settings: str, within: Sequence[str] = (), lets_in
 @contextlib.contextmanager
 def serving_tls(cluster: Cluster):
     """Have a cluster accept TLS, with a certificate of its own for 127.0.0.1; yield the certificate's file."""
-    files = {"cert": cluster.datadir / "test.crt", "key": cluster.datadir / "test.key"}
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
-    words = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", files["cert"], "-keyout", files["key"]]
-    subprocess.run([*command.split(), *words], check=True, capture_output=True)
+    files = dict(zip(("cert", "key"), make_certificate(cluster.datadir), strict=True))
     owner = cluster.datadir.stat()
     for name, file in files.items():
         os.chown(file, owner.st_uid, owner.st_gid)
