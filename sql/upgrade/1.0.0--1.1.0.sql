@@ -170,6 +170,7 @@ CREATE TABLE madlib_mop.job_record (
 );
 CREATE INDEX job_record_live ON madlib_mop.job_record (state, due_at) WHERE state IN ('waiting', 'running');
 CREATE INDEX job_record_series ON madlib_mop.job_record (series_id) WHERE series_id IS NOT NULL;
+CREATE INDEX job_record_last ON madlib_mop.job_record (owner, (coalesce(started_at, CASE WHEN state <> 'cancelled' THEN ended_at END)));
 CREATE TABLE madlib_mop.job_done (
     job_id   bigint PRIMARY KEY REFERENCES madlib_mop.job_record ON DELETE CASCADE,
     attempt  integer NOT NULL
