@@ -286,6 +286,13 @@ DEFENCES_OF_RIGHTS = (
          "test_a_host_that_asks_for_no_password_is_refused_to_a_role_that_is_no_superuser",),
     ),
     Defence(
+        "roles that may see a run do not see the text of its policy",
+        "madlib_mop/catalog/record.py",
+        "query = insert(t.run).values(**hide_policy(run.as_row()))",
+        "query = insert(t.run).values(**run.as_row())",
+        ("tests/integration/test_policies.py::test_only_the_owner_of_a_run_sees_the_text_of_its_policy",),
+    ),
+    Defence(
         "a Unix socket counts as no proof of the server",
         "madlib_mop/catalog/sessions/passwords.py",
         'all(name and name[0] not in "/@" for name in named)',
