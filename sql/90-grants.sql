@@ -24,7 +24,7 @@ VALUES
     ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
     -- functions that these, drivers, workers and other servers call, with the caller's rights or a secret of their own
     ('internal', '{}', 'madlib_mop_calls', '{_change_recording, _change_registry, _change_viewer, _classes, _grant, _model_tables, end_session}'),
-    ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, seen_owners}'),
+    ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, n_job_workers, seen_owners}'),
     ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_acts_for, _at_coordinator, _model_right, _raise, _read_version}'),
     ('internal', '{train, predict}', 'madlib_mop_calls', '{_fetched_names, _fetched_row, _field_names, _has_plain_fields, _predict, _predict_error,
         _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registry_name, _version_of}'),
@@ -50,7 +50,7 @@ BEGIN
     IF wanted && '{train, read}' THEN
         EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.visit, madlib_mop.metric,'
             ' madlib_mop.visit_metric, madlib_mop.evaluation, madlib_mop.search_event, madlib_mop.search_history, madlib_mop.progress,'
-            ' madlib_mop.steering_command, madlib_mop.steering,'
+            ' madlib_mop.steering_command, madlib_mop.steering, madlib_mop.run_policy,'
             ' madlib_mop.leaderboard, madlib_mop.timeline, madlib_mop.metric_series, madlib_mop.model_summary,'
             ' madlib_mop.visit_gantt TO %I', role_name);
         -- if postgres

@@ -35,7 +35,7 @@ from madlib_mop.catalog.rows.base import Row, as_column
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, Model
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import POLICY_COLUMN, Run, hide_policy
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.binary import read_value
 from madlib_mop.errors import NotReady
@@ -105,7 +105,8 @@ class Record(RunCommands, RunAdmission, ReservedTables):
             Its run_id.
         """
         with self.transaction() as session:
-            run_id: int = session.execute(insert(t.run).values(**run.as_row()).returning(t.run.c.run_id)).scalar_one()
+            query = insert(t.run).values(**hide_policy(run.as_row())).returning(t.run.c.run_id)
+            run_id: int = session.execute(query).scalar_one()
             if models:  # a search adds its models later
                 session.execute(insert(t.model), [replace(model, run_id=run_id).as_row() for model in models])
             session.execute(insert(t.segment), [replace(segment, run_id=run_id).as_row() for segment in segments])
@@ -115,6 +116,8 @@ class Record(RunCommands, RunAdmission, ReservedTables):
                 session.execute(insert(t.custom_function).values(run_id=run_id, name=name, object=source))
             for name, value in (settings or {}).items():
                 session.execute(insert(t.caller_setting).values(run_id=run_id, name=name, value=value))
+            if run.arguments.get("policy"):
+                session.execute(insert(t.run_policy).values(run_id=run_id, policy=run.arguments["policy"]))
             if preprocessor is not None:
                 session.execute(insert(t.preprocessor).values(run_id=run_id, **preprocessor._asdict()))
             self.take(run_id)
@@ -166,7 +169,7 @@ class Record(RunCommands, RunAdmission, ReservedTables):
 
     def set_run(self, run_id: int, **values: Any) -> None:
         """Change columns of a run; live pages are notified of those that they show."""
-        query = update(t.run).where(t.run.c.run_id == run_id).values(**_columns(values))
+        query = update(t.run).where(t.run.c.run_id == run_id).values(**hide_policy(_columns(values)))
         if _SHOWN.isdisjoint(values):
             self._do(query)
             return
@@ -362,8 +365,10 @@ class Record(RunCommands, RunAdmission, ReservedTables):
 
 
 def _run() -> Select[Any]:
-    """Select runs, with their owners' oids besides."""
-    return select(t.run, cast(cast(t.run.c.owner, OID), BigInteger).label("owner_oid"))
+    """Select runs, with their owners' oids and the texts of their policies besides."""
+    policy = t.run_policy.c.policy.label(POLICY_COLUMN)
+    runs = t.run.outerjoin(t.run_policy, t.run_policy.c.run_id == t.run.c.run_id)
+    return select(t.run, cast(cast(t.run.c.owner, OID), BigInteger).label("owner_oid"), policy).select_from(runs)
 
 
 def _written(output_table: str, owner: int) -> Select[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from madlib_mop.errors import UnreadableText
 
 FORMAT = 1
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+]{0,60}")
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,8 @@ class Signature:
                 )
             inputs = tuple(ModelInput(**{**one, "shape": tuple(one["shape"])}) for one in fields["inputs"])
             outputs = tuple(ModelOutput(**{**one, "classes": _tuple(one["classes"])}) for one in fields["outputs"])
+            if not _VERSION.fullmatch(fields["library"]):  # MLflow installs what is named so
+                raise ValueError
             return Signature(**{**fields, "inputs": inputs, "outputs": outputs})
         except (ValueError, TypeError, KeyError, RecursionError):
             raise UnreadableText(

@@ -18,7 +18,7 @@ import plpy
 
 from mop_backend import __version__, allocation
 from mop_backend.forkserver import BACKENDS, DRIVERS, USUAL_BACKEND, of_this_server
-from mop_backend.frames import Blob, Header, Json
+from mop_backend.frames import TRUSTED, Blob, Header, Json
 from mop_backend.interrupts import ClientGone, Interrupts
 from mop_backend.process import LIBRARY, Child, ChildDied, trainers_of
 from mop_backend.rights import MixedRoles, caller_roles
@@ -219,7 +219,8 @@ class _Conversation:
         try:
             if self.function in _BEFORE_TRAINERS and (trainers := trainers_of(_wanted_backend())) is not None:
                 trainers.start()
-            driver = Child(_DRIVER, check=self._interrupts, forkserver=of_this_server(LIBRARY, DRIVERS))
+            forkserver = of_this_server(LIBRARY, DRIVERS)
+            driver = Child(_DRIVER, check=self._interrupts, forkserver=forkserver, limits=TRUSTED)
         except OSError as error:
             raise CallError(
                 f"{self.function}: the library's interpreter cannot be started: {error.strerror}",

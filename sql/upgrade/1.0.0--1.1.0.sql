@@ -15,6 +15,20 @@ CREATE POLICY own_runs ON madlib_mop.preprocessor FOR SELECT
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.preprocessor',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 
+CREATE TABLE madlib_mop.run_policy (
+    run_id  bigint PRIMARY KEY REFERENCES madlib_mop.run ON DELETE CASCADE,
+    policy  text NOT NULL
+)
+-- if greenplum
+DISTRIBUTED BY (run_id)
+-- end
+;
+ALTER TABLE madlib_mop.run_policy ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.run_policy FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run_policy',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+
 ALTER TABLE madlib_mop.run ADD COLUMN paused_by name;
 ALTER TABLE madlib_mop.run ADD COLUMN reopened boolean NOT NULL DEFAULT false;
 ALTER TABLE madlib_mop.run ADD COLUMN asked_at timestamptz;
@@ -170,6 +184,7 @@ CREATE TABLE madlib_mop.job_record (
 );
 CREATE INDEX job_record_live ON madlib_mop.job_record (state, due_at) WHERE state IN ('waiting', 'running');
 CREATE INDEX job_record_series ON madlib_mop.job_record (series_id) WHERE series_id IS NOT NULL;
+CREATE INDEX job_record_last ON madlib_mop.job_record (owner, (coalesce(started_at, CASE WHEN state <> 'cancelled' THEN ended_at END)));
 CREATE TABLE madlib_mop.job_done (
     job_id   bigint PRIMARY KEY REFERENCES madlib_mop.job_record ON DELETE CASCADE,
     attempt  integer NOT NULL

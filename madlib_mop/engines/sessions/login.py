@@ -22,6 +22,7 @@ from psycopg2.extensions import cursor as Cursor
 
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.sessions.lock_holders import end_holders
+from madlib_mop.catalog.sessions.passwords import protecting
 from madlib_mop.errors import OutOfResources
 
 PREFIX = "madlib_mop_run_"
@@ -86,10 +87,10 @@ class RunLogin:
         """Return psycopg2's keywords of this login.
 
         The password is never sent as it is: while the server is down, another user's program could listen at its port
-        and ask for it. libpq can refuse that since version 16.
+        and ask for it.
         """
         found = {"user": self.role, "password": self.password}
-        return found | ({"require_auth": "!password"} if libpq_version() >= 160000 else {})
+        return found | protecting(found, libpq_version())
 
 
 def is_superuser(catalog: connection, role: str) -> bool:

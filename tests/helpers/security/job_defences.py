@@ -96,9 +96,23 @@ DEFENCES_OF_JOBS = (
     Defence(
         "a job that ends without a start is a turn of its role",
         "madlib_mop/catalog/jobs.py",
-        "max(coalesce(o.started_at, CASE WHEN o.state <> 'cancelled' THEN o.ended_at END)) AS at\n",
-        "max(o.started_at) AS at\n",
+        "(SELECT max(coalesce(r.started_at, CASE WHEN r.state <> 'cancelled' THEN r.ended_at END))\n",
+        "(SELECT max(r.started_at)\n",
         (_STUBBORN + "test_jobs_that_end_without_a_start_keep_no_other_role_waiting",),
+    ),
+    Defence(
+        "a role learns of no other role's jobs from the queue",
+        "sql/49-jobs.sql",
+        "    WHERE q.is_seen\n",
+        "",
+        ("tests/security/test_job_queue.py::test_a_role_sees_the_places_of_its_own_jobs",),
+    ),
+    Defence(
+        "jobs that have ended do not slow down the next claim",
+        "sql/49-jobs.sql",
+        "madlib_mop.job_record (owner, (coalesce(started_at,",
+        "madlib_mop.job_record (job_id, (coalesce(started_at,",
+        ("tests/security/test_job_queue.py::test_jobs_that_have_ended_are_not_read_for_the_next_one",),
     ),
     Defence(
         "a job worker keeps no notices of the sessions of jobs",
