@@ -33,7 +33,8 @@ _MOST_THREADS = 4  # each has a copy of one column
 _HINT = "Replace it (NULL is imputed), leave the row out by a view, or exclude the column."
 _SPLIT_HINT = "The rows are split by this column: leave the row out by a view, or split by another column."
 Naming = dict[str, BytesColumn | list[object]]
-_TEMP_FILE_LIMIT = "SELECT setting::pg_catalog.int8 AS kb FROM pg_catalog.pg_settings WHERE name = 'temp_file_limit'"
+# pg_settings has more than 64 kB, and would need a temporary file itself where work_mem is as small
+_TEMP_FILE_LIMIT = "SELECT pg_catalog.pg_size_bytes(pg_catalog.current_setting('temp_file_limit')) AS bytes"
 
 
 class UnusableColumn(InvalidParameter):
@@ -184,8 +185,8 @@ def _read_once(
     split_by: str | None,
 ) -> Rows:
     """Read every row of a table; an error has the name of its row if ``source.naming`` says what to read for it."""
-    limit_kb = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
-    spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
+    limit_bytes = session.execute(_TEMP_FILE_LIMIT)[0]["bytes"]
+    spool = Spool(limit_bytes if limit_bytes >= 0 else None)
     hashes = [np.zeros((0, 2), np.uint64)]
     hasher, names, typed = RowHasher(seed), RowNames(), _Typed(source, fields, unchecked, split_by)
     oids = source.changed_oids(fields)
