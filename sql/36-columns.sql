@@ -5,6 +5,7 @@ CREATE FUNCTION madlib_mop.propose_columns(
     output_table varchar,
     dependent varchar,
     "exclude" varchar[] DEFAULT NULL,
+    task text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE done json;
@@ -12,7 +13,7 @@ BEGIN
     done := madlib_mop_calls.call('propose_columns', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.propose_columns(varchar, varchar, varchar, varchar[], text) IS
+COMMENT ON FUNCTION madlib_mop.propose_columns(varchar, varchar, varchar, varchar[], text, text) IS
     'Writes an editable table with a row for each column of a table: what pack_columns would do with it, and why';
 
 CREATE FUNCTION madlib_mop.pack_columns(
@@ -25,6 +26,7 @@ CREATE FUNCTION madlib_mop.pack_columns(
     seed integer DEFAULT NULL,
     buffer_size integer DEFAULT NULL,
     distribution_rules text DEFAULT NULL,
+    task text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE done json;
@@ -33,7 +35,7 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.pack_columns(
-    varchar, varchar, varchar, double precision, varchar, varchar[], integer, integer, text, text) IS
+    varchar, varchar, varchar, double precision, varchar, varchar[], integer, integer, text, text, text) IS
     'Packs an ordinary table for training: numbers, categories, dates and texts are encoded; validation: a share of the rows';
 
 CREATE FUNCTION madlib_mop.pack_columns(
@@ -46,6 +48,7 @@ CREATE FUNCTION madlib_mop.pack_columns(
     seed integer DEFAULT NULL,
     buffer_size integer DEFAULT NULL,
     distribution_rules text DEFAULT NULL,
+    task text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE done json;
@@ -54,7 +57,7 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.pack_columns(
-    varchar, varchar, varchar, text, varchar, varchar[], integer, integer, text, text) IS
+    varchar, varchar, varchar, text, varchar, varchar[], integer, integer, text, text, text) IS
     'Packs an ordinary table for training; validation: ''last 20% by <column>'', ''20% by group <column>'', or a boolean column';
 
 CREATE FUNCTION madlib_mop.describe_preprocessor(

@@ -1,6 +1,7 @@
 """Challengers: versions that predict beside the version of an alias, for a share of the calls; called by predict.py.
 
-What both answered is recorded, without the inputs. This never makes a prediction fail: it happens after the answer is
+What both answered is recorded, without the inputs, for the calls of the model's owner and of roles that have agreed
+(`registered.look_up`). This never makes a prediction fail: it happens after the answer is
 known, its errors are logged and end it for a while, and it is left out where a write could harm the caller's
 transaction: in read-only and serializable ones.
 
