@@ -120,12 +120,17 @@ CREATE POLICY own_session ON madlib_mop.job_done FOR INSERT WITH CHECK (EXISTS (
     WHERE j.job_id = job_done.job_id AND j.attempt = job_done.attempt AND j.state = 'running'
           AND j.session_pid = pg_backend_pid() AND madlib_mop_calls.may_own(j.owner)));
 
--- The statement has the settings of the session that submitted it, search_path too.
+-- The statement has the settings of the session that submitted it, search_path too. Texts of its error are cut here: the
+-- worker, which runs the jobs of all roles, would copy one of a gigabyte several times.
 CREATE FUNCTION madlib_mop_calls.run_job(job bigint, number integer, interrupted_run bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     what record;
     setting record;
+    error_state text;
+    error_message text;
+    error_detail text;
+    error_hint text;
 BEGIN
     SELECT s.statement, s.settings INTO STRICT what FROM madlib_mop.job_record j JOIN madlib_mop.job_statement s
         ON s.statement_id = j.statement_id
@@ -133,11 +138,18 @@ BEGIN
     FOR setting IN SELECT s.key, s.value FROM jsonb_each_text(what.settings) AS s ORDER BY s.key = 'search_path' LOOP
         PERFORM pg_catalog.set_config(setting.key, setting.value, true);
     END LOOP;
-    IF interrupted_run IS NOT NULL THEN
-        PERFORM madlib_mop.resume(interrupted_run);
-    ELSE
-        EXECUTE what.statement;
-    END IF;
+    BEGIN
+        IF interrupted_run IS NOT NULL THEN
+            PERFORM madlib_mop.resume(interrupted_run);
+        ELSE
+            EXECUTE what.statement;
+        END IF;
+    EXCEPTION WHEN OTHERS OR query_canceled OR assert_failure THEN
+        GET STACKED DIAGNOSTICS error_state = RETURNED_SQLSTATE, error_message = MESSAGE_TEXT,
+            error_detail = PG_EXCEPTION_DETAIL, error_hint = PG_EXCEPTION_HINT;
+        PERFORM madlib_mop_calls._raise(json_build_object('sqlstate', error_state, 'message', left(error_message, 10000),
+            'detail', nullif(left(error_detail, 10000), ''), 'hint', nullif(left(error_hint, 10000), '')));
+    END;
     INSERT INTO madlib_mop.job_done (job_id, attempt) VALUES (job, number);
 END
 $body$;

@@ -1,7 +1,7 @@
 """The record of runs: the driver's reads and writes of the extension's tables, in its catalog session."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import OID
+from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.admission import RunAdmission
@@ -45,6 +46,8 @@ _STATE_PART = """
 SELECT data FROM madlib_mop.model_state
 WHERE slot = %s AND run_id = %s AND mst_key = %s AND version = %s AND part = %s AND segment_id IS NULL
 """
+#: libpq's ConnStatusType
+_CONNECTION_OK = 0
 #: Columns of a run whose changes live pages are notified of.
 _SHOWN = frozenset(("state", "state_detail", "paused_by", "admitted_at", "asked_at"))
 
@@ -63,6 +66,11 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         super().__init__()
         self._engine = engine
         self.raw = raw
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the session has ended."""
+        return self.raw.closed != 0 or self.raw.info.status != _CONNECTION_OK
 
     def may_see(self, role: int, owner: int) -> bool:
         """Return whether a role is, or acts as, the role that owns a run (``madlib_mop_calls.acts_as``); both are oids.
@@ -138,7 +146,8 @@ class Record(RunCommands, RunAdmission, ReservedTables):
             try:
                 yield session
             except BaseException:
-                session.exec_driver_sql("ROLLBACK")
+                with suppress(SQLAlchemyError):  # a session that was lost has no transaction any more
+                    session.exec_driver_sql("ROLLBACK")
                 raise
             session.exec_driver_sql("COMMIT")
 

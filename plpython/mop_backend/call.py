@@ -27,6 +27,7 @@ from mop_backend.values import decode_arguments, encode_columns, encode_value
 
 _DRIVER = "madlib_mop.driver"
 _STOP_GRACE_S = 0.8
+_END_RUN_WITHIN_S = 7.0
 _MAX_RESTARTS = 50
 #: Functions that soon need trainers: TensorFlow is imported in the background while the driver plans or packs.
 _BEFORE_TRAINERS = {
@@ -50,7 +51,7 @@ _BEFORE_TRAINERS = {
 #: Functions whose driver is restarted if it is killed.
 _RUNS = {"madlib_keras_fit", "madlib_keras_fit_multiple_model", "madlib_keras_automl", "replay", "resume"}
 #: Commands that only this package starts, by `ask_driver`: their results are more than the caller may see.
-_INTERNAL = {"predict"}
+_INTERNAL = {"predict", "end_lost_run"}
 #: The session's setting before the superusers', as the driver reads them.
 _BACKEND = """
 SELECT coalesce(nullif(pg_catalog.current_setting('madlib_mop.backend', true), ''),
@@ -172,10 +173,16 @@ def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -
                 raise
             hint = f"What was committed is kept: SELECT madlib_mop.resume({conversation.run_id}); goes on with the run."
             found = fields_of(error)
-            raise CallError(str(found["message"]), str(found["sqlstate"]), hint=hint) from None
+            message = str(found["message"])
+            if conversation.cancelled_by is not None:  # by a call that has then ended this statement
+                message = f"run {conversation.run_id} was cancelled by {conversation.cancelled_by}"
+            raise CallError(message, str(found["sqlstate"]), hint=hint) from None
         except ChildDied as death:
             if conversation.run_id is None or death.returncode != -signal.SIGKILL:
                 plpy.log(f"madlib_mop: the driver of {function} ended with status {death.returncode}: {death.stderr}")
+                if conversation.run_id is not None:
+                    reason = f"the driver process ended with status {death.returncode}"
+                    _end_lost_run(request["session"], conversation.run_id, reason)
                 raise CallError(
                     f"{function}: the driver process ended with status {death.returncode}",
                     "58000",
@@ -191,6 +198,29 @@ def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -
             plpy.notice(f"{function}: the driver process was killed; a new one continues run {conversation.run_id}")
             request = {**request, "continue_run": conversation.run_id}
     raise CallError(f"{function}: the driver process was killed {_MAX_RESTARTS} times", "58000")
+
+
+def _end_lost_run(session: Header, run_id: int, reason: str) -> str | None:
+    """Let another driver end a run whose driver was killed or has died; return who has cancelled the run, if anybody.
+
+    It gets some seconds. If it fails, the next one who looks for such runs ends it.
+    """
+    blobs: list[Blob] = []
+    arguments = encode_value({"run_id": run_id, "reason": reason}, blobs)
+    try:
+        driver = Child(_DRIVER, forkserver=of_this_server(LIBRARY, DRIVERS))
+        try:
+            driver.send({"function": "end_lost_run", "session": session, "arguments": arguments}, blobs)
+            if driver.await_answer(_END_RUN_WITHIN_S):
+                header, blobs = driver.receive()
+                if header["do"] == "result":
+                    by: str | None = decode_arguments(header["value"], blobs)
+                    return by
+        finally:
+            driver.stop()
+    except (OSError, ChildDied) as error:
+        plpy.log(f"madlib_mop: the end of run {run_id} was not recorded: {error}")
+    return None
 
 
 def _in_cluster() -> bool:
@@ -211,6 +241,7 @@ class _Conversation:
         self.function = function
         self.run_id: int | None = None
         self.has_written = False  # whether anything was written since the run was recorded
+        self.cancelled_by: str | None = None  # known where the driver did not end by itself
         self._cursors: dict[str, plpy.Cursor] = {}
         self._interrupts = Interrupts()
 
@@ -239,7 +270,11 @@ class _Conversation:
                     raise CallError(header["message"], header["sqlstate"], header.get("detail"), header.get("hint"))
                 self._serve(driver, header, blobs)
         except (*SQL_ERRORS, ClientGone) as error:
-            driver.tell({"stop": _reason(error)})
+            reason = _reason(error)
+            driver.tell({"stop": reason})
+            status = driver.stop(_STOP_GRACE_S)
+            if self.run_id is not None and (status is None or status < 0):
+                self.cancelled_by = _end_lost_run(request["session"], self.run_id, reason)
             raise
         finally:
             driver.stop(_STOP_GRACE_S)

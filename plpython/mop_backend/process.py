@@ -197,10 +197,13 @@ class Child:
             if select.select([], [fd], [], 0)[1]:
                 Channel(-1, fd).send(header)
 
-    def stop(self, grace_s: float = 0.0) -> None:
-        """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it."""
+    def stop(self, grace_s: float = 0.0) -> int | None:
+        """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it.
+
+        Return its exit status, negative if a signal ended it.
+        """
         if self._stdin.closed:
-            return
+            return self._process.poll()
         self._stdin.close()
         try:
             self._process.wait(grace_s)
@@ -209,6 +212,7 @@ class Child:
             self._process.wait()
         self._stdout.close()
         os.close(self._stderr_fd)
+        return self._process.poll()
 
     def stderr_tail(self, n_bytes: int = 1 << 15) -> str:
         """Return the end of what the child wrote to its standard error, with room for `faulthandler`'s stacks."""

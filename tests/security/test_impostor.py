@@ -66,7 +66,7 @@ def job_target(impostor: Impostor):
 
 
 def reader_target(impostor: Impostor):
-    return Access(1, {}, "127.0.0.1", impostor.port, "db", "", LOGIN, "alice").reader()
+    return Access(1, {}, "127.0.0.1", impostor.port, "db", "", LOGIN, 10).reader()
 
 
 needs_libpq_16 = pytest.mark.skipif(libpq_version() < 160000, reason="older versions of libpq send the password")

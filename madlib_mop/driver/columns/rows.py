@@ -33,7 +33,8 @@ _MOST_THREADS = 4  # each has a copy of one column
 _HINT = "Replace it (NULL is imputed), leave the row out by a view, or exclude the column."
 _SPLIT_HINT = "The rows are split by this column: leave the row out by a view, or split by another column."
 Naming = dict[str, BytesColumn | list[object]]
-_TEMP_FILE_LIMIT = "SELECT setting::pg_catalog.int8 AS kb FROM pg_catalog.pg_settings WHERE name = 'temp_file_limit'"
+# pg_settings has more than 64 kB, and would need a temporary file itself where work_mem is as small
+_TEMP_FILE_LIMIT = "SELECT pg_catalog.pg_size_bytes(pg_catalog.current_setting('temp_file_limit')) AS bytes"
 
 
 class UnusableColumn(InvalidParameter):
@@ -176,8 +177,8 @@ def read_rows(
 
 def temp_file_limit(session: CallerSession) -> int | None:
     """Return the most bytes that the caller's temporary files may take; None: no limit."""
-    limit_kb: int = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
-    return limit_kb << 10 if limit_kb >= 0 else None
+    limit_bytes: int = session.execute(_TEMP_FILE_LIMIT)[0]["bytes"]
+    return limit_bytes if limit_bytes >= 0 else None
 
 
 def _read_once(

@@ -163,4 +163,25 @@ DEFENCES_OF_JOBS = (
         "    if False:",
         (_STUBBORN + "test_no_worker_reads_texts_without_an_encoding",),
     ),
+    Defence(
+        "an error of a job is cut where it is raised",
+        "sql/49-jobs.sql",
+        "'message', left(error_message, 10000)",
+        "'message', error_message",
+        (_STUBBORN + "test_a_huge_error_is_cut_where_it_is_raised",),
+    ),
+    Defence(
+        "no job takes more memory of its worker than the worker may use",
+        "madlib_mop/cli/work.py",
+        "    limit_memory()\n",
+        "",
+        (_STUBBORN + "test_a_message_that_is_too_large_for_the_worker_ends_its_job",),
+    ),
+    Defence(
+        "runs whose views sleep do not keep others from training",
+        "madlib_mop/driver/running/place.py",
+        "            self._record.give_place_back(self._run_id)\n",
+        "",
+        ("tests/integration/test_admission.py::test_a_run_that_only_waits_for_rows_gives_its_place_back",),
+    ),
 )
