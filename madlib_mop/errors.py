@@ -136,12 +136,15 @@ class ServerError:
     message : str
         The server's sentence, or else the whole text of the exception.
     hint, detail : str or None
+    source_file : str
+        The server's source file that raised it; empty if it is the driver's own.
     """
 
     sqlstate: str | None
     message: str
     hint: str | None = None
     detail: str | None = None
+    source_file: str = ""
 
     @property
     def first_line(self) -> str:
@@ -164,7 +167,8 @@ def read_server_error(error: Any) -> ServerError:
     sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     diag = getattr(error, "diag", None)
     message, hint, detail = (getattr(diag, f"message_{name}", None) for name in ("primary", "hint", "detail"))
-    return ServerError(sqlstate, _cut(message or str(error).strip()) or "", _cut(hint), _cut(detail))
+    source_file = getattr(diag, "source_file", None) or ""
+    return ServerError(sqlstate, _cut(message or str(error).strip()) or "", _cut(hint), _cut(detail), source_file)
 
 
 def _cut(text: str | None) -> str | None:

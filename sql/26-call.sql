@@ -32,9 +32,9 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint; returns NULL without an error';
 
--- if greenplum
 CREATE FUNCTION madlib_mop_calls._at_coordinator(function text)
 RETURNS void LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+-- if greenplum
 BEGIN
     IF current_setting('gp_role') = 'utility' THEN
         RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: this session or server is in utility mode, without segments', function),
@@ -44,10 +44,23 @@ BEGIN
             HINT = 'Call it without FROM, once for each row; pass an array of rows as (SELECT array_agg(...) FROM ...).';
     END IF;
 END
-$body$;
-COMMENT ON FUNCTION madlib_mop_calls._at_coordinator(text) IS 'Raises an error if a query runs the function on a segment';
-
+-- else
+DECLARE
+    group_id integer;
+BEGIN
+    IF to_regclass('pg_catalog.pg_dist_local_group') IS NOT NULL THEN -- else there is no Citus
+        EXECUTE 'SELECT g.groupid FROM pg_catalog.pg_dist_local_group g' INTO group_id;
+        IF group_id <> 0 THEN
+            RAISE EXCEPTION USING ERRCODE = '55000',
+                MESSAGE = format('%s: this server is a worker node of a Citus cluster; call the function on its coordinator', function),
+                HINT = 'SELECT nodename, nodeport FROM pg_dist_node WHERE groupid = 0;';
+        END IF;
+    END IF;
+END
 -- end
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._at_coordinator(text) IS 'Raises an error if this is not the coordinator of a cluster: a segment of Greenplum, or a worker node of Citus';
+
 CREATE FUNCTION madlib_mop_calls.call(function text, arguments json, caller_path text, payload_name text DEFAULT NULL, payload bytea DEFAULT NULL)
 RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -56,6 +69,10 @@ DECLARE
 BEGIN
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator(function);
+    -- else
+    IF function NOT IN ('gpu_configuration', 'help', 'version') THEN -- of this server
+        PERFORM madlib_mop_calls._at_coordinator(function);
+    END IF;
     -- end
     answer := madlib_mop_calls._call(function, arguments::text, caller_path, payload_name, payload)::json;
     error := answer -> 'error';

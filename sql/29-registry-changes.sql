@@ -249,6 +249,7 @@ DECLARE
     wanted text[] := CASE WHEN NEW.change IN ('set_alias', 'deploy', 'rollback', 'drop_alias', 'set_challenger', 'drop_challenger')
                           THEN '{deploy}' ELSE '{}' END;
 BEGIN
+    PERFORM madlib_mop_calls._at_coordinator(NEW.change);
     -- one change of a model at a time: an alias that two sessions create has no row yet that could be locked
     LOOP
         IF NEW.change = 'register' THEN

@@ -193,6 +193,7 @@ DECLARE
     giver oid := madlib_mop_calls._role('grant_read', owner);
     taker oid := madlib_mop_calls._role('grant_read', role_name);
 BEGIN
+    PERFORM madlib_mop_calls._at_coordinator('grant_read');
     IF NOT madlib_mop_calls.acts_as(giver) THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: you are not a member of role %I, who owns these runs', owner);
     END IF;
@@ -214,6 +215,7 @@ DECLARE
     giver oid := madlib_mop_calls._role('revoke_read', owner);
     taker oid := madlib_mop_calls._role('revoke_read', role_name);
 BEGIN
+    PERFORM madlib_mop_calls._at_coordinator('revoke_read');
     IF NOT madlib_mop_calls.acts_as(giver) THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('revoke_read: you are not a member of role %I, who owns these runs', owner);
     END IF;

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import plpy
 
-from mop_backend import call, registered, rights
+from mop_backend import call, nodes, registered, rights
 from mop_backend.answers import Answer, Row
 from mop_backend.arrays import Array
 from mop_backend.challenger import Observed, Recorder, Rows
@@ -279,7 +279,8 @@ class Session:
             if model.is_known_at(moment):
                 return model
             try:
-                version = model.current_version()
+                with nodes.reading_model(plpy):
+                    version = model.current_version()
             except plpy.SPIError as error:
                 if sqlstate_of(error) not in _UNDEFINED_STATES:
                     raise
@@ -290,8 +291,9 @@ class Session:
             del self._models[name]
         model_table, mst_key, caller_path = name
         arguments = {"model_table": model_table, "mst_key": mst_key}
-        model = Model(call.ask_driver(_FUNCTION, arguments, caller_path), caller_path)
-        model.version = model.current_version()
+        with nodes.reading_model(plpy):
+            model = Model(call.ask_driver(_FUNCTION, arguments, caller_path), caller_path)
+            model.version = model.current_version()
         if model.version is None:
             raise call.CallError(
                 f"{_FUNCTION}: the model was changed while it was being read", "55000", hint="Call again."
@@ -362,7 +364,9 @@ class Session:
             "has_weights": True,
             "preprocessor": model.found.get("preprocessor"),
         }
-        answer, _ = self._ask(request, [model.weights()])
+        with nodes.reading_model(plpy):
+            weights = model.weights()
+        answer, _ = self._ask(request, [weights])
         self._loaded = frozenset(answer["loaded"])
 
     def _ask(self, header: Header | bytes, blobs: Sequence[Blob] = ()) -> Frame:

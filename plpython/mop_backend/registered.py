@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import plpy
 
+from mop_backend import nodes
 from mop_backend.call import CallError
 from mop_backend.frames import Blob, Header
 from mop_backend.registered_names import NO_REGISTRY, ModelName, UnreadableName, read_name
@@ -183,6 +184,13 @@ def look_up(text: str, function: str, right: Right = Right.PREDICT) -> Found:
             raise
         raise CallError(f"{function}: {NO_REGISTRY}", "0A000") from None
     if not rows.nrows():
+        if nodes.at_worker(plpy):
+            raise CallError(
+                f"{function}: Citus evaluates this query at a worker node, and registered models are at the"
+                f" coordinator. Received: {text!r}",
+                "0A000",
+                hint=nodes.AT_COORDINATOR,
+            )
         raise CallError(
             f"{function}: there is no registered model of this name that you may use. Received: {text!r}",
             "22023",

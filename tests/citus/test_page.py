@@ -17,7 +17,7 @@ pytestmark = [*NEEDS_CITUS, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_the_statements_of_the_page():
-    """From a new cluster to trained models, as a reader would do it; and the query of "What differs"."""
+    """From a new cluster to trained models, as a reader would do it; and the query of "Predictions"."""
     page = PAGE.read_text()
     login = parse_dsn(URI)
     text = "\n".join(FENCE.findall(page))
@@ -35,4 +35,4 @@ def test_the_statements_of_the_page():
         assert len(servers) == len(cluster.at)
         assert {s for (s,) in cluster.db.rows("SELECT place FROM madlib_mop.segment")} == servers
         assert cluster.db.value("SELECT count(*) FROM point_models") == 2
-    assert "(600 rows)" in done.stdout
+    assert done.stdout.count("(600 rows)") == 2  # at the nodes, and at the coordinator

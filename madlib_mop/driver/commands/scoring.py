@@ -2,16 +2,18 @@
 session."""
 
 from mop_backend.frames import Header
+from mop_backend.nodes import AT_COORDINATOR
+from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation, quote, split_name, statement
-from madlib_mop.driver.data.engine import engine_of_table, keeps_order
+from madlib_mop.driver.data.engine import engine_of_table, is_missing_here, keeps_order
 from madlib_mop.driver.inference.model import Place, TrainedModel
 from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import FixedSettings, read_settings
-from madlib_mop.errors import MopError
+from madlib_mop.errors import MopError, Unsupported
 
 
 def predict(call: Call) -> Header:
@@ -26,6 +28,8 @@ def predict(call: Call) -> Header:
         (mop_backend/classes.py). For a model of a table also what `_queries` returns.
     """
     session, name = call.session, call.arguments["model_table"]
+    if name is not None and not is_registered(name):
+        _check_at_node(session, name)
     model = find_model(session, call.function, name, call.arguments.get("mst_key"))
     images = _images(model, model.preprocessor) if model.preprocessor is not None else {}
     queries = _queries(session, name, model.place) if isinstance(model.place, Place) else {}
@@ -39,6 +43,24 @@ def predict(call: Call) -> Header:
         "keeps_order": keeps_order(session),
         "start": read_settings(FixedSettings(session), session, 1, use_caching=False).session_trainer_start(),
     }
+
+
+def _check_at_node(session: CallerSession, name: str) -> None:
+    """Raise Unsupported if Citus evaluates the query at a node where one of a model's tables cannot be read."""
+    relation = session.existing(name, "model_table")
+    needed = {name: relation}
+    if relation is not None:
+        is_multi = "mst_key" in {column.name for column in session.columns(relation)}
+        for table in map(relation.with_suffix, ("_summary", "_info") if is_multi else ("_summary",)):
+            needed[table.written] = session.existing(table.sql)
+    missing = [table for table, found in needed.items() if is_missing_here(session, found)]
+    if missing:
+        raise Unsupported(
+            f"model_table: Citus evaluates this query at a worker node, where {missing[0]} cannot be read: it is no"
+            f" reference table. Received: {name!r}",
+            hint="On the coordinator, SELECT create_reference_table('...'); for the model's table, and those with"
+            f" _summary and _info after its name. {AT_COORDINATOR}",
+        )
 
 
 def _queries(session: CallerSession, name: str, place: Place) -> Header:

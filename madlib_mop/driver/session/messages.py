@@ -61,3 +61,11 @@ def record_failed(error: Exception) -> MopError:
 def session_lost(detail: str | None = None) -> NotReady:
     """Return the error for a caller's session that has ended."""
     return NotReady("the caller's session was lost", detail=detail, hint="See the server's log.")
+
+
+def not_committed(what: str, relation: Relation) -> NotReady:
+    """Return the error for a packed table that the caller's own transaction created."""
+    return NotReady(
+        f"{what}: {relation} was created in this transaction, which is not committed. Received: {relation.name!r}",
+        hint="COMMIT first: the segments' workers are separate sessions and can only read committed tables.",
+    )

@@ -11,12 +11,9 @@ from mop_backend.frames import Header
 from psycopg2 import extensions
 
 from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.sessions.lost_segments import lost_at_segment
 from madlib_mop.engines.sessions.reasons import without_prefix
 from madlib_mop.errors import read_server_error
-
-# Greenplum's SQLSTATE for a session that has lost its process on a segment. The error bypasses PL/Python's frames, and
-# the next call of a Python function in this session would crash the coordinator: such a session is never used again.
-_LOST_SEGMENT = "58M01"
 
 
 class SessionState(Enum):
@@ -162,7 +159,7 @@ class Session:
     def _failed(self, error: psycopg2.Error) -> Failure:
         lost = self._connection.closed != 0 or self.state in (SessionState.CONNECTING, SessionState.OPENING)
         found = read_server_error(error)
-        lost = lost or found.sqlstate == _LOST_SEGMENT
+        lost = lost or lost_at_segment(error)
         if lost:
             self.close()
         else:
