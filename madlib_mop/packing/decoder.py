@@ -65,9 +65,11 @@ def decode_image(encoded: Blob, shape: tuple[int, ...] | None) -> np.ndarray:
         if mode is None:
             raise BadImage(f"is an image of mode {image.mode!r}, which is not supported: use 8 bits for each channel")
         image = image.convert(_MODES[shape[2]] if shape and len(shape) == 3 else mode)
+    except (BadImage, MemoryError):
+        raise
     except UnidentifiedImageError:
         raise BadImage(f"is not a {' or '.join(FORMATS)} image") from None
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
+    except Exception as error:  # noqa: BLE001 -- Pillow raises errors of many classes for damaged files
         raise BadImage(f"is an image that cannot be decoded: {error}") from None
     if shape and (image.height, image.width) != tuple(shape[:2]):
         image = image.resize((shape[1], shape[0]), Image.Resampling.BILINEAR)

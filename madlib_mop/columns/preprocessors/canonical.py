@@ -60,9 +60,15 @@ def _read(hint: Any, value: object, where: str) -> Any:
     if is_dataclass(hint):
         return build(hint, value, where)  # type: ignore[arg-type] # a dataclass, checked above
     if hint is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise _damaged(where, "a finite number", value)
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number of more than 308 digits
+            number = math.inf
+        if not math.isfinite(number):
+            raise _damaged(where, "a finite number", value)
+        return number
     if type(value) is not hint:
         raise _damaged(where, hint.__name__, value)
     return value

@@ -13,6 +13,7 @@ from madlib_mop.packing.arrays import BadRow
 from madlib_mop.packing.decoder import MAX_PIXELS, BadImage, decode_image
 from madlib_mop.packing.images import DecoderPool, ImageEncoder
 from madlib_mop.trainer.process.syscalls import ARCHITECTURES
+from tests.helpers.images import BAD_FILES
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +145,10 @@ def test_closing_the_pool_ends_its_processes(pixels, image):
         processes = [decoder._process for decoder in pool._decoders]
         assert len(processes) == 2
     assert [process.poll() is not None for process in processes] == [True, True]
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_file_that_cannot_be_decoded_does_not_end_the_decoder(name):
+    file, words = BAD_FILES[name]
+    with pytest.raises(BadImage, match=words):
+        decode_image(file, None)
