@@ -5,11 +5,12 @@ CREATE FUNCTION madlib_mop.propose_columns(
     output_table varchar,
     dependent varchar,
     "exclude" varchar[] DEFAULT NULL,
+    task text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
     SELECT madlib_mop_calls.call('propose_columns', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
-COMMENT ON FUNCTION madlib_mop.propose_columns(varchar, varchar, varchar, varchar[], text) IS
+COMMENT ON FUNCTION madlib_mop.propose_columns(varchar, varchar, varchar, varchar[], text, text) IS
     'Writes an editable table with a row for each column of a table: what pack_columns would do with it, and why';
 
 CREATE FUNCTION madlib_mop.pack_columns(
@@ -22,12 +23,13 @@ CREATE FUNCTION madlib_mop.pack_columns(
     seed integer DEFAULT NULL,
     buffer_size integer DEFAULT NULL,
     distribution_rules text DEFAULT NULL,
+    task text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
     SELECT madlib_mop_calls.call('pack_columns', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib_mop.pack_columns(
-    varchar, varchar, varchar, double precision, varchar, varchar[], integer, integer, text, text) IS
+    varchar, varchar, varchar, double precision, varchar, varchar[], integer, integer, text, text, text) IS
     'Packs an ordinary table for training: numbers, categories, dates and texts are encoded; validation: a share of the rows';
 
 CREATE FUNCTION madlib_mop.pack_columns(
@@ -40,12 +42,13 @@ CREATE FUNCTION madlib_mop.pack_columns(
     seed integer DEFAULT NULL,
     buffer_size integer DEFAULT NULL,
     distribution_rules text DEFAULT NULL,
+    task text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
     SELECT madlib_mop_calls.call('pack_columns', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib_mop.pack_columns(
-    varchar, varchar, varchar, text, varchar, varchar[], integer, integer, text, text) IS
+    varchar, varchar, varchar, text, varchar, varchar[], integer, integer, text, text, text) IS
     'Packs an ordinary table for training; validation: ''last 20% by <column>'', ''20% by group <column>'', or a boolean column';
 
 CREATE FUNCTION madlib_mop.describe_preprocessor(

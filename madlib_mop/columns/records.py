@@ -17,6 +17,7 @@ import numpy.typing as npt
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import PADDING, Cells, FixedCells, UnreadableValue
 from madlib_mop.columns.numbers import (
+    BigintReader,
     DateReader,
     IntervalReader,
     MomentReader,
@@ -27,6 +28,8 @@ from madlib_mop.columns.numbers import (
 )
 from madlib_mop.columns.raw import (
     BOOLEAN,
+    FLOAT4,
+    FLOAT8,
     INET,
     MOMENT,
     NUMBER,
@@ -63,9 +66,9 @@ BLANK_PADDED = "bpchar"
 _NUMBERS = {
     "int2": NumberReader(">i2"),
     "int4": NumberReader(">i4"),
-    "int8": NumberReader(">i8"),
-    "float4": NumberReader(">f4"),
-    "float8": NumberReader(">f8"),
+    "int8": BigintReader(),
+    "float4": NumberReader(">f4", form=FLOAT4),
+    "float8": NumberReader(">f8", form=FLOAT8),
     "numeric": NumericReader(),
     "bool": NumberReader("|u1", BOOLEAN),
     "oid": NumberReader(">u4"),

@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 
 from madlib_mop.columns.exact import ExactMoments
-from madlib_mop.columns.raw import RawColumn, Vectors, other_width
+from madlib_mop.columns.raw import FLOAT4, RawColumn, Vectors, other_width
 from madlib_mop.columns.states import NumberState, OrderedState, State, state_of
 
 #: Maximum number of characters of an example.
@@ -122,13 +122,17 @@ class ColumnStatistics:
 
     @property
     def minimum(self) -> float | None:
-        """Return the least finite value or vector element; an int, in microseconds, for moments."""
+        """Return the least finite value or vector element; an int for ``bigint`` and, in microseconds, for moments."""
         return self._state.limits()[0] if self._state else None
 
     @property
     def maximum(self) -> float | None:
-        """Return the greatest finite value or vector element; an int, in microseconds, for moments."""
+        """Return the greatest finite value or vector element; an int for ``bigint`` and moments, as ``minimum``."""
         return self._state.limits()[1] if self._state else None
+
+    def text(self, value: float) -> str | None:
+        """Return a number as SQL prints it in this column; None of columns that are no numbers."""
+        return self._state.text(value, self.family) if isinstance(self._state, NumberState) else None
 
     @property
     def moments(self) -> ExactMoments | None:
@@ -186,6 +190,16 @@ class ColumnStatistics:
         Descending by count, then by text. None for moments, vectors and bytes.
         """
         return self._state.level_counts(self.family) if self._state else {}
+
+    @property
+    def number_counts(self) -> dict[float, int] | None:
+        """Return how often each finite number or boolean occurs; None beyond 65,536 of them, and of other columns."""
+        return self._state.number_counts() if isinstance(self._state, NumberState) else None
+
+    @property
+    def is_single(self) -> bool:
+        """Return whether the column is of type ``real``."""
+        return isinstance(self._state, NumberState) and self._state.form == FLOAT4
 
     @property
     def examples(self) -> list[str]:

@@ -19,6 +19,7 @@ from mop_backend.call import CallError
 from mop_backend.frames import Blob, Header
 from mop_backend.registered_names import NO_REGISTRY, ModelName, UnreadableName, read_name
 from mop_backend.rights import Moment
+from mop_backend.sql_errors import sqlstate_of
 
 
 class Right(Enum):
@@ -178,7 +179,7 @@ def look_up(text: str, function: str, right: Right = Right.PREDICT) -> Found:
     try:
         rows = plpy.execute(_plan(query, "text", kind), [name.name, value])
     except plpy.SPIError as error:
-        if error.sqlstate != _NO_REGISTRY:
+        if sqlstate_of(error) != _NO_REGISTRY:
             raise
         raise CallError(f"{function}: {NO_REGISTRY}", "0A000") from None
     if not rows.nrows():

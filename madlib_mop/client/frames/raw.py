@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.client.calling.errors import noted
-from madlib_mop.client.frames.columns import Frame, FrameColumn
+from madlib_mop.client.frames.columns import RANGE_HINT, Frame, FrameColumn
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import UnreadableValue, wrong_width
 from madlib_mop.columns.numbers import DAY_US
 from madlib_mop.columns.raw import (
     BOOLEAN,
+    FLOAT4,
     MOMENT,
     NUMBER,
     SPAN,
@@ -64,9 +65,13 @@ def _raw(column: FrameColumn, n_rows: int) -> RawColumn:
     reader = reader_of(column.sql_type)
     family = family_of(reader) if reader is not None else None
     if family in (NUMBER, BOOLEAN):
-        return Numbers(_filled(values, missing, float, np.float64), missing, family)
+        numbers = _filled(values, missing, float, np.float64)
+        if reader == FLOAT4:
+            with np.errstate(over="ignore"):
+                numbers = numbers.astype(np.float32).astype(np.float64)
+        return Numbers(numbers, missing, family, reader if reader == FLOAT4 else None)
     if family is not None and family in _MICROSECONDS:
-        return Moments(_filled(values, missing, _MICROSECONDS[family], np.int64), missing, family)
+        return Moments(_microseconds(column, values, missing, _MICROSECONDS[family]), missing, family)
     if family == VECTOR:
         return _vectors(column.name, values, missing)
     if family == BLOB:
@@ -88,6 +93,19 @@ def _filled(values: Sequence[Any], missing: Flags, convert: Callable[[Any], Any]
     """Return values as an array, 0 where missing."""
     found = (0 if absent else convert(value) for value, absent in zip(values, missing.tolist(), strict=True))
     return np.fromiter(found, dtype, len(values))
+
+
+def _microseconds(
+    column: FrameColumn, values: Sequence[Any], missing: Flags, convert: Callable[[Any], int]
+) -> npt.NDArray[np.int64]:
+    """Return dates, times or intervals as microseconds, 0 where missing."""
+    found = np.zeros(len(values), np.int64)
+    for row in np.flatnonzero(~missing).tolist():
+        try:
+            found[row] = convert(values[row])
+        except (ValueError, OverflowError):
+            raise column.refused(row, f"is {values[row]}, which is out of range", RANGE_HINT) from None
+    return found
 
 
 def _vectors(name: str, values: Sequence[Any], missing: Flags) -> Vectors:

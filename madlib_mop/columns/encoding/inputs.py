@@ -66,7 +66,7 @@ class CategoryCodes:
             if self.fit.encode == "hashed":
                 column = column.as_levels(self.name)
             else:
-                codes = self._levels.of_numbers(column.values, column.missing)
+                codes = self._levels.of_numbers(column.values, column.missing, column.is_single)
         if isinstance(column, Levels):
             codes = self._levels.of_levels(column.codes, column.levels, column.levels.keys)
         elif not isinstance(column, Numbers):

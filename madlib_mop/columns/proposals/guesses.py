@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from madlib_mop.columns.blobs import Blobs
+from madlib_mop.columns.numbers import EXACT
 from madlib_mop.columns.proposals.kinds import (
     ARRAY,
     BOOLEAN,
@@ -21,7 +22,6 @@ from madlib_mop.columns.proposals.kinds import (
     embedding_width,
 )
 from madlib_mop.columns.proposals.statistics import Statistics
-from madlib_mop.columns.raw import text_of_number
 from madlib_mop.columns.states import text_of_moment
 
 #: Categories with at most this number of levels are one-hot; RealMLP (Holzmueller et al., 2024) uses the same limit.
@@ -42,8 +42,6 @@ EXPECTED_REPEATS = 5
 HEAVY_TAIL = 5.0
 #: A column has outliers if a value is this number of standard deviations from the mean.
 FAR = 8.0
-#: Greatest number below which float64, as which numbers are read, tells all whole numbers apart.
-EXACT = 2**53
 _FLOATS = ("real", "double precision")
 _FEW_NUMBERS = 10
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # how JPEG and PNG files begin
@@ -267,13 +265,13 @@ def are_images(column: Blobs) -> bool:
     return bool(begins) and 2 * n_images >= len(begins)
 
 
-def text_of(value: float | None, family: str | None) -> str | None:
+def text_of(value: float | None, family: str | None, statistics: Statistics) -> str | None:
     """Return a minimum or maximum as text; None for families without an order."""
     if value is None or family is None or family == "vector":
         return None
     if family in ("moment", "time", "span"):
         return text_of_moment(int(value), family)
-    return text_of_number(value, family)
+    return statistics.text(value)
 
 
 def _has_words(statistics: Statistics) -> bool:

@@ -9,6 +9,9 @@ NUMBER, CATEGORY, BOOLEAN, DATETIME, TEXT, VECTOR, ARRAY, IMAGE = (
 )  # fmt: skip
 KINDS = (NUMBER, CATEGORY, BOOLEAN, DATETIME, TEXT, VECTOR, ARRAY, IMAGE)
 TARGET_KINDS = (NUMBER, CATEGORY, BOOLEAN)
+CLASSIFICATION, REGRESSION = "classification", "regression"
+#: What the argument ``task`` may be: what the targets of a table are.
+TASKS = (CLASSIFICATION, REGRESSION)
 #: Families of types (`madlib_mop.columns.raw`) that can be encoded as each kind.
 FAMILIES_OF_KIND: dict[str, frozenset[str | None]] = {
     NUMBER: frozenset({"number", "boolean", "span", "time"}),

@@ -25,6 +25,8 @@ class Statistics(Protocol):
         Elements of a vector.
     is_integral : bool
         Whether all numbers are whole.
+    is_single : bool
+        Whether the column is of type ``real``, whose numbers are float32.
     special : mapping of str to int
         Rows of NaN, infinities and endless moments; they are in no other statistic but ``n_distinct``.
     """
@@ -56,8 +58,14 @@ class Statistics(Protocol):
     @property
     def is_integral(self) -> bool: ...
     @property
+    def is_single(self) -> bool: ...
+    @property
     def special(self) -> Mapping[str, int]: ...
 
     def quantile(self, q: float) -> float | None:
         """Return the value at a share of the rows, 0 to 1; None without values."""
+        ...
+
+    def text(self, value: float) -> str | None:
+        """Return a number as SQL prints it in this column; None of columns that are no numbers."""
         ...

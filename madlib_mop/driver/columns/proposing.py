@@ -9,7 +9,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.proposals.guesses import are_images
 from madlib_mop.columns.proposals.kinds import ColumnSpec, TableColumn
-from madlib_mop.columns.proposals.proposal import CountedColumn, check_targets, propose
+from madlib_mop.columns.proposals.proposal import CountedColumn, check_targets, check_task, propose, targets_of_classes
 from madlib_mop.columns.records import family_of
 from madlib_mop.driver.columns.rows import Rows, UnusableColumn, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
@@ -35,8 +35,10 @@ def propose_columns(call: Call) -> None:
     output = session.output(arguments["output_table"], ("",), "output_table")
     exclude = arguments["exclude"] or []
     check_targets(table_columns(source), dependent, exclude)
+    check_task(table_columns(source), dependent, arguments["task"])
     rows, unusable = _read(session, source, dependent, exclude)
-    specs = propose(count(source, rows, unusable=unusable), dependent, exclude)
+    counted = count(source, rows, unusable=unusable)
+    specs = propose(counted, dependent, exclude, classes=targets_of_classes(counted, dependent, arguments["task"]))
     write_proposal(session, output, specs)
     n_inputs = sum(spec.role == "input" for spec in specs)
     ignored = [spec.name for spec in specs if spec.role == "ignored"]

@@ -1,4 +1,4 @@
-"""A source table is read: typed columns of all rows, and a hash of each row's content, which orders them."""
+"""A source table is read: typed columns of all rows, and a hash of each row's values, which orders them."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -12,7 +12,7 @@ from mop_backend.machine import processors
 
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import UnreadableValue
-from madlib_mop.columns.hashing import RowHasher, with_oids
+from madlib_mop.columns.hashing import RowHasher
 from madlib_mop.columns.numbers import is_finite_numeric
 from madlib_mop.columns.raw import RawColumn
 from madlib_mop.columns.records import Field, RecordReader, family_of, value_of
@@ -61,8 +61,8 @@ class Rows:
     columns : dict of str to RawColumn
         The columns that were read, by name.
     hashes : numpy.ndarray
-        uint64 (n_rows, 2): what `RowHasher` returns for the seed and each row's bytes, with the same oids of types in
-        every database. Equal rows have equal hashes.
+        uint64 (n_rows, 2): what `RowHasher` returns for the seed and each row's values. Rows that are equal as they are
+        read have equal hashes, however their values were written.
     overflowed : dict of str to ColumnStatistics
         The columns with more distinct texts than can be kept, with the statistics of their first rows.
     names : RowNames
@@ -193,12 +193,10 @@ def _read_once(
     spool = Spool(temp_file_limit(session))
     hashes = [np.zeros((0, 2), np.uint64)]
     hasher, names, typed = RowHasher(seed), RowNames(), _Typed(source, fields, unchecked, split_by)
-    oids = source.changed_oids(fields)
 
     def keep(batch: Batch) -> None:
-        columns, sent = typed.columns(batch), batch.bytes_of("r")
-        lengths = np.asarray(sent.lengths, np.int64)
-        hashes.append(hasher.of(with_oids(sent.data, lengths, oids) if oids else sent.data, lengths))
+        columns = typed.columns(batch)
+        hashes.append(hasher.of(columns))
         if _has_blobs(fields):
             names.add(spool.n_rows, batch)
         with naming_rows(names_of(batch, spool.n_rows)):

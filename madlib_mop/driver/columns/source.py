@@ -23,8 +23,6 @@ _BLOCKS = 256
 #: Readers of text types, whose values are sent in the client's encoding.
 _TEXTS = ("text", "varchar", "bpchar", "name", "char", "enum", "citext")
 _BYTEA_OID = 17
-#: Oids from here on are given as objects are created (FirstNormalObjectId): another database has others.
-_FIRST_OWN_OID = 16_384
 _ENCODING = "SELECT pg_catalog.pg_client_encoding()::pg_catalog.text AS name"
 
 # Resolves a domain over a domain to its innermost base type. record_send names a field by its declared type.
@@ -144,14 +142,6 @@ class SourceTable:
     def sent(self, fields: Sequence[Field]) -> list[Field]:
         """Return the fields as the rows of `rows_query` have them: texts that it converts are sent as bytea."""
         return [replace(f, oid=_BYTEA_OID) if self.converts and f.reader in _TEXTS else f for f in fields]
-
-    def changed_oids(self, fields: Sequence[Field]) -> dict[int, int]:
-        """Return the oids that rows of `rows_query` have for this client or database alone, by place: what they become.
-
-        Otherwise the hash of a row would depend on more than its content.
-        """
-        own = {i: f.oid if f.oid < _FIRST_OWN_OID else 0 for i, f in enumerate(fields)}
-        return {i: own[i] for i, f in enumerate(self.sent(fields)) if f.oid != own[i]}
 
     def _row(self, fields: Sequence[Field]) -> tuple[str, dict[str, Slot]]:
         """Return the expression of a row's bytes, and the names in it."""

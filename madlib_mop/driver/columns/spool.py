@@ -12,7 +12,7 @@ from mop_backend.machine import processors
 
 from madlib_mop.columns.blobs import Blobs, StoredValues
 from madlib_mop.columns.cells import wrong_width
-from madlib_mop.columns.raw import Dictionary, Levels, RawColumn, TooManyLevels, Vectors
+from madlib_mop.columns.raw import Dictionary, Levels, Numbers, RawColumn, TooManyLevels, Vectors
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.errors import OutOfResources
 
@@ -99,6 +99,8 @@ class Spool:
             return replace(first, codes=parts[0], levels=levels)
         if isinstance(first, Blobs):
             return replace(first, values=StoredValues.of(parts[0], parts[1]))
+        if isinstance(first, Numbers) and first.rest is not None:
+            return replace(first, values=parts[0], missing=parts[1], rest=parts[2])
         return replace(first, values=parts[0], missing=parts[1])
 
     def _in_same_form(self, i: int, column: RawColumn) -> RawColumn | None:
@@ -216,4 +218,6 @@ def _parts(column: RawColumn) -> list[np.ndarray]:
     if isinstance(column, Blobs):
         lengths = np.array([-1 if value is None else len(value) for value in column.values], np.int64)
         return [np.frombuffer(b"".join(value or b"" for value in column.values), np.uint8), lengths]
+    if isinstance(column, Numbers) and column.rest is not None:
+        return [column.values, column.missing, column.rest]
     return [column.values, column.missing]

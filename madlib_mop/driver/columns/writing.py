@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.columns.encoding.encoder import Encoder
-from madlib_mop.columns.encoding.targets import Targets
+from madlib_mop.columns.encoding.targets import ClassTarget, Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import MAX_LEVELS
 from madlib_mop.columns.splits import SplitRule
-from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.rows import Rows, naming_rows
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.threads import computed_ahead
@@ -215,7 +214,7 @@ def _classes(column: FittedColumn, holder: Relation, rows: Rows, order: npt.NDAr
     fit = column.fit
     if not isinstance(fit, ClassFit):
         return None
-    found = ColumnStatistics.of(rows.columns[column.name].take(order)).level_counts or {}
+    counts = ClassTarget(column.name, fit).counts(rows.columns[column.name].take(order))
     return Classes(
         _array_literal(fit.classes),
         len(fit.classes),
@@ -225,7 +224,7 @@ def _classes(column: FittedColumn, holder: Relation, rows: Rows, order: npt.NDAr
         holder,
         f"{column.name}_class_values",
         as_index=fit.encode == "index",
-        counts=tuple(found.get(name, 0) for name in fit.classes),
+        counts=counts,
     )
 
 
