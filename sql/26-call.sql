@@ -78,7 +78,7 @@ BEGIN
     error := answer -> 'error';
     IF error IS NULL THEN
         RETURN answer -> 'result';
-    ELSIF error ->> 'detail' IS NOT NULL AND error ->> 'hint' IS NOT NULL THEN -- see _raise; each function is a line of context
+    ELSIF error ->> 'detail' IS NOT NULL AND error ->> 'hint' IS NOT NULL THEN -- see _raise; each function is a line of context, one of SQL without the types of its arguments
         RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate',
             DETAIL = error ->> 'detail', HINT = error ->> 'hint';
     ELSIF error ->> 'detail' IS NOT NULL THEN

@@ -7,10 +7,8 @@ CREATE FUNCTION madlib_mop.register(
     note text DEFAULT NULL,
     baseline text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('register', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::integer;
-END
+) RETURNS integer LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT (madlib_mop_calls.call('register', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::integer;
 $body$;
 COMMENT ON FUNCTION madlib_mop.register(text, text, integer, text, text, text) IS
     'Copies a trained model into the registry as a new version of a name; returns the number of the version';
@@ -26,11 +24,9 @@ CREATE FUNCTION madlib_mop.deploy(
     better_than_current boolean DEFAULT false,
     reason text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS boolean LANGUAGE plpgsql VOLATILE
+) RETURNS boolean LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('deploy', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::boolean;
-END
+    SELECT (madlib_mop_calls.call('deploy', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::boolean;
 $body$;
 COMMENT ON FUNCTION madlib_mop.deploy(
     text, text, integer, text, text, double precision, double precision, boolean, text, text) IS

@@ -247,48 +247,36 @@ CREATE FUNCTION madlib_mop.submit(
     statement text, arguments json DEFAULT NULL, name text DEFAULT NULL, priority integer DEFAULT 0,
     at timestamptz DEFAULT NULL, every text DEFAULT NULL, after bigint DEFAULT NULL, if_running text DEFAULT 'skip',
     time_limit interval DEFAULT NULL, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
-RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('submit', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::bigint;
-END
+RETURNS bigint LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
+    SELECT (madlib_mop_calls.call('submit', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::bigint;
 $body$;
 COMMENT ON FUNCTION madlib_mop.submit(text, json, text, integer, timestamptz, text, bigint, text, interval, text) IS
     'Submits a call as a job, which a job worker runs with the caller''s rights; returns its job_id at once';
 
 CREATE FUNCTION madlib_mop.cancel_job(job_id bigint)
-RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('cancel_job', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::boolean;
-END
+RETURNS boolean LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT (madlib_mop_calls.call('cancel_job', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::boolean;
 $body$;
 COMMENT ON FUNCTION madlib_mop.cancel_job(bigint) IS 'Cancels a job, with its repetitions; false if it has already ended';
 
 CREATE FUNCTION madlib_mop.run_now(job_id bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('run_now', json_build_object(@ARGUMENTS@), NULL);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('run_now', json_build_object(@ARGUMENTS@), NULL);
 $body$;
 COMMENT ON FUNCTION madlib_mop.run_now(bigint) IS 'Makes a waiting job due now';
 
 CREATE FUNCTION madlib_mop.alter_job(
     job_id bigint, name text DEFAULT NULL, priority integer DEFAULT NULL, at timestamptz DEFAULT NULL, every text DEFAULT NULL,
     if_running text DEFAULT NULL, time_limit interval DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('alter_job', json_build_object(@ARGUMENTS@), NULL);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
+    SELECT madlib_mop_calls.call('alter_job', json_build_object(@ARGUMENTS@), NULL);
 $body$;
 COMMENT ON FUNCTION madlib_mop.alter_job(bigint, text, integer, timestamptz, text, text, interval) IS
     'Changes a waiting job; an argument that is NULL changes nothing';
 
 CREATE FUNCTION madlib_mop.purge_jobs(older_than interval DEFAULT '30 days')
-RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('purge_jobs', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::bigint;
-END
+RETURNS bigint LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
+    SELECT (madlib_mop_calls.call('purge_jobs', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::bigint;
 $body$;
 COMMENT ON FUNCTION madlib_mop.purge_jobs(interval) IS 'Deletes your jobs that ended longer ago than older_than; returns their number';
 -- end

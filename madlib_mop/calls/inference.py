@@ -25,7 +25,7 @@ _PRED_TYPE = Argument(
 )  # fmt: skip
 _PRED_KIND = Argument("pred_kind", "text", "the SQL type of pred_type: text, integer or float8", default="text")
 _USE_GPUS = replace(shared.USE_GPUS, help="whether the trainer uses a GPU")
-_MST_KEY = Argument("mst_key", "integer", "key of the model; required if the table has a column mst_key", default=None)
+_MST_KEY = Argument("mst_key", "integer", "key of the model; required if the table has several", default=None)
 
 EVALUATE = Function(
     "madlib_keras_evaluate",
