@@ -39,7 +39,6 @@ _NOISE = np.random.default_rng(3).integers(0, 256, (9, 9, 3), np.uint8)
 #: Files that cannot be decoded, with the words of their error.
 BAD_FILES = {
     "damaged": (encoded(_NOISE)[:90], "is an image that cannot be decoded: "),
-    "16 bits": (encoded(np.full((4, 4), 40_000, np.uint16)), "8 bits for each channel"),
     "too large": (png(1 << 16, 1 << 12), "is an image of 65536 x 4096 pixels, more than "),
     "text": (b"no image", "is not a JPEG or PNG image"),
     "empty": (b"", "is not a JPEG or PNG image"),
