@@ -34,7 +34,7 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop.deploy(
     text, text, integer, text, text, double precision, double precision, boolean, text, text) IS
-    'Gives an alias a version, if a metric of the version on a packed table is good enough; returns whether it did';
+    'Gives an alias a version, if a metric of the version on the rows of a table is good enough; returns whether it did';
 
 -- if greenplum
 -- There is no registry: register and deploy say so.
@@ -135,6 +135,25 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.drop_challenger(text, text) IS 'Ends the challenger of an alias; what was recorded stays';
+
+CREATE FUNCTION madlib_mop.allow_recording(name text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    INSERT INTO madlib_mop.recording_change (name, agrees)
+    VALUES (madlib_mop_calls._registry_name('allow_recording', 'name', allow_recording.name), true);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.allow_recording(text) IS
+    'Agrees for the current role that challengers of a registered model predict what it predicts, and that both outputs are recorded for the owner';
+
+CREATE FUNCTION madlib_mop.forbid_recording(name text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    INSERT INTO madlib_mop.recording_change (name, agrees)
+    VALUES (madlib_mop_calls._registry_name('forbid_recording', 'name', forbid_recording.name), false);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.forbid_recording(text) IS 'Undoes allow_recording for the current role; what was recorded stays';
 
 CREATE FUNCTION madlib_mop.drop_version(name text, version integer) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

@@ -38,6 +38,18 @@ class SqlType:
 
 
 @dataclass(frozen=True)
+class Parameter:
+    """A parameter of a statement, by its number from 1, where a template cannot know the number."""
+
+    number: int
+
+    @property
+    def sql(self) -> str:
+        """As the statement has it."""
+        return f"${self.number:d}"
+
+
+@dataclass(frozen=True)
 class Relation:
     """A table or view that exists, or one to be created (``oid`` 0)."""
 
@@ -70,7 +82,7 @@ class Relation:
         return Relation(self.schema, self.name + suffix, 0, self.kind, self.is_temp)
 
 
-Name = Identifier | Relation | SqlType
+Name = Identifier | Relation | SqlType | Parameter
 Slot = Name | Sequence[Identifier] | Sequence[Relation] | Sequence[SqlType] | Sequence[Name]
 
 
@@ -81,7 +93,7 @@ def statement(template: str, **slots: Slot) -> str:
     ----------
     template : str
         SQL with ``{name}`` slots for names and ``$1`` ... for values (values never go into the text).
-    **slots : Identifier, Relation, SqlType or a list of these
+    **slots : Identifier, Relation, SqlType, Parameter or a list of these
         A list is joined by commas.
 
     Raises
@@ -93,7 +105,7 @@ def statement(template: str, **slots: Slot) -> str:
     def text(value: object) -> str:
         if isinstance(value, list | tuple):
             return ", ".join(text(item) for item in value)
-        if isinstance(value, Identifier | Relation | SqlType):
+        if isinstance(value, Identifier | Relation | SqlType | Parameter):
             return value.sql
         raise TypeError(f"a slot of an SQL statement takes names only, not {type(value).__name__}")
 

@@ -19,7 +19,7 @@ from madlib_mop.catalog.live.reading import Fetch
 from madlib_mop.dash.commands import Command
 from madlib_mop.dash.logins import check_rights, log_in
 from madlib_mop.dash.settings import Server
-from madlib_mop.errors import MopError, NotReady, from_dict
+from madlib_mop.errors import MopError, NotReady, read_server_error
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
@@ -194,10 +194,10 @@ class Accounts:
 
 def mop_error(error: psycopg.Error, connection: Connection) -> MopError:
     """Return the server's error as one of ours: its sentence and its hint."""
-    if connection.closed or error.sqlstate is None:
+    found = read_server_error(error)
+    if connection.closed or found.sqlstate is None:
         return NotReady("The server has ended the session. Log in again.")
-    message = error.diag.message_primary or "The server reports an error without a message."
-    return from_dict({"sqlstate": error.sqlstate, "message": message, "hint": error.diag.message_hint})
+    return found.as_error()
 
 
 def _prove(server: Server, role: str, password: str) -> tuple[Connection, int]:

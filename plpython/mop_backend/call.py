@@ -22,12 +22,12 @@ from mop_backend.frames import Blob, Header, Json
 from mop_backend.interrupts import ClientGone, Interrupts
 from mop_backend.process import LIBRARY, Child, ChildDied, trainers_of
 from mop_backend.rights import MixedRoles, caller_roles
+from mop_backend.sql_errors import SQL_ERRORS, STOP_STATES, ErrorFields, fields_of, sqlstate_of
 from mop_backend.values import decode_arguments, encode_columns, encode_value
 
 _DRIVER = "madlib_mop.driver"
 _STOP_GRACE_S = 0.8
 _MAX_RESTARTS = 50
-_CANCEL_STATES = ("57014", "57P01", "57P02", "57P03")
 #: Functions that soon need trainers: TensorFlow is imported in the background while the driver plans or packs.
 _BEFORE_TRAINERS = {
     "load_keras_model",
@@ -56,12 +56,8 @@ _BACKEND = """
 SELECT coalesce(nullif(pg_catalog.current_setting('madlib_mop.backend', true), ''),
                 (SELECT s.value FROM madlib_mop.setting AS s WHERE s.name = 'backend')) AS backend
 """
-#: Exceptions of PL/Python for PostgreSQL's errors: of a statement, and of a message, after which PostgreSQL checks for
-#: interrupts.
-_SQL_ERRORS = (plpy.SPIError, plpy.Error)
 
 
-ErrorFields = dict[str, str | None]  # message, sqlstate, detail and hint, as PostgreSQL's RAISE takes them
 _ToDriver = tuple[Header, list[Blob]]  # an answer to the driver
 
 
@@ -148,8 +144,8 @@ def error_fields(function: str, error: Exception) -> ErrorFields:
         return error.fields
     if isinstance(error, MixedRoles):
         return {**error.fields, "message": f"{function}: {error}"}
-    if isinstance(error, _SQL_ERRORS):
-        return _fields(error)
+    if isinstance(error, SQL_ERRORS):
+        return fields_of(error)
     if isinstance(error, ClientGone):
         return {"message": str(error), "sqlstate": "08006"}
     plpy.log(f"madlib_mop: {function}: {''.join(traceback.format_exception(error))}")
@@ -171,11 +167,12 @@ def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -
         try:
             with plpy.subtransaction() if can_undo else contextlib.nullcontext():
                 return conversation.hold(request, blobs)
-        except _SQL_ERRORS as error:
+        except SQL_ERRORS as error:
             if conversation.run_id is None:
                 raise
             hint = f"What was committed is kept: SELECT madlib_mop.resume({conversation.run_id}); goes on with the run."
-            raise CallError(str(error), error.sqlstate, hint=hint) from None
+            found = fields_of(error)
+            raise CallError(str(found["message"]), str(found["sqlstate"]), hint=hint) from None
         except ChildDied as death:
             if conversation.run_id is None or death.returncode != -signal.SIGKILL:
                 plpy.log(f"madlib_mop: the driver of {function} ended with status {death.returncode}: {death.stderr}")
@@ -240,7 +237,7 @@ class _Conversation:
                 if header["do"] == "error":
                     raise CallError(header["message"], header["sqlstate"], header.get("detail"), header.get("hint"))
                 self._serve(driver, header, blobs)
-        except (*_SQL_ERRORS, ClientGone) as error:
+        except (*SQL_ERRORS, ClientGone) as error:
             driver.tell({"stop": _reason(error)})
             raise
         finally:
@@ -298,29 +295,16 @@ def _answer(work: Callable[[], _ToDriver]) -> tuple[Header, list[Blob]]:
     try:
         return work()
     except plpy.SPIError as error:
-        if error.sqlstate in _CANCEL_STATES:
+        if sqlstate_of(error) in STOP_STATES:
             raise
-        return {"error": _fields(error)}, []
+        return {"error": fields_of(error)}, []
     except CallError as error:
         return {"error": error.fields}, []
-
-
-def is_stop(error: plpy.Error | plpy.SPIError) -> bool:
-    """Return whether an error ends the statement: a cancel, a timeout, the end of the server."""
-    return error.sqlstate is None or error.sqlstate in _CANCEL_STATES
 
 
 def _reason(error: Exception) -> str:
     """Return the reason of the stop, for the record."""
     return str(error) if isinstance(error, ClientGone) else f"the caller's statement was stopped: {str(error)[:500]}"
-
-
-def _fields(error: plpy.Error | plpy.SPIError) -> ErrorFields:
-    if isinstance(error, plpy.Error):
-        detail, hint = error.detail, error.hint
-    else:
-        _, detail, hint, *_ = getattr(error, "spidata", None) or (None, None, None)
-    return {"message": str(error), "sqlstate": error.sqlstate, "detail": detail, "hint": hint}
 
 
 def check_version(version: str) -> None:

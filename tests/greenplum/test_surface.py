@@ -1,5 +1,8 @@
 """The other SQL functions on Greenplum: each call has the same result as on PostgreSQL, bit for bit."""
 
+import io
+import zipfile
+
 import psycopg2
 import pytest
 
@@ -107,7 +110,20 @@ def prediction(db):
     return rows, single
 
 
-@pytest.mark.parametrize("feature", [hyperband, model_averaging, warm_start, custom_functions, prediction])
+def exports(db):
+    """The card of a model, with its metrics and its lineage, and its exported file."""
+    fit(db, "exported", "mst", 1, source_table="train", seed=SEED, schedule="rotation")
+    card = db.value("SELECT madlib_mop.model_card('exported', 1)").splitlines()
+    with zipfile.ZipFile(io.BytesIO(db.value("SELECT madlib_mop.export_model('exported', 1)"))) as file:
+        config = file.read("config.json")
+    assert any(line.startswith("| training | accuracy |") for line in card)
+    return [line for line in card if not line.startswith("| run |")], config
+
+
+FEATURES = [hyperband, model_averaging, warm_start, custom_functions, prediction, exports]
+
+
+@pytest.mark.parametrize("feature", FEATURES)
 def test_gives_what_postgresql_gives(bench, one_server, feature):
     """Promises 1 and 2, for functions that are based on runs."""
     assert feature(bench) == feature(one_server)

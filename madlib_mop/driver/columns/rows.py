@@ -180,6 +180,12 @@ def read_rows(
     return _read_once(session, source, fields, seed, batch_rows, unchecked, split_by)
 
 
+def temp_file_limit(session: CallerSession) -> int | None:
+    """Return the most bytes that the caller's temporary files may take; None: no limit."""
+    limit_kb: int = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
+    return limit_kb << 10 if limit_kb >= 0 else None
+
+
 def _read_once(
     session: CallerSession,
     source: SourceTable,
@@ -190,8 +196,7 @@ def _read_once(
     split_by: str | None,
 ) -> Rows:
     """Read every row of a table; an error has the name of its row if ``source.naming`` says what to read for it."""
-    limit_kb = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
-    spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
+    spool = Spool(temp_file_limit(session))
     hashes = [np.zeros((0, 2), np.uint64)]
     folded = {place for place, field_ in enumerate(fields) if field_.is_folded}
     hasher, names, typed = RowHasher(seed), RowNames(), _Typed(source, fields, unchecked, split_by)

@@ -156,13 +156,17 @@ class Spool:
             for series in column:
                 self._written += series.spill(self._file, self._written)
                 if self._limit_bytes is not None and _COPIES * self._written > self._limit_bytes:
-                    raise OutOfResources(
-                        f"the rows need temporary files of more than {self._limit_bytes >> 10} kB, the caller's"
-                        " temp_file_limit",
-                        hint="A superuser may raise it for the role: ALTER ROLE ... SET temp_file_limit.",
-                    )
+                    raise beyond_limit(self._limit_bytes)
         self._file.flush()
         self._n_bytes = 0
+
+
+def beyond_limit(limit_bytes: int) -> OutOfResources:
+    """Return the error for rows that need more temporary files than the caller may have."""
+    return OutOfResources(
+        f"the rows need temporary files of more than {limit_bytes >> 10} kB, the caller's temp_file_limit",
+        hint="A superuser may raise it for the role: ALTER ROLE ... SET temp_file_limit.",
+    )
 
 
 class _Series:

@@ -129,7 +129,7 @@ def write_packed(
     with packing.engine.store(session, output, names, distribution.segments) as store:
         store.create()
         chosen_rows = _buffers(plan, order)
-        encoded = computed_ahead(thread, lambda chosen: _encoded(rows, chosen, encoder, targets), chosen_rows)
+        encoded = computed_ahead(thread, lambda chosen: encode_rows(rows, chosen, encoder, targets), chosen_rows)
         with closing(encoded) as buffers:
             for buffer_id, tensors in enumerate(buffers):
                 values = [tensor.tobytes() for tensor in tensors]
@@ -146,8 +146,8 @@ def write_packed(
         session.warning(f"{call.function}: {text}: there are too few rows for all segments; these get none: {empty}")
 
 
-def _encoded(rows: Rows, chosen: npt.NDArray[np.int64], encoder: Encoder, targets: Targets) -> list[Array]:
-    """Return the tensors of the rows of a buffer: inputs, then targets."""
+def encode_rows(rows: Rows, chosen: npt.NDArray[np.int64], encoder: Encoder, targets: Targets) -> list[Array]:
+    """Return the tensors of some rows, by their numbers: inputs, then targets."""
     raw = {name: column.take(chosen) for name, column in rows.columns.items()}
     with naming_rows(lambda row: rows.names.of(int(chosen[row]))):
         return [*encoder.encode(raw).arrays.values(), *targets.encode(raw).values()]

@@ -25,7 +25,7 @@ from madlib_mop.engines.hosts.login import NotLetIn, log_in
 from madlib_mop.engines.hosts.versions import check_version
 from madlib_mop.engines.sessions.options import SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason
-from madlib_mop.errors import NotReady
+from madlib_mop.errors import NotReady, read_server_error
 
 #: Requests without an answer of the trainer.
 _SILENT = frozenset({"shard_begin", "shard_rows"})
@@ -180,21 +180,21 @@ class Host:
 
 def _error_fields(error: psycopg.Error, request: Header, host: Host | None) -> Header:
     """Return the meaning of an error for the run, without the connection's parameters."""
-    message = plain_reason(error)
-    if error.sqlstate is None and request["op"] == "connect":
+    message, found = plain_reason(error), read_server_error(error)
+    if found.sqlstate is None and request["op"] == "connect":
         if not isinstance(error, psycopg.OperationalError):  # libpq rejects one of the options
             return {"host_refused": {"sqlstate": "55000", "message": f"{request['server']}: {message}", "hint": None}}
         return {"host_lost": {"message": message}}
-    if error.sqlstate is None or _LOST.match(error.sqlstate) or (host is not None and not host.is_open):
+    if found.sqlstate is None or _LOST.match(found.sqlstate) or (host is not None and not host.is_open):
         return {"host_lost": {"message": message}}
-    fields = {"sqlstate": error.sqlstate, "message": message, "hint": error.diag.message_hint}
+    fields = {"sqlstate": found.sqlstate, "message": message, "hint": found.hint}
     if request["op"] == "connect":
         fields["message"] = f"{request['server']}: {message}"
-        if error.sqlstate == "42501":
+        if found.sqlstate == "42501":
             grant = "There, madlib_mop.grant_use must have let in the mapping's user"
             fields["hint"] = f"{grant}; here, add_host the server."
-        elif error.diag.message_hint:
-            fields["hint"] = f"At that host: {error.diag.message_hint}"
+        elif found.hint:
+            fields["hint"] = f"At that host: {found.hint}"
     return {"host_refused": fields}
 
 
