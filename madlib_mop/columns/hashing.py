@@ -2,7 +2,8 @@
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -56,13 +57,17 @@ class RowHasher:
         self._keys = constants[: _MOST_WORDS + 1]  # the last one is that of the bytes after the last whole word
         self._factors = constants[_MOST_WORDS + 1 :] | np.uint64(1)
 
-    def of(self, columns: Sequence[RawColumn]) -> Hashes:
+    def of(self, columns: Sequence[RawColumn], folded: Collection[int] = ()) -> Hashes:
         """Return the hashes of a batch's rows.
 
         Parameters
         ----------
         columns : sequence of RawColumn
             At least one, all of one length.
+        folded : collection of int
+            The places of columns of texts that SQL compares without regard to case or accents. For the first half of
+            the hash, by which rows are split, texts that differ in these alone are equal; for the second half, by
+            which they are ordered, they are not.
 
         Returns
         -------
@@ -74,14 +79,15 @@ class RowHasher:
         for place, column in enumerate(columns):
             # Four constants of each column, beyond those of the words of a text; that of NULL is a word of its own.
             keys = self._constants(np.arange(4) + 2 * (_MOST_WORDS + 1) + 4 * place)
-            for words, total, key in zip(self._mixed(column, keys[:2]), (first, second), keys[2:], strict=True):
+            mixed_words = self._mixed(column, keys[:2], place in folded)
+            for words, total, key in zip(mixed_words, (first, second), keys[2:], strict=True):
                 if column.missing.any():
                     words[column.missing] = key
                 total += words
         first = mixed(first)
         return np.stack([first, mixed(second + first)], axis=1)
 
-    def _mixed(self, column: RawColumn, keys: Hashes) -> Iterator[Hashes]:
+    def _mixed(self, column: RawColumn, keys: Hashes, is_folded: bool) -> Iterator[Hashes]:
         """Yield what a column adds to each of both sums: uint64 (n_rows,) each, of NULL any bits."""
         if isinstance(column, Numbers | Moments):
             words = _word_of(column) ^ keys[0]
@@ -89,7 +95,10 @@ class RowHasher:
             yield words
             yield words * (keys[1] | np.uint64(1))
         elif isinstance(column, Levels):  # a text is looked up for each row, and mixed once; -1 is the last one
-            hashes = np.append(self.of_bytes(column.levels.keys()), np.zeros((1, 2), np.uint64), axis=0)
+            texts = column.levels.keys()
+            hashes = np.append(self.of_bytes(texts), np.zeros((1, 2), np.uint64), axis=0)
+            if is_folded:
+                hashes[:-1, 0] = self.of_bytes([*map(_folded, texts)])[:, 0]
             for half in range(2):
                 yield mixed(hashes[:, half] ^ keys[half])[column.codes]
         else:
@@ -114,6 +123,8 @@ class RowHasher:
 
     def _of_vectors(self, column: Vectors) -> Hashes:
         values = np.ascontiguousarray(column.values, "<f4") + np.float32(0.0)  # 0 and -0 are equal
+        if column.absent is not None:
+            values = np.where(column.absent, np.float32("nan"), values).astype("<f4")  # present ones are no NaN
         n_bytes = values.shape[1] * values.itemsize
         if n_bytes <= LONGEST:
             return self._by_words(values.tobytes() + bytes(_WORD_BYTES), np.full(column.n_rows, n_bytes))
@@ -153,6 +164,12 @@ class RowHasher:
     def _constants(self, places: npt.NDArray[np.int64]) -> Hashes:
         """Return constants of the seed and these places, uint64 (n,)."""
         return mixed(mixed(places) ^ self._base)
+
+
+def _folded(text: bytes) -> bytes:
+    """Return a text without case and accents: coarser than the usual nondeterministic collations."""
+    apart = unicodedata.normalize("NFKD", text.decode("utf-8", "replace")).casefold()
+    return "".join(one for one in apart if not unicodedata.combining(one)).encode()
 
 
 def _word_of(column: Numbers | Moments) -> Hashes:

@@ -24,7 +24,10 @@ TEXT, UUID, INET = "text", "uuid", "inet"
 VECTOR = "vector"
 #: Forms of `Numbers` whose texts or values need more than a float64.
 INT8, FLOAT4, FLOAT8, NUMERIC = "int8", "float4", "float8", "numeric"
-WIDTH_HINT = "All rows of a column of arrays must have as many elements. Leave other rows out, or ignore the column."
+WIDTH_HINT = (
+    "All rows of a column of arrays must have as many elements. Leave other rows out, ignore the column, or use the"
+    " proposal of madlib_mop.propose_columns, which pads short arrays."
+)
 #: int64 values of ``-infinity`` and ``infinity`` in timestamps, as in PostgreSQL.
 BEGIN, END = -(2**63), 2**63 - 1
 
@@ -344,17 +347,25 @@ class Vectors:
     Attributes
     ----------
     values : numpy.ndarray
-        float32 (n_rows, width), 0 where missing; the width is 0 if all rows are missing.
+        float32 (n_rows, width), 0 where missing; the width is 0 if all rows are missing. The elements of an array of
+        several dimensions have their order in memory: the last dimension is the fastest.
     missing : numpy.ndarray
         bool (n_rows,).
     column : str
         Name for errors.
+    dimensions : tuple of int
+        Of the arrays of all rows, if they have several dimensions, and the same; else ().
+    absent : numpy.ndarray or None
+        bool (n_rows, width): the elements that a padded array does not have, or that are NULL in it; their values are
+        0. None if the arrays are not padded.
     """
 
     values: npt.NDArray[np.float32]
     missing: Flags
     column: str = ""
     family: str = VECTOR
+    dimensions: tuple[int, ...] = ()
+    absent: Flags | None = None
 
     @property
     def n_rows(self) -> int:
@@ -368,7 +379,8 @@ class Vectors:
 
     def take(self, indices: Indices) -> "Vectors":
         """Return the rows of these indices, in their order."""
-        return replace(self, values=self.values[indices], missing=self.missing[indices])
+        absent = None if self.absent is None else self.absent[indices]
+        return replace(self, values=self.values[indices], missing=self.missing[indices], absent=absent)
 
     def first_special(self) -> Special | None:
         """Return the first row with a NaN or an infinity (also of a float8 that a float32 cannot hold), or None."""
@@ -396,7 +408,19 @@ class Vectors:
             part.values if part.width is not None else np.zeros((part.n_rows, width), np.float32) for part in parts
         ]
         missing = np.concatenate([part.missing for part in parts])
-        return replace(parts[0], values=np.concatenate(values), missing=missing)
+        absent = [part.absent for part in parts if part.absent is not None]
+        return replace(
+            parts[0],
+            values=np.concatenate(values),
+            missing=missing,
+            dimensions=common_dimensions([part.dimensions for part in parts if part.width is not None]),
+            absent=np.concatenate(absent) if absent else None,
+        )
+
+
+def common_dimensions(found: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the dimensions that all arrays have; () if they differ: then the arrays are rows of elements."""
+    return found[0] if found and all(dimensions == found[0] for dimensions in found) else ()
 
 
 RawColumn = Numbers | Moments | Levels | Vectors | Blobs
@@ -473,3 +497,9 @@ def other_width(column: str, expected: int, received: int) -> InvalidParameter:
     """Return the error for a vector of another width than those before it."""
     message = f"column '{column}' has {received} elements, where {expected} are expected"
     return InvalidParameter(message, hint=WIDTH_HINT)
+
+
+def other_dimensions(column: str, expected: tuple[int, ...], received: tuple[int, ...]) -> InvalidParameter:
+    """Return the error for arrays of other dimensions than those of training; () are those of rows of elements."""
+    has, wanted = (" x ".join(map(str, found)) or "one dimension" for found in (received, expected))
+    return InvalidParameter(f"column '{column}' has arrays of {has}, where {wanted} is expected", hint=WIDTH_HINT)

@@ -413,6 +413,10 @@ class VectorState(HashedState):
             rows = np.flatnonzero(~finite.all(axis=1)).tolist()
             special.update(text_of_number(float(values[row][~finite[row]][0])) for row in rows)
             elements = values[finite]
+        if column.absent is not None:
+            absent = column.absent[~column.missing]
+            elements = values[finite & ~absent]
+            values = np.where(absent, np.float32("nan"), values)  # to be counted apart from 0
         if len(elements):
             self._widen(elements.min().item(), elements.max().item())
             self._moments.add(elements)

@@ -51,6 +51,29 @@ def test_no_group_is_divided_however_its_value_is_written(pairs):
         assert not set(encoded_rows(pairs, "grouped")) & set(encoded_rows(pairs, "grouped_validation"))
 
 
+def test_texts_that_their_collation_takes_for_equal_are_on_one_side(db):
+    db.rows("CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    db.rows(
+        "CREATE TABLE cased AS SELECT (CASE g % 2 WHEN 0 THEN 'Name ' ELSE 'NAME ' END || g / 2) COLLATE any_case AS n,"
+        " 1 + g / 2 % 7 AS x, (g / 2 % 2)::text AS y FROM generate_series(0, 199) AS g"
+    )
+    for validation in ("0.3", "'30% by group n'"):
+        db.rows("DROP TABLE IF EXISTS of_cased, of_cased_summary, of_cased_validation, of_cased_validation_summary")
+        db.rows("DROP TABLE IF EXISTS cased_columns")
+        db.rows("SELECT madlib_mop.propose_columns('cased', 'cased_columns', 'y')")
+        db.rows(
+            "UPDATE cased_columns SET role = 'input', kind = 'category', encode = 'one_hot', impute = 'level',"
+            " indicator = false, scale = 'none', width = NULL, max_levels = 1000 WHERE name = 'n'"
+        )
+        db.rows(
+            "SELECT madlib_mop.pack_columns('cased', 'of_cased', 'y', columns => 'cased_columns', seed => 1,"
+            f" validation => {validation})"
+        )
+        levels = levels_of(db, "of_cased")["n"]
+        assert {level.upper() for level in levels} <= {f"NAME {i}" for i in range(100)}
+        assert len({level.upper() for level in levels}) * 2 == len(levels) == len(content(db, "of_cased")["y"])
+
+
 def test_the_order_of_rows_that_are_written_differently_changes_nothing(pairs):
     for table in ("pairs", "pairs_shuffled"):
         pairs.rows(f"SELECT madlib_mop.pack_columns('{table}', 'p_{table}', 'y', validation => 0.3, seed => 3)")

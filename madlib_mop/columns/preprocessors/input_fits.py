@@ -10,9 +10,11 @@ from madlib_mop.columns.proposals.kinds import (
     BOOLEAN,
     CATEGORY,
     DATETIME,
+    GREY_PIXELS,
     IMAGE,
     MAX_ONE_HOT,
     NUMBER,
+    PADDED,
     TEXT,
     VECTOR,
     ColumnSpec,
@@ -195,7 +197,10 @@ def _vector(spec: ColumnSpec, counted: Statistics) -> Fit:
     offset, divisor = 0.0, 1.0
     if spec.scale == "standard":
         offset, divisor = _vector_scale(counted)
-    return VectorFit(width, spec.impute != "error", spec.indicator, offset, divisor)
+    is_padded = spec.encode == PADDED
+    return VectorFit(
+        width, spec.impute != "error", spec.indicator, offset, divisor, counted.dimensions, is_padded=is_padded
+    )
 
 
 def _vector_scale(counted: Statistics) -> tuple[float, float]:
@@ -205,7 +210,8 @@ def _vector_scale(counted: Statistics) -> tuple[float, float]:
 
 
 def _image(spec: ColumnSpec, counted: Statistics) -> Fit:
-    return ImageFit(spec.width or 1, spec.impute != "error", spec.indicator)
+    channels = 1 if spec.encode == GREY_PIXELS else 3
+    return ImageFit(spec.width or 1, spec.impute != "error", spec.indicator, channels)
 
 
 _FITTERS: dict[str, Callable[[ColumnSpec, Statistics], Fit]] = {

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from madlib_mop.columns.proposals.guesses import GUESSES, key_reason, text_of
+from madlib_mop.columns.proposals.guesses import GUESSES, ImageForm, guess_images, key_reason, text_of
 from madlib_mop.columns.proposals.kinds import (
     BOOLEAN,
     CATEGORY,
@@ -62,8 +62,8 @@ class CountedColumn:
         None where ``family`` is None, and of a column whose values were not read.
     labels : tuple of str or None
         Of an enum: its labels, in their order.
-    is_image : bool
-        Of bytea: whether values are image files (`are_images`).
+    images : ImageForm or None
+        Of bytea: the form of its images; None if the values are no images (`form_of_images`).
     reader : str or None
         What `reader_of` gives for its type, or for the base type of its domain; None: what it gives for ``sql_type``.
     unusable : str or None
@@ -75,7 +75,7 @@ class CountedColumn:
     family: str | None
     statistics: Statistics | None
     labels: tuple[str, ...] | None = None
-    is_image: bool = False
+    images: ImageForm | None = None
     reader: str | None = None
     unusable: str | None = None
 
@@ -198,6 +198,8 @@ def _guess(column: CountedColumn) -> ColumnSpec:
         return spec
     if statistics is None:
         return default_input(column.name, column.sql_type, column.family)
+    if column.images is not None:
+        return guess_images(spec, statistics, column.images)
     return GUESSES[column.family](replace(spec, levels=column.labels), statistics) if statistics.n_rows else spec
 
 
@@ -216,10 +218,16 @@ def _why_ignored(column: CountedColumn) -> str | None:
         return f"Not finite: {_special(statistics)}. Replace such values by NULL in a view."
     if statistics.width == 0:
         return "All arrays are empty."
+    n_elements = (statistics.width or 0) * (statistics.n_rows - statistics.n_missing)
+    if 2 * statistics.n_absent > n_elements:
+        return (
+            f"Arrays of up to {statistics.width} numbers, most of which are absent. Set role to input to use them with"
+            " zeros in their place."
+        )
     is_counted = statistics.distinct_is_exact or column.family == VECTOR  # few distinct vectors are counted by hashes
     if statistics.n_distinct == 1 and is_counted and not statistics.n_missing:
         return f"Constant: all rows have {_shown(statistics)}."
-    if column.family == "blob" and not column.is_image:
+    if column.family == "blob" and column.images is None:
         return "Bytes that are no JPEG or PNG image. Decode them in a view."
     return key_reason(column.name, column.family, statistics)
 

@@ -23,6 +23,12 @@ class Statistics(Protocol):
         Some distinct values, as text.
     width : int or None
         Elements of a vector.
+    dimensions : tuple of int
+        Of arrays of several dimensions, if all rows have the same; else ().
+    is_padded : bool
+        Whether arrays were read as padded ones.
+    n_absent : int
+        Elements that padded arrays do not have.
     is_integral : bool
         Whether all numbers are whole.
     is_single : bool
@@ -55,6 +61,12 @@ class Statistics(Protocol):
     def examples(self) -> Sequence[str]: ...
     @property
     def width(self) -> int | None: ...
+    @property
+    def dimensions(self) -> tuple[int, ...]: ...
+    @property
+    def is_padded(self) -> bool: ...
+    @property
+    def n_absent(self) -> int: ...
     @property
     def is_integral(self) -> bool: ...
     @property

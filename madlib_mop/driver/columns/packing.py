@@ -19,7 +19,7 @@ from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.fitting import fit_preprocessor
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.columns.proposals.kinds import IGNORED, INPUT, NUMBER, REGRESSION, TARGET, ColumnSpec
+from madlib_mop.columns.proposals.kinds import IGNORED, INPUT, NUMBER, PADDED, REGRESSION, TARGET, ColumnSpec
 from madlib_mop.columns.proposals.proposal import check_targets, check_task, propose, targets_of_classes
 from madlib_mop.columns.proposals.specification import check_specification, check_table, read_specification
 from madlib_mop.columns.raw import RawColumn
@@ -150,7 +150,9 @@ def _fields(
         spec.name for spec in given if spec.role != IGNORED
     }  # fmt: skip
     wanted = rule.column if rule is not None else None
-    return [field for field in source.fields if field.name not in unused or field.name == wanted]
+    widths = {spec.name: spec.width for spec in given or () if spec.role != IGNORED and spec.encode == PADDED}
+    fields = [field for field in source.fields if field.name not in unused or field.name == wanted]
+    return [replace(field, padded_to=widths[field.name]) if field.name in widths else field for field in fields]
 
 
 def _targets_of_classes(

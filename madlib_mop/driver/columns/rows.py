@@ -45,12 +45,15 @@ class UnusableColumn(InvalidParameter):
     column : str
     problem : str
         What is wrong, and in which row: the text after the column's name.
+    is_ragged : bool
+        Whether the column can be read with padded arrays.
     """
 
-    def __init__(self, column: str, problem: str, hint: str | None):
+    def __init__(self, column: str, problem: str, hint: str | None, *, is_ragged: bool = False):
         super().__init__(f"column {column!r} {problem}", hint=hint)
         self.column = column
         self.problem = problem
+        self.is_ragged = is_ragged
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,15 @@ class Rows:
         The columns with more distinct texts than can be kept, with the statistics of their first rows.
     names : RowNames
         What names a row in an error.
+    folded : frozenset of str
+        The columns whose texts SQL compares without regard to case or accents.
     """
 
     columns: dict[str, RawColumn]
     hashes: Hashes
     overflowed: dict[str, ColumnStatistics] = field(default_factory=dict)
     names: "RowNames" = field(default_factory=lambda: RowNames())
+    folded: frozenset[str] = frozenset()
 
     @property
     def n_rows(self) -> int:
@@ -193,11 +199,12 @@ def _read_once(
     """Read every row of a table; an error has the name of its row if ``source.naming`` says what to read for it."""
     spool = Spool(temp_file_limit(session))
     hashes = [np.zeros((0, 2), np.uint64)]
+    folded = {place for place, field_ in enumerate(fields) if field_.is_folded}
     hasher, names, typed = RowHasher(seed), RowNames(), _Typed(source, fields, unchecked, split_by)
 
     def keep(batch: Batch) -> None:
         columns = typed.columns(batch)
-        hashes.append(hasher.of(columns))
+        hashes.append(hasher.of(columns, folded))
         if _has_blobs(fields):
             names.add(spool.n_rows, batch)
         with naming_rows(names_of(batch, spool.n_rows)):
@@ -211,7 +218,7 @@ def _read_once(
     named = {f.name: column for f, column in zip(fields, spool.columns(), strict=True)}
     kept = {name: column for name, column in named.items() if column is not None}
     overflowed = {fields[i].name: statistics for i, statistics in spool.overflowed.items()}
-    return Rows(kept, np.concatenate(hashes), overflowed, names)
+    return Rows(kept, np.concatenate(hashes), overflowed, names, frozenset(fields[i].name for i in folded))
 
 
 def read_batches(
@@ -345,7 +352,7 @@ def naming_rows(name_of: Callable[[int], str]) -> Iterator[None]:
         yield
     except UnreadableValue as error:
         problem = f"{error.problem.removesuffix(',')} ({name_of(error.row)})"
-        raise UnusableColumn(error.column, problem, error.hint) from None
+        raise UnusableColumn(error.column, problem, error.hint, is_ragged=error.is_ragged) from None
 
 
 def names_of(batch: Batch, n_before: int) -> Callable[[int], str]:

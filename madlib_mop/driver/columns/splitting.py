@@ -75,7 +75,8 @@ def choose_validation(rule: SplitRule, rows: Rows, classes: Codes | None, seed: 
         return by_hash(hashes, fraction)
     column = rows.columns[rule.column]
     if rule.by == BY_GROUP:
-        return by_group(RowHasher(seed).of([column])[:, 0], fraction)  # NULL is a value of its own
+        folded = (0,) if rule.column in rows.folded else ()
+        return by_group(RowHasher(seed).of([column], folded)[:, 0], fraction)  # NULL is a value of its own
     if rule.by == BY_TIME:
         if not isinstance(column, Moments) or column.family != "moment":
             raise InvalidParameter(

@@ -101,6 +101,8 @@ class Spool:
             return replace(first, values=StoredValues.of(parts[0], parts[1]))
         if isinstance(first, Numbers) and first.rest is not None:
             return replace(first, values=parts[0], missing=parts[1], rest=parts[2])
+        if isinstance(first, Vectors) and first.absent is not None:
+            return replace(first, values=parts[0], missing=parts[1], absent=parts[2])
         return replace(first, values=parts[0], missing=parts[1])
 
     def _in_same_form(self, i: int, column: RawColumn) -> RawColumn | None:
@@ -113,6 +115,8 @@ class Spool:
         """Return vectors with the width of those before; where there was none yet, those before get this width."""
         before = self._first[i]
         assert isinstance(before, Vectors), "columns keep their class"
+        if column.absent is not None:  # padded: all are as wide
+            return column
         if column.width is None:
             return replace(column, values=np.zeros((column.n_rows, before.values.shape[1]), np.float32))
         if before.width is None:
@@ -121,6 +125,8 @@ class Spool:
                 self._series[i][0].reset(np.zeros((self.n_rows, column.width), np.float32))
         elif column.width != before.width:
             raise wrong_width(before.column, int(np.argmin(column.missing)), before.width, column.width)
+        elif column.dimensions != before.dimensions:
+            self._first[i] = replace(before, dimensions=())
         return column
 
     def _renumbered(self, i: int, column: Levels) -> Levels | None:
@@ -220,4 +226,6 @@ def _parts(column: RawColumn) -> list[np.ndarray]:
         return [np.frombuffer(b"".join(value or b"" for value in column.values), np.uint8), lengths]
     if isinstance(column, Numbers) and column.rest is not None:
         return [column.values, column.missing, column.rest]
+    if isinstance(column, Vectors) and column.absent is not None:
+        return [column.values, column.missing, column.absent]
     return [column.values, column.missing]

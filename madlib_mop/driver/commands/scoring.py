@@ -23,9 +23,9 @@ def predict(call: Call) -> Header:
     -------
     dict
         ``model``, ``normalizing_const`` and ``preprocessor``: for the trainer's request predict_load. ``images``: the
-        columns with images, each with the side in pixels that its images get. ``keeps_order``: see `keeps_order` of
-        driver/data/engine.py. ``start``: for the request start. ``outputs``: the name and the classes of each output
-        (mop_backend/classes.py). For a model of a table also what `_queries` returns.
+        columns with images, each with the height, width and channels that its images get. ``keeps_order``: see
+        `keeps_order` of driver/data/engine.py. ``start``: for the request start. ``outputs``: the name and the classes
+        of each output (mop_backend/classes.py). For a model of a table also what `_queries` returns.
     """
     session, name = call.session, call.arguments["model_table"]
     if name is not None and not is_registered(name):
@@ -87,14 +87,14 @@ def _queries(session: CallerSession, name: str, place: Place, is_only: bool) -> 
     }
 
 
-def _images(model: TrainedModel, document: str) -> dict[str, int]:
+def _images(model: TrainedModel, document: str) -> dict[str, list[int]]:
     """Check that a preprocessor fits its model; return its columns with images."""
     from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # brings NumPy along
     from madlib_mop.driver.inference.fits import check_fit
 
     preprocessor = Preprocessor.from_json(document)
     check_fit(model, preprocessor)
-    return {tensor.name: tensor.shape[0] for tensor in preprocessor.tensors if tensor.kind == "image"}
+    return {tensor.name: list(tensor.shape) for tensor in preprocessor.tensors if tensor.kind == "image"}
 
 
 def describe_outputs(model: TrainedModel) -> list[Header]:

@@ -77,6 +77,14 @@ def test_bigints_that_one_float_stands_for_have_other_hashes():
         assert len(np.unique(RowHasher(1).of([column]), axis=0)) == len(limits)
 
 
+def test_texts_that_a_collation_takes_for_equal_differ_in_the_second_half_only():
+    words = texts(["Åse", "åse", "ase", "b", None])
+    first, second = RowHasher(1).of([words, plain([1, 1, 1, 1, 1])], {0}).T
+    assert len(set(first.tolist())) == 3 and first[0] == first[1] == first[2]
+    assert len(set(second.tolist())) == 5
+    assert len(set(RowHasher(1).of([words, plain([1, 1, 1, 1, 1])])[:, 0].tolist())) == 5
+
+
 def test_null_is_a_value_of_its_own_in_every_column():
     columns = [
         numbers([0, None]), moments([0, None]), texts(["", None]), vectors([[0.0], None], 1), files([b"", None]),
