@@ -74,9 +74,8 @@ def end_lost_run(
 def end_forcibly(record: Record, run_id: int, state: RunState, detail: str) -> None:
     """End a run whose driver does not react, or was killed while its session hangs."""
     record.end_driver(run_id)
-    if end_lost_run(record, run_id, state, detail):
-        return
     with contextlib.suppress(psycopg2.Error, SQLAlchemyError):  # the session that hangs may have locked the run's row
+        record.take(run_id)  # a session that hangs keeps the lock
         end_run(record, run_id, state, detail)
     clean(record, run_id)
 
