@@ -1,8 +1,12 @@
 """Control of recorded runs: resume, cancel, replay, report and drop_run."""
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+
+import psycopg2
+from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog.names import statement
 from madlib_mop.catalog.record import Record
@@ -135,7 +139,9 @@ def end_lost_run(call: Call) -> str | None:
     record = open_record(call.info)
     run_id = call.arguments["run_id"]
     record.execute("SELECT pg_catalog.set_config('lock_timeout', '2000', false)")
-    by = record.cancelled_by(run_id)
+    by = None
+    with suppress(psycopg2.Error, SQLAlchemyError):  # another session may have locked the table
+        by = record.cancelled_by(run_id)
     state = RunState.INTERRUPTED if by is None else RunState.CANCELLED
     reason = call.arguments["reason"] if by is None else was_cancelled(run_id, by).message
     end_forcibly(record, run_id, state, reason)

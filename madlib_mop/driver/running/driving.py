@@ -164,12 +164,14 @@ def _finish(info: SessionInfo, record: Record, run: Run, end: RunEnd) -> None:
 def _end(record: Record, run: Run, end: RunEnd) -> None:
     if not record.take(run.run_id):  # in a new session: another driver has taken the run over
         return
-    with record.transaction():
-        if end.efficiency is not None:
-            _write_times(record, run, end.efficiency)
-        end_run(record, run.run_id, end.state, end.detail, end.spent_s)
-    clean(record, run.run_id)
-    record.wake_waiting()
+    try:
+        with record.transaction():
+            if end.efficiency is not None:
+                _write_times(record, run, end.efficiency)
+            end_run(record, run.run_id, end.state, end.detail, end.spent_s)
+    finally:  # also on a full disk
+        clean(record, run.run_id)
+        record.wake_waiting()
 
 
 def _make_policy(call: Call, record: Record, run: Run, workers: Workers, progress: Progress) -> Policy | None:

@@ -74,9 +74,8 @@ def end_lost_run(
 def end_forcibly(record: Record, run_id: int, state: RunState, detail: str) -> None:
     """End a run whose driver does not react, or was killed while its session hangs."""
     record.end_driver(run_id)
-    if end_lost_run(record, run_id, state, detail):
-        return
     with contextlib.suppress(psycopg2.Error, SQLAlchemyError):  # the session that hangs may have locked the run's row
+        record.take(run_id)  # a session that hangs keeps the lock
         end_run(record, run_id, state, detail)
     clean(record, run_id)
 
@@ -94,9 +93,22 @@ def sweep(record: Record, asks: int | None = None, but: int = 0) -> list[int]:
     but : int
         A run that is left alone, apart from its login roles: its next driver, this one, has just begun.
     """
-    ended = [run_id for run_id in record.lost_runs(asks) if run_id != but and end_lost_run(record, run_id)]
+    ended = [run_id for run_id in record.lost_runs(asks) if run_id != but and _swept(record, run_id)]
     sweep_logins(record.raw, lambda number: number != but and record.is_live(number))
     return ended
+
+
+def _swept(record: Record, run_id: int) -> bool:
+    """End a lost run; return False if it cannot be ended now, such as one whose row is locked."""
+    try:
+        record.execute("SET lock_timeout = 2000")
+        return end_lost_run(record, run_id)
+    except (psycopg2.Error, SQLAlchemyError):
+        record.give_up(run_id)
+        return False
+    finally:
+        if not record.is_lost:
+            record.execute("RESET lock_timeout")
 
 
 def _kill_children(pids: Sequence[int]) -> None:

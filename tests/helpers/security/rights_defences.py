@@ -86,7 +86,7 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "a reader acts as the caller",
         "madlib_mop/engines/sessions/access.py",
-        ", (BECOME, [self.caller])]",
+        """, (BECOME, [self.caller])]""",
         "]",
         (_USERS_RUNS + "test_no_trap_got_more_rights_than_the_caller_has",),
     ),
