@@ -76,7 +76,7 @@ BEGIN
             MESSAGE = format('%s: only the owner of a run, members of its owner''s role and superusers can see it on Greenplum and Cloudberry', what),
             HINT = 'Make the role a member of the owner''s role: GRANT owner TO role;';
     ELSIF what IN ('set_alias', 'drop_alias', 'rollback', 'set_challenger', 'drop_challenger', 'drop_version', 'drop_registered',
-                   'predict_version', 'grant_model', 'revoke_model', 'madlib_mop.registry', 'madlib_mop.alias_history',
+                   'predict_version', 'grant_model', 'revoke_model', 'allow_recording', 'forbid_recording', 'madlib_mop.registry', 'madlib_mop.alias_history',
                    'madlib_mop.version_lineage', 'madlib_mop.challenger_comparison') THEN
         RAISE EXCEPTION USING ERRCODE = '0A000',
             MESSAGE = format('%s: there is no registry of models on Greenplum and Cloudberry, because it needs row-level security', what),
@@ -105,7 +105,7 @@ BEGIN
     error := answer -> 'error';
     IF error IS NULL THEN
         RETURN answer -> 'result';
-    ELSIF error ->> 'detail' IS NOT NULL AND error ->> 'hint' IS NOT NULL THEN -- see _raise; each function is a line of context
+    ELSIF error ->> 'detail' IS NOT NULL AND error ->> 'hint' IS NOT NULL THEN -- see _raise; each function is a line of context, one of SQL without the types of its arguments
         RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate',
             DETAIL = error ->> 'detail', HINT = error ->> 'hint';
     ELSIF error ->> 'detail' IS NOT NULL THEN
@@ -143,20 +143,20 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls.reader_send(text, text, integer, integer, integer)
 IS 'Reads a shard with the caller''s rights for the writer session that expects its rows there (called by the driver, in a reader session)';
 
-CREATE FUNCTION madlib_mop_calls.end_session(pid integer, wait_ms bigint)
-RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+CREATE FUNCTION madlib_mop_calls.end_sessions(pids integer[], wait_ms bigint)
+RETURNS integer[] LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    remaining integer[];
 BEGIN
-    IF NOT pg_terminate_backend(pid) THEN
-        RETURN false;
-    END IF;
+    PERFORM pg_terminate_backend(p.pid) FROM unnest(pids) AS p (pid);
     FOR i IN 0 .. wait_ms / 10 LOOP -- the server's own wait checks ten times a second
         PERFORM pg_stat_clear_snapshot();
-        IF NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = end_session.pid) THEN
-            RETURN true;
-        END IF;
+        remaining := ARRAY(SELECT a.pid FROM pg_stat_activity a WHERE a.pid = ANY (pids));
+        EXIT WHEN remaining = '{}';
         PERFORM pg_sleep(0.01);
     END LOOP;
-    RETURN false;
+    RETURN remaining;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.end_session(integer, bigint) IS 'Ends a session as pg_terminate_backend does, and waits for its end (called by the driver)';
+COMMENT ON FUNCTION madlib_mop_calls.end_sessions(integer[], bigint)
+IS 'Ends sessions as pg_terminate_backend does, waits for the end of all, and returns those that have not ended (called by the driver)';

@@ -7,10 +7,8 @@ CREATE FUNCTION madlib_mop.register(
     note text DEFAULT NULL,
     baseline text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('register', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::integer;
-END
+) RETURNS integer LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT (madlib_mop_calls.call('register', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::integer;
 $body$;
 COMMENT ON FUNCTION madlib_mop.register(text, text, integer, text, text, text) IS
     'Copies a trained model into the registry as a new version of a name; returns the number of the version';
@@ -26,15 +24,13 @@ CREATE FUNCTION madlib_mop.deploy(
     better_than_current boolean DEFAULT false,
     reason text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS boolean LANGUAGE plpgsql VOLATILE
+) RETURNS boolean LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('deploy', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::boolean;
-END
+    SELECT (madlib_mop_calls.call('deploy', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::boolean;
 $body$;
 COMMENT ON FUNCTION madlib_mop.deploy(
     text, text, integer, text, text, double precision, double precision, boolean, text, text) IS
-    'Gives an alias a version, if a metric of the version on a packed table is good enough; returns whether it did';
+    'Gives an alias a version, if a metric of the version on the rows of a table is good enough; returns whether it did';
 
 CREATE FUNCTION madlib_mop_calls._registry_name(function text, what text, given text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
@@ -147,6 +143,31 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.drop_challenger(text, text) IS 'Ends the challenger of an alias; what was recorded stays';
+
+CREATE FUNCTION madlib_mop.allow_recording(name text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('allow_recording');
+    -- end
+    INSERT INTO madlib_mop.recording_change (name, agrees)
+    VALUES (madlib_mop_calls._registry_name('allow_recording', 'name', allow_recording.name), true);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.allow_recording(text) IS
+    'Agrees for the current role that challengers of a registered model predict what it predicts, and that both outputs are recorded for the owner';
+
+CREATE FUNCTION madlib_mop.forbid_recording(name text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('forbid_recording');
+    -- end
+    INSERT INTO madlib_mop.recording_change (name, agrees)
+    VALUES (madlib_mop_calls._registry_name('forbid_recording', 'name', forbid_recording.name), false);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.forbid_recording(text) IS 'Undoes allow_recording for the current role; what was recorded stays';
 
 CREATE FUNCTION madlib_mop.drop_version(name text, version integer) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

@@ -16,20 +16,20 @@ VALUES
         pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
         revoke_model, revoke_read, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
     -- functions that only read a model, in any query
-    ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_json, predict_named,
+    ('predict', '{train, predict}', 'madlib_mop', '{allow_recording, array_bytes, forbid_recording, predict, predict_class, predict_class_rows, predict_json, predict_named,
         predict_named_rows, predict_number, predict_rows, predict_version}'),
     -- functions that read runs, and those that the views of runs call
     ('read', '{train, read}', 'madlib_mop', '{higher_is_better, model_card, report}'),
     -- functions for superusers
     ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
     -- functions that these, drivers, workers and other servers call, with the caller's rights or a secret of their own
-    ('internal', '{}', 'madlib_mop_calls', '{_change_registry, _change_viewer, _classes, _grant, _model_tables, end_session}'),
-    ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, seen_owners}'),
+    ('internal', '{}', 'madlib_mop_calls', '{_change_recording, _change_registry, _change_viewer, _classes, _grant, _model_tables, end_sessions}'),
+    ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, n_job_workers, seen_owners}'),
     ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_absent, _acts_for, _at_coordinator, _model_right, _raise, _read_version}'),
-    ('internal', '{train, predict}', 'madlib_mop_calls', '{_predict, _predict_error, _predict_row, _predict_row_text, _predict_texts,
-        _record_challenger, _version_of}'),
+    ('internal', '{train, predict}', 'madlib_mop_calls', '{_fetched_names, _fetched_row, _field_names, _has_plain_fields, _predict, _predict_error,
+        _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registry_name, _version_of}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
-        _average_step, _call, _dispatch_row, _export, _is_superuser, _issue_command, _model_grant, _reals, _registry_name,
+        _average_step, _call, _dispatch_row, _export, _is_superuser, _issue_command, _model_grant, _reals,
         _registry_version, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, run_job, segment_get, segment_open, segment_put, segment_send, submitter}')
 $body$;
@@ -51,7 +51,7 @@ BEGIN
     IF wanted && '{train, read}' THEN
         EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.visit, madlib_mop.metric,'
             ' madlib_mop.visit_metric, madlib_mop.evaluation, madlib_mop.search_event, madlib_mop.search_history, madlib_mop.progress,'
-            ' madlib_mop.steering_command, madlib_mop.steering,'
+            ' madlib_mop.steering_command, madlib_mop.steering, madlib_mop.run_policy,'
             ' madlib_mop.leaderboard, madlib_mop.timeline, madlib_mop.metric_series, madlib_mop.model_summary,'
             ' madlib_mop.visit_gantt TO %I', role_name);
         EXECUTE format('GRANT SELECT ON madlib_mop.job, madlib_mop.registry, madlib_mop.alias_history, madlib_mop.version_lineage,'
@@ -67,7 +67,10 @@ BEGIN
     END IF;
     -- if postgres
     EXECUTE format('GRANT SELECT ON madlib_mop.registered_model, madlib_mop.model_grant, madlib_mop.model_version, madlib_mop.model_alias,'
-        ' madlib_mop.model_challenger TO %I', role_name);
+        ' madlib_mop.model_challenger, madlib_mop.recording_consent TO %I', role_name);
+    IF wanted && '{train, predict}' THEN
+        EXECUTE format('GRANT INSERT (name, agrees) ON madlib_mop.recording_change TO %I', role_name);
+    END IF;
     -- end
     IF wanted && '{train}' THEN
         EXECUTE format('GRANT USAGE ON SCHEMA madlib TO %I', role_name);
@@ -125,6 +128,7 @@ BEGIN
     IF role_name <> 'public' THEN  -- it is no role, but earlier versions granted it rights
         DELETE FROM madlib_mop.viewer WHERE viewer = madlib_mop_calls._role('revoke_use', role_name);
         DELETE FROM madlib_mop.model_grant WHERE role = madlib_mop_calls._role('revoke_use', role_name);
+        DELETE FROM madlib_mop.recording_consent WHERE role = madlib_mop_calls._role('revoke_use', role_name);
     END IF;
     -- end
 END

@@ -28,6 +28,7 @@ from mop_backend.predict_model import FoundModel, Model, RegisteredModel
 from mop_backend.process import Child, ChildDied, backend_of, start_trainer
 from mop_backend.registered_names import is_registered, key_beside_name
 from mop_backend.spinning import Spinner
+from mop_backend.sql_errors import ErrorFields, sqlstate_of
 
 _FUNCTION = "predict"
 _MAX_MODELS = 100
@@ -37,7 +38,7 @@ _Result = TypeVar("_Result")
 Values = Callable[[Header | bytes, Sequence[Blob]], tuple[Header, Blob]]
 
 _session: Session | None = None
-_last_error: call.ErrorFields | None = None
+_last_error: ErrorFields | None = None
 
 
 def predict(
@@ -117,7 +118,7 @@ def predict_texts(
         return None
 
 
-def last_error() -> call.ErrorFields | None:
+def last_error() -> ErrorFields | None:
     """Return the fields of the error of the last call, or None."""
     return _last_error
 
@@ -281,7 +282,7 @@ class Session:
                 with nodes.reading_model(plpy):
                     version = model.current_version()
             except plpy.SPIError as error:
-                if error.sqlstate not in _UNDEFINED_STATES:
+                if sqlstate_of(error) not in _UNDEFINED_STATES:
                     raise
                 version = None
             if version is not None and version == model.version:

@@ -179,7 +179,7 @@ ABSENT = {
         "drop_alias('a', 'champion')", "rollback('a', 'champion')", "set_challenger('a', 'champion', 1)",
         "drop_challenger('a', 'champion')", "drop_version('a', 1)", "drop_registered('a')",
         "predict_version('a@champion')", "grant_model('a', current_user, 'predict')",
-        "revoke_model('a', current_user, 'predict')",
+        "revoke_model('a', current_user, 'predict')", "allow_recording('a')", "forbid_recording('a')",
     ],
     "can see": ["grant_read(current_user)", "revoke_read(current_user)"],
 }  # fmt: skip

@@ -18,6 +18,7 @@ from madlib_mop.catalog.live.facts import (
     RunNow,
     RunStatus,
     SegmentLine,
+    lock_number,
 )
 
 Fetch = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
@@ -158,7 +159,7 @@ def is_lost(fetch: Fetch, run_id: int) -> bool:
     callers = fetch(_CALLER, [run_id])
     if not callers or callers[0][0] is None:
         return False
-    ((has_no_process,),) = fetch(_HAS_NO_PROCESS, [callers[0][0], run_id])
+    ((has_no_process,),) = fetch(_HAS_NO_PROCESS, [callers[0][0], lock_number(run_id)])
     if not has_no_process or fetch(_CALLER, [run_id]) != callers:
         return False
     ((has_jobs,),) = fetch(_HAS_JOBS, [])

@@ -8,6 +8,8 @@ import re
 
 import psycopg2
 
+from madlib_mop.errors import read_server_error
+
 _LOST_SEGMENT = "58M01"
 _INTERNAL = "XX000"
 #: Source files of the code that sends queries to segments. Some of its errors about a lost process have no SQLSTATE of
@@ -17,6 +19,7 @@ _DISPATCHER = re.compile(r"(.*/)?cdb(disp|gang|targeteddispatch)\w*\.c")
 
 def lost_at_segment(error: psycopg2.Error) -> bool:
     """Return whether an error means that its session has lost its process at a segment."""
-    if error.pgcode != _INTERNAL:
-        return error.pgcode == _LOST_SEGMENT
-    return _DISPATCHER.fullmatch(error.diag.source_file or "") is not None
+    found = read_server_error(error)
+    if found.sqlstate != _INTERNAL:
+        return found.sqlstate == _LOST_SEGMENT
+    return _DISPATCHER.fullmatch(found.source_file) is not None

@@ -1,6 +1,7 @@
 """The columns of a table that a recorded preprocessor needs; for all that encode rows after packing."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def needed_fields(columns: Iterable[FittedColumn], source: SourceTable, what: st
                 f" encoded. When it was packed it was {column.spec.sql_type}. Received: {source.text!r}",
                 hint="Cast it in a view.",
             )
-        fields.append(found.field)
+        fields.append(replace(found.field, padded_to=column.padded_to))
     return fields
 
 

@@ -3,6 +3,8 @@
 import re
 from typing import TYPE_CHECKING
 
+from madlib_mop.errors import read_server_error
+
 if TYPE_CHECKING:  # not needed on a single server
     import psycopg
 
@@ -16,9 +18,10 @@ def plain_reason(error: "psycopg.Error") -> str:
 
     Of libpq's other messages, the first line says what happened; the next ones explain it.
     """
-    if error.diag.message_primary:
-        return without_prefix(error.diag.message_primary)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    found = read_server_error(error)
+    if found.sqlstate is not None:
+        return without_prefix(found.message)
+    lines = [line.strip() for line in found.message.splitlines() if line.strip()]
     tried = [line for line in lines if "connection to server" in line]
     line = tried[-1] if tried else (lines or [type(error).__name__])[0]
     return _ADDRESS.sub("", line).removeprefix("FATAL:").strip()
