@@ -41,7 +41,10 @@ BEGIN
             HINT = 'Log in to the coordinator of a cluster that has segments.';
     ELSIF current_setting('gp_role') <> 'dispatch' THEN
         RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: a function that reads tables cannot run on a segment', function),
-            HINT = 'Call it without FROM, once for each row; pass an array of rows as (SELECT array_agg(...) FROM ...).';
+            HINT = CASE WHEN function LIKE 'madlib_mop.predict%'
+                THEN 'For all rows of a table or a view, call madlib.madlib_keras_predict, which writes a table. For one row, call it without'
+                    ' FROM: (SELECT t FROM t WHERE ...); for arrays of rows too: predict_rows(..., (SELECT array_agg(x) FROM t)).'
+                ELSE 'Call it without FROM, once for each row.' END;
     END IF;
 END
 -- else
@@ -61,6 +64,30 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._at_coordinator(text) IS 'Raises an error if this is not the coordinator of a cluster: a segment of Greenplum, or a worker node of Citus';
 
+-- if greenplum
+CREATE FUNCTION madlib_mop_calls._absent(what text)
+RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    IF what IN ('submit', 'cancel_job', 'run_now', 'alter_job', 'purge_jobs', 'madlib_mop.job') THEN
+        RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: there are no jobs on Greenplum and Cloudberry', what),
+            HINT = 'Call the function itself. cron and psql can call it at a time.';
+    ELSIF what IN ('grant_read', 'revoke_read') THEN
+        RAISE EXCEPTION USING ERRCODE = '0A000',
+            MESSAGE = format('%s: only the owner of a run, members of its owner''s role and superusers can see it on Greenplum and Cloudberry', what),
+            HINT = 'Make the role a member of the owner''s role: GRANT owner TO role;';
+    ELSIF what IN ('set_alias', 'drop_alias', 'rollback', 'set_challenger', 'drop_challenger', 'drop_version', 'drop_registered',
+                   'predict_version', 'grant_model', 'revoke_model', 'allow_recording', 'forbid_recording', 'madlib_mop.registry', 'madlib_mop.alias_history',
+                   'madlib_mop.version_lineage', 'madlib_mop.challenger_comparison') THEN
+        RAISE EXCEPTION USING ERRCODE = '0A000',
+            MESSAGE = format('%s: there is no registry of models on Greenplum and Cloudberry, because it needs row-level security', what),
+            HINT = 'Predict with the output table itself.';
+    END IF;
+    RETURN false;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._absent(text) IS 'Raises an error for what other servers have: jobs, the registry, grant_read; returns false for everything else';
+
+-- end
 CREATE FUNCTION madlib_mop_calls.call(function text, arguments json, caller_path text, payload_name text DEFAULT NULL, payload bytea DEFAULT NULL)
 RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -68,7 +95,7 @@ DECLARE
     error json;
 BEGIN
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator(function);
+    PERFORM madlib_mop_calls._at_coordinator(function), madlib_mop_calls._absent(function);
     -- else
     IF function NOT IN ('gpu_configuration', 'help', 'version') THEN -- of this server
         PERFORM madlib_mop_calls._at_coordinator(function);

@@ -2,7 +2,16 @@
 -- runs it in a session with the rights of the job's owner (madlib_mop/jobs/).
 
 -- if greenplum
--- Policies cannot be used there, and users' sessions write these tables.
+-- Policies cannot be used there, and users' sessions write these tables: there are no jobs.
+CREATE VIEW madlib_mop.job AS
+SELECT NULL::bigint AS job_id, NULL::text AS name, NULL::text AS function, NULL::name AS owner,
+       NULL::text AS state, NULL::bigint AS queue_position, NULL::text AS waits_for, NULL::bigint AS run_id,
+       NULL::integer AS priority, NULL::timestamptz AS submitted_at, NULL::timestamptz AS due_at,
+       NULL::text AS every, NULL::bigint AS after, NULL::text AS if_running, NULL::interval AS time_limit,
+       NULL::bigint AS series_id, NULL::timestamptz AS started_at, NULL::timestamptz AS ended_at,
+       NULL::integer AS attempt, NULL::text AS statement, NULL::text AS error
+WHERE madlib_mop_calls._absent('madlib_mop.job');
+COMMENT ON VIEW madlib_mop.job IS 'Raises an error that says that this view is not on this server';
 -- else
 CREATE FUNCTION madlib_mop_calls.seen_owners(own boolean) RETURNS oid[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
@@ -243,6 +252,7 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.job_record', 'WHERE owner
     ' AND submitted_by::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.job_record_job_id_seq', '');
 
+-- end
 CREATE FUNCTION madlib_mop.submit(
     statement text, arguments json DEFAULT NULL, name text DEFAULT NULL, priority integer DEFAULT 0,
     at timestamptz DEFAULT NULL, every text DEFAULT NULL, after bigint DEFAULT NULL, if_running text DEFAULT 'skip',
@@ -279,4 +289,3 @@ RETURNS bigint LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET I
     SELECT (madlib_mop_calls.call('purge_jobs', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::bigint;
 $body$;
 COMMENT ON FUNCTION madlib_mop.purge_jobs(interval) IS 'Deletes your jobs that ended longer ago than older_than; returns their number';
--- end

@@ -48,7 +48,7 @@ SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE state = 'running')
        pg_catalog.count(*) FILTER (WHERE state IN ('failed', 'interrupted', 'cancelled'))
 FROM madlib_mop.run
 """
-_HAS_JOBS = "SELECT pg_catalog.to_regclass('madlib_mop.job') IS NOT NULL"
+_HAS_JOBS = "SELECT pg_catalog.to_regclass('madlib_mop.job_record') IS NOT NULL"
 _JOBS = """
 SELECT job_id, name, function, owner, state, run_id, due_at, started_at, ended_at,
        coalesce(error, 'waits for ' || waits_for)
