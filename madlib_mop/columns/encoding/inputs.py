@@ -1,9 +1,11 @@
 """The inputs of a network that are one column each, and the units of categories; parts of the encoder."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.cells import UnreadableValue
+from madlib_mop.columns.cells import UnreadableValue, wrong_width
 from madlib_mop.columns.preprocessors.fits import TextFit, VectorFit
 from madlib_mop.columns.preprocessors.input_fits import unit_of
 from madlib_mop.columns.raw import (
@@ -161,8 +163,9 @@ class VectorInput:
             raise null_value(self._name, column.missing)
         if column.width is None:
             return np.zeros((column.n_rows, *self._shape), np.float32)
+        column = self._as_fitted(column)
         if column.width != self._fit.width:
-            raise other_width(self._name, self._fit.width, column.width)
+            raise other_width(self._name, self._fit.width, column.width or 0)
         if self._fit.dimensions and column.dimensions != self._fit.dimensions:
             raise other_dimensions(self._name, self._fit.dimensions, column.dimensions)
         if not np.isfinite(column.values).all():
@@ -177,3 +180,24 @@ class VectorInput:
         if column.absent is not None:
             units[column.absent] = 0.0
         return units.reshape(column.n_rows, *self._shape)
+
+    def _as_fitted(self, column: Vectors) -> Vectors:
+        """Return padded arrays with the elements of the fit; arrays that several encodings read may be padded to more.
+
+        Raises
+        ------
+        UnreadableValue
+            If an array has more elements, or fewer although the fit has no absent ones.
+        """
+        width, absent = self._fit.width, column.absent
+        if absent is None or absent.shape[1] < width:
+            return column
+        wrong = (~absent[:, width:]).any(axis=1)
+        if not self._fit.is_padded:
+            wrong |= absent[:, :width].any(axis=1)
+        wrong &= ~column.missing
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            n_elements = int(np.flatnonzero(~absent[row]).max(initial=-1)) + 1
+            raise wrong_width(self._name, row, width, n_elements)
+        return replace(column, values=column.values[:, :width], absent=absent[:, :width])

@@ -52,6 +52,16 @@ def needed_fields(columns: Iterable[FittedColumn], source: SourceTable, what: st
     return fields
 
 
+def together(fields: Iterable[Field]) -> list[Field]:
+    """Return fields for several encodings, each column once: arrays are padded to the most elements of any of them."""
+    found: dict[str, Field] = {}
+    for field in fields:
+        known = found.get(field.name)
+        if known is None or (field.padded_to or 0) > (known.padded_to or 0):
+            found[field.name] = field
+    return list(found.values())
+
+
 def check_names(text: str | None, columns: Iterable[FittedColumn], what: str) -> None:
     """Check a list of columns; NULL, ``*`` and the columns of training in any order are the same.
 

@@ -17,7 +17,7 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.driver.columns.recorded import batch_rows_of, needed_fields
+from madlib_mop.driver.columns.recorded import batch_rows_of, needed_fields, together
 from madlib_mop.driver.columns.rows import read_rows, temp_file_limit
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.columns.spool import beyond_limit
@@ -267,9 +267,9 @@ class _OfSource:
             if model.preprocessor is not None:
                 check_fit(model, preprocessors[model.preprocessor])
         source = read_source(self.session, self.name, self.what)
-        needed = {f.name: f for one in preprocessors.values() for f in needed_fields(one.columns, source, self.what)}
-        rows = read_rows(self.session, source, list(needed.values()), _SEED)
-        check_kept(rows, list(needed), "Pass fewer rows, or shorten it in a view.")
+        needed = together(f for one in preprocessors.values() for f in needed_fields(one.columns, source, self.what))
+        rows = read_rows(self.session, source, needed, _SEED)
+        check_kept(rows, [field.name for field in needed], "Pass fewer rows, or shorten it in a view.")
         order = rows.order()
         found = {}
         for document, preprocessor in preprocessors.items():

@@ -158,6 +158,23 @@ def test_absent_elements_of_padded_arrays_are_0_and_count_in_no_statistic():
     np.testing.assert_allclose(found, [[-2 / 1.633, 2 / 1.633], [0, 0], [0, 0]], atol=1e-3)
 
 
+def test_arrays_that_are_padded_for_another_encoding_are_encoded_if_they_have_the_elements_of_this_one():
+    def padded(rows, width):
+        values = np.array([row + [0] * (width - len(row)) for row in rows], np.float32)
+        absent = np.array([[False] * len(row) + [True] * (width - len(row)) for row in rows])
+        return raw.Vectors(values, np.zeros(len(rows), bool), "v", absent=absent)
+
+    plain = spec("v", "array", scale="none")
+    training = vectors([[1.0, 2.0], [3.0, 4.0]], 2)
+    assert encode(plain, training, padded([[5, 6], [7, 8]], 4))["v"].tolist() == [[5, 6], [7, 8]]
+    for rows in ([[1, 2], [5]], [[1, 2], [5, 6, 7]]):
+        with pytest.raises(UnreadableValue, match=f"has {len(rows[1])} elements, where 2 are expected") as caught:
+            encode(plain, training, padded(rows, 4))
+        assert caught.value.row == 1
+    short = spec("v", "array", scale="none", encode="padded", width=2)
+    assert encode(short, padded([[1, 2], [3]], 2), padded([[5], [7, 8]], 4))["v"].tolist() == [[5, 0], [7, 8]]
+
+
 def test_images_are_decoded_by_whoever_can():
     one = spec("p", "image", impute="zero")
     training = raw.Blobs([b"1", None])
