@@ -188,7 +188,7 @@ DEFENCES_OF_IMPORTS = (
         "madlib_mop/exports/formats.py",
         "        if shift > _MAX_SHIFT:\n",
         "        if False:\n",
-        (_OF_EXPORTS + "test_a_number_without_an_end_in_an_onnx_file_is_one_clear_error",),
+        (_OF_EXPORTS + "test_a_number_of_many_bytes_in_an_onnx_file_is_one_clear_error",),
     ),
     Defence(
         "the fields of a signature have the types that they should have",
