@@ -62,8 +62,8 @@ from only {table} as t where t.ctid > $1 and t.ctid < $2 limit $3
 """
 
 Field = list[str | int | None]  # name, SQL type, oid, base type
-#: Sends the trainer a request, with its blobs; returns its answer and the values.
-Ask = Callable[[Header | bytes, Sequence[Blob]], tuple[Header, Blob]]
+#: Sends the trainer a request, made of the model's key, with its blobs; returns its answer and the values.
+Ask = Callable[[Callable[[str], Header], Sequence[Blob]], tuple[Header, Blob]]
 #: What the answer of a row depends on, beside its bytes: model table, mst_key, search_path, row type, encoding, role,
 #: login, and the model's version; the fields' names are compared separately.
 Key = tuple[str, int | None, str, int, str, str, str, str | None]
@@ -189,7 +189,8 @@ class Context:
             self._table.go_to(places[-1])
         self._is_found = True
         ahead = [one for one in records[first:] if one is not None]
-        header, values = ask({**request, "lengths": list(map(len, ahead))}, [b"".join(ahead)])
+        lengths = list(map(len, ahead))
+        header, values = ask(lambda key: {**request, "key": key, "lengths": lengths}, [b"".join(ahead)])
         self._batches.append(_Batch(ahead, header, values))
         self._row_bytes = max(self._row_bytes, (sum(map(len, ahead)) + len(values)) // len(ahead))
         self.pace.predicted(len(ahead), self.pace.clock() - read)

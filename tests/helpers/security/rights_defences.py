@@ -11,8 +11,30 @@ _NAMES = "tests/security/test_reserved_names.py::"
 _OWN_RUNS = "tests/security/test_own_runs.py::"
 _START_FROM = "tests/integration/test_start_from.py::"
 _STEERING = "tests/integration/test_steering.py::test_other_roles_cannot_steer"
+_PREDICTING = "tests/security/test_predicting_sessions.py::"
 
 DEFENCES_OF_RIGHTS = (
+    Defence(
+        "no view chooses the key by which a session's trainer knows a model",
+        "plpython/mop_backend/predict.py",
+        'model.key = f"{model.origin} {digest}"',
+        "model.key = model.version",
+        (_PREDICTING + "test_a_view_that_shows_the_version_of_another_model_gets_and_gives_no_answer_of_it",),
+    ),
+    Defence(
+        "a prediction within a prediction is refused",
+        "plpython/mop_backend/predict.py",
+        "        if self._busy:\n",
+        "        if False:\n",
+        (_PREDICTING + "test_a_view_that_a_model_is_read_through_predicts_nothing",),
+    ),
+    Defence(
+        "rows go to the sockets of our listeners only",
+        "plpython/mop_backend/rows.py",
+        "        if not address.startswith(_PREFIX):\n",
+        "        if False:\n",
+        ("tests/unit/backend/test_rows.py::test_rows_go_to_no_socket_of_another_kind",),
+    ),
     Defence(
         "nobody may call a function who was not granted it",
         "sql/90-grants.sql",
