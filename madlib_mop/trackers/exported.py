@@ -34,8 +34,8 @@ WHERE r.run_id = %s::pg_catalog.int8
 #: Locks an output table and its companions, so that they cannot be dropped, renamed or given to another role.
 _LOCK = "LOCK TABLE ONLY {tables} IN ACCESS SHARE MODE"
 #: Whose code could run when such tables of a schema are read: one of them with its owner, if it is not the role that
-#: logs in, and a role that may rename the schema, which no lock prevents. Superusers and the owner of the database may
-#: rename it; they can do more harm in other ways.
+#: logs in, and a role that may rename the schema, which no lock prevents. Superusers may rename it, and, unless a
+#: superuser logs in, so may the owner of the database; they can do more harm in other ways.
 _FOREIGN = """
 SELECT (SELECT ARRAY[c.relname::pg_catalog.text, pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text]
         FROM pg_catalog.pg_class AS c
@@ -45,7 +45,7 @@ SELECT (SELECT ARRAY[c.relname::pg_catalog.text, pg_catalog.pg_get_userbyid(c.re
         FROM pg_catalog.pg_roles AS o
         WHERE pg_catalog.has_database_privilege(o.oid, d.oid, 'CREATE') AND NOT o.rolsuper
           AND pg_catalog.pg_has_role(o.oid, n.nspowner, 'MEMBER')
-          AND NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER')
+          AND (u.rolsuper OR NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER'))
           AND NOT pg_catalog.pg_has_role(o.oid, u.oid, 'MEMBER'))
 FROM pg_catalog.pg_namespace AS n
 JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()

@@ -207,18 +207,18 @@ def _answer(
                     hint="Pass the inputs as arrays: madlib_mop.predict(model_table, mst_key, x).",
                 )
             if images := model.found.get("images"):
-                request = _request(model, row, names, encoding)
+                request = _request(row, names, encoding)
                 fields: list[Field] = request["fields"]
                 pixels = row_images.with_pixels(row, fields, images, model.found["start"].get("idle_s"))
                 return model, _alone(ask, pixels, request)
             if not (of_table and model.found["keeps_order"]):
-                return model, _alone(ask, row, _request(model, row, names, encoding))
+                return model, _alone(ask, row, _request(row, names, encoding))
             place = (model_table, mst_key, caller_path)
             key = (*place, row_type, encoding, moment.role, moment.login, model.version)
             context = _contexts.get(moment, key, names)
             found = context.find(row)
             if found is None:
-                request = _request(model, row, names, encoding)
+                request = _request(row, names, encoding)
                 context.read(row, row_type, request, ask)
                 found = context.find(row) or context.timed(lambda: _alone(ask, row, request))
             return model, found
@@ -233,12 +233,12 @@ def _outputs_of(result: tuple[FoundModel, RowValues]) -> Rows:
     return [result[1].floats]
 
 
-def _request(model: FoundModel, row: bytes, names: Sequence[str], encoding: str) -> Header:
-    return {"op": "predict_row", "key": model.version, "fields": _fields(row, names), "encoding": encoding}
+def _request(row: bytes, names: Sequence[str], encoding: str) -> Header:
+    return {"op": "predict_row", "fields": _fields(row, names), "encoding": encoding}
 
 
 def _alone(ask: Ask, row: bytes, request: Header) -> RowValues:
-    answer, values = ask(request, [row])
+    answer, values = ask(lambda key: {**request, "key": key}, [row])
     return RowValues(answer["widths"], memoryview(values).cast("d").tolist())
 
 

@@ -92,6 +92,7 @@ def drop_replaced(session: CallerSession, run: Run, suffixes: Sequence[str]) -> 
         table = session.existing(output.with_suffix(suffix).sql)
         if table is not None and run.reopened:
             _check_output(session, table, columns[suffix], f"run {run.run_id}", table.kind == "r")
+            session.lock_to_write(table)
             session.execute(statement("DELETE FROM {t}", t=table))
         elif table is not None:
             check_droppable(session, table, columns[suffix], f"run {run.run_id}: replace")

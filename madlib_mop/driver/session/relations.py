@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name, statement
 from madlib_mop.driver.session.info import SessionInfo
-from madlib_mop.driver.session.rights import check_owners, check_types
+from madlib_mop.driver.session.rights import check_owners, check_schema, check_types
 from madlib_mop.errors import (
     DuplicateTable,
     InsufficientPrivilege,
@@ -178,6 +178,17 @@ class RelationLookup(ABC):
                 check_types(self, found, what)
         return found
 
+    def lock_to_write(self, table: Relation, what: str = "table") -> None:
+        """Lock an existing table in which a superuser's call will change rows, and check it again.
+
+        Who has the right TRIGGER may give the table a trigger, also after it was checked. This lock prevents that until
+        the transaction ends.
+        """
+        if not self.info.is_superuser or table.kind not in ("r", "p"):
+            return
+        self.execute(statement("LOCK TABLE {table} IN ROW EXCLUSIVE MODE", table=table))
+        self.existing(table.sql, what)
+
     def output(
         self,
         name: str | None,
@@ -275,7 +286,7 @@ class RelationLookup(ABC):
             )
 
     def check_may_create(self, target: Relation, name: str | None, what: str) -> None:
-        """Raise InsufficientPrivilege if the caller cannot create tables in the schema."""
+        """Raise InsufficientPrivilege if the caller cannot create tables in the schema, or as `check_schema`."""
         (row,) = self.execute(
             "SELECT CASE WHEN $1 = 'pg_temp'"
             " THEN pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP')"
@@ -284,6 +295,7 @@ class RelationLookup(ABC):
         )
         if not row["allowed"]:
             raise may_not_create(self.info.role, target.schema, repr(name), f"{what}: ")
+        check_schema(self, target.schema, str(target), what)
         if not target.is_temp:
             self.check_tablespace(repr(name), f"{what}: ")
 

@@ -12,7 +12,69 @@ _OWN_RUNS = "tests/security/test_own_runs.py::"
 _START_FROM = "tests/integration/test_start_from.py::"
 _STEERING = "tests/integration/test_steering.py::test_other_roles_cannot_steer"
 
+_SWAPPED = "tests/security/test_swapped_schemas.py::"
+_PREDICTING = "tests/security/test_predicting_sessions.py::"
+
 DEFENCES_OF_RIGHTS = (
+    Defence(
+        "a superuser's call takes no table whose schema another role can rename",
+        "madlib_mop/driver/session/rights.py",
+        "pg_catalog.quote_ident(n.nspname), {owner} FROM pg_catalog.pg_namespace n WHERE n.oid = (",
+        "pg_catalog.quote_ident(n.nspname), {owner} FROM pg_catalog.pg_namespace n WHERE 0 = (",
+        (_SWAPPED + "test_a_schema_that_is_renamed_while_a_superuser_packs_a_table_brings_no_code_along",),
+    ),
+    Defence(
+        "a superuser's call makes no table in a schema that another role can rename",
+        "madlib_mop/driver/session/relations.py",
+        "        check_schema(self, target.schema, str(target), what)\n",
+        "",
+        (_SWAPPED + "test_a_superusers_call_takes_no_table_that_another_role_could_swap",),
+    ),
+    Defence(
+        "a table to which a superuser's call adds gets no trigger meanwhile",
+        "madlib_mop/driver/session/relations.py",
+        """        self.existing(table.sql, what)
+
+    def output(""",
+        """
+    def output(""",
+        (_SWAPPED + "test_a_trigger_that_a_table_gets_while_a_superuser_adds_to_it_does_not_fire",),
+    ),
+    Defence(
+        "a superuser's predictions read no table ahead whose schema another role can rename",
+        "plpython/mop_backend/read_ahead.py",
+        "o.oid = {owner_of_schema} and o.rolsuper) or not exists (",
+        "o.oid = {owner_of_schema}) or not exists (",
+        (_SWAPPED + "test_a_superusers_predictions_read_no_table_ahead_that_another_role_could_swap",),
+    ),
+    Defence(
+        "a superuser's tracker does not trust the owner of the database",
+        "madlib_mop/trackers/exported.py",
+        "AND (u.rolsuper OR NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER'))",
+        "AND NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER')",
+        (_SWAPPED + "test_a_superusers_tracker_reads_no_table_that_the_owner_of_the_database_could_swap",),
+    ),
+    Defence(
+        "no view chooses the key by which a session's trainer knows a model",
+        "plpython/mop_backend/predict.py",
+        'model.key = f"{model.origin} {digest}"',
+        "model.key = model.version",
+        (_PREDICTING + "test_a_view_that_shows_the_version_of_another_model_gets_and_gives_no_answer_of_it",),
+    ),
+    Defence(
+        "a prediction within a prediction is refused",
+        "plpython/mop_backend/predict.py",
+        "        if self._busy:\n",
+        "        if False:\n",
+        (_PREDICTING + "test_a_view_that_a_model_is_read_through_predicts_nothing",),
+    ),
+    Defence(
+        "rows go to the sockets of our listeners only",
+        "plpython/mop_backend/rows.py",
+        "        if not address.startswith(_PREFIX):\n",
+        "        if False:\n",
+        ("tests/unit/backend/test_rows.py::test_rows_go_to_no_socket_of_another_kind",),
+    ),
     Defence(
         "nobody may call a function who was not granted it",
         "sql/90-grants.sql",
