@@ -5,6 +5,7 @@ fields, and that it fits the architecture, the weights and the preprocessor that
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from mop_backend.bounded_json import read_json
@@ -20,6 +21,7 @@ from madlib_mop.models.shapes import describe, shapes_fit
 
 _HINT = "Export the model again, or import its weights with import_weights."
 _MAX_NAME = 1000
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+]{0,60}")
 #: Keras has no tensors of more dimensions.
 _MAX_DIMENSIONS = 32
 
@@ -45,7 +47,9 @@ def read_signature(text: str) -> Signature:
         signature = build(Signature, fields, SIGNATURE)
     except UnreadableText as error:
         raise UnreadableText(error.message.replace("the preprocessor is", "the signature is"), hint=_HINT) from None
-    names = [signature.model, signature.library, *(one.target for one in signature.outputs)]
+    if not _VERSION.fullmatch(signature.library):  # MLflow installs what is named so
+        raise UnreadableText("the signature is damaged: the version of the library is none", hint=_HINT)
+    names = [signature.model, *(one.target for one in signature.outputs)]
     if any(len(name) > _MAX_NAME or "\0" in name for name in (*names, *(one.sql_type for one in signature.outputs))):
         raise UnreadableText("the signature is damaged: it has a name that is too long", hint=_HINT)
     for one in signature.inputs:

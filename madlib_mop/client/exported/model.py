@@ -128,8 +128,9 @@ class ExportedModel:
         frame = read_frame(data, only=[column.name for column in self.preprocessor.inputs])
         assert self._encoder is not None, "it has a preprocessor"
         types = {column.name: column.spec.sql_type for column in self.preprocessor.inputs}
+        padded = {column.name: column.padded_to for column in self.preprocessor.inputs}
         try:
-            tensors = self._encoder.encode(raw_columns(frame, types)).arrays
+            tensors = self._encoder.encode(raw_columns(frame, types, padded)).arrays
         except MopError as error:
             raise noted(error) from None
         named = zip(self.signature.inputs, tensors.values(), strict=True)

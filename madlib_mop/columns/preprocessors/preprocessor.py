@@ -155,9 +155,10 @@ def _own_tensor(column: FittedColumn, taken: set[str]) -> InputTensor | None:
     if isinstance(fit, TextFit | VectorFit):
         kind = "text" if isinstance(fit, TextFit) else "vector"
         units = tuple(_unused(f"{name}[{place + 1}]", taken) for place in range(fit.width))
-        return InputTensor(name, kind, "float32", (fit.width,), (name,), units)
+        dimensions = fit.dimensions if isinstance(fit, VectorFit) else ()
+        return InputTensor(name, kind, "float32", dimensions or (fit.width,), (name,), units)
     if isinstance(fit, ImageFit):
-        return InputTensor(name, "image", "uint8", (fit.side, fit.side, 3), (name,), ())
+        return InputTensor(name, "image", "uint8", fit.shape, (name,), ())
     return None
 
 

@@ -5,6 +5,7 @@ from tests.helpers.security.defence import Defence
 _RIGHTS = "tests/security/test_registry.py::"
 _REGISTRY = "tests/integration/test_registry.py::"
 _CHALLENGER = "tests/integration/test_challenger.py::"
+_CHALLENGERS = "tests/security/test_challengers.py::"
 _EXPORTS = "tests/security/test_exports.py::"
 _LOADING = "tests/unit/client/test_exported.py::"
 _DRIFT = "tests/security/test_drift.py::"
@@ -178,6 +179,27 @@ DEFENCES_OF_REGISTRY = (
         "    version_id  uuid NOT NULL REFERENCES madlib_mop.model_version,\n    version     integer NOT NULL,",
         "    version_id  uuid NOT NULL,\n    version     integer NOT NULL,",
         (_REGISTRY + "test_what_is_aliased_cannot_be_dropped_and_numbers_are_not_used_again",),
+    ),
+    Defence(
+        "a challenger predicts only for roles that have agreed, because a network can return its inputs",
+        "plpython/mop_backend/registered.py",
+        "u.rolname = current_user and (u.oid = r.owner::oid or",
+        "u.rolname = current_user and (true or",
+        (_CHALLENGERS + "test_the_owner_of_a_model_sees_no_inputs_of_a_role_that_has_not_agreed",),
+    ),
+    Defence(
+        "a role agrees to be recorded for itself alone, not for those who call its functions or are its members",
+        "plpython/mop_backend/registered.py",
+        "k.name = r.name and k.role::oid = u.oid",
+        "k.name = r.name and pg_has_role(k.role::oid, 'member')",
+        (_CHALLENGERS + "test_another_role_agrees_for_nobody_else",),
+    ),
+    Defence(
+        "an agreement to be recorded is that of the role that inserts it",
+        "sql/90-grants.sql",
+        "GRANT INSERT (name, agrees) ON madlib_mop.recording_change",
+        "GRANT INSERT (name, agrees, role) ON madlib_mop.recording_change",
+        (_CHALLENGERS + "test_another_role_agrees_for_nobody_else",),
     ),
     Defence(
         "a challenger writes nothing where that could make the caller's transaction fail",

@@ -39,18 +39,11 @@ def test_the_names_are_those_of_keras(make, text):
     assert set(reported_names(params, check_architecture(model.to_json()))) == set(found) - losses
 
 
-class Session:
-    """Answers which metrics are better if higher."""
-
-    def execute(self, query, values):
-        return [{"higher": values[0] != "loss"}]
-
-
 def plan(metric, make=one_output, has_validation=True):
     params = "loss='mse', optimizer='sgd', metrics=['accuracy']"
     arch = check_architecture(make().to_json())
     one = Configuration(7, 1, params, "", arch, "mse", ["accuracy"], ())
-    return plan_early_stopping(Session(), f"patience=2, metric={metric}", [one], 9, 1, has_validation)[7]
+    return plan_early_stopping(f"patience=2, metric={metric}", [one], 9, 1, has_validation)[7]
 
 
 def test_metrics_that_are_reported_are_planned():

@@ -32,6 +32,17 @@ def test_a_damaged_signature_is_one_clear_error(text):
         read_signature(text)
 
 
+@pytest.mark.parametrize(
+    "version",
+    ["1.1.0\nevil", "1.1.0 @ https://evil.example/x", "", "x", "1.1; os_name > ''", "-r x", "1" * 100, 7, None, [1]],
+)
+def test_a_signature_names_a_version_and_nothing_else(version):
+    """MLflow installs this version of the library: a hostile database must not add a line to what it installs."""
+    with pytest.raises(UnreadableText, match="damaged"):
+        read_signature(changed(library=version))
+    assert read_signature(changed(library="1.2.0rc1+local")).library == "1.2.0rc1+local"
+
+
 def test_a_newer_format_says_so():
     with pytest.raises(UnreadableText, match="has format 2; this version reads 1"):
         read_signature(changed(format=2))
