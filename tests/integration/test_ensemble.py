@@ -306,6 +306,15 @@ def test_the_models_table_is_not_replaced_by_its_own_ensemble(user):
     assert user.value("SELECT count(*) FROM own") == 2
 
 
+def test_a_registered_ensemble_has_its_metrics(user):
+    user.rows(CALL + ")", "models", "packed", "to_register")
+    user.rows("SELECT madlib_mop.register('averaged', 'to_register')")
+    metrics = user.value("SELECT metrics FROM madlib_mop.registry WHERE name = 'averaged'")
+    names = user.value("SELECT metrics_type FROM to_register_info")
+    loss, metric = user.rows("SELECT validation_loss_final, validation_metrics_final FROM to_register_info")[0]
+    assert metrics == pytest.approx({"validation_loss": loss, f"validation_{names[0]}": metric})
+
+
 def test_it_needs_the_right_to_read_and_to_create(user):
     database, role = user.database, "caller_of_ensembles"
     make_role(database, role)

@@ -69,6 +69,18 @@ def test_training_data_count_where_there_are_no_others(board):
     assert board(m1=at(1, 0.1, 0.5, data_set="training"), m2=at(1, 0.2, 0.6, data_set="training")) == [2, 1]
 
 
+def test_the_view_says_what_it_ranks_by(board, db):
+    query = "SELECT DISTINCT ranked_by FROM madlib_mop.leaderboard"
+    for figures, name in (
+        ({"m1": at(1, 0.5, 0.9), "m2": at(1, 0.4, 0.1)}, "accuracy"),
+        ({"m1": at(1, 0.5, 0.9), "m2": at(1, 0.4, 0.1, "mae")}, "loss"),
+        ({"m1": at(1, 0.5, 0.9), "m2": []}, "accuracy"),
+        ({"m1": at(1, 0.5), "m2": at(1, 0.4)}, "loss"),
+    ):
+        board(**figures)
+        assert db.rows(query) == [(name,)], figures
+
+
 def test_failed_models_come_last_and_nan_before_them(board):
     nan = float("nan")
     assert board(m1=[], m2=at(1, nan, nan), m3=at(1, 9.0, 0.01)) == [3, 2, 1]

@@ -166,6 +166,7 @@ class ModelLine:
     training_loss: float | None
     compile_params: str
     fit_params: str
+    ranked_by: str = "loss"
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,7 @@ def _notice(
     best = selection.order[0]
     return (
         f"make_ensemble: {output.written} averages {len(selection.counts)} of {len(candidates)} models: {metric}"
-        f" {found:.6g} on {packed.relation.written}; the best single model, mst_key {candidates[best].mst_key}, has"
+        f" {found:.6g} on {packed.relation.written}; the single model with the"
+        f" {'highest accuracy' if metric == 'accuracy' else 'lowest loss'}, mst_key {candidates[best].mst_key}, has"
         f" {_shown(metric, selection.losses[best]):.6g}"
     )

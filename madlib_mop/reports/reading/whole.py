@@ -32,10 +32,8 @@ FROM madlib_mop.run r LEFT JOIN madlib_mop.run_policy p ON p.run_id = r.run_id W
 """
 _STATES = "SELECT state, count(*) AS n FROM madlib_mop.model WHERE run_id = $1::bigint GROUP BY state ORDER BY state"
 _METRIC = """
-SELECT min(x.metric_name) AS name, madlib_mop.higher_is_better(min(x.metric_name)) AS higher,
-       min(x.metric_name) = max(x.metric_name) AND count(x.metric_name) = count(x.loss) AS of_one
-FROM (SELECT l.metric_name, coalesce(l.validation_loss, l.training_loss) AS loss
-      FROM madlib_mop.leaderboard l WHERE l.run_id = $1::bigint) x
+SELECT x.name, madlib_mop.higher_is_better(x.name) AS higher
+FROM (SELECT nullif(min(l.ranked_by), 'loss') AS name FROM madlib_mop.leaderboard l WHERE l.run_id = $1::bigint) x
 """
 _FUNCTIONS = {
     "fit_multiple_model": "madlib_keras_fit_multiple_model",
@@ -55,7 +53,7 @@ def read_run(reader: Reader, run_id: int) -> RunFacts:
     """
     run = find_run(reader, run_id)
     (metric,) = reader.rows(_METRIC, run_id)
-    name = metric["name"] if metric["of_one"] else None
+    name = metric["name"]
     states = {row["state"]: int(row["n"]) for row in reader.rows(_STATES, run_id)}
     n_models = sum(states.values())
     models, sample = read_models(reader, run_id, n_models)
