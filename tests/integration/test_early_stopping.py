@@ -305,7 +305,7 @@ def test_fit_params_of_a_configuration_say_otherwise(bench):
     [
         (
             "patience=1",
-            {"metrics_compute_frequency": None},
+            {"metrics_compute_frequency": None, "validation_table": None},
             "metrics are computed 1 times in 7",
             "compute_frequency => 1",
         ),

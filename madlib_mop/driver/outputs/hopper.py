@@ -15,7 +15,7 @@ from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.data.preprocessors import COLUMNS as PREPROCESSOR_COLUMNS
 from madlib_mop.driver.outputs.earlier_runs import has_models_of, passes_field
-from madlib_mop.driver.outputs.figures import Figures, figures_of
+from madlib_mop.driver.outputs.figures import Figures, figures_of, shown_frequency, shows_only_last
 from madlib_mop.driver.outputs.search import (
     SELECTION_SUFFIXES,
     info_columns,
@@ -196,7 +196,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
     for model in models:
         if model.state is ModelState.TRAINED:
             _write_model(session, record, output, model, last_segment.get(model.mst_key))
-    figures = figures_of(models, record.metrics(run_id))
+    figures = figures_of(models, record.metrics(run_id), shows_only_last(run))
     _write_info(session, record, output, run, models, figures)
     _write_summary(session, record, output, run, sorted({i for f in figures.values() for i in f.iterations}))
     if selection_relation(run) is not None:
@@ -324,7 +324,7 @@ def _write_summary(session: CallerSession, record: Record, output: Relation, run
         **summary.as_json(),
         "model_info": f"{summary.model}_info",
         "num_iterations": run.num_iterations,
-        "metrics_compute_frequency": (summary if run.is_search else run).metrics_compute_frequency,
+        "metrics_compute_frequency": shown_frequency(run),
         "warm_start": run.warm_start,
         "start_training_time": run.created_at.isoformat(),
         "end_training_time": run.ended_at.isoformat(),
