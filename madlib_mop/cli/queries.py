@@ -23,7 +23,7 @@ def query(dsn: str, statement: str, *values: object, with_path: bool = False) ->
     import psycopg2
 
     from madlib_mop.cli.sessions import connect_with_path
-    from madlib_mop.errors import from_dict
+    from madlib_mop.errors import read_server_error
 
     connection, search_path = connect_with_path(dsn)
     try:
@@ -32,7 +32,6 @@ def query(dsn: str, statement: str, *values: object, with_path: bool = False) ->
             rows: list[tuple[Any, ...]] = cursor.fetchall()
             return rows
     except psycopg2.Error as error:
-        fields = {"sqlstate": error.pgcode, "message": error.diag.message_primary or str(error).strip()}
-        raise from_dict({**fields, "hint": error.diag.message_hint}) from None
+        raise read_server_error(error).as_error() from None
     finally:
         connection.close()

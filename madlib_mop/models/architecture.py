@@ -8,6 +8,8 @@ import json
 from collections.abc import Collection
 from typing import Any, NoReturn
 
+from mop_backend.bounded_json import read_json
+
 from madlib_mop.errors import MopError, UnreadableText, Unsupported
 from madlib_mop.models import keras2
 from madlib_mop.models.keras_layers import (
@@ -15,7 +17,6 @@ from madlib_mop.models.keras_layers import (
     BY_KEY,
     CONSTRAINTS,
     DTYPE_POLICIES,
-    DTYPES,
     INITIALIZERS,
     LAYERS,
     MODELS,
@@ -26,6 +27,7 @@ from madlib_mop.models.keras_layers import (
     Node,
 )
 from madlib_mop.models.parameters.calls import is_int, is_number, suggestion
+from madlib_mop.models.parameters.keras_names import DTYPES
 from madlib_mop.models.parameters.literals import json_float, json_int, shorten
 
 MAX_JSON_LENGTH = 64_000_000
@@ -81,7 +83,7 @@ def _read(arch: str | Node) -> Any:
         text = arch if isinstance(arch, str) else json.dumps(arch)
         if len(text) > MAX_JSON_LENGTH:
             raise Unsupported(f"model_arch is longer than {MAX_JSON_LENGTH:,} characters. Received: {len(text):,}")
-        return json.loads(text, parse_constant=_no_constant, parse_int=json_int, parse_float=json_float)
+        return read_json(text, parse_constant=_no_constant, parse_int=json_int, parse_float=json_float)
     except MopError:
         raise
     except (ValueError, TypeError, RecursionError) as error:
@@ -214,7 +216,7 @@ class _Checker:
     def _function(self, item: Node, key: str, where: str) -> str:
         module, name = item.get("module"), item.get("config")
         own = module in (None, "builtins") or (isinstance(module, str) and OWN_MODULE.match(module))
-        if not key.endswith("activation") or not own or name not in BY_KEY["activation"][0]:
+        if not key.endswith("activation") or not own or not _is_one_of(name, BY_KEY["activation"][0]):
             raise Unsupported(
                 f"{where}: {key or 'a value'} is a function that is not one of Keras' activations. "
                 f"Received: {shorten(name)} of module {module!r}",
@@ -225,7 +227,7 @@ class _Checker:
     def _numpy(self, item: Node, where: str) -> Node:
         config = item.get("config")
         given: Node = config if isinstance(config, dict) else {}
-        if given.get("dtype") not in DTYPES or not _is_numeric(given.get("value"), 0):
+        if not _is_one_of(given.get("dtype"), DTYPES) or not _is_numeric(given.get("value"), 0):
             raise Unsupported(f"{where}: an array may contain numbers only. Received: {shorten(item)}")
         return {"class_name": "__numpy__", "config": {"value": given["value"], "dtype": given["dtype"]}}
 
@@ -249,7 +251,7 @@ class _Checker:
         keys = ("start", "stop", "step") if name == "__slice__" else ("shape", "dtype", "keras_history")
         if not isinstance(config, dict) or not all(_is_plain(config.get(key), 0) for key in keys):
             raise Unsupported(f"{where}: inbound_nodes cannot be parsed. Received: {shorten(item)}")
-        if "dtype" in keys and config.get("dtype") not in DTYPES:
+        if "dtype" in keys and not _is_one_of(config.get("dtype"), DTYPES):
             raise Unsupported(f"{where}: dtype is unknown. Received: {shorten(config.get('dtype'))}")
         return {"class_name": name, "config": {key: config.get(key) for key in keys}}
 
@@ -315,6 +317,11 @@ def _freeze_nested(model: Node) -> None:
             for one in inner:
                 one["trainable"] = False
         _freeze_nested(layer)
+
+
+def _is_one_of(value: Any, names: Collection[str]) -> bool:
+    """Return whether a value of a document, which may be a list or an object, is one of some names."""
+    return isinstance(value, str) and value in names
 
 
 def _is_numeric(value: Any, depth: int) -> bool:

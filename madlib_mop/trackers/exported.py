@@ -16,9 +16,9 @@ import psycopg
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.states import ModelState, RunState
-from madlib_mop.errors import InsufficientPrivilege, NotReady, from_dict
+from madlib_mop.errors import InsufficientPrivilege, NotReady, read_server_error
 from madlib_mop.exports.formats import SIGNATURE, Format, read_additions
-from madlib_mop.exports.signature import Signature
+from madlib_mop.imports.signatures import read_signature
 from madlib_mop.reports.reader import one_snapshot
 from madlib_mop.trackers.facts import TrackedModel, TrackedRun
 
@@ -144,12 +144,13 @@ def export_model(connection: psycopg.Connection[Any], table: OutputTable, model:
                 _check_own(connection, table)
             row = connection.execute(_EXPORT, [table.relation.sql, key, Format.KERAS.value], binary=True).fetchone()
     except psycopg.Error as error:
-        if error.sqlstate is None:
+        found = read_server_error(error)
+        if found.sqlstate is None:
             raise
-        raise from_dict({"sqlstate": error.sqlstate, "message": error.diag.message_primary or str(error)}) from None
+        raise found.as_error() from None
     assert row is not None, "a function returns one row"
     data = bytes(row[0])
-    signature = Signature.from_json(read_additions(Format.KERAS.file_name, data)[SIGNATURE])
+    signature = read_signature(read_additions(Format.KERAS.file_name, data)[SIGNATURE])
     if model.weights_digest is not None and signature.weights_digest != model.weights_digest:
         raise NotReady(f"{table.relation} has other weights than the run: it was written again")
     return data

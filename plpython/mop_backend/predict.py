@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import plpy
 
-from mop_backend import call, registered, rights
+from mop_backend import call, nodes, registered, rights
 from mop_backend.answers import Answer, Row
 from mop_backend.arrays import Array
 from mop_backend.challenger import Observed, Recorder, Rows
@@ -29,6 +29,7 @@ from mop_backend.predict_model import FoundModel, Model, RegisteredModel
 from mop_backend.process import Child, ChildDied, backend_of, start_trainer
 from mop_backend.registered_names import is_registered, key_beside_name
 from mop_backend.spinning import Spinner
+from mop_backend.sql_errors import ErrorFields, sqlstate_of
 
 _FUNCTION = "predict"
 _MAX_MODELS = 100
@@ -40,7 +41,7 @@ Request = Callable[[str], Header | bytes]
 Values = Callable[[Request, Sequence[Blob]], tuple[Header, Blob]]
 
 _session: Session | None = None
-_last_error: call.ErrorFields | None = None
+_last_error: ErrorFields | None = None
 
 
 def predict(
@@ -120,7 +121,7 @@ def predict_texts(
         return None
 
 
-def last_error() -> call.ErrorFields | None:
+def last_error() -> ErrorFields | None:
     """Return the fields of the error of the last call, or None."""
     return _last_error
 
@@ -284,9 +285,10 @@ class Session:
             if model.is_known_at(moment):
                 return model
             try:
-                version = model.current_version()
+                with nodes.reading_model(plpy):
+                    version = model.current_version()
             except plpy.SPIError as error:
-                if error.sqlstate not in _UNDEFINED_STATES:
+                if sqlstate_of(error) not in _UNDEFINED_STATES:
                     raise
                 version = None
             if version is not None and version == model.version:
@@ -295,8 +297,9 @@ class Session:
             del self._models[place]
         model_table, mst_key, caller_path = name
         arguments = {"model_table": model_table, "mst_key": mst_key}
-        model = Model(call.ask_driver(_FUNCTION, arguments, caller_path), caller_path)
-        model.version = model.current_version()
+        with nodes.reading_model(plpy):
+            model = Model(call.ask_driver(_FUNCTION, arguments, caller_path), caller_path)
+            model.version = model.current_version()
         if model.version is None:
             raise call.CallError(
                 f"{_FUNCTION}: the model was changed while it was being read", "55000", hint="Call again."
@@ -366,7 +369,8 @@ class Session:
             "has_weights": True,
             "preprocessor": model.found.get("preprocessor"),
         }
-        weights = model.weights()
+        with nodes.reading_model(plpy):
+            weights = model.weights()
         digest = hashlib.sha256(encoded(request) + hashlib.sha256(weights).digest()).hexdigest()
         model.key = f"{model.origin} {digest}"
         if model.key not in self._loaded:

@@ -22,6 +22,7 @@ from mop_backend.call import CallError
 from mop_backend.frames import Blob, Header
 from mop_backend.pacing import Pace
 from mop_backend.rights import OWNER_OF_SCHEMA, Moment
+from mop_backend.sql_errors import is_stop, sqlstate_of
 
 _MOST_CONTEXTS = 4
 #: Bytes of rows and answers in one batch; two batches of a context are kept.
@@ -159,7 +160,7 @@ class Context:
             self._read(record, row_type, request, ask, n_rows)
         except plpy.SPIError as error:  # a later row, which the query may leave out; or a right that was revoked
             self._give_up()
-            if error.sqlstate is None or error.sqlstate.startswith(_FATAL):
+            if is_stop(error) or (sqlstate_of(error) or "").startswith(_FATAL):
                 raise
         except CallError as error:
             self._give_up()

@@ -19,8 +19,7 @@ PINNED_BY = {
     "cli/sessions.py": ("cli/sessions.py", "_row(connection, PIN_SEARCH_PATH)"),
     "client/calling/sessions.py": None,
     "dash/logins.py": ("dash/logins.py", "-c search_path=pg_catalog,pg_temp"),
-    "engines/hosts/connections.py": ("engines/hosts/connections.py", "connection.execute(PIN_AND_KEEP_SCHEMAS)"),
-    "engines/hosts/login.py": ("engines/hosts/relay.py", '"options": SESSION_OPTIONS'),
+    "engines/hosts/login.py": ("engines/hosts/login.py", "session_options: str = SESSION_OPTIONS"),
     "engines/sessions/session.py": ("engines/sessions/options.py", "return _EVERYWHERE + _PATH"),
     "reports/reader.py": ("reports/reader.py", "connection.execute(_PIN)"),
     "trackers/following.py": ("trackers/following.py", '.execute("SET search_path = pg_catalog, pg_temp")'),
@@ -47,6 +46,12 @@ def test_every_place_that_opens_a_session_is_known():
 def test_its_path_is_pinned(module):
     place, text = PINNED_BY[module]
     assert text in (LIBRARY / place).read_text()
+
+
+def test_sessions_at_hosts_with_the_path_of_the_role_pin_it_before_any_other_statement():
+    text = (LIBRARY / "engines/hosts/connections.py").read_text()
+    opened = text.index("OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS)")
+    assert text.index("connection.execute(", opened) == text.index("connection.execute(PIN_AND_KEEP_SCHEMAS)")
 
 
 def test_the_pins_name_everything_with_its_schema_and_use_no_operator():

@@ -5,15 +5,14 @@ from collections.abc import Sequence
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.driver.evaluation.metrics import is_due
 from madlib_mop.driver.planning.selection import Configuration
-from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.early_stopping import EarlyStopping, read_early_stopping
 from madlib_mop.models.parameters.functions import flat_names
+from madlib_mop.models.parameters.metric_directions import higher_is_better
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 
 
 def plan_early_stopping(
-    session: CallerSession,
     text: str | None,
     configurations: Sequence[Configuration],
     num_iterations: int,
@@ -38,7 +37,7 @@ def plan_early_stopping(
             planned[c.mst_key] = None
             continue
         _check_due(rule, num_iterations, frequency)
-        planned[c.mst_key] = _resolved(session, rule, c, has_validation).as_json()
+        planned[c.mst_key] = _resolved(rule, c, has_validation).as_json()
     return planned
 
 
@@ -54,7 +53,7 @@ def _check_due(rule: EarlyStopping, num_iterations: int, frequency: int) -> None
         )
 
 
-def _resolved(session: CallerSession, rule: EarlyStopping, c: Configuration, has_validation: bool) -> EarlyStopping:
+def _resolved(rule: EarlyStopping, c: Configuration, has_validation: bool) -> EarlyStopping:
     """Return a rule with its metric and mode resolved. Raises InvalidParameter for a metric that is not computed."""
     metric = rule.metric or ("val_loss" if has_validation else "loss")
     if metric.startswith("val_") and not has_validation:
@@ -65,9 +64,7 @@ def _resolved(session: CallerSession, rule: EarlyStopping, c: Configuration, has
     check_metric(metric, c)
     mode = rule.mode
     if mode == "auto":
-        name = metric.removeprefix("val_")
-        (row,) = session.execute("SELECT madlib_mop.higher_is_better($1) AS higher", [name])
-        mode = "max" if row["higher"] else "min"
+        mode = "max" if higher_is_better(metric.removeprefix("val_")) else "min"
     return EarlyStopping(**{**rule.as_json(), "metric": metric, "mode": mode})
 
 

@@ -10,6 +10,7 @@ from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.rights import check_owners, check_schema, check_types
 from madlib_mop.errors import (
     DuplicateTable,
+    InsufficientPrivilege,
     InvalidParameter,
     NotReady,
     ReadOnly,
@@ -89,6 +90,15 @@ def exist_already(tables: Sequence[Relation]) -> str:
     if len(names) == 1:
         return f"table {names[0]} exists already"
     return f"tables {', '.join(names[:-1])} and {names[-1]} exist already"
+
+
+# The database's own tablespace needs no right, and one that does not exist stands for it.
+_FORBIDDEN_TABLESPACE = """
+SELECT t.spcname::pg_catalog.text AS name FROM pg_catalog.pg_tablespace t
+WHERE t.spcname = pg_catalog.current_setting('default_tablespace')
+      AND t.oid <> (SELECT dattablespace FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+      AND NOT pg_catalog.has_tablespace_privilege(t.oid, 'CREATE')
+"""
 
 
 class RelationLookup(ABC):
@@ -286,6 +296,17 @@ class RelationLookup(ABC):
         if not row["allowed"]:
             raise may_not_create(self.info.role, target.schema, repr(name), f"{what}: ")
         check_schema(self, target.schema, str(target), what)
+        if not target.is_temp:
+            self.check_tablespace(repr(name), f"{what}: ")
+
+    def check_tablespace(self, received: str, what: str = "") -> None:
+        """Raise InsufficientPrivilege if the caller cannot create tables in the session's default tablespace."""
+        for row in self.execute(_FORBIDDEN_TABLESPACE):
+            raise InsufficientPrivilege(
+                f"{what}role {self.info.role} may not create tables in tablespace {row['name']}, the session's"
+                f" default_tablespace. Received: {received}",
+                hint="GRANT CREATE ON TABLESPACE ... to the role; or SET default_tablespace = ''; uses the database's.",
+            )
 
     def columns(self, relation: Relation) -> list[Column]:
         """Return a table's columns, in order."""

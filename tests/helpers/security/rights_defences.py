@@ -163,7 +163,7 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "a reader acts as the caller",
         "madlib_mop/engines/sessions/access.py",
-        """, (_SET, ["role", self.caller])]""",
+        """, (BECOME, [self.caller])]""",
         "]",
         (_USERS_RUNS + "test_no_trap_got_more_rights_than_the_caller_has",),
     ),
@@ -307,7 +307,7 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "a role that looks like a login role stops no sweep",
         "madlib_mop/engines/sessions/login.py",
-        '_NUMBERS = "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}"',
+        '_NUMBERS = "([0-9]{1,10})_([0-9]{1,19})_[0-9a-f]{8}"',
         '_NUMBERS = r"(\\d+)_(.+)_[0-9a-f]{8}"',
         (_LOGIN_ROLES + "test_a_role_that_looks_like_a_login_role_stops_no_sweep",),
     ),
@@ -321,16 +321,60 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "a reader whose code takes no cancel, and has another name, ends with the run",
         "madlib_mop/engines/sessions/login.py",
-        'for end in ("pg_terminate_backend(pid)", "madlib_mop_calls.end_session(pid, 2000)"):',
-        "for end in ():",
+        "cursor.execute(_END_SESSIONS, [role])",
+        "pass",
         ("tests/security/test_stuck_readers.py::test_a_reader_that_takes_no_cancel_ends_with_the_run",),
     ),
     Defence(
         "the password of a login role is never sent as it is",
         "madlib_mop/engines/sessions/login.py",
-        'return found | ({"require_auth": "!password"} if libpq_version() >= 160000 else {})',
+        "return found | protecting(found, libpq_version())",
         "return found",
         ("tests/security/test_impostor.py::test_an_impostor_at_the_servers_port_gets_no_password",),
+    ),
+    Defence(
+        "a login sends no hash of a password by MD5",
+        "madlib_mop/catalog/sessions/passwords.py",
+        '("password", "md5")',
+        '("password",)',
+        ("tests/security/test_impostor.py::test_an_impostor_at_the_servers_port_gets_no_password",),
+    ),
+    Defence(
+        "the password of a host goes to no server that asks for it in plain text",
+        "madlib_mop/engines/hosts/login.py",
+        "        **protected,\n",
+        "",
+        ("tests/security/test_impostor.py::test_an_impostor_in_the_place_of_a_host_gets_no_password",),
+    ),
+    Defence(
+        "a host proves by SCRAM that it knows the password",
+        "madlib_mop/catalog/sessions/passwords.py",
+        "if not may_be_let_in and not is_proven:",
+        "if False:",
+        ("tests/security/test_impostor.py::"
+         "test_a_host_that_lets_everybody_in_is_not_taken_for_the_one_that_knows_the_password",),
+    ),
+    Defence(
+        "a run logs in at a host with its owner's password, or not at all",
+        "madlib_mop/engines/hosts/relay.py",
+        'if access["needs_password"] and not self._connection.pgconn.used_password:',
+        "if False:",
+        ("tests/security/test_impostor.py::"
+         "test_a_host_that_asks_for_no_password_is_refused_to_a_role_that_is_no_superuser",),
+    ),
+    Defence(
+        "roles that may see a run do not see the text of its policy",
+        "madlib_mop/catalog/record.py",
+        "query = insert(t.run).values(**hide_policy(run.as_row()))",
+        "query = insert(t.run).values(**run.as_row())",
+        ("tests/integration/test_policies.py::test_only_the_owner_of_a_run_sees_the_text_of_its_policy",),
+    ),
+    Defence(
+        "a Unix socket counts as no proof of the server",
+        "madlib_mop/catalog/sessions/passwords.py",
+        'all(name and name[0] not in "/@" for name in named)',
+        "True",
+        ("tests/unit/catalog/test_passwords.py::test_a_socket_is_no_proof",),
     ),
     Defence(
         "grants to a login role do not keep the driver busy that drops it",

@@ -5,6 +5,7 @@ import copy
 import json
 import marshal
 import pickle
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -248,3 +249,26 @@ def test_a_nested_model_that_is_frozen_freezes_its_layers(model_trainable, given
     inner = next(one for one in checked["config"]["layers"] if one["config"]["name"] == "inner")
     layers = [one["config"]["trainable"] for one in inner["config"]["layers"] if one["class_name"] == "Dense"]
     assert tuple(layers) == wanted and check_architecture(checked) == checked
+
+
+@pytest.mark.parametrize("odd", [{}, [], {"class_name": "x"}, None, 7])
+def test_names_that_are_no_texts_are_one_clear_error(odd):
+    function = {"class_name": "function", "module": "builtins", "config": odd}
+    array = {"class_name": "__numpy__", "config": {"value": [1], "dtype": odd}}
+    tensor = {"class_name": "__keras_tensor__", "config": {"shape": [None, 2], "dtype": odd, "keras_history": []}}
+    nodes = {**dense(), "inbound_nodes": [{"args": [tensor], "kwargs": {}}]}
+    for one in (layer("Activation", activation=function), layer("Normalization", mean=array), nodes):
+        with pytest.raises(MopError):
+            check_architecture(json.dumps(keras_3(one)))
+
+
+def test_very_many_empty_objects_are_refused_before_they_are_read():
+    """Each needs 64 bytes of memory for its two characters."""
+    text = json.dumps(keras_3(dense())).replace('"layers": [', '"layers": [' + "{}, " * 5_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableText, match="5,000,00. lists and objects, and may have 1,000,000"):
+            check_architecture(text)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
