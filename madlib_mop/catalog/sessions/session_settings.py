@@ -39,6 +39,18 @@ LIFT_TIMEOUTS = _LIFT.format(
     names="'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'idle_session_timeout',"
     " 'transaction_timeout'"
 )
+#: The first statement of a session that logs in with somebody else's DSN; returns the search_path of the login. The
+#: owner of a database can set the path of every login to it, and so serve functions, operators and types of his own to
+#: each statement that names one without a schema.
+PIN_SEARCH_PATH = (
+    "SELECT pg_catalog.current_setting('search_path'),"
+    " pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
+)
+#: The same, for a session that will create tables: setting madlib_mop.own_schemas has the schemas of that path.
+PIN_AND_KEEP_SCHEMAS = (
+    "SELECT pg_catalog.set_config('madlib_mop.own_schemas', pg_catalog.current_schemas(false)::pg_catalog.text, false),"
+    " pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
+)
 #: For `set_config`, within one transaction: the text formats of values that are read in the caller's session; the same
 #: as in function _call.
 TEXT_SETTINGS = {

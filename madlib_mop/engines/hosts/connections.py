@@ -14,7 +14,7 @@ from psycopg2.extensions import connection as CatalogConnection
 from madlib_mop.catalog.names import quote
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.sessions import passwords
-from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
+from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS, PIN_AND_KEEP_SCHEMAS
 from madlib_mop.engines.hosts.login import connect
 from madlib_mop.engines.hosts.versions import check_version
 from madlib_mop.engines.sessions.options import OPTIONS_BUT_PATH, SESSION_OPTIONS
@@ -153,7 +153,7 @@ def connect_host(
         Seconds that the login may take, at least 2.
     autocommit : bool
     own_path : bool
-        Keep the role's own search_path there instead of a fixed one, to find out where it creates its tables.
+        Keep the schemas of the role's own search_path there, to find out where it creates its tables.
     same_version : bool
         Work is to be done there, for which the host must have this version of the extension.
 
@@ -165,6 +165,8 @@ def connect_host(
     try:
         options = {**connecting(login), "connect_timeout": str(within_s)}
         connection = connect(options, application_name, OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS)
+        if own_path:
+            connection.execute(PIN_AND_KEEP_SCHEMAS)
         connection.execute(LIFT_NEW_TIMEOUTS)
         if same_version:
             check_version(connection, login.server)

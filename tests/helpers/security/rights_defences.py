@@ -14,6 +14,7 @@ _STEERING = "tests/integration/test_steering.py::test_other_roles_cannot_steer"
 
 _SWAPPED = "tests/security/test_swapped_schemas.py::"
 _PREDICTING = "tests/security/test_predicting_sessions.py::"
+_PATH = "tests/security/test_hostile_path.py::"
 
 DEFENCES_OF_RIGHTS = (
     Defence(
@@ -74,6 +75,20 @@ DEFENCES_OF_RIGHTS = (
         "        if not address.startswith(_PREFIX):\n",
         "        if False:\n",
         ("tests/unit/backend/test_rows.py::test_rows_go_to_no_socket_of_another_kind",),
+    ),
+    Defence(
+        "a command's session finds no name on the path of the database",
+        "madlib_mop/cli/sessions.py",
+        "    search_path, _ = _row(connection, PIN_SEARCH_PATH)\n",
+        "    search_path, _ = _row(connection, \"SELECT 'public', ''\")\n",
+        (_PATH + "test_a_command_springs_no_trap",),
+    ),
+    Defence(
+        "nor does the doctor's",
+        "madlib_mop/cli/doctor/__init__.py",
+        "        context.row(PIN_SEARCH_PATH)\n",
+        "",
+        (_PATH + "test_a_command_springs_no_trap",),
     ),
     Defence(
         "nobody may call a function who was not granted it",
