@@ -4,9 +4,11 @@ A signature is a text in a file, so anybody could have written it. It is checked
 fields, and that it fits the architecture, the weights and the preprocessor that came with it.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from mop_backend.bounded_json import read_json
 
@@ -36,8 +38,9 @@ def read_signature(text: str) -> Signature:
     """
     try:
         fields = read_json(text)
+        _check_texts(fields)
     except (ValueError, RecursionError):
-        raise UnreadableText("the signature is damaged: it is not JSON", hint=_HINT) from None
+        raise UnreadableText("the signature is damaged: it is not JSON of Unicode texts", hint=_HINT) from None
     if isinstance(fields, dict) and fields.get("format", FORMAT) != FORMAT:
         raise UnreadableText(
             f"the signature of the exported model has format {fields['format']!r:.40}; this version reads {FORMAT}",
@@ -117,6 +120,10 @@ def read_preprocessor(signature: Signature, text: str | None) -> Preprocessor | 
         If it is not the preprocessor that the signature names, or has other inputs or targets.
     """
     found = None if text is None else Preprocessor.from_json(text)
+    try:
+        _check_texts(None if text is None else read_json(text))
+    except ValueError:
+        raise UnreadableText("the preprocessor is damaged: it has a text that is not Unicode", hint=_HINT) from None
     if (None if found is None else found.digest) != signature.preprocessor_digest:
         raise contradiction("its signature is of another preprocessor")
     if found is not None:
@@ -145,6 +152,11 @@ def other_shape(name: str) -> MopError:
 def contradiction(problem: str) -> MopError:
     """Return the error for a file whose parts do not belong together."""
     return InvalidParameter(f"the file contradicts itself: {problem}", hint=_HINT)
+
+
+def _check_texts(fields: Any) -> None:
+    """Raise ValueError if a text of a document has half of a surrogate pair, which JSON can escape but UTF-8 lacks."""
+    json.dumps(fields, ensure_ascii=False).encode()
 
 
 def _listed(names: Sequence[str]) -> str:

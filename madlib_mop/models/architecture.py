@@ -6,7 +6,8 @@ reaches Keras, which could import modules and unmarshal code.
 
 import json
 from collections.abc import Collection
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any
 
 from mop_backend.bounded_json import read_json
 
@@ -83,7 +84,11 @@ def _read(arch: str | Node) -> Any:
         text = arch if isinstance(arch, str) else json.dumps(arch)
         if len(text) > MAX_JSON_LENGTH:
             raise Unsupported(f"model_arch is longer than {MAX_JSON_LENGTH:,} characters. Received: {len(text):,}")
-        return read_json(text, parse_constant=_no_constant, parse_int=json_int, parse_float=json_float)
+        document = read_json(text, parse_constant=_NoNumber, parse_int=json_int, parse_float=json_float)
+        found = _find_no_number(document, "model_arch", "")
+        if found is not None:
+            raise found
+        return document
     except MopError:
         raise
     except (ValueError, TypeError, RecursionError) as error:
@@ -91,8 +96,34 @@ def _read(arch: str | Node) -> Any:
         raise UnreadableText(f"model_arch is not JSON ({reason}). Received: {shorten(arch)}", hint=_HINT) from None
 
 
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a JSON number")
+@dataclass(frozen=True)
+class _NoNumber:
+    """NaN, Infinity or -Infinity, which Keras writes into JSON, though JSON has no such number."""
+
+    word: str
+
+
+def _find_no_number(value: Any, where: str, key: str) -> UnreadableText | None:
+    """Return the error for the first of these in a document, with its layer and argument; None if there is none."""
+    if isinstance(value, _NoNumber):
+        return UnreadableText(
+            f"{where}: {key or 'a value'} is {value.word}, which is no number of JSON",
+            hint="Give the layer a finite number, and export the JSON again.",
+        )
+    if not isinstance(value, dict | list):
+        return None
+    items: Any = value.items() if isinstance(value, dict) else ((key, one) for one in value)
+    if isinstance(value, dict) and isinstance(config := value.get("config"), dict):
+        name = config.get("name", value.get("name"))
+        is_model = value.get("class_name") in MODELS
+        if isinstance(name, str) and not is_model:
+            where = f"model_arch: layer {name[:100]!r}"
+    for name, one in items:
+        if isinstance(one, dict | list | _NoNumber):
+            found = _find_no_number(one, where, name)
+            if found is not None:
+                return found
+    return None
 
 
 def _has_input(model: Node) -> bool:

@@ -72,7 +72,8 @@ INPUT = json.loads(SIGNATURE.to_json())["inputs"][0]
 
 
 @pytest.mark.parametrize("text", [
-    "", "7", "[" * 99_999, changed(format=2), changed(more=1), changed(model=7), changed(weights_digest=None),
+    "", "7", "[" * 99_999, changed(model="\ud800"),
+    changed(format=2), changed(more=1), changed(model=7), changed(weights_digest=None),
     changed(inputs=[INPUT | {"shape": [None, "4"]}]), changed(inputs=[INPUT | {"divide_by": "x"}]),
     changed(inputs=[INPUT | {"shape": []}]), changed(inputs=[INPUT | {"shape": [-1]}]),
     changed(inputs=[INPUT | {"divide_by": 10**400}]),
