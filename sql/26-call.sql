@@ -65,6 +65,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls._at_coordinator(text) IS 'Raises an error if this is not the coordinator of a cluster: a segment of Greenplum, or a worker node of Citus';
 
 -- if greenplum
+-- Views call it with OFFSET 0: without, the planner would see that their columns are NULL, and skip the view for most conditions.
 CREATE FUNCTION madlib_mop_calls._absent(what text)
 RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN

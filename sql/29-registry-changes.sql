@@ -290,6 +290,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body
 DECLARE
     who oid := (SELECT u.oid FROM pg_roles u WHERE u.rolname = NEW.role);
 BEGIN
+    PERFORM madlib_mop_calls._at_coordinator(CASE WHEN NEW.agrees THEN 'allow_recording' ELSE 'forbid_recording' END);
     IF NEW.agrees THEN
         PERFORM madlib_mop_internal.check_model_right('allow_recording', NEW.name, who, '{predict, see, deploy, export}');
         INSERT INTO madlib_mop.recording_consent (name, role) VALUES (NEW.name, who::regrole) ON CONFLICT DO NOTHING;

@@ -228,7 +228,7 @@ SELECT NULL::text AS name, NULL::integer AS version, NULL::text[] AS aliases, NU
        NULL::name AS registered_by, NULL::timestamptz AS registered_at, NULL::text AS note,
        NULL::text AS model_table, NULL::integer AS mst_key, NULL::bigint AS run_id, NULL::integer AS epoch,
        NULL::jsonb AS metrics, NULL::text AS digest, NULL::bigint AS n_bytes
-WHERE madlib_mop_calls._absent('madlib_mop.registry');
+WHERE madlib_mop_calls._absent('madlib_mop.registry') OFFSET 0;
 COMMENT ON VIEW madlib_mop.registry IS 'Raises an error that says that this view is not on this server';
 
 CREATE VIEW madlib_mop.alias_history AS
@@ -236,7 +236,7 @@ SELECT NULL::text AS name, NULL::text AS alias, NULL::bigint AS change_id, NULL:
        NULL::integer AS from_version, NULL::integer AS to_version, NULL::name AS changed_by,
        NULL::timestamptz AS changed_at, NULL::text AS reason, NULL::jsonb AS evidence,
        NULL::boolean AS is_current
-WHERE madlib_mop_calls._absent('madlib_mop.alias_history');
+WHERE madlib_mop_calls._absent('madlib_mop.alias_history') OFFSET 0;
 COMMENT ON VIEW madlib_mop.alias_history IS 'Raises an error that says that this view is not on this server';
 
 CREATE VIEW madlib_mop.version_lineage AS
@@ -244,7 +244,7 @@ SELECT NULL::text AS name, NULL::integer AS version, NULL::bigint AS run_id, NUL
        NULL::text AS source_table, NULL::integer AS epoch, NULL::integer AS "position",
        NULL::integer AS segment_id, NULL::timestamptz AS ended_at, NULL::bigint AS n_rows,
        NULL::text AS rows_digest, NULL::text AS digest_in, NULL::text AS digest_out
-WHERE madlib_mop_calls._absent('madlib_mop.version_lineage');
+WHERE madlib_mop_calls._absent('madlib_mop.version_lineage') OFFSET 0;
 COMMENT ON VIEW madlib_mop.version_lineage IS 'Raises an error that says that this view is not on this server';
 
 CREATE VIEW madlib_mop.challenger_comparison AS
@@ -252,7 +252,7 @@ SELECT NULL::text AS name, NULL::text AS alias, NULL::bigint AS challenger_id, N
        NULL::integer AS challenger_version, NULL::bigint AS n_rows, NULL::double precision AS same_best_share,
        NULL::double precision AS mean_difference, NULL::double precision AS max_difference,
        NULL::timestamptz AS first_at, NULL::timestamptz AS last_at
-WHERE madlib_mop_calls._absent('madlib_mop.challenger_comparison');
+WHERE madlib_mop_calls._absent('madlib_mop.challenger_comparison') OFFSET 0;
 COMMENT ON VIEW madlib_mop.challenger_comparison IS 'Raises an error that says that this view is not on this server';
 -- else
 -- The rights of the calling role are checked by the caller of this function, in Python; called from SQL, it does nothing.

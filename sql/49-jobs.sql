@@ -10,7 +10,7 @@ SELECT NULL::bigint AS job_id, NULL::text AS name, NULL::text AS function, NULL:
        NULL::text AS every, NULL::bigint AS after, NULL::text AS if_running, NULL::interval AS time_limit,
        NULL::bigint AS series_id, NULL::timestamptz AS started_at, NULL::timestamptz AS ended_at,
        NULL::integer AS attempt, NULL::text AS statement, NULL::text AS error
-WHERE madlib_mop_calls._absent('madlib_mop.job');
+WHERE madlib_mop_calls._absent('madlib_mop.job') OFFSET 0;
 COMMENT ON VIEW madlib_mop.job IS 'Raises an error that says that this view is not on this server';
 -- else
 CREATE FUNCTION madlib_mop_calls.seen_owners(own boolean) RETURNS oid[]

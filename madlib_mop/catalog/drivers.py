@@ -42,10 +42,13 @@ FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
 JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
 WHERE l.granted AND o.rolsuper AND l.pid <> pg_catalog.pg_backend_pid() AND {_LOCK}
 """
-# Whose activity is not tracked may be at work.
+_RUNNING = "SELECT run_id FROM madlib_mop.run WHERE state = 'running'"
+# Whose activity is not tracked may be at work. The locks come as an array: Greenplum's pg_locks asks the segments, which
+# it cannot do while a query reads a table there.
 _LOST_RUNS = f"""
 SELECT r.run_id FROM madlib_mop.run r
-WHERE r.state = 'running' AND NOT EXISTS (SELECT FROM ({DRIVER_LOCKS}) d WHERE {IS_LOCK_OF_RUN})
+WHERE r.state = 'running' AND r.run_id = ANY (%s)
+      AND NOT EXISTS (SELECT FROM pg_catalog.unnest(%s::pg_catalog.int8[]) d (lock_number) WHERE {IS_LOCK_OF_RUN})
       AND NOT EXISTS (
           SELECT FROM pg_catalog.pg_stat_activity a
           WHERE a.pid = r.caller_pid AND a.pid IS DISTINCT FROM %s::pg_catalog.int4
@@ -134,7 +137,14 @@ class RunDrivers(RecordSession):
 
         ``asks`` is the session that asks: its own statement continues no run.
         """
-        return [run_id for (run_id,) in self.execute(_LOST_RUNS, [asks])]
+        running = [run_id for (run_id,) in self.execute(_RUNNING)]  # before the locks: a run that begins has one soon
+        if not running:
+            return []
+        return [run_id for (run_id,) in self.execute(_LOST_RUNS, [running, self.driver_locks(), asks])]
+
+    def driver_locks(self) -> list[int]:
+        """Return the locks of the drivers that are at work, by `lock_number`."""
+        return [number for (number,) in self.execute(DRIVER_LOCKS)]
 
     def end_statement(self, pid: int | None, asked_at: datetime) -> None:
         """Cancel the statement of a session of this database, if it has run since that time."""

@@ -244,6 +244,7 @@ CALLS_AT_A_NODE = (
     "madlib_mop.grant_model('never', 'postgres', 'predict')", "madlib_mop.grant_read('postgres')",
     "madlib_mop.cancel_job(1)", "madlib_mop.resume(1)", "madlib_mop.report(1)", "madlib_mop.add_host('node_1')",
     "madlib_mop.model_card('undisturbed', 1)", "madlib_mop.export_model('undisturbed', 1)",
+    "madlib_mop.allow_recording('never')",
 )  # fmt: skip
 
 

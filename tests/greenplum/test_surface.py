@@ -214,6 +214,9 @@ def test_a_view_that_greenplum_lacks_says_so(bench, one_server, view):
         for role in (None, "mop_gp_reader"):
             with pytest.raises(psycopg2.errors.FeatureNotSupported, match=f"^{relation}: there .* {VIEWS[view]}"):
                 bench.rows(f"SELECT * FROM {relation}", role=role)
+        key = "job_id = 1" if view == "job" else "name = 'a'"
+        with pytest.raises(psycopg2.errors.FeatureNotSupported):
+            bench.rows(f"SELECT count(*) FROM {relation} WHERE {key}")
     finally:
         bench.rows("SELECT madlib_mop.revoke_use('mop_gp_reader')")
 
