@@ -188,6 +188,7 @@ CREATE TABLE madlib_mop.registry_change (
     details     jsonb,
     changed_by  name NOT NULL DEFAULT current_user
 );
+ALTER TABLE madlib_mop.registry_change REPLICA IDENTITY FULL; -- a publication can include it
 COMMENT ON TABLE madlib_mop.registry_change IS 'One change of the registry; a trigger checks the rights of the role, makes the change and deletes this row';
 COMMENT ON COLUMN madlib_mop.registry_change.change IS 'The function that makes the change';
 COMMENT ON COLUMN madlib_mop.registry_change.name IS 'The registered model';
