@@ -8,7 +8,7 @@ def query(dsn: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
     import psycopg2
 
     from madlib_mop.cli.sessions import connect
-    from madlib_mop.errors import from_dict
+    from madlib_mop.errors import read_server_error
 
     connection = connect(dsn)
     try:
@@ -17,7 +17,6 @@ def query(dsn: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
             rows: list[tuple[Any, ...]] = cursor.fetchall()
             return rows
     except psycopg2.Error as error:
-        fields = {"sqlstate": error.pgcode, "message": error.diag.message_primary or str(error).strip()}
-        raise from_dict({**fields, "hint": error.diag.message_hint}) from None
+        raise read_server_error(error).as_error() from None
     finally:
         connection.close()

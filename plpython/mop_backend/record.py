@@ -55,6 +55,11 @@ _STATEMENTS: dict[str, tuple[str, list[str]]] = {
     ),
     "keep_average": ("select madlib_mop_internal.keep_average($1, $2, $3)", ["int4", "json"]),
 }
+# As "put_part", for Greenplum; see `mop_backend.dispatch`.
+_PUT_PART_BY_LITERALS = (
+    "insert into madlib_mop.model_state (run_id, mst_key, slot, version, part, data, segment_id)"
+    " values ({}, {}, {}, {}, {}, $1, {})"
+)
 _VISIT_FROM_TASK = ("epoch", "position", "segment_id", "attempt", "slot", "version")
 _VISIT_FROM_ANSWER = (
     "n_rows", "model_bytes", "forward_parts", "digest_in", "digest_out", "weights_digest", "loss",
@@ -67,9 +72,12 @@ class RunRecord:
     Parameters
     ----------
     run_id : int
+    keys_as_literals : bool
+        Whether states are written by statements with their keys as literals, as on Greenplum.
     """
 
-    def __init__(self, run_id: int):
+    def __init__(self, run_id: int, keys_as_literals: bool = False):
+        self.keys_as_literals = keys_as_literals
         self._run_id = run_id
         self._plans: dict[str, plpy.Plan] = {}
 
@@ -161,8 +169,13 @@ class RunRecord:
 
     def put_part(self, task: Header, number: int, part: Blob, segment_id: int | None = None) -> None:
         """Write one part of a new state; with ``segment_id``, of one that is to be averaged with other segments'."""
-        place = task["mst_key"], task["slot"], task["version"], number, bytes(part), segment_id
-        self._run("put_part", *place)
+        place = task["mst_key"], task["slot"], task["version"], number
+        if not self.keys_as_literals:
+            self._run("put_part", *place, bytes(part), segment_id)
+            return
+        keys = [int(key) for key in (self._run_id, *place)]
+        query = _PUT_PART_BY_LITERALS.format(*keys, "null" if segment_id is None else int(segment_id))
+        plpy.execute(plpy.prepare(query, ["bytea"]), [bytes(part)])
 
     def fail_member(self, model: Header, reason: str) -> None:
         """Fail one model of a group that is trained together."""

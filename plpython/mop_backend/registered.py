@@ -16,10 +16,12 @@ from typing import NamedTuple
 
 import plpy
 
+from mop_backend import nodes
 from mop_backend.call import CallError
 from mop_backend.frames import Blob, Header
 from mop_backend.registered_names import NO_REGISTRY, ModelName, UnreadableName, read_name
 from mop_backend.rights import Moment
+from mop_backend.sql_errors import sqlstate_of
 
 
 class Right(Enum):
@@ -54,7 +56,11 @@ _BY_ALIAS = {
     "challenger": "c.challenger_id, c.version_id::text as challenger, c.version as challenger_version, c.share,"
     " c.max_rows",
     "join": "left join madlib_mop.model_alias a on a.name = r.name and a.alias = $2"
-    " left join madlib_mop.model_challenger c on c.name = a.name and c.alias = a.alias",
+    # A network can return its inputs, and the owner sees the outputs of a challenger. A role agrees for itself alone:
+    # a superuser, or a member of a role that has agreed, has not.
+    " left join madlib_mop.model_challenger c on c.name = a.name and c.alias = a.alias and exists ("
+    "select from pg_roles u where u.rolname = current_user and (u.oid = r.owner::oid or exists ("
+    "select from madlib_mop.recording_consent k where k.name = r.name and k.role::oid = u.oid)))",
 }
 _BY_VERSION = {
     "found": "v",
@@ -179,10 +185,17 @@ def look_up(text: str, function: str, right: Right = Right.PREDICT) -> Found:
     try:
         rows = plpy.execute(_plan(query, "text", kind), [name.name, value])
     except plpy.SPIError as error:
-        if error.sqlstate != _NO_REGISTRY:
+        if sqlstate_of(error) != _NO_REGISTRY:
             raise
         raise CallError(f"{function}: {NO_REGISTRY}", "0A000") from None
     if not rows.nrows():
+        if nodes.at_worker(plpy):
+            raise CallError(
+                f"{function}: Citus evaluates this query at a worker node, and registered models are at the"
+                f" coordinator. Received: {text!r}",
+                "0A000",
+                hint=nodes.AT_COORDINATOR,
+            )
         raise CallError(
             f"{function}: there is no registered model of this name that you may use. Received: {text!r}",
             "22023",

@@ -381,6 +381,7 @@ class Writer:
             self._child = Local(Interrupts(), own, backend_of(self._plan["trainer"]))
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
+            self._record.keys_as_literals = True
         else:
             access = self._record.host_access(self._place["server"])
             self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)

@@ -279,7 +279,7 @@ TABLES = {
     ("source", "packed", "x"): "has no column 'model_weights'",
     ("nothing", "packed", "x"): "model_table does not exist",
     ("single", "packed", "x"): "has one model, so there is nothing to combine",
-    ("models", "source", "x"): "is not packed",
+    ("models", "single", "x"): "validation_table: table public.single has no column 'x'",
     ("models", "numbers", "x"): "validation_table: its column 't' has 1 values a row",
     ("models", "scaled", "x"): "validation_table: its normalizing_const is 1",
     ("models", "packed", "models"): "exist",

@@ -18,6 +18,7 @@ from madlib_mop.catalog.live.facts import (
     RunNow,
     RunStatus,
     SegmentLine,
+    lock_number,
 )
 
 Fetch = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
@@ -47,7 +48,7 @@ SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE state = 'running')
        pg_catalog.count(*) FILTER (WHERE state IN ('failed', 'interrupted', 'cancelled'))
 FROM madlib_mop.run
 """
-_HAS_JOBS = "SELECT pg_catalog.to_regclass('madlib_mop.job') IS NOT NULL"
+_HAS_JOBS = "SELECT pg_catalog.to_regclass('madlib_mop.job_record') IS NOT NULL"
 _JOBS = """
 SELECT job_id, name, function, owner, state, run_id, due_at, started_at, ended_at,
        coalesce(error, 'waits for ' || waits_for)
@@ -158,7 +159,7 @@ def is_lost(fetch: Fetch, run_id: int) -> bool:
     callers = fetch(_CALLER, [run_id])
     if not callers or callers[0][0] is None:
         return False
-    ((has_no_process,),) = fetch(_HAS_NO_PROCESS, [callers[0][0], run_id])
+    ((has_no_process,),) = fetch(_HAS_NO_PROCESS, [callers[0][0], lock_number(run_id)])
     if not has_no_process or fetch(_CALLER, [run_id]) != callers:
         return False
     ((has_jobs,),) = fetch(_HAS_JOBS, [])

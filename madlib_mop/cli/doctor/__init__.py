@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.sessions.dsn import check_dsn
-from madlib_mop.cli.doctor import citus, greenplum, hosts, jobs, library, logins, server
+from madlib_mop.cli.doctor import citus, greenplum, hosts, jobs, library, logins, runs, server
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.errors import InvalidParameter
@@ -57,6 +57,7 @@ def examine(dsn: str) -> Iterator[Finding]:
             yield from hosts.check(context)
             yield from citus.check(context)
             yield from jobs.check(context)
+        yield from runs.check(context, dsn)
     finally:
         connection.close()
 

@@ -8,7 +8,14 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.interface import HOSTS, Engine
-from madlib_mop.engines.citus import Citus, has_citus, is_citus, is_distributed
+from madlib_mop.engines.citus import (
+    Citus,
+    has_citus,
+    has_rows_elsewhere,
+    is_citus,
+    is_distributed,
+    is_worker_node,
+)
 from madlib_mop.engines.cloudberry import Cloudberry
 from madlib_mop.engines.greenplum import Greenplum, find_product
 from madlib_mop.engines.postgres import Postgres
@@ -40,6 +47,11 @@ def keeps_order(session: Session) -> bool:
     if cluster := _cluster(session):
         return cluster.keeps_order
     return (Citus if has_citus(session) else Postgres).keeps_order
+
+
+def is_missing_here(session: Session, relation: Relation | None) -> bool:
+    """Return whether a query that Citus evaluates at this node cannot read a relation; False at a coordinator."""
+    return is_worker_node(session) and (relation is None or has_rows_elsewhere(session, relation))
 
 
 def table_form(session: Session, *columns: str) -> str:

@@ -74,6 +74,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
         create_table(session, output.with_suffix("_summary"), _summary_columns(summary), "model")
     else:
         for suffix in SUFFIXES:
+            session.lock_to_write(output.with_suffix(suffix))
             session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
     weights = weights_to_write(session, record, model, str(output))
     insert_row(

@@ -195,6 +195,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
         _create(session, output, run)
     else:
         for suffix in SUFFIXES:
+            session.lock_to_write(output.with_suffix(suffix))
             session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
     last_segment = {visit.mst_key: visit.segment_id for visit in record.visits(run_id)}
     models = [

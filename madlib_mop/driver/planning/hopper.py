@@ -87,7 +87,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     backend = read_backend(record, session)
     check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source, backend)
     early_stopping = plan_early_stopping(
-        session, a.get("early_stopping"), selection.configurations, num_iterations, frequency,
+        a.get("early_stopping"), selection.configurations, num_iterations, frequency,
         a.get("validation_table") is not None,
     )  # fmt: skip
     check_labels(selection.configurations, data.source)

@@ -121,6 +121,7 @@ class RunLoop(ABC, Generic[_Task]):
             if self._event_loop.look_for_cancel():
                 self._notified()
             self._workers.reopen_lost()
+            self._workers.look_at_waits()
             self._tick()
             self._write_activity()
             self._signal.send_due()

@@ -37,7 +37,7 @@ def workers(monkeypatch):
     access = SimpleNamespace(run_id=1, login=None, writer=lambda _: None, reader=lambda: None)
     shards = [SimpleNamespace(segment_id=number, server=None, place=place) for number, place in enumerate(PLACES)]
     plan = SimpleNamespace(training=SimpleNamespace(segments=shards), host_wait_s=1)
-    opened = Workers(None, access, plan, print)
+    opened = Workers(None, access, plan, print, None, None)
     opened.open_all()
     return opened, made
 
