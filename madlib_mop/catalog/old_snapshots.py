@@ -17,7 +17,7 @@ between the two. It does not see what was replaced before look `k - 1`, nor what
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from madlib_mop.catalog.drivers import DRIVER_LOCKS
+from madlib_mop.catalog.drivers import DRIVER_LOCKS, IS_LOCK_OF_RUN
 from madlib_mop.catalog.record_session import RecordSession
 
 _XIDS = 1 << 32
@@ -44,7 +44,8 @@ SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) %% {_XI
 # Apart from the list: Greenplum plans no subquery on its segments within one that refers to other queries.
 _ROLES = f"""
 SELECT (SELECT r.owner::pg_catalog.oid::pg_catalog.int8 FROM madlib_mop.run r WHERE r.run_id = %s), array(
-    SELECT r.caller_pid FROM madlib_mop.run r JOIN ({DRIVER_LOCKS}) d USING (run_id) WHERE r.caller_pid IS NOT NULL)
+    SELECT r.caller_pid FROM madlib_mop.run r JOIN ({DRIVER_LOCKS}) d ON {IS_LOCK_OF_RUN}
+    WHERE r.caller_pid IS NOT NULL)
 """
 _EXPORTS = """
 SELECT s.modification, pg_catalog.clock_timestamp() - s.modification < pg_catalog.make_interval(secs => %s),

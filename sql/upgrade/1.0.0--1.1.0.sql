@@ -444,6 +444,7 @@ $body$;
 -- if postgres
 ALTER TABLE madlib_mop.viewer_change REPLICA IDENTITY FULL;
 ALTER TABLE madlib_mop.registry_change REPLICA IDENTITY FULL;
+ALTER TABLE madlib_mop.recording_change REPLICA IDENTITY FULL;
 -- end
 
 -- It has more columns.
