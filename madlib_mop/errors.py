@@ -12,7 +12,8 @@ MopError
 ├── ReadOnly                25006   the caller's transaction may not write
 ├── Cancelled               57014
 ├── OutOfResources          53000   memory, connections, disk
-└── ModelFailed             38000   one configuration cannot be trained; the others are not touched
+├── ModelFailed             38000   one configuration cannot be trained; the others are not touched
+└── DataDamaged             XX001   stored bytes do not have the SHA-256 that is recorded for them
 """
 
 from collections.abc import Iterable, Mapping
@@ -108,6 +109,12 @@ class ModelFailed(MopError):
     """One configuration cannot be trained; the message is the reason that its row will show."""
 
     sqlstate = "38000"
+
+
+class DataDamaged(MopError):
+    """Stored bytes are gone, or do not have the SHA-256 that is recorded for them."""
+
+    sqlstate = "XX001"
 
 
 def from_dict(fields: Mapping[str, Any]) -> MopError:

@@ -7,7 +7,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mod
 BEGIN
     RETURN (
         SELECT json_build_object('mst_key', m.mst_key, 'arch', m.model_arch, 'compile_params', m.compile_params, 'fit_params', m.fit_params,
-            'digest', m.digest, 'state_slot', m.state_slot, 'state_version', m.state_version,
+            'digest', m.digest, 'weights_digest', m.weights_digest, 'state_slot', m.state_slot, 'state_version', m.state_version,
             'forward_parts', m.forward_parts, 'has_weights', m.start_weights IS NOT NULL, 'taken_over', m.taken_over,
             'seed_key', coalesce(m.seed_key, m.mst_key))
         FROM madlib_mop.model m WHERE m.run_id = model_of.run_id AND m.mst_key = model_of.mst_key);

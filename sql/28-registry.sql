@@ -193,6 +193,7 @@ CREATE TABLE madlib_mop.recording_change (
     agrees  boolean NOT NULL,
     role    name NOT NULL DEFAULT current_user
 );
+ALTER TABLE madlib_mop.recording_change REPLICA IDENTITY FULL; -- a publication can include it
 COMMENT ON TABLE madlib_mop.recording_change IS 'One change of recording_consent by allow_recording or forbid_recording; a trigger applies it and deletes this row';
 COMMENT ON COLUMN madlib_mop.recording_change.name IS 'The registered model';
 COMMENT ON COLUMN madlib_mop.recording_change.agrees IS 'Whether the role agrees from now on';
@@ -209,6 +210,7 @@ CREATE TABLE madlib_mop.registry_change (
     details     jsonb,
     changed_by  name NOT NULL DEFAULT current_user
 );
+ALTER TABLE madlib_mop.registry_change REPLICA IDENTITY FULL; -- a publication can include it
 COMMENT ON TABLE madlib_mop.registry_change IS 'One change of the registry; a trigger checks the rights of the role, makes the change and deletes this row';
 COMMENT ON COLUMN madlib_mop.registry_change.change IS 'The function that makes the change';
 COMMENT ON COLUMN madlib_mop.registry_change.name IS 'The registered model';

@@ -199,7 +199,7 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         )
 
     def delete_run(self, run_id: int) -> None:
-        """Delete a run and everything that belongs to it; its states' partitions must have been dropped before.
+        """Delete a run and everything that belongs to it but its states, which `sweep_slots` drops.
 
         Foreign keys would delete the rest, but not every server enforces them.
         """

@@ -9,6 +9,7 @@ content there. Users' SQL cannot reach this memory: only superusers create funct
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
@@ -82,8 +83,8 @@ _VERSIONS = (
     " madlib_mop.model_version where name = $1"
 )
 _CONTENT = (
-    "select document, case when $2 then weights end as weights from madlib_mop.version_content where"
-    " version_id = $1"
+    "select c.document, case when $2 then c.weights end as weights, d.digest from madlib_mop.version_content c"
+    " join madlib_mop.version_detail d on d.version_id = c.version_id where c.version_id = $1"
 )
 _DETAILS = """
 select jsonb_build_object('name', v.name, 'version', v.version, 'registered_by', v.registered_by,
@@ -138,10 +139,14 @@ class Found(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a version holds: a JSON document; the weights, and the details of the registry as JSON, if requested."""
+    """What a version holds: a JSON document; the weights, and the details of the registry as JSON, if requested.
+
+    ``digest`` is the SHA-256 that is recorded for the weights.
+    """
 
     document: str
     weights: bytes | None
+    digest: str
     details: str | None = None
 
 
@@ -239,7 +244,7 @@ class Versions:
 
 
 def read_content(found: Found, with_weights: bool, with_details: bool = False) -> Content:
-    """Return what a version holds. Raises CallError if it has no content."""
+    """Return what a version holds. Raises CallError if it has no content, or damaged weights."""
     global _wanted, _content
     _wanted = (found.version_id, with_weights, with_details)
     try:
@@ -252,6 +257,14 @@ def read_content(found: Found, with_weights: bool, with_details: bool = False) -
             f"version {found.version} of {found.name.name} has no content",
             "55000",
             hint="Register the model again with madlib_mop.register.",
+        )
+    if content.weights is not None and hashlib.sha256(content.weights).hexdigest() != content.digest:
+        raise CallError(
+            f"version {found.version} of {found.name.name} is damaged: its weights do not have the SHA-256 that is"
+            " recorded for them",
+            "XX001",
+            hint="Restore madlib_mop.version_content from a backup, or register the model again with"
+            " madlib_mop.register.",
         )
     return content
 
@@ -267,7 +280,7 @@ def read_wanted() -> None:
         _content = None
         return
     details = plpy.execute(_plan(_DETAILS, "uuid"), [version_id])[0]["details"] if with_details else None
-    _content = Content(rows[0]["document"], rows[0]["weights"], details)
+    _content = Content(rows[0]["document"], rows[0]["weights"], rows[0]["digest"], details)
 
 
 def for_driver(header: Header) -> tuple[Header, list[Blob]]:

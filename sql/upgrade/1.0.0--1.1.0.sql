@@ -430,5 +430,22 @@ CREATE TRIGGER make AFTER INSERT ON madlib_mop.recording_change
 FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._change_recording();
 -- end
 
+-- A publication that has a table refuses to change its rows unless the table has a replica identity.
+DO $body$
+DECLARE
+    slot pg_catalog.regclass;
+BEGIN
+    FOR slot IN SELECT c.oid::pg_catalog.regclass FROM pg_catalog.pg_class c
+                WHERE c.relnamespace = 'madlib_mop'::pg_catalog.regnamespace AND c.relkind = 'r' AND c.relname LIKE 'model\_state\_%' LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE %s REPLICA IDENTITY FULL', slot);
+    END LOOP;
+END
+$body$;
+-- if postgres
+ALTER TABLE madlib_mop.viewer_change REPLICA IDENTITY FULL;
+ALTER TABLE madlib_mop.registry_change REPLICA IDENTITY FULL;
+ALTER TABLE madlib_mop.recording_change REPLICA IDENTITY FULL;
+-- end
+
 -- It has more columns.
 DROP FUNCTION madlib_mop.version();

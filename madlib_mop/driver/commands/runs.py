@@ -13,7 +13,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.plan import Output
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState
-from madlib_mop.catalog.state_slots import drop_slot, existing_slots, sweep_slots
+from madlib_mop.catalog.state_slots import sweep_slots
 from madlib_mop.driver.data.moved_shards import follow_shards
 from madlib_mop.driver.data.packed import new_segments
 from madlib_mop.driver.data.remote_shards import check_versions
@@ -173,10 +173,8 @@ def drop_run(call: Call) -> None:
     if not record.take(run_id):
         raise NotReady(f"run {run_id} is running", hint=f"SELECT madlib_mop.cancel({run_id}); stops it.")
     end_old_writers(record, run_id)
-    for slot in existing_slots(record, run_id):
-        drop_slot(record, slot)
     record.delete_run(run_id)
-    sweep_slots(record)
+    sweep_slots(record, [call.info.pid])
     record.give_up(run_id)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from psycopg2.extensions import connection
 
-from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.interface import HOSTS, Engine
@@ -61,6 +61,11 @@ def table_form(session: Session, *columns: str) -> str:
     `distribution`.
     """
     return " USING heap" + distribution(session, *columns)
+
+
+def identify_rows(session: Session, table: Relation) -> None:
+    """Let rows of a table without a primary key be changed even if a publication includes the table."""
+    session.execute(statement("ALTER TABLE {t} REPLICA IDENTITY FULL", t=table))
 
 
 def distribution(session: Session, *columns: str) -> str:

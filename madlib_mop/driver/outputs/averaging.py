@@ -72,7 +72,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
     if not (run.warm_start and session.existing(output.sql)):
         create_table(session, output, _MODEL)
         session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
-        create_table(session, output.with_suffix("_summary"), _summary_columns(summary))
+        create_table(session, output.with_suffix("_summary"), _summary_columns(summary), "model")
     else:
         for suffix in SUFFIXES:
             session.lock_to_write(output.with_suffix(suffix))

@@ -8,7 +8,7 @@ from typing import Any
 from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, quote, split_name, statement
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.class_values import class_parameter
-from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.data.engine import identify_rows, table_form
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import (
@@ -255,6 +255,8 @@ def create_table(
         slots["key"] = Identifier(key)
     made = statement("CREATE TABLE {t} (" + ", ".join(items) + ")", t=table, **slots)
     session.execute(made + (table_form(session) if key is None else table_form(session, key)))
+    if key is None:
+        identify_rows(session, table)
 
 
 def names_of(session: CallerSession, **tables: Relation | None) -> dict[str, str]:

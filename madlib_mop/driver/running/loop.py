@@ -16,7 +16,7 @@ from mop_backend.frames import Header
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.catalog.state_slots import StateKey, StateSlots
+from madlib_mop.catalog.state_slots import StateKey, StateSlots, sweep_slots
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.running.consistency import RunConsistency
@@ -128,6 +128,7 @@ class RunLoop(ABC, Generic[_Task]):
         self._ended()
         self._record.clear_tasks(self._run_id)
         self._slots.finish()
+        sweep_slots(self._record)
 
     def _begun(self) -> None:
         """Called while the workers are opened."""
