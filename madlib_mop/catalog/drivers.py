@@ -43,8 +43,8 @@ JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
 WHERE l.granted AND o.rolsuper AND l.pid <> pg_catalog.pg_backend_pid() AND {_LOCK}
 """
 _RUNNING = "SELECT run_id FROM madlib_mop.run WHERE state = 'running'"
-# Whose activity is not tracked may be at work. The locks come as an array: Greenplum's pg_locks asks the segments, which
-# it cannot do while a query reads a table there.
+# Whose activity is not tracked may be at work. The locks come as an array: Greenplum's pg_locks asks the segments,
+# which it cannot do while a query reads a table there.
 _LOST_RUNS = f"""
 SELECT r.run_id FROM madlib_mop.run r
 WHERE r.state = 'running' AND r.run_id = ANY (%s)
