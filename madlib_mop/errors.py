@@ -12,10 +12,12 @@ MopError
 ├── ReadOnly                25006   the caller's transaction may not write
 ├── Cancelled               57014
 ├── OutOfResources          53000   memory, connections, disk
-└── ModelFailed             38000   one configuration cannot be trained; the others are not touched
+├── ModelFailed             38000   one configuration cannot be trained; the others are not touched
+└── DataDamaged             XX001   stored bytes do not have the SHA-256 that is recorded for them
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mop_backend.registered_names import key_beside_name
@@ -109,6 +111,12 @@ class ModelFailed(MopError):
     sqlstate = "38000"
 
 
+class DataDamaged(MopError):
+    """Stored bytes are gone, or do not have the SHA-256 that is recorded for them."""
+
+    sqlstate = "XX001"
+
+
 def from_dict(fields: Mapping[str, Any]) -> MopError:
     """Rebuild an error that travelled in a frame, as the class of its SQLSTATE.
 
@@ -122,6 +130,56 @@ def from_dict(fields: Mapping[str, Any]) -> MopError:
     error = classes.get(sqlstate, MopError)(fields["message"], hint=fields.get("hint"), detail=fields.get("detail"))
     error.sqlstate = sqlstate
     return error
+
+
+@dataclass(frozen=True)
+class ServerError:
+    """An error that psycopg2 or psycopg has raised.
+
+    Attributes
+    ----------
+    sqlstate : str or None
+        None if it is the driver's own: usually the connection was lost, or there is none.
+    message : str
+        The server's sentence, or else the whole text of the exception.
+    hint, detail : str or None
+    source_file : str
+        The server's source file that raised it; empty if it is the driver's own.
+    """
+
+    sqlstate: str | None
+    message: str
+    hint: str | None = None
+    detail: str | None = None
+    source_file: str = ""
+
+    @property
+    def first_line(self) -> str:
+        """The first line of the message."""
+        return (self.message.splitlines() or ["no reason was given"])[0]
+
+    def as_error(self) -> MopError:
+        """Return it as the class of its SQLSTATE."""
+        return from_dict(vars(self))
+
+
+_MOST_CHARACTERS = 10_000  # of a text; users' code can raise one of a gigabyte, which would be copied many times
+
+
+def read_server_error(error: Any) -> ServerError:
+    """Return the fields of an exception of psycopg2 or psycopg, cut to 10,000 characters each.
+
+    No other function knows the attributes of these exceptions.
+    """
+    sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    diag = getattr(error, "diag", None)
+    message, hint, detail = (getattr(diag, f"message_{name}", None) for name in ("primary", "hint", "detail"))
+    source_file = getattr(diag, "source_file", None) or ""
+    return ServerError(sqlstate, _cut(message or str(error).strip()) or "", _cut(hint), _cut(detail), source_file)
+
+
+def _cut(text: str | None) -> str | None:
+    return text and text[:_MOST_CHARACTERS]
 
 
 # What code of several folders says: `tests/unit/test_texts.py` finds a text that is in two files

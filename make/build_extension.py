@@ -27,6 +27,10 @@ GUARD = '\\echo Use "CREATE EXTENSION madlib_mop CASCADE" to load this file. \\q
 GUARD_OF_UPDATE = '\\echo Use "ALTER EXTENSION madlib_mop UPDATE" to load this file. \\quit\n'
 PLACEHOLDER = re.compile(r"@[A-Z][A-Z_]*@")
 HEAD = re.compile(r"^CREATE FUNCTION ([\w.]+)\(", re.MULTILINE)
+#: What makes a function for users, or a comment on one.
+OF_USERS = re.compile(r"(CREATE|COMMENT ON) FUNCTION madlib(_mop)?\.")
+JSON_PARAMETER = re.compile(r"\bjson\b(?: DEFAULT [^,]+)?")
+JSON_FORMS = ("jsonb", "text")
 # a name is in quotes where it is a key word of a server: exclude is one of Greenplum
 PARAMETER = re.compile(
     r"(?P<quote>\"?)(?P<name>[a-z_]\w*)(?P=quote) +(?P<type>[a-z].*?)(?: +DEFAULT +(?P<default>.+))?", re.DOTALL
@@ -122,7 +126,7 @@ def with_arguments(text: str, name: str) -> str:
             raise BuildError(f"{name}: there is no CREATE FUNCTION above @ARGUMENTS@")
         function, signature = heads[-1][1], "".join(pieces[:i])[heads[-1].end() :]
         pairs = [
-            f"'{parameter}', {_as_sql(parameter, signature)}{'::text' if type_ == 'json' else ''}"
+            f"'{parameter}', {_as_sql(parameter, signature)}{'::text' if type_ in ('json', 'jsonb') else ''}"
             for parameter, type_, _ in parameters_of(signature, function)
             if parameter != "caller_path" and type_ != "bytea"
         ]
@@ -130,6 +134,35 @@ def with_arguments(text: str, name: str) -> str:
             raise BuildError(f"{name}: {function} has no arguments for @ARGUMENTS@")
         pieces[i] = ", ".join(pairs) + pieces[i]
     return "".join(pieces)
+
+
+def with_json_forms(text: str) -> str:
+    """Return one file's SQL in which each function for users that takes json takes jsonb and text too.
+
+    Each is a function of the same name and body. The one of text is for literals: between json and jsonb the server
+    could not choose. Only the first form has a default, so that a call without the argument is of one function.
+    """
+    if not OF_USERS.search(text) or not JSON_PARAMETER.search(text):
+        return text
+    more = []
+    for code in map(upgrade_sql.code, upgrade_sql.statements(text)):
+        if OF_USERS.match(code):
+            start, end = code.index("(") + 1, _end_of_signature(code)
+            signature = code[start:end]
+            if JSON_PARAMETER.search(signature):
+                forms = [JSON_PARAMETER.sub(form, signature) for form in JSON_FORMS]
+                more += [code[:start] + form + code[end:] for form in forms]
+    return text + "".join(f"\n{code}\n" for code in more)
+
+
+def _end_of_signature(code: str) -> int:
+    """Return the place of the parenthesis that closes the first one."""
+    depth = 0
+    for place, character in enumerate(code):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == ")" and not depth:
+            return place
+    raise BuildError(f"the parenthesis of a signature is not closed: {code[:60]!r}")
 
 
 def _as_sql(parameter: str, signature: str) -> str:
@@ -207,7 +240,7 @@ def _filled(root: Path, library: str, text: str, version: str | None = None) -> 
 
 
 def _sql_of(file: Path, server: str) -> str:
-    return with_arguments(lines_for(server, file.read_text(), file.name), file.name)
+    return with_arguments(with_json_forms(lines_for(server, file.read_text(), file.name)), file.name)
 
 
 def build(root: Path, library: str, output: Path, server: str = "postgres", released: bool = False) -> list[Path]:

@@ -34,19 +34,19 @@ def replacing(sql: str) -> str:
     In a block (DO) that creates functions, these are replaced too.
     """
     kept = []
-    for code in map(_code, statements(sql)):
-        if _REPLACED.match(code):
-            kept.append(_REPLACED.sub(r"CREATE OR REPLACE \1", code, count=1))
-        elif code.startswith("DO "):
-            kept.append(_REPLACED.sub(r"CREATE OR REPLACE \1", code))
-        elif _REPEATED.match(code):
-            kept.append(code)
+    for one in map(code, statements(sql)):
+        if _REPLACED.match(one):
+            kept.append(_REPLACED.sub(r"CREATE OR REPLACE \1", one, count=1))
+        elif one.startswith("DO "):
+            kept.append(_REPLACED.sub(r"CREATE OR REPLACE \1", one))
+        elif _REPEATED.match(one):
+            kept.append(one)
     return "\n\n".join(kept) + "\n"
 
 
 def revoking(sql: str) -> str:
     """Return the statements that take rights from PUBLIC, which has them on every new function."""
-    return "\n".join(code for code in map(_code, statements(sql)) if code.startswith("REVOKE ")) + "\n"
+    return "\n".join(one for one in map(code, statements(sql)) if one.startswith("REVOKE ")) + "\n"
 
 
 def path_of_steps(folder: Path, wanted: str) -> dict[str, list[Path]]:
@@ -77,7 +77,7 @@ def path_of_steps(folder: Path, wanted: str) -> dict[str, list[Path]]:
     return paths
 
 
-def _code(statement: str) -> str:
+def code(statement: str) -> str:
     """Return a statement without the comments before it."""
     return re.sub(r"\A(?:\s*--[^\n]*\n)*\s*", "", statement)
 

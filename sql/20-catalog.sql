@@ -183,6 +183,17 @@ DISTRIBUTED BY (run_id)
 ;
 COMMENT ON TABLE madlib_mop.caller_setting IS 'One setting of the caller''s session that row policies of the run''s tables read, with its value at the start of the run';
 
+-- Apart from run, because roles with read access (grant_read) see that one.
+CREATE TABLE madlib_mop.run_policy (
+    run_id  bigint PRIMARY KEY REFERENCES madlib_mop.run ON DELETE CASCADE,
+    policy  text NOT NULL
+)
+-- if greenplum
+DISTRIBUTED BY (run_id)
+-- end
+;
+COMMENT ON TABLE madlib_mop.run_policy IS 'The argument policy of a call that trains; its owner and members of the owner''s role see it';
+
 CREATE TABLE madlib_mop.preprocessor (
     run_id    bigint PRIMARY KEY REFERENCES madlib_mop.run ON DELETE CASCADE,
     digest    text NOT NULL,
@@ -384,6 +395,8 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.start_weights',
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.custom_function',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.caller_setting',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run_policy',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.preprocessor',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');

@@ -27,6 +27,7 @@ CREATE TABLE madlib_mop.viewer_change (
     viewer  regrole NOT NULL,
     sees    boolean NOT NULL
 );
+ALTER TABLE madlib_mop.viewer_change REPLICA IDENTITY FULL; -- a publication can include it
 COMMENT ON TABLE madlib_mop.viewer_change IS 'One change of viewer by grant_read or revoke_read; a trigger applies it and deletes this row';
 ALTER TABLE madlib_mop.viewer_change ENABLE ROW LEVEL SECURITY;
 CREATE POLICY give ON madlib_mop.viewer_change FOR INSERT WITH CHECK (madlib_mop_calls.acts_as(owner));

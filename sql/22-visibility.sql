@@ -34,6 +34,9 @@ CREATE POLICY own_runs ON madlib_mop.custom_function FOR SELECT
 ALTER TABLE madlib_mop.caller_setting ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.caller_setting FOR SELECT
     USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
+ALTER TABLE madlib_mop.run_policy ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.run_policy FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
 ALTER TABLE madlib_mop.preprocessor ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.preprocessor FOR SELECT
     USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));

@@ -11,8 +11,10 @@ SELECT r.run_id, r.kind, r.state, pg_catalog.pg_get_userbyid(r.owner) AS owner, 
        pg_catalog.round(100.0 * m.visits_done / greatest(m.visits_total, 1), 1) AS percent_done,
        r.n_segments,
        pg_catalog.date_trunc('second', coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at) AS elapsed,
-       CASE WHEN r.state = 'running' AND v.mean_visit_s IS NOT NULL THEN pg_catalog.make_interval(
-           secs => pg_catalog.round((v.mean_visit_s * greatest(0, m.visits_total - m.visits_done) / r.n_segments)::numeric)::double precision)
+       CASE WHEN r.state = 'running' AND r.paused_by IS NULL AND v.n_visits > 0 THEN pg_catalog.make_interval(secs => pg_catalog.round(
+           (((v.steady_s + coalesce(e.steady_s, 0)) / v.n_visits * greatest(0, m.visits_total - m.visits_done)
+             + v.building_s / v.n_built * greatest(0, m.n_networks * r.n_segments - v.n_built))
+            / greatest(1, least(r.n_segments, m.n_unfinished)))::numeric)::double precision)
        END AS time_left,
        v.last_visit_at, r.state_detail
 FROM madlib_mop.run r
@@ -22,12 +24,30 @@ CROSS JOIN LATERAL (
            pg_catalog.count(*) FILTER (WHERE state = 'failed') AS n_failed,
            coalesce(pg_catalog.sum(CASE WHEN epoch >= first_epoch THEN (epoch - first_epoch) * r.n_segments + position ELSE 0 END)
                FILTER (WHERE state NOT IN ('failed', 'stopped')), 0)::bigint AS visits_done,
-           coalesce(pg_catalog.sum((last_epoch - first_epoch + 1) * r.n_segments) FILTER (WHERE state NOT IN ('failed', 'stopped')), 0)::bigint AS visits_total
+           coalesce(pg_catalog.sum((last_epoch - first_epoch + 1) * r.n_segments) FILTER (WHERE state NOT IN ('failed', 'stopped')), 0)::bigint AS visits_total,
+           pg_catalog.count(*) FILTER (WHERE state IN ('waiting', 'training')) AS n_unfinished,
+           pg_catalog.count(DISTINCT model_id) FILTER (WHERE state NOT IN ('failed', 'stopped')) AS n_networks
     FROM madlib_mop.model WHERE run_id = r.run_id) m
+-- A segment's trainer builds the graphs of a network in the first visits of the network, which are therefore longer. Fused
+-- visits begin and end together, and the seconds of their parts are divided among them.
 CROSS JOIN LATERAL (
-    SELECT pg_catalog.max(ended_at) AS last_visit_at,
-           pg_catalog.avg(EXTRACT(epoch FROM ended_at - started_at))::double precision AS mean_visit_s
-    FROM madlib_mop.visit WHERE run_id = r.run_id) v
+    SELECT pg_catalog.max(c.ended_at) AS last_visit_at, pg_catalog.count(*) AS n_visits,
+           pg_catalog.sum(least(c.seconds, coalesce(nullif(c.steady_s, 0), c.seconds))) AS steady_s,
+           pg_catalog.sum(greatest(0, c.seconds - coalesce(nullif(c.steady_s, 0), c.seconds))) AS building_s,
+           pg_catalog.count(DISTINCT pg_catalog.concat(c.segment_id, ' ', c.model_id)) AS n_built
+    FROM (SELECT x.ended_at, x.segment_id, o.model_id,
+                 EXTRACT(epoch FROM x.ended_at - x.started_at)::double precision
+                     / coalesce((x.timing ->> 'fused')::double precision, 1) AS seconds,
+                 coalesce((x.timing ->> 'state_in_s')::double precision, 0) + coalesce((x.timing ->> 'compute_s')::double precision, 0)
+                     + coalesce((x.timing ->> 'state_out_s')::double precision, 0) AS steady_s
+          FROM madlib_mop.visit x JOIN madlib_mop.model o ON o.run_id = x.run_id AND o.mst_key = x.mst_key
+          WHERE x.run_id = r.run_id) c) v
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.sum(least(c.seconds, coalesce(nullif(c.steady_s, 0), c.seconds))) AS steady_s
+    FROM (SELECT EXTRACT(epoch FROM x.ended_at - x.started_at)::double precision
+                     / coalesce((x.timing ->> 'fused')::double precision, 1) AS seconds,
+                 coalesce((x.timing ->> 'state_in_s')::double precision, 0) + coalesce((x.timing ->> 'compute_s')::double precision, 0) AS steady_s
+          FROM madlib_mop.evaluation x WHERE x.run_id = r.run_id) c) e
 -- if greenplum
 WHERE madlib_mop_calls.may_see(r.owner)
 -- end
@@ -47,16 +67,17 @@ COMMENT ON COLUMN madlib_mop.progress.visits_total IS 'Number of visits of these
 COMMENT ON COLUMN madlib_mop.progress.percent_done IS 'visits_done as a percentage of visits_total';
 COMMENT ON COLUMN madlib_mop.progress.n_segments IS 'Number of segments';
 COMMENT ON COLUMN madlib_mop.progress.elapsed IS 'Time since its start, until its end';
-COMMENT ON COLUMN madlib_mop.progress.time_left IS 'Estimate of the time until its end, by the mean duration of its visits; NULL: it is not running';
+COMMENT ON COLUMN madlib_mop.progress.time_left IS 'Estimate of the time until its end, by the mean duration of its visits and evaluations, and of the building of graphs; NULL: it does not train, or has no visit yet';
 COMMENT ON COLUMN madlib_mop.progress.last_visit_at IS 'When its newest visit was committed';
 COMMENT ON COLUMN madlib_mop.progress.state_detail IS 'Why it waits, was interrupted or cancelled, or failed';
 
 CREATE FUNCTION madlib_mop.higher_is_better(metric_name text) RETURNS boolean
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
-SELECT lower(metric_name) ~ 'acc|auc|precision|recall|f1|fbeta|similarity|iou|io_u|r2|correlation|sensitivity|specificity|true_'
+-- as madlib_mop/models/parameters/metric_directions.py
+SELECT lower(metric_name COLLATE "C") ~ '^(.*_)?(acc|accuracy|auc|auroc|correlation|f1|f1_score|fbeta|fbeta_score|f_beta_score|io_u|iou|precision|r2|r2_score|recall|sensitivity|similarity|specificity|true_negatives|true_positives|binaryaccuracy|binaryiou|categoricalaccuracy|concordancecorrelation|cosinesimilarity|f1score|fbetascore|meaniou|onehotiou|onehotmeaniou|pearsoncorrelation|precisionatrecall|r2score|recallatprecision|sensitivityatspecificity|sparsecategoricalaccuracy|sparsetopkcategoricalaccuracy|specificityatsensitivity|topkcategoricalaccuracy|truenegatives|truepositives)(_[0-9]+)?$'
 $body$;
 COMMENT ON FUNCTION madlib_mop.higher_is_better(text)
-IS 'Whether higher values of a metric of this name are better: true for accuracies, AUC, F1 and similar ones, false for losses and errors';
+IS 'Whether higher values of a metric of this name are better: true for accuracies, AUC, F1 and similar ones of Keras, and for names that end in such a word after _; false for all others';
 
 -- if greenplum
 CREATE VIEW madlib_mop.leaderboard WITH (security_barrier = true) AS
@@ -74,9 +95,10 @@ SELECT run_id,
             ELSE sample_visits = coalesce(reached_visits, 0) END AS comparable,
        validation_metric, validation_loss, training_metric, training_loss,
        metric_name, compile_params, fit_params, state_detail,
-       coalesce(sample_visits, (metric_epoch - first_epoch + 1) * n_segments::bigint) AS metric_visits, metric_rows
+       coalesce(sample_visits, (metric_epoch - first_epoch + 1) * n_segments::bigint) AS metric_visits, metric_rows,
+       coalesce(CASE WHEN of_one_metric THEN run_metric END, 'loss') AS ranked_by
 FROM (
-    SELECT figures.*,
+    SELECT figures.*, pg_catalog.min(metric_name) OVER run AS run_metric,
            pg_catalog.min(metric_name) OVER run = pg_catalog.max(metric_name) OVER run
                AND pg_catalog.count(metric_name) OVER run = pg_catalog.count(coalesce(validation_loss, training_loss)) OVER run
                AS of_one_metric,
@@ -155,6 +177,7 @@ COMMENT ON COLUMN madlib_mop.leaderboard.fit_params IS 'Its fit parameters, as t
 COMMENT ON COLUMN madlib_mop.leaderboard.state_detail IS 'Why it failed or was stopped, or what early stopping did';
 COMMENT ON COLUMN madlib_mop.leaderboard.metric_visits IS 'Number of visits after which the figures were computed';
 COMMENT ON COLUMN madlib_mop.leaderboard.metric_rows IS 'Number of rows of the sample that was evaluated; NULL: all rows';
+COMMENT ON COLUMN madlib_mop.leaderboard.ranked_by IS 'What the models of the run are ranked by: their first metric if all have the same one, else loss. The first one is the best model of the run';
 
 -- if greenplum
 CREATE VIEW madlib_mop.timeline WITH (security_barrier = true) AS

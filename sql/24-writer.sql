@@ -3,11 +3,11 @@
 -- its change of a model's state in the one transaction of a visit.
 
 CREATE FUNCTION madlib_mop_internal.model_of(run_id bigint, mst_key integer) RETURNS json
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
 BEGIN
     RETURN (
         SELECT json_build_object('mst_key', m.mst_key, 'arch', m.model_arch, 'compile_params', m.compile_params, 'fit_params', m.fit_params,
-            'digest', m.digest, 'state_slot', m.state_slot, 'state_version', m.state_version,
+            'digest', m.digest, 'weights_digest', m.weights_digest, 'state_slot', m.state_slot, 'state_version', m.state_version,
             'forward_parts', m.forward_parts, 'has_weights', m.start_weights IS NOT NULL, 'taken_over', m.taken_over,
             'seed_key', coalesce(m.seed_key, m.mst_key))
         FROM madlib_mop.model m WHERE m.run_id = model_of.run_id AND m.mst_key = model_of.mst_key);
@@ -16,7 +16,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_internal.model_of(bigint, integer) IS 'One configuration, and where its newest state is';
 
 CREATE FUNCTION madlib_mop_internal.start_weights_of(run_id bigint, mst_key integer) RETURNS bytea
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
 BEGIN
     RETURN (
         SELECT w.weights FROM madlib_mop.start_weights w JOIN madlib_mop.model m ON m.run_id = w.run_id AND m.start_weights = w.origin
@@ -26,7 +26,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_internal.start_weights_of(bigint, integer) IS 'Start weights of a model';
 
 CREATE FUNCTION madlib_mop_internal.custom_functions_of(run_id bigint) RETURNS json
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
 BEGIN
     RETURN (
         SELECT json_build_object('functions', json_object_agg(f.name, encode(f.object, 'base64')),
@@ -93,7 +93,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_internal.keep_visit(bigint, integer, json) IS 'Commits a visit: its row, the model''s new position and digest, and the deletion of the old state, in one transaction';
 
 CREATE FUNCTION madlib_mop_internal.fail_member(run_id bigint, mst_key integer, version bigint, reason text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
 BEGIN
     UPDATE madlib_mop.model m SET state = 'failed', state_detail = reason
     WHERE m.run_id = fail_member.run_id AND m.mst_key = fail_member.mst_key AND m.state_version = version;

@@ -32,20 +32,61 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint; returns NULL without an error';
 
--- if greenplum
 CREATE FUNCTION madlib_mop_calls._at_coordinator(function text)
 RETURNS void LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+-- if greenplum
 BEGIN
     IF current_setting('gp_role') = 'utility' THEN
         RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: this session or server is in utility mode, without segments', function),
             HINT = 'Log in to the coordinator of a cluster that has segments.';
     ELSIF current_setting('gp_role') <> 'dispatch' THEN
         RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: a function that reads tables cannot run on a segment', function),
-            HINT = 'Call it without FROM, once for each row; pass an array of rows as (SELECT array_agg(...) FROM ...).';
+            HINT = CASE WHEN function LIKE 'madlib_mop.predict%'
+                THEN 'For all rows of a table or a view, call madlib.madlib_keras_predict, which writes a table. For one row, call it without'
+                    ' FROM: (SELECT t FROM t WHERE ...); for arrays of rows too: predict_rows(..., (SELECT array_agg(x) FROM t)).'
+                ELSE 'Call it without FROM, once for each row.' END;
     END IF;
 END
+-- else
+DECLARE
+    group_id integer;
+BEGIN
+    IF to_regclass('pg_catalog.pg_dist_local_group') IS NOT NULL THEN -- else there is no Citus
+        EXECUTE 'SELECT g.groupid FROM pg_catalog.pg_dist_local_group g' INTO group_id;
+        IF group_id <> 0 THEN
+            RAISE EXCEPTION USING ERRCODE = '55000',
+                MESSAGE = format('%s: this server is a worker node of a Citus cluster; call the function on its coordinator', function),
+                HINT = 'SELECT nodename, nodeport FROM pg_dist_node WHERE groupid = 0;';
+        END IF;
+    END IF;
+END
+-- end
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._at_coordinator(text) IS 'Raises an error if a query runs the function on a segment';
+COMMENT ON FUNCTION madlib_mop_calls._at_coordinator(text) IS 'Raises an error if this is not the coordinator of a cluster: a segment of Greenplum, or a worker node of Citus';
+
+-- if greenplum
+-- Views call it with OFFSET 0: without, the planner would see that their columns are NULL, and skip the view for most conditions.
+CREATE FUNCTION madlib_mop_calls._absent(what text)
+RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    IF what IN ('submit', 'cancel_job', 'run_now', 'alter_job', 'purge_jobs', 'madlib_mop.job') THEN
+        RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: there are no jobs on Greenplum and Cloudberry', what),
+            HINT = 'Call the function itself. cron and psql can call it at a time.';
+    ELSIF what IN ('grant_read', 'revoke_read') THEN
+        RAISE EXCEPTION USING ERRCODE = '0A000',
+            MESSAGE = format('%s: only the owner of a run, members of its owner''s role and superusers can see it on Greenplum and Cloudberry', what),
+            HINT = 'Make the role a member of the owner''s role: GRANT owner TO role;';
+    ELSIF what IN ('set_alias', 'drop_alias', 'rollback', 'set_challenger', 'drop_challenger', 'drop_version', 'drop_registered',
+                   'predict_version', 'grant_model', 'revoke_model', 'allow_recording', 'forbid_recording', 'madlib_mop.registry', 'madlib_mop.alias_history',
+                   'madlib_mop.version_lineage', 'madlib_mop.challenger_comparison') THEN
+        RAISE EXCEPTION USING ERRCODE = '0A000',
+            MESSAGE = format('%s: there is no registry of models on Greenplum and Cloudberry, because it needs row-level security', what),
+            HINT = 'Predict with the output table itself.';
+    END IF;
+    RETURN false;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._absent(text) IS 'Raises an error for what other servers have: jobs, the registry, grant_read; returns false for everything else';
 
 -- end
 CREATE FUNCTION madlib_mop_calls.call(function text, arguments json, caller_path text, payload_name text DEFAULT NULL, payload bytea DEFAULT NULL)
@@ -55,13 +96,17 @@ DECLARE
     error json;
 BEGIN
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator(function);
+    PERFORM madlib_mop_calls._at_coordinator(function), madlib_mop_calls._absent(function);
+    -- else
+    IF function NOT IN ('gpu_configuration', 'help', 'version') THEN -- of this server
+        PERFORM madlib_mop_calls._at_coordinator(function);
+    END IF;
     -- end
     answer := madlib_mop_calls._call(function, arguments::text, caller_path, payload_name, payload)::json;
     error := answer -> 'error';
     IF error IS NULL THEN
         RETURN answer -> 'result';
-    ELSIF error ->> 'detail' IS NOT NULL AND error ->> 'hint' IS NOT NULL THEN -- see _raise; each function is a line of context
+    ELSIF error ->> 'detail' IS NOT NULL AND error ->> 'hint' IS NOT NULL THEN -- see _raise; each function is a line of context, one of SQL without the types of its arguments
         RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate',
             DETAIL = error ->> 'detail', HINT = error ->> 'hint';
     ELSIF error ->> 'detail' IS NOT NULL THEN
@@ -99,20 +144,20 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls.reader_send(text, text, integer, integer, integer)
 IS 'Reads a shard with the caller''s rights for the writer session that expects its rows there (called by the driver, in a reader session)';
 
-CREATE FUNCTION madlib_mop_calls.end_session(pid integer, wait_ms bigint)
-RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+CREATE FUNCTION madlib_mop_calls.end_sessions(pids integer[], wait_ms bigint)
+RETURNS integer[] LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    remaining integer[];
 BEGIN
-    IF NOT pg_terminate_backend(pid) THEN
-        RETURN false;
-    END IF;
+    PERFORM pg_terminate_backend(p.pid) FROM unnest(pids) AS p (pid);
     FOR i IN 0 .. wait_ms / 10 LOOP -- the server's own wait checks ten times a second
         PERFORM pg_stat_clear_snapshot();
-        IF NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = end_session.pid) THEN
-            RETURN true;
-        END IF;
+        remaining := ARRAY(SELECT a.pid FROM pg_stat_activity a WHERE a.pid = ANY (pids));
+        EXIT WHEN remaining = '{}';
         PERFORM pg_sleep(0.01);
     END LOOP;
-    RETURN false;
+    RETURN remaining;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.end_session(integer, bigint) IS 'Ends a session as pg_terminate_backend does, and waits for its end (called by the driver)';
+COMMENT ON FUNCTION madlib_mop_calls.end_sessions(integer[], bigint)
+IS 'Ends sessions as pg_terminate_backend does, waits for the end of all, and returns those that have not ended (called by the driver)';

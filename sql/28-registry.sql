@@ -177,6 +177,28 @@ COMMENT ON COLUMN madlib_mop.challenger_batch.outputs IS 'The outputs that were 
 COMMENT ON COLUMN madlib_mop.challenger_batch.challenger_outputs IS 'The outputs of the challenger, in the same order';
 COMMENT ON COLUMN madlib_mop.challenger_batch.at IS 'When they were recorded';
 
+-- A network can return its inputs, and the outputs of a challenger are recorded for the model's owner.
+CREATE TABLE madlib_mop.recording_consent (
+    name  text NOT NULL REFERENCES madlib_mop.registered_model ON DELETE CASCADE,
+    role  regrole NOT NULL,
+    PRIMARY KEY (name, role)
+);
+COMMENT ON TABLE madlib_mop.recording_consent IS 'Roles whose predictions with a model are recorded for its challengers; those of its owner always are';
+COMMENT ON COLUMN madlib_mop.recording_consent.name IS 'The registered model';
+COMMENT ON COLUMN madlib_mop.recording_consent.role IS 'The role that predicts, and has agreed';
+
+-- A role with DELETE on a table can lock it, and so block all predictions. So users can only insert, into this table.
+CREATE TABLE madlib_mop.recording_change (
+    name    text NOT NULL,
+    agrees  boolean NOT NULL,
+    role    name NOT NULL DEFAULT current_user
+);
+ALTER TABLE madlib_mop.recording_change REPLICA IDENTITY FULL; -- a publication can include it
+COMMENT ON TABLE madlib_mop.recording_change IS 'One change of recording_consent by allow_recording or forbid_recording; a trigger applies it and deletes this row';
+COMMENT ON COLUMN madlib_mop.recording_change.name IS 'The registered model';
+COMMENT ON COLUMN madlib_mop.recording_change.agrees IS 'Whether the role agrees from now on';
+COMMENT ON COLUMN madlib_mop.recording_change.role IS 'The role that makes it';
+
 CREATE TABLE madlib_mop.registry_change (
     change      text NOT NULL CHECK (change IN ('register', 'set_alias', 'deploy', 'rollback', 'drop_alias', 'set_challenger',
                     'drop_challenger', 'drop_version', 'drop_registered', 'grant_model', 'revoke_model')),
@@ -188,6 +210,7 @@ CREATE TABLE madlib_mop.registry_change (
     details     jsonb,
     changed_by  name NOT NULL DEFAULT current_user
 );
+ALTER TABLE madlib_mop.registry_change REPLICA IDENTITY FULL; -- a publication can include it
 COMMENT ON TABLE madlib_mop.registry_change IS 'One change of the registry; a trigger checks the rights of the role, makes the change and deletes this row';
 COMMENT ON COLUMN madlib_mop.registry_change.change IS 'The function that makes the change';
 COMMENT ON COLUMN madlib_mop.registry_change.name IS 'The registered model';
@@ -246,6 +269,13 @@ ALTER TABLE madlib_mop.challenger_batch ENABLE ROW LEVEL SECURITY;
 CREATE POLICY see ON madlib_mop.challenger_batch FOR SELECT
     USING (EXISTS (SELECT FROM madlib_mop.registered_model r WHERE r.name = challenger_batch.name
                    AND madlib_mop_calls._model_right(r.owner, r.name, '{see, deploy}')));
+ALTER TABLE madlib_mop.recording_consent ENABLE ROW LEVEL SECURITY;
+CREATE POLICY see ON madlib_mop.recording_consent FOR SELECT
+    USING (pg_has_role(role::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)
+           OR EXISTS (SELECT FROM madlib_mop.registered_model r WHERE r.name = recording_consent.name
+                      AND pg_has_role(r.owner::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)));
+ALTER TABLE madlib_mop.recording_change ENABLE ROW LEVEL SECURITY;
+CREATE POLICY make ON madlib_mop.recording_change FOR INSERT WITH CHECK (role = current_user);
 ALTER TABLE madlib_mop.version_content ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON madlib_mop.version_content FOR SELECT
     USING (EXISTS (SELECT FROM madlib_mop.model_version v JOIN madlib_mop.registered_model r ON r.name = v.name
@@ -276,6 +306,9 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model_challenger',
     'WHERE name IN (SELECT name FROM madlib_mop.registered_model WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.challenger_batch',
     'WHERE name IN (SELECT name FROM madlib_mop.registered_model WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.recording_consent',
+    'WHERE role::oid IN (SELECT oid FROM pg_catalog.pg_roles) AND name IN (SELECT name FROM madlib_mop.registered_model'
+    ' WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.alias_change_change_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model_challenger_challenger_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.challenger_batch_batch_id_seq', '');

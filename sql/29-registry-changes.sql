@@ -249,6 +249,7 @@ DECLARE
     wanted text[] := CASE WHEN NEW.change IN ('set_alias', 'deploy', 'rollback', 'drop_alias', 'set_challenger', 'drop_challenger')
                           THEN '{deploy}' ELSE '{}' END;
 BEGIN
+    PERFORM madlib_mop_calls._at_coordinator(NEW.change);
     -- one change of a model at a time: an alias that two sessions create has no row yet that could be locked
     LOOP
         IF NEW.change = 'register' THEN
@@ -283,4 +284,26 @@ COMMENT ON FUNCTION madlib_mop_calls._change_registry() IS 'Makes a change of th
 -- after the insert: only then has the policy accepted the row
 CREATE TRIGGER make AFTER INSERT ON madlib_mop.registry_change
 FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._change_registry();
+
+CREATE FUNCTION madlib_mop_calls._change_recording() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    who oid := (SELECT u.oid FROM pg_roles u WHERE u.rolname = NEW.role);
+BEGIN
+    PERFORM madlib_mop_calls._at_coordinator(CASE WHEN NEW.agrees THEN 'allow_recording' ELSE 'forbid_recording' END);
+    IF NEW.agrees THEN
+        PERFORM madlib_mop_internal.check_model_right('allow_recording', NEW.name, who, '{predict, see, deploy, export}');
+        INSERT INTO madlib_mop.recording_consent (name, role) VALUES (NEW.name, who::regrole) ON CONFLICT DO NOTHING;
+    ELSE
+        DELETE FROM madlib_mop.recording_consent c
+        WHERE c.name = NEW.name AND (c.role::oid = who OR c.role::oid NOT IN (SELECT u.oid FROM pg_roles u));
+    END IF;
+    DELETE FROM madlib_mop.recording_change c WHERE c.name = NEW.name AND c.role = NEW.role;
+    RETURN NULL;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._change_recording() IS 'Applies a change of recording_consent for the role that inserted it, if the role may use the model';
+
+CREATE TRIGGER make AFTER INSERT ON madlib_mop.recording_change
+FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._change_recording();
 -- end

@@ -9,11 +9,8 @@ CREATE FUNCTION madlib.load_keras_model(
     weights text DEFAULT NULL,
     weights_key integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('load_keras_model', json_build_object(@ARGUMENTS@), caller_path, payload_name => 'model_weights', payload => model_weights);
-END
+) RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('load_keras_model', json_build_object(@ARGUMENTS@), caller_path, payload_name => 'model_weights', payload => model_weights);
 $body$;
 COMMENT ON FUNCTION madlib.load_keras_model(varchar, json, bytea, text, text, text, integer, text) IS
     'Adds an architecture, with or without start weights, to a table of architectures';
@@ -22,11 +19,8 @@ CREATE FUNCTION madlib.delete_keras_model(
     keras_model_arch_table varchar,
     model_id integer,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('delete_keras_model', json_build_object(@ARGUMENTS@), caller_path);
-END
+) RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('delete_keras_model', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.delete_keras_model(varchar, integer, text) IS
     'Deletes an architecture from its table, and the table with the last one';

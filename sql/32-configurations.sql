@@ -8,11 +8,8 @@ CREATE FUNCTION madlib.load_model_selection_table(
     fit_params_list varchar[],
     object_table varchar DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('load_model_selection_table', json_build_object(@ARGUMENTS@), caller_path);
-END
+) RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('load_model_selection_table', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.load_model_selection_table(varchar, varchar, integer[], varchar[], varchar[], varchar, text) IS
     'Creates a model selection table of all combinations of architectures, compile and fit parameters';
@@ -28,11 +25,8 @@ CREATE FUNCTION madlib.generate_model_configs(
     random_state integer DEFAULT NULL,
     object_table varchar DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('generate_model_configs', json_build_object(@ARGUMENTS@), caller_path);
-END
+) RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('generate_model_configs', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.generate_model_configs(
     varchar, varchar, integer[], varchar, varchar, varchar, integer, integer, varchar, text) IS

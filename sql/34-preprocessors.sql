@@ -19,12 +19,9 @@ CREATE FUNCTION madlib.training_preprocessor_dl(
     image_shape integer[] DEFAULT NULL,
     labels text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE
+) RETURNS void LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('training_preprocessor_dl', json_build_object(@ARGUMENTS@), caller_path);
-END
+    SELECT madlib_mop_calls.call('training_preprocessor_dl', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.training_preprocessor_dl(
     varchar, varchar, varchar, varchar, integer, real, integer[], text, integer, integer[], text, text) IS
@@ -40,12 +37,9 @@ CREATE FUNCTION madlib.validation_preprocessor_dl(
     distribution_rules text DEFAULT NULL,
     image_shape integer[] DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE
+) RETURNS void LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 SET synchronize_seqscans = off AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('validation_preprocessor_dl', json_build_object(@ARGUMENTS@), caller_path);
-END
+    SELECT madlib_mop_calls.call('validation_preprocessor_dl', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.validation_preprocessor_dl(
     varchar, varchar, varchar, varchar, varchar, integer, text, integer[], text) IS

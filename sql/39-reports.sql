@@ -18,9 +18,7 @@ DECLARE
     answer json;
     raised json;
 BEGIN
-    -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('report');
-    -- end
     answer := madlib_mop_calls._report(json_build_object(@ARGUMENTS@)::text)::json;
     raised := madlib_mop_calls._raise(answer -> 'error');
     RETURN answer ->> 'result';
@@ -35,9 +33,7 @@ DECLARE
     answer json;
     raised json;
 BEGIN
-    -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('report');
-    -- end
     answer := madlib_mop_calls._report(json_build_object(@ARGUMENTS@)::text)::json;
     raised := madlib_mop_calls._raise(answer -> 'error');
     RETURN answer ->> 'result';

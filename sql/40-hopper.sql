@@ -8,11 +8,8 @@ CREATE FUNCTION madlib.madlib_keras_fit_multiple_model(
     replace boolean DEFAULT false, early_stopping text DEFAULT NULL,
     metrics_every text DEFAULT 'iteration', metrics_sample_rows integer DEFAULT NULL, policy text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('madlib_keras_fit_multiple_model', json_build_object(@ARGUMENTS@), caller_path);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('madlib_keras_fit_multiple_model', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model(
     varchar, varchar, varchar, integer, boolean, varchar, integer, boolean, varchar, varchar, boolean, integer, text,
@@ -21,47 +18,31 @@ COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model(
 
 CREATE FUNCTION madlib_mop.resume(
     run_id bigint, output_table text DEFAULT NULL, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('resume', json_build_object(@ARGUMENTS@), caller_path);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('resume', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib_mop.resume(bigint, text, text) IS 'Continues a run after a fault or a cancel, and writes its output tables';
 
 CREATE FUNCTION madlib_mop.cancel(run_id bigint)
-RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('cancel', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::boolean;
-END
+RETURNS boolean LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT (madlib_mop_calls.call('cancel', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::boolean;
 $body$;
 COMMENT ON FUNCTION madlib_mop.cancel(bigint) IS 'Stops a run from another session; true if it was running. Committed work is kept for resume()';
 
 CREATE FUNCTION madlib_mop.replay(run_id bigint, output_table text, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('replay', json_build_object(@ARGUMENTS@), caller_path);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('replay', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib_mop.replay(bigint, text, text) IS 'Repeats the visits of a run, in their order, as a new run';
 
 CREATE FUNCTION madlib_mop.drop_run(run_id bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('drop_run', json_build_object(@ARGUMENTS@), NULL);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('drop_run', json_build_object(@ARGUMENTS@), NULL);
 $body$;
 COMMENT ON FUNCTION madlib_mop.drop_run(bigint) IS 'Drops the record and the states of a run; the output tables stay';
 
 CREATE FUNCTION madlib_mop.drop_models(model_table text, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
-RETURNS text[] LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    dropped json;
-BEGIN
-    dropped := madlib_mop_calls.call('drop_models', json_build_object(@ARGUMENTS@), caller_path);
-    RETURN ARRAY(SELECT json_array_elements_text(dropped));
-END
+RETURNS text[] LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT ARRAY(SELECT json_array_elements_text(madlib_mop_calls.call('drop_models', json_build_object(@ARGUMENTS@), caller_path)));
 $body$;
 COMMENT ON FUNCTION madlib_mop.drop_models(text, text) IS 'Drops the output table of a fit function with its _info and _summary, as far as they exist, and reports which; the record stays';

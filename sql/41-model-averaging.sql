@@ -7,11 +7,8 @@ CREATE FUNCTION madlib.madlib_keras_fit(
     description varchar DEFAULT NULL, object_table varchar DEFAULT NULL, seed integer DEFAULT NULL,
     replace boolean DEFAULT false, early_stopping text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('madlib_keras_fit', json_build_object(@ARGUMENTS@), caller_path);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('madlib_keras_fit', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit(
     varchar, varchar, varchar, integer, varchar, varchar, integer, boolean, varchar, integer, boolean, varchar,

@@ -9,11 +9,8 @@ CREATE FUNCTION madlib.madlib_keras_automl(
     use_caching boolean DEFAULT false, seed integer DEFAULT NULL, schedule text DEFAULT 'rotation',
     replace boolean DEFAULT false, metrics_every text DEFAULT 'iteration', metrics_sample_rows integer DEFAULT NULL,
     policy text DEFAULT NULL, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('madlib_keras_automl', json_build_object(@ARGUMENTS@), caller_path);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('madlib_keras_automl', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_automl(
     varchar, varchar, varchar, varchar, integer[], varchar, varchar, varchar, varchar, integer, varchar, boolean,
@@ -23,11 +20,8 @@ COMMENT ON FUNCTION madlib.madlib_keras_automl(
 CREATE FUNCTION madlib.hyperband_schedule(
     schedule_table varchar, r integer, eta integer DEFAULT 3, skip_last integer DEFAULT 0,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('hyperband_schedule', json_build_object(@ARGUMENTS@), caller_path);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('hyperband_schedule', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.hyperband_schedule(varchar, integer, integer, integer, text) IS
     'Writes the brackets and rounds of hyperband into a table';

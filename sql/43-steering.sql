@@ -1,79 +1,54 @@
 -- Commands that steer a run while it trains, and their history.
 
 CREATE FUNCTION madlib_mop.stop_model(run_id bigint, mst_key integer, reason text DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('stop_model', json_build_object(@ARGUMENTS@), NULL);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('stop_model', json_build_object(@ARGUMENTS@), NULL);
 $body$;
 COMMENT ON FUNCTION madlib_mop.stop_model(bigint, integer, text) IS 'Stops a model of a run; its state is kept for resume_model';
 
 CREATE FUNCTION madlib_mop.resume_model(run_id bigint, mst_key integer)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('resume_model', json_build_object(@ARGUMENTS@), NULL);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('resume_model', json_build_object(@ARGUMENTS@), NULL);
 $body$;
 COMMENT ON FUNCTION madlib_mop.resume_model(bigint, integer) IS 'Lets a stopped model continue with its next visit';
 
 CREATE FUNCTION madlib_mop.clone_model(
     run_id bigint, mst_key integer, compile_params text DEFAULT NULL, fit_params text DEFAULT NULL,
     from_state boolean DEFAULT true, keep_optimizer boolean DEFAULT true, num_iterations integer DEFAULT NULL)
-RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('clone_model', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::integer;
-END
+RETURNS integer LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT (madlib_mop_calls.call('clone_model', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::integer;
 $body$;
 COMMENT ON FUNCTION madlib_mop.clone_model(bigint, integer, text, text, boolean, boolean, integer) IS 'Adds a copy of a model to its run, with its state, and returns the key of the copy';
 
 CREATE FUNCTION madlib_mop.extend(run_id bigint, num_iterations integer, mst_key integer DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('extend', json_build_object(@ARGUMENTS@), NULL);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('extend', json_build_object(@ARGUMENTS@), NULL);
 $body$;
 COMMENT ON FUNCTION madlib_mop.extend(bigint, integer, integer) IS 'Lets one model or all models of a run make more iterations';
 
 CREATE FUNCTION madlib_mop.add_models(
     run_id bigint, model_selection_table text,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
-RETURNS integer[] LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    added json;
-BEGIN
-    added := madlib_mop_calls.call('add_models', json_build_object(@ARGUMENTS@), caller_path);
-    RETURN ARRAY(SELECT json_array_elements_text(added)::integer);
-END
+RETURNS integer[] LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT ARRAY(SELECT json_array_elements_text(madlib_mop_calls.call('add_models', json_build_object(@ARGUMENTS@), caller_path))::integer);
 $body$;
 COMMENT ON FUNCTION madlib_mop.add_models(bigint, text, text) IS 'Adds the configurations of a model selection table to a run, and returns their keys';
 
 CREATE FUNCTION madlib_mop.pause(run_id bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('pause', json_build_object(@ARGUMENTS@), NULL);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('pause', json_build_object(@ARGUMENTS@), NULL);
 $body$;
 COMMENT ON FUNCTION madlib_mop.pause(bigint) IS 'Pauses a run until unpause: its visits in flight are completed, then its trainers exit';
 
 CREATE FUNCTION madlib_mop.unpause(run_id bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('unpause', json_build_object(@ARGUMENTS@), NULL);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('unpause', json_build_object(@ARGUMENTS@), NULL);
 $body$;
 COMMENT ON FUNCTION madlib_mop.unpause(bigint) IS 'Lets a paused run continue';
 
 CREATE FUNCTION madlib_mop.pin_model(run_id bigint, mst_key integer, pinned boolean DEFAULT true)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('pin_model', json_build_object(@ARGUMENTS@), NULL);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('pin_model', json_build_object(@ARGUMENTS@), NULL);
 $body$;
 COMMENT ON FUNCTION madlib_mop.pin_model(bigint, integer, boolean) IS 'Prevents searches and policies from stopping a model; with pinned false, allows it again';
 

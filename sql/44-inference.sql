@@ -7,12 +7,9 @@ CREATE FUNCTION madlib.madlib_keras_evaluate(
     use_gpus boolean DEFAULT false,
     mst_key integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE
+) RETURNS void LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('madlib_keras_evaluate', json_build_object(@ARGUMENTS@), caller_path);
-END
+    SELECT madlib_mop_calls.call('madlib_keras_evaluate', json_build_object(@ARGUMENTS@), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_evaluate(varchar, varchar, varchar, boolean, integer, text) IS
     'Loss and metrics of a trained model over a packed table, as a table of one row';
@@ -30,12 +27,9 @@ CREATE FUNCTION madlib.madlib_keras_predict(
     use_gpus boolean DEFAULT false,
     mst_key integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE
+) RETURNS void LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(@ARGUMENTS@, 'pred_kind', 'text'), caller_path);
-END
+    SELECT madlib_mop_calls.call('madlib_keras_predict', json_build_object(@ARGUMENTS@, 'pred_kind', 'text'), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict(
     varchar, varchar, varchar, varchar, varchar, varchar, boolean, integer, text) IS
@@ -51,12 +45,9 @@ CREATE FUNCTION madlib.madlib_keras_predict(
     use_gpus boolean DEFAULT false,
     mst_key integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE
+) RETURNS void LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(@ARGUMENTS@, 'pred_kind', 'integer'), caller_path);
-END
+    SELECT madlib_mop_calls.call('madlib_keras_predict', json_build_object(@ARGUMENTS@, 'pred_kind', 'integer'), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict(
     varchar, varchar, varchar, varchar, varchar, integer, boolean, integer, text) IS
@@ -72,12 +63,9 @@ CREATE FUNCTION madlib.madlib_keras_predict(
     use_gpus boolean DEFAULT false,
     mst_key integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE
+) RETURNS void LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(@ARGUMENTS@, 'pred_kind', 'float8'), caller_path);
-END
+    SELECT madlib_mop_calls.call('madlib_keras_predict', json_build_object(@ARGUMENTS@, 'pred_kind', 'float8'), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict(
     varchar, varchar, varchar, varchar, varchar, double precision, boolean, integer, text) IS

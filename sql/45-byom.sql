@@ -13,12 +13,9 @@ CREATE FUNCTION madlib.madlib_keras_predict_byom(
     normalizing_const double precision DEFAULT NULL,
     dependent_count integer DEFAULT 1,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE
+) RETURNS void LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('madlib_keras_predict_byom', json_build_object(@ARGUMENTS@, 'pred_kind', 'text'), caller_path);
-END
+    SELECT madlib_mop_calls.call('madlib_keras_predict_byom', json_build_object(@ARGUMENTS@, 'pred_kind', 'text'), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict_byom(
     varchar, integer, varchar, varchar, varchar, varchar, varchar, boolean, text[], double precision, integer, text) IS
@@ -37,12 +34,9 @@ CREATE FUNCTION madlib.madlib_keras_predict_byom(
     normalizing_const double precision DEFAULT NULL,
     dependent_count integer DEFAULT 1,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE
+) RETURNS void LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('madlib_keras_predict_byom', json_build_object(@ARGUMENTS@, 'pred_kind', 'integer'), caller_path);
-END
+    SELECT madlib_mop_calls.call('madlib_keras_predict_byom', json_build_object(@ARGUMENTS@, 'pred_kind', 'integer'), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict_byom(
     varchar, integer, varchar, varchar, varchar, varchar, integer, boolean, text[], double precision, integer, text) IS
@@ -61,12 +55,9 @@ CREATE FUNCTION madlib.madlib_keras_predict_byom(
     normalizing_const double precision DEFAULT NULL,
     dependent_count integer DEFAULT 1,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE plpgsql VOLATILE
+) RETURNS void LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('madlib_keras_predict_byom', json_build_object(@ARGUMENTS@, 'pred_kind', 'float8'), caller_path);
-END
+    SELECT madlib_mop_calls.call('madlib_keras_predict_byom', json_build_object(@ARGUMENTS@, 'pred_kind', 'float8'), caller_path);
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict_byom(
     varchar, integer, varchar, varchar, varchar, varchar, double precision, boolean, text[], double precision, integer, text) IS

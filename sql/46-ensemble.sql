@@ -10,12 +10,10 @@ CREATE FUNCTION madlib_mop.make_ensemble(
     replace boolean DEFAULT false,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS TABLE (mst_key integer, copies integer, weight double precision, validation_metric double precision, ensemble_metric double precision)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN QUERY SELECT e.mst_key, e.copies, e.weight, e.validation_metric, e.ensemble_metric FROM json_to_recordset(
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT e.mst_key, e.copies, e.weight, e.validation_metric, e.ensemble_metric FROM json_to_recordset(
         madlib_mop_calls.call('make_ensemble', json_build_object(@ARGUMENTS@), caller_path)
     ) AS e (mst_key integer, copies integer, weight double precision, validation_metric double precision, ensemble_metric double precision);
-END
 $body$;
 COMMENT ON FUNCTION madlib_mop.make_ensemble(text, text, text, integer, text, integer[], boolean, text) IS
     'Chooses models of a table by their predictions of a validation table, and writes their average as a table with one model';

@@ -1,4 +1,8 @@
 -- Predictions for rows of ordinary tables, by models that were trained on tables of pack_columns.
+-- A row runs no cast, check or operator of its types' owners: it is sent in the binary format, and the names of an anonymous
+-- row's fields come from the session, not from JSON. Parameters are of type anynonarray, not record: PL/pgSQL compiles a
+-- function for each type then, and in PostgreSQL 12 a parameter of type record takes rows of one type in a session. ROW()
+-- around the parameter lets any type pass, so that the library refuses what is no row; 12 bytes are the header of its field.
 
 CREATE FUNCTION madlib_mop_calls._predict_row(
     model_table text, mst_key integer, input_row bytea, row_type bigint, names text[], encoding text, caller_path text)
@@ -20,25 +24,76 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls._predict_row_text(text, text, integer, bytea, bigint, text[], text, text) IS
     'The class or the number of one row, or all classes with their values as JSON; NULL after an error';
 
+CREATE FUNCTION madlib_mop_calls._has_plain_fields(input_row bytea)
+RETURNS boolean LANGUAGE plpython3u IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import predict_row
+return predict_row.has_plain_fields(input_row)
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._has_plain_fields(bytea) IS
+    'Whether all fields of a row, as record_send returns it, are of types for which row_to_json runs no cast of a user';
+
+CREATE FUNCTION madlib_mop_calls._fetched_row(portal text)
+RETURNS record LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    whole_row refcursor := portal;
+    fetched record;
+BEGIN
+    FETCH whole_row INTO fetched;
+    CLOSE whole_row;
+    RETURN fetched.input_row;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._fetched_row(text) IS 'The row of a cursor of _field_names; this is how PL/Python gets an anonymous row';
+
+CREATE FUNCTION madlib_mop_calls._fetched_names(portal text, input_row bytea)
+RETURNS text[] LANGUAGE plpython3u STABLE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import predict_row
+return predict_row.names_of_fetched(portal, input_row)
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._fetched_names(text, bytea) IS 'The names of the fields of the row of a cursor of _field_names; NULL after an error';
+
+CREATE FUNCTION madlib_mop_calls._field_names(input_row anynonarray, sent bytea)
+RETURNS text[] LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    whole_row refcursor;
+    names text[];
+    error json;
+BEGIN
+    IF madlib_mop_calls._has_plain_fields(sent) THEN
+        RETURN ARRAY(SELECT json_object_keys(row_to_json(input_row)));
+    END IF;
+    OPEN whole_row FOR SELECT input_row AS input_row;
+    names := madlib_mop_calls._fetched_names(whole_row::text, sent);
+    IF names IS NULL THEN
+        error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
+    END IF;
+    RETURN names;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._field_names(anynonarray, bytea) IS
+    'The names of the fields of an anonymous row; runs no cast of a user''s type, which row_to_json would';
+
 CREATE FUNCTION madlib_mop.predict(
     model_table text,
     mst_key integer,
-    input_row record,
+    input_row anynonarray,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS real[] LANGUAGE plpgsql STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    sent bytea := record_send(input_row);
+    sent bytea := substr(record_send(ROW(input_row)), 13);
     answer double precision[];
     error json;
 BEGIN
-    IF sent IS NULL THEN
+    IF sent = '' THEN -- NULL, not a row of NULLs
         RETURN NULL;
     END IF;
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict');
     -- end
     answer := madlib_mop_calls._predict_row(model_table, mst_key, sent, pg_typeof(input_row)::oid::bigint,
-        CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN ARRAY(SELECT json_object_keys(row_to_json(input_row))) END,
+        CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN madlib_mop_calls._field_names(input_row, sent) END,
         pg_client_encoding()::text, caller_path);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
@@ -46,28 +101,28 @@ BEGIN
     RETURN answer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict(text, integer, record, text) IS
+COMMENT ON FUNCTION madlib_mop.predict(text, integer, anynonarray, text) IS
     'The outputs of a model for a row of a table: probabilities, or numbers in the units of the table';
 
 CREATE FUNCTION madlib_mop.predict_number(
     model_table text,
     mst_key integer,
-    input_row record,
+    input_row anynonarray,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS double precision LANGUAGE plpgsql STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    sent bytea := record_send(input_row);
+    sent bytea := substr(record_send(ROW(input_row)), 13);
     answer text;
     error json;
 BEGIN
-    IF sent IS NULL THEN
+    IF sent = '' THEN -- NULL, not a row of NULLs
         RETURN NULL;
     END IF;
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_number');
     -- end
     answer := madlib_mop_calls._predict_row_text('number', model_table, mst_key, sent, pg_typeof(input_row)::oid::bigint,
-        CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN ARRAY(SELECT json_object_keys(row_to_json(input_row))) END,
+        CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN madlib_mop_calls._field_names(input_row, sent) END,
         pg_client_encoding()::text, caller_path);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
@@ -75,28 +130,28 @@ BEGIN
     RETURN answer::double precision;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict_number(text, integer, record, text) IS
+COMMENT ON FUNCTION madlib_mop.predict_number(text, integer, anynonarray, text) IS
     'The number that a regression predicts for a row of a table';
 
 CREATE FUNCTION madlib_mop.predict_class(
     model_table text,
     mst_key integer,
-    input_row record,
+    input_row anynonarray,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS text LANGUAGE plpgsql STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    sent bytea := record_send(input_row);
+    sent bytea := substr(record_send(ROW(input_row)), 13);
     answer text;
     error json;
 BEGIN
-    IF sent IS NULL THEN
+    IF sent = '' THEN -- NULL, not a row of NULLs
         RETURN NULL;
     END IF;
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_class');
     -- end
     answer := madlib_mop_calls._predict_row_text('class', model_table, mst_key, sent, pg_typeof(input_row)::oid::bigint,
-        CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN ARRAY(SELECT json_object_keys(row_to_json(input_row))) END,
+        CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN madlib_mop_calls._field_names(input_row, sent) END,
         pg_client_encoding()::text, caller_path);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
@@ -104,28 +159,28 @@ BEGIN
     RETURN answer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict_class(text, integer, record, text) IS
+COMMENT ON FUNCTION madlib_mop.predict_class(text, integer, anynonarray, text) IS
     'The class of a row of a table: the one with the highest probability';
 
 CREATE FUNCTION madlib_mop.predict_json(
     model_table text,
     mst_key integer,
-    input_row record,
+    input_row anynonarray,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS jsonb LANGUAGE plpgsql STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    sent bytea := record_send(input_row);
+    sent bytea := substr(record_send(ROW(input_row)), 13);
     answer text;
     error json;
 BEGIN
-    IF sent IS NULL THEN
+    IF sent = '' THEN -- NULL, not a row of NULLs
         RETURN NULL;
     END IF;
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_json');
     -- end
     answer := madlib_mop_calls._predict_row_text('named', model_table, mst_key, sent, pg_typeof(input_row)::oid::bigint,
-        CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN ARRAY(SELECT json_object_keys(row_to_json(input_row))) END,
+        CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN madlib_mop_calls._field_names(input_row, sent) END,
         pg_client_encoding()::text, caller_path);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
@@ -133,5 +188,5 @@ BEGIN
     RETURN answer::jsonb;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict_json(text, integer, record, text) IS
+COMMENT ON FUNCTION madlib_mop.predict_json(text, integer, anynonarray, text) IS
     'The probabilities of a row of a table by class; a number by the name of its column';

@@ -29,6 +29,20 @@ return None if error is None else json.dumps(error)
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._predict_error() IS 'The error of this session''s last prediction; NULL without one';
 
+CREATE FUNCTION madlib_mop_calls._real_bytes(function text, x anyarray)
+RETURNS bytea LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    -- the cast below would run a cast of the owner of another type
+    IF pg_typeof(x) <> ALL ('{smallint[], integer[], bigint[], real[], double precision[], numeric[]}'::regtype[]) THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s: x must be an array of numbers. Received: %s', function, pg_typeof(x)),
+            HINT = 'If you trust the owner of its type, cast it in your query: x::real[].';
+    END IF;
+    RETURN madlib_mop.array_bytes(x::real[]);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._real_bytes(text, anyarray) IS
+    'An array of numbers as predict passes it on; runs no cast of a user''s type';
+
 CREATE FUNCTION madlib_mop.predict(
     model_table text,
     mst_key integer,
@@ -73,7 +87,7 @@ BEGIN
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict');
     -- end
-    answer := madlib_mop_calls._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict(model_table, mst_key, ARRAY[madlib_mop_calls._real_bytes('predict', x)], allow_null, caller_path);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
@@ -100,7 +114,7 @@ BEGIN
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_class');
     -- end
-    answer := madlib_mop_calls._predict_texts('class', false, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict_texts('class', false, model_table, mst_key, ARRAY[madlib_mop_calls._real_bytes('predict_class', x)], allow_null, caller_path);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
@@ -127,7 +141,7 @@ BEGIN
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_named');
     -- end
-    answer := madlib_mop_calls._predict_texts('named', false, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict_texts('named', false, model_table, mst_key, ARRAY[madlib_mop_calls._real_bytes('predict_named', x)], allow_null, caller_path);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
@@ -209,7 +223,7 @@ BEGIN
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_rows');
     -- end
-    answer := madlib_mop_calls._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict(model_table, mst_key, ARRAY[madlib_mop_calls._real_bytes('predict_rows', x)], allow_null, caller_path);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
@@ -242,7 +256,7 @@ BEGIN
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_class_rows');
     -- end
-    answer := madlib_mop_calls._predict_texts('class', true, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict_texts('class', true, model_table, mst_key, ARRAY[madlib_mop_calls._real_bytes('predict_class_rows', x)], allow_null, caller_path);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
@@ -269,7 +283,7 @@ BEGIN
     -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_named_rows');
     -- end
-    answer := madlib_mop_calls._predict_texts('named', true, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict_texts('named', true, model_table, mst_key, ARRAY[madlib_mop_calls._real_bytes('predict_named_rows', x)], allow_null, caller_path);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;

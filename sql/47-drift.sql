@@ -16,16 +16,14 @@ CREATE FUNCTION madlib_mop.drift(
     n_rows bigint, baseline_rows bigint, null_share double precision, baseline_null_share double precision,
     new_share double precision, new_levels text[], outside_share double precision, minimum text, maximum text,
     baseline_minimum text, baseline_maximum text, reason text)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-BEGIN
-    RETURN QUERY SELECT d.* FROM json_to_recordset(
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+    SELECT d.* FROM json_to_recordset(
         madlib_mop_calls.call('drift', json_build_object(@ARGUMENTS@), caller_path)
     ) AS d (model text, feature text, kind text, measured text, verdict text, psi double precision,
         psi_by_chance double precision, n_rows bigint, baseline_rows bigint, null_share double precision,
         baseline_null_share double precision, new_share double precision, new_levels text[],
         outside_share double precision, minimum text, maximum text, baseline_minimum text, baseline_maximum text,
         reason text);
-END
 $body$;
 COMMENT ON FUNCTION madlib_mop.drift(
     text, text, integer, text, boolean, bigint, double precision, double precision, text, text) IS

@@ -22,9 +22,7 @@ DECLARE
     answer record;
     raised json;
 BEGIN
-    -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('export_model');
-    -- end
     answer := madlib_mop_calls._export(json_build_object(@ARGUMENTS@)::text, caller_path);
     raised := madlib_mop_calls._raise(answer.error::json);
     RETURN answer.content;
@@ -52,9 +50,7 @@ DECLARE
     answer json;
     raised json;
 BEGIN
-    -- if greenplum
     PERFORM madlib_mop_calls._at_coordinator('model_card');
-    -- end
     answer := madlib_mop_calls._card(json_build_object(@ARGUMENTS@)::text, caller_path)::json;
     raised := madlib_mop_calls._raise(answer -> 'error');
     RETURN answer ->> 'result';

@@ -6,10 +6,8 @@ CREATE FUNCTION madlib_mop.import_model(
     name text DEFAULT NULL,
     description text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('import_model', json_build_object(@ARGUMENTS@), caller_path, payload_name => 'file', payload => file) #>> '{}')::integer;
-END
+) RETURNS integer LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT (madlib_mop_calls.call('import_model', json_build_object(@ARGUMENTS@), caller_path, payload_name => 'file', payload => file) #>> '{}')::integer;
 $body$;
 COMMENT ON FUNCTION madlib_mop.import_model(text, bytea, text, text, text) IS
     'Adds the model of a .keras file to a table of architectures, with its weights as start weights; returns its model_id';
@@ -21,10 +19,8 @@ CREATE FUNCTION madlib_mop.import_weights(
     by_name boolean DEFAULT false,
     skip_mismatch boolean DEFAULT false,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('import_weights', json_build_object(@ARGUMENTS@), caller_path, payload_name => 'file', payload => file) #>> '{}')::integer;
-END
+) RETURNS integer LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT (madlib_mop_calls.call('import_weights', json_build_object(@ARGUMENTS@), caller_path, payload_name => 'file', payload => file) #>> '{}')::integer;
 $body$;
 COMMENT ON FUNCTION madlib_mop.import_weights(text, integer, bytea, boolean, boolean, text) IS
     'Gives an architecture of a table the weights of a .keras, .weights.h5, .h5 or .safetensors file; returns the number of layers that got weights';
@@ -37,11 +33,9 @@ CREATE FUNCTION madlib_mop.import_version(
     compile_params text DEFAULT NULL,
     note text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS integer LANGUAGE plpgsql VOLATILE
+) RETURNS integer LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('import_version', json_build_object(@ARGUMENTS@), caller_path, payload_name => 'file', payload => file) #>> '{}')::integer;
-END
+    SELECT (madlib_mop_calls.call('import_version', json_build_object(@ARGUMENTS@), caller_path, payload_name => 'file', payload => file) #>> '{}')::integer;
 $body$;
 COMMENT ON FUNCTION madlib_mop.import_version(text, bytea, text[], double precision, text, text, text) IS
     'Stores the model of a .keras file in the registry as a new version of a name; returns the number of the version';

@@ -7,10 +7,8 @@ CREATE FUNCTION madlib_mop.register(
     note text DEFAULT NULL,
     baseline text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('register', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::integer;
-END
+) RETURNS integer LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT (madlib_mop_calls.call('register', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::integer;
 $body$;
 COMMENT ON FUNCTION madlib_mop.register(text, text, integer, text, text, text) IS
     'Copies a trained model into the registry as a new version of a name; returns the number of the version';
@@ -26,19 +24,14 @@ CREATE FUNCTION madlib_mop.deploy(
     better_than_current boolean DEFAULT false,
     reason text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS boolean LANGUAGE plpgsql VOLATILE
+) RETURNS boolean LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('deploy', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::boolean;
-END
+    SELECT (madlib_mop_calls.call('deploy', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::boolean;
 $body$;
 COMMENT ON FUNCTION madlib_mop.deploy(
     text, text, integer, text, text, double precision, double precision, boolean, text, text) IS
-    'Gives an alias a version, if a metric of the version on a packed table is good enough; returns whether it did';
+    'Gives an alias a version, if a metric of the version on the rows of a table is good enough; returns whether it did';
 
--- if greenplum
--- There is no registry: register and deploy say so.
--- else
 CREATE FUNCTION madlib_mop_calls._registry_name(function text, what text, given text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -70,6 +63,9 @@ COMMENT ON FUNCTION madlib_mop_calls._registry_version(text, integer) IS 'The nu
 CREATE FUNCTION madlib_mop.set_alias(name text, alias text, version integer, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('set_alias');
+    -- end
     INSERT INTO madlib_mop.registry_change (change, name, alias, version, reason)
     VALUES ('set_alias', madlib_mop_calls._registry_name('set_alias', 'name', set_alias.name),
             madlib_mop_calls._registry_name('set_alias', 'alias', set_alias.alias),
@@ -81,6 +77,9 @@ COMMENT ON FUNCTION madlib_mop.set_alias(text, text, integer, text) IS 'Gives an
 CREATE FUNCTION madlib_mop.drop_alias(name text, alias text, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('drop_alias');
+    -- end
     INSERT INTO madlib_mop.registry_change (change, name, alias, reason)
     VALUES ('drop_alias', madlib_mop_calls._registry_name('drop_alias', 'name', drop_alias.name),
             madlib_mop_calls._registry_name('drop_alias', 'alias', drop_alias.alias), drop_alias.reason);
@@ -94,6 +93,9 @@ DECLARE
     model text := madlib_mop_calls._registry_name('rollback', 'name', rollback.name);
     of_model text := madlib_mop_calls._registry_name('rollback', 'alias', rollback.alias);
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('rollback');
+    -- end
     IF steps IS NULL OR steps < 1 THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('rollback: steps must be at least 1. Received: %s', coalesce(steps::text, 'NULL'));
     END IF;
@@ -109,6 +111,9 @@ CREATE FUNCTION madlib_mop.set_challenger(
     name text, alias text, version integer, share double precision DEFAULT 0.1, max_rows bigint DEFAULT 100000) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('set_challenger');
+    -- end
     IF share IS NULL OR NOT (share > 0 AND share <= 1) THEN
         RAISE EXCEPTION USING ERRCODE = '22023', HINT = '0.1 is a tenth of the calls.',
             MESSAGE = format('set_challenger: share must be above 0 and at most 1. Received: %s', coalesce(share::text, 'NULL'));
@@ -129,6 +134,9 @@ COMMENT ON FUNCTION madlib_mop.set_challenger(text, text, integer, double precis
 CREATE FUNCTION madlib_mop.drop_challenger(name text, alias text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('drop_challenger');
+    -- end
     INSERT INTO madlib_mop.registry_change (change, name, alias)
     VALUES ('drop_challenger', madlib_mop_calls._registry_name('drop_challenger', 'name', drop_challenger.name),
             madlib_mop_calls._registry_name('drop_challenger', 'alias', drop_challenger.alias));
@@ -136,9 +144,37 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop.drop_challenger(text, text) IS 'Ends the challenger of an alias; what was recorded stays';
 
+CREATE FUNCTION madlib_mop.allow_recording(name text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('allow_recording');
+    -- end
+    INSERT INTO madlib_mop.recording_change (name, agrees)
+    VALUES (madlib_mop_calls._registry_name('allow_recording', 'name', allow_recording.name), true);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.allow_recording(text) IS
+    'Agrees for the current role that challengers of a registered model predict what it predicts, and that both outputs are recorded for the owner';
+
+CREATE FUNCTION madlib_mop.forbid_recording(name text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('forbid_recording');
+    -- end
+    INSERT INTO madlib_mop.recording_change (name, agrees)
+    VALUES (madlib_mop_calls._registry_name('forbid_recording', 'name', forbid_recording.name), false);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.forbid_recording(text) IS 'Undoes allow_recording for the current role; what was recorded stays';
+
 CREATE FUNCTION madlib_mop.drop_version(name text, version integer) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('drop_version');
+    -- end
     INSERT INTO madlib_mop.registry_change (change, name, version)
     VALUES ('drop_version', madlib_mop_calls._registry_name('drop_version', 'name', drop_version.name),
             madlib_mop_calls._registry_version('drop_version', drop_version.version));
@@ -149,6 +185,9 @@ COMMENT ON FUNCTION madlib_mop.drop_version(text, integer) IS 'Drops a version o
 CREATE FUNCTION madlib_mop.drop_registered(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('drop_registered');
+    -- end
     INSERT INTO madlib_mop.registry_change (change, name)
     VALUES ('drop_registered', madlib_mop_calls._registry_name('drop_registered', 'name', drop_registered.name));
 END
@@ -170,6 +209,9 @@ DECLARE
     answer integer;
     error json;
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('predict_version');
+    -- end
     answer := madlib_mop_calls._version_of(model_table);
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
@@ -180,6 +222,39 @@ $body$;
 COMMENT ON FUNCTION madlib_mop.predict_version(text) IS
     'The version with which predict and its variants answer in the same statement, for a name such as churn@champion';
 
+-- if greenplum
+CREATE VIEW madlib_mop.registry AS
+SELECT NULL::text AS name, NULL::integer AS version, NULL::text[] AS aliases, NULL::name AS owner,
+       NULL::name AS registered_by, NULL::timestamptz AS registered_at, NULL::text AS note,
+       NULL::text AS model_table, NULL::integer AS mst_key, NULL::bigint AS run_id, NULL::integer AS epoch,
+       NULL::jsonb AS metrics, NULL::text AS digest, NULL::bigint AS n_bytes
+WHERE madlib_mop_calls._absent('madlib_mop.registry') OFFSET 0;
+COMMENT ON VIEW madlib_mop.registry IS 'Raises an error that says that this view is not on this server';
+
+CREATE VIEW madlib_mop.alias_history AS
+SELECT NULL::text AS name, NULL::text AS alias, NULL::bigint AS change_id, NULL::text AS change,
+       NULL::integer AS from_version, NULL::integer AS to_version, NULL::name AS changed_by,
+       NULL::timestamptz AS changed_at, NULL::text AS reason, NULL::jsonb AS evidence,
+       NULL::boolean AS is_current
+WHERE madlib_mop_calls._absent('madlib_mop.alias_history') OFFSET 0;
+COMMENT ON VIEW madlib_mop.alias_history IS 'Raises an error that says that this view is not on this server';
+
+CREATE VIEW madlib_mop.version_lineage AS
+SELECT NULL::text AS name, NULL::integer AS version, NULL::bigint AS run_id, NULL::integer AS mst_key,
+       NULL::text AS source_table, NULL::integer AS epoch, NULL::integer AS "position",
+       NULL::integer AS segment_id, NULL::timestamptz AS ended_at, NULL::bigint AS n_rows,
+       NULL::text AS rows_digest, NULL::text AS digest_in, NULL::text AS digest_out
+WHERE madlib_mop_calls._absent('madlib_mop.version_lineage') OFFSET 0;
+COMMENT ON VIEW madlib_mop.version_lineage IS 'Raises an error that says that this view is not on this server';
+
+CREATE VIEW madlib_mop.challenger_comparison AS
+SELECT NULL::text AS name, NULL::text AS alias, NULL::bigint AS challenger_id, NULL::integer AS version,
+       NULL::integer AS challenger_version, NULL::bigint AS n_rows, NULL::double precision AS same_best_share,
+       NULL::double precision AS mean_difference, NULL::double precision AS max_difference,
+       NULL::timestamptz AS first_at, NULL::timestamptz AS last_at
+WHERE madlib_mop_calls._absent('madlib_mop.challenger_comparison') OFFSET 0;
+COMMENT ON VIEW madlib_mop.challenger_comparison IS 'Raises an error that says that this view is not on this server';
+-- else
 -- The rights of the calling role are checked by the caller of this function, in Python; called from SQL, it does nothing.
 CREATE FUNCTION madlib_mop_calls._read_version() RETURNS void
 LANGUAGE plpython3u STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$

@@ -2,7 +2,16 @@
 -- runs it in a session with the rights of the job's owner (madlib_mop/jobs/).
 
 -- if greenplum
--- Policies cannot be used there, and users' sessions write these tables.
+-- Policies cannot be used there, and users' sessions write these tables: there are no jobs.
+CREATE VIEW madlib_mop.job AS
+SELECT NULL::bigint AS job_id, NULL::text AS name, NULL::text AS function, NULL::name AS owner,
+       NULL::text AS state, NULL::bigint AS queue_position, NULL::text AS waits_for, NULL::bigint AS run_id,
+       NULL::integer AS priority, NULL::timestamptz AS submitted_at, NULL::timestamptz AS due_at,
+       NULL::text AS every, NULL::bigint AS after, NULL::text AS if_running, NULL::interval AS time_limit,
+       NULL::bigint AS series_id, NULL::timestamptz AS started_at, NULL::timestamptz AS ended_at,
+       NULL::integer AS attempt, NULL::text AS statement, NULL::text AS error
+WHERE madlib_mop_calls._absent('madlib_mop.job') OFFSET 0;
+COMMENT ON VIEW madlib_mop.job IS 'Raises an error that says that this view is not on this server';
 -- else
 CREATE FUNCTION madlib_mop_calls.seen_owners(own boolean) RETURNS oid[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
@@ -83,6 +92,8 @@ COMMENT ON COLUMN madlib_mop.job_record.session_pid IS 'The session that runs it
 COMMENT ON COLUMN madlib_mop.job_record.login_role IS 'The role with which this session logged in; NULL for a superuser''s job';
 CREATE INDEX job_record_live ON madlib_mop.job_record (state, due_at) WHERE state IN ('waiting', 'running');
 CREATE INDEX job_record_series ON madlib_mop.job_record (series_id) WHERE series_id IS NOT NULL;
+-- each claim asks for the last start of a role's jobs, of which some roles have very many
+CREATE INDEX job_record_last ON madlib_mop.job_record (owner, (coalesce(started_at, CASE WHEN state <> 'cancelled' THEN ended_at END)));
 
 CREATE TABLE madlib_mop.job_done (
     job_id   bigint PRIMARY KEY REFERENCES madlib_mop.job_record ON DELETE CASCADE,
@@ -118,12 +129,17 @@ CREATE POLICY own_session ON madlib_mop.job_done FOR INSERT WITH CHECK (EXISTS (
     WHERE j.job_id = job_done.job_id AND j.attempt = job_done.attempt AND j.state = 'running'
           AND j.session_pid = pg_backend_pid() AND madlib_mop_calls.may_own(j.owner)));
 
--- The statement has the settings of the session that submitted it, search_path too.
+-- The statement has the settings of the session that submitted it, search_path too. Texts of its error are cut here: the
+-- worker, which runs the jobs of all roles, would copy one of a gigabyte several times.
 CREATE FUNCTION madlib_mop_calls.run_job(job bigint, number integer, interrupted_run bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     what record;
     setting record;
+    error_state text;
+    error_message text;
+    error_detail text;
+    error_hint text;
 BEGIN
     SELECT s.statement, s.settings INTO STRICT what FROM madlib_mop.job_record j JOIN madlib_mop.job_statement s
         ON s.statement_id = j.statement_id
@@ -131,30 +147,57 @@ BEGIN
     FOR setting IN SELECT s.key, s.value FROM jsonb_each_text(what.settings) AS s ORDER BY s.key = 'search_path' LOOP
         PERFORM pg_catalog.set_config(setting.key, setting.value, true);
     END LOOP;
-    IF interrupted_run IS NOT NULL THEN
-        PERFORM madlib_mop.resume(interrupted_run);
-    ELSE
-        EXECUTE what.statement;
-    END IF;
+    BEGIN
+        IF interrupted_run IS NOT NULL THEN
+            PERFORM madlib_mop.resume(interrupted_run);
+        ELSE
+            EXECUTE what.statement;
+        END IF;
+    EXCEPTION WHEN OTHERS OR query_canceled OR assert_failure THEN
+        GET STACKED DIAGNOSTICS error_state = RETURNED_SQLSTATE, error_message = MESSAGE_TEXT,
+            error_detail = PG_EXCEPTION_DETAIL, error_hint = PG_EXCEPTION_HINT;
+        PERFORM madlib_mop_calls._raise(json_build_object('sqlstate', error_state, 'message', left(error_message, 10000),
+            'detail', nullif(left(error_detail, 10000), ''), 'hint', nullif(left(error_hint, 10000), '')));
+    END;
     INSERT INTO madlib_mop.job_done (job_id, attempt) VALUES (job, number);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls.run_job(bigint, integer, bigint) IS
     'Runs the statement of a job, or resumes its run, and notes in the same transaction that it is done (called by the worker, in the session of the job)';
 
--- Positions count the jobs of all roles, which the caller may not see; a position tells nothing about them.
-CREATE FUNCTION madlib_mop_calls.job_queue(OUT job_id bigint, OUT queue_position bigint, OUT n_workers bigint) RETURNS SETOF record
+-- Positions count the jobs of all roles, which the caller may not see; a position tells nothing about them. The function
+-- has the rights of its owner, so the role that asks is read as the session has it.
+CREATE FUNCTION madlib_mop_calls.job_queue(OUT job_id bigint, OUT queue_position bigint) RETURNS SETOF record
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT j.job_id,
-           row_number() OVER (ORDER BY r.n, r.at NULLS FIRST, j.owner, j.priority DESC, j.due_at, j.job_id),
-           (SELECT count(*) FROM madlib_mop.job_worker w JOIN pg_stat_activity a ON a.pid = w.pid AND a.backend_start = w.session_start)
-    FROM madlib_mop.job_record j
-    LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n,
-                      max(coalesce(o.started_at, CASE WHEN o.state <> 'cancelled' THEN o.ended_at END)) AS at
-               FROM madlib_mop.job_record o GROUP BY o.owner) r ON r.owner = j.owner
-    WHERE j.state = 'waiting' AND j.due_at <= clock_timestamp()
+    WITH due AS (
+        SELECT j.job_id, j.owner, j.priority, j.due_at FROM madlib_mop.job_record j
+        WHERE j.state = 'waiting' AND j.due_at <= statement_timestamp()
+    ), busy AS (
+        SELECT o.owner, (SELECT count(*) FROM madlib_mop.job_record r WHERE r.owner = o.owner AND r.state = 'running') AS n,
+               (SELECT max(coalesce(r.started_at, CASE WHEN r.state <> 'cancelled' THEN r.ended_at END))
+                FROM madlib_mop.job_record r WHERE r.owner = o.owner) AS at,
+               caller.rolsuper OR pg_has_role(caller.oid, o.owner, caller.privilege) OR EXISTS (
+                   SELECT FROM madlib_mop.viewer v WHERE v.owner = o.owner AND pg_has_role(caller.oid, v.viewer, caller.privilege)) AS is_seen
+        FROM (SELECT DISTINCT d.owner FROM due d) o
+        CROSS JOIN LATERAL (
+            SELECT c.oid, c.rolsuper,
+                   CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END AS privilege
+            FROM pg_roles c
+            WHERE c.rolname = CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END) caller
+    )
+    SELECT q.job_id, q.place
+    FROM (SELECT d.job_id, b.is_seen,
+                 row_number() OVER (ORDER BY b.n, b.at NULLS FIRST, d.owner, d.priority DESC, d.due_at, d.job_id) AS place
+          FROM due d LEFT JOIN busy b ON b.owner = d.owner) q
+    WHERE q.is_seen
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.job_queue() IS 'The place of each due job in the queue, and the number of workers';
+COMMENT ON FUNCTION madlib_mop_calls.job_queue() IS 'The place of each due job that the caller may see in the queue of all roles'' jobs';
+
+CREATE FUNCTION madlib_mop_calls.n_job_workers() RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT count(*) FROM madlib_mop.job_worker w JOIN pg_stat_activity a ON a.pid = w.pid AND a.backend_start = w.session_start
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls.n_job_workers() IS 'The number of job workers';
 
 CREATE VIEW madlib_mop.job WITH (security_invoker = true) AS
 SELECT j.job_id, j.name, coalesce(j.function, 'statement') AS function, pg_catalog.pg_get_userbyid(j.owner) AS owner,
@@ -164,7 +207,7 @@ SELECT j.job_id, j.name, coalesce(j.function, 'statement') AS function, pg_catal
             WHEN j.due_at > pg_catalog.clock_timestamp() THEN 'its time'
             WHEN before.state IN ('waiting', 'running') THEN 'the end of job ' || before.job_id
             WHEN same.job_id IS NOT NULL AND j.if_running = 'queue' THEN 'the end of job ' || same.job_id
-            WHEN coalesce(q.n_workers, 0) = 0 THEN 'a worker: none is running (madlib-mop work)'
+            WHEN madlib_mop_calls.n_job_workers() = 0 THEN 'a worker: none is running (madlib-mop work)'
             ELSE 'a free worker' END AS waits_for,
        coalesce(j.run_id, (SELECT pg_catalog.max(r.run_id) FROM madlib_mop.run r
                            WHERE j.state = 'running' AND r.caller_pid = j.session_pid AND r.owner = j.owner
@@ -209,52 +252,40 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.job_record', 'WHERE owner
     ' AND submitted_by::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.job_record_job_id_seq', '');
 
+-- end
 CREATE FUNCTION madlib_mop.submit(
     statement text, arguments json DEFAULT NULL, name text DEFAULT NULL, priority integer DEFAULT 0,
     at timestamptz DEFAULT NULL, every text DEFAULT NULL, after bigint DEFAULT NULL, if_running text DEFAULT 'skip',
     time_limit interval DEFAULT NULL, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
-RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('submit', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::bigint;
-END
+RETURNS bigint LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
+    SELECT (madlib_mop_calls.call('submit', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::bigint;
 $body$;
 COMMENT ON FUNCTION madlib_mop.submit(text, json, text, integer, timestamptz, text, bigint, text, interval, text) IS
     'Submits a call as a job, which a job worker runs with the caller''s rights; returns its job_id at once';
 
 CREATE FUNCTION madlib_mop.cancel_job(job_id bigint)
-RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('cancel_job', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::boolean;
-END
+RETURNS boolean LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT (madlib_mop_calls.call('cancel_job', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::boolean;
 $body$;
 COMMENT ON FUNCTION madlib_mop.cancel_job(bigint) IS 'Cancels a job, with its repetitions; false if it has already ended';
 
 CREATE FUNCTION madlib_mop.run_now(job_id bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('run_now', json_build_object(@ARGUMENTS@), NULL);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop_calls.call('run_now', json_build_object(@ARGUMENTS@), NULL);
 $body$;
 COMMENT ON FUNCTION madlib_mop.run_now(bigint) IS 'Makes a waiting job due now';
 
 CREATE FUNCTION madlib_mop.alter_job(
     job_id bigint, name text DEFAULT NULL, priority integer DEFAULT NULL, at timestamptz DEFAULT NULL, every text DEFAULT NULL,
     if_running text DEFAULT NULL, time_limit interval DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
-DECLARE done json;
-BEGIN
-    done := madlib_mop_calls.call('alter_job', json_build_object(@ARGUMENTS@), NULL);
-END
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
+    SELECT madlib_mop_calls.call('alter_job', json_build_object(@ARGUMENTS@), NULL);
 $body$;
 COMMENT ON FUNCTION madlib_mop.alter_job(bigint, text, integer, timestamptz, text, text, interval) IS
     'Changes a waiting job; an argument that is NULL changes nothing';
 
 CREATE FUNCTION madlib_mop.purge_jobs(older_than interval DEFAULT '30 days')
-RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
-BEGIN
-    RETURN (madlib_mop_calls.call('purge_jobs', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::bigint;
-END
+RETURNS bigint LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET IntervalStyle = 'postgres' AS $body$
+    SELECT (madlib_mop_calls.call('purge_jobs', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::bigint;
 $body$;
 COMMENT ON FUNCTION madlib_mop.purge_jobs(interval) IS 'Deletes your jobs that ended longer ago than older_than; returns their number';
--- end

@@ -16,20 +16,20 @@ VALUES
         pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
         revoke_model, revoke_read, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
     -- functions that only read a model, in any query
-    ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_json, predict_named,
+    ('predict', '{train, predict}', 'madlib_mop', '{allow_recording, array_bytes, forbid_recording, predict, predict_class, predict_class_rows, predict_json, predict_named,
         predict_named_rows, predict_number, predict_rows, predict_version}'),
     -- functions that read runs, and those that the views of runs call
     ('read', '{train, read}', 'madlib_mop', '{higher_is_better, model_card, report}'),
     -- functions for superusers
     ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
     -- functions that these, drivers, workers and other servers call, with the caller's rights or a secret of their own
-    ('internal', '{}', 'madlib_mop_calls', '{_change_registry, _change_viewer, _classes, _grant, _model_tables, end_session}'),
-    ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, seen_owners}'),
-    ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_acts_for, _at_coordinator, _model_right, _raise, _read_version}'),
-    ('internal', '{train, predict}', 'madlib_mop_calls', '{_predict, _predict_error, _predict_row, _predict_row_text, _predict_texts,
-        _record_challenger, _version_of}'),
+    ('internal', '{}', 'madlib_mop_calls', '{_change_recording, _change_registry, _change_viewer, _classes, _grant, _model_tables, end_sessions}'),
+    ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, n_job_workers, seen_owners}'),
+    ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_absent, _acts_for, _at_coordinator, _model_right, _raise, _read_version}'),
+    ('internal', '{train, predict}', 'madlib_mop_calls', '{_fetched_names, _fetched_row, _field_names, _has_plain_fields, _predict, _predict_error,
+        _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registry_name, _version_of}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
-        _average_step, _call, _dispatch_row, _export, _is_superuser, _issue_command, _model_grant, _reals, _registry_name,
+        _average_step, _call, _dispatch_row, _export, _is_superuser, _issue_command, _model_grant, _reals,
         _registry_version, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, run_job, segment_get, segment_open, segment_put, segment_send, submitter}')
 $body$;
@@ -51,14 +51,15 @@ BEGIN
     IF wanted && '{train, read}' THEN
         EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.visit, madlib_mop.metric,'
             ' madlib_mop.visit_metric, madlib_mop.evaluation, madlib_mop.search_event, madlib_mop.search_history, madlib_mop.progress,'
-            ' madlib_mop.steering_command, madlib_mop.steering,'
+            ' madlib_mop.steering_command, madlib_mop.steering, madlib_mop.run_policy,'
             ' madlib_mop.leaderboard, madlib_mop.timeline, madlib_mop.metric_series, madlib_mop.model_summary,'
             ' madlib_mop.visit_gantt TO %I', role_name);
+        EXECUTE format('GRANT SELECT ON madlib_mop.job, madlib_mop.registry, madlib_mop.alias_history, madlib_mop.version_lineage,'
+            ' madlib_mop.challenger_comparison TO %I', role_name);
         -- if postgres
         EXECUTE format('GRANT SELECT ON madlib_mop.viewer, madlib_mop.command TO %I', role_name);
-        EXECUTE format('GRANT SELECT ON madlib_mop.job, madlib_mop.job_record, madlib_mop.job_statement TO %I', role_name);
-        EXECUTE format('GRANT SELECT ON madlib_mop.registry, madlib_mop.alias_history, madlib_mop.version_lineage, madlib_mop.challenger_comparison,'
-            ' madlib_mop.version_detail, madlib_mop.alias_change, madlib_mop.challenger_batch TO %I', role_name);
+        EXECUTE format('GRANT SELECT ON madlib_mop.job_record, madlib_mop.job_statement, madlib_mop.version_detail,'
+            ' madlib_mop.alias_change, madlib_mop.challenger_batch TO %I', role_name);
         -- end
     END IF;
     IF wanted && '{train, predict}' THEN
@@ -66,7 +67,10 @@ BEGIN
     END IF;
     -- if postgres
     EXECUTE format('GRANT SELECT ON madlib_mop.registered_model, madlib_mop.model_grant, madlib_mop.model_version, madlib_mop.model_alias,'
-        ' madlib_mop.model_challenger TO %I', role_name);
+        ' madlib_mop.model_challenger, madlib_mop.recording_consent TO %I', role_name);
+    IF wanted && '{train, predict}' THEN
+        EXECUTE format('GRANT INSERT (name, agrees) ON madlib_mop.recording_change TO %I', role_name);
+    END IF;
     -- end
     IF wanted && '{train}' THEN
         EXECUTE format('GRANT USAGE ON SCHEMA madlib TO %I', role_name);
@@ -124,6 +128,7 @@ BEGIN
     IF role_name <> 'public' THEN  -- it is no role, but earlier versions granted it rights
         DELETE FROM madlib_mop.viewer WHERE viewer = madlib_mop_calls._role('revoke_use', role_name);
         DELETE FROM madlib_mop.model_grant WHERE role = madlib_mop_calls._role('revoke_use', role_name);
+        DELETE FROM madlib_mop.recording_consent WHERE role = madlib_mop_calls._role('revoke_use', role_name);
     END IF;
     -- end
 END
@@ -183,13 +188,16 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._model_tables(text, regclass) IS 'A table of models, its _info and its _summary';
 
--- if postgres
 CREATE FUNCTION madlib_mop.grant_read(role_name name, owner name DEFAULT current_user) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     giver oid := madlib_mop_calls._role('grant_read', owner);
     taker oid := madlib_mop_calls._role('grant_read', role_name);
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('grant_read');
+    -- end
+    PERFORM madlib_mop_calls._at_coordinator('grant_read');
     IF NOT madlib_mop_calls.acts_as(giver) THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: you are not a member of role %I, who owns these runs', owner);
     END IF;
@@ -211,6 +219,10 @@ DECLARE
     giver oid := madlib_mop_calls._role('revoke_read', owner);
     taker oid := madlib_mop_calls._role('revoke_read', role_name);
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent('revoke_read');
+    -- end
+    PERFORM madlib_mop_calls._at_coordinator('revoke_read');
     IF NOT madlib_mop_calls.acts_as(giver) THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('revoke_read: you are not a member of role %I, who owns these runs', owner);
     END IF;
@@ -224,6 +236,9 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     taker oid := madlib_mop_calls._role(function, role_name);
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop_calls._absent(function);
+    -- end
     IF privilege IS NULL OR privilege NOT IN ('predict', 'see', 'deploy', 'export') THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = format('%s: privilege must be predict, see, deploy or export. Received: %s', function, coalesce(quote_literal(privilege), 'NULL'));
@@ -269,7 +284,6 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.revoke_model(text, name, text) IS 'Undoes grant_model; the role keeps the right to call the functions';
--- end
 
 REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;

@@ -16,8 +16,8 @@ class Error(Exception):
 class SPIError(Exception):
     """A statement failed."""
 
-    sqlstate: str
-    spidata: tuple[str | None, ...] | None  # sqlstate, detail, hint, query, position, ...
+    sqlstate: str  # missing for states that are not PostgreSQL's own
+    spidata: tuple[Any, ...] | None  # sqlstate as a number, detail, hint, query, position, ...
 
 class Plan: ...
 

@@ -18,8 +18,10 @@ USER_FUNCTIONS = (
 #: Every function with a command of the driver, by name.
 FUNCTIONS = {
     f.name: f
-    for f in (*USER_FUNCTIONS, inference.PREDICT_ROWS, control.HELP, control.VERSION, steering.COMMAND)
-}
+    for f in (
+        *USER_FUNCTIONS, inference.PREDICT_ROWS, control.HELP, control.VERSION, control.END_LOST_RUN, steering.COMMAND,
+    )
+}  # fmt: skip
 
 
 def find_function(name: str) -> Function:

@@ -66,6 +66,14 @@ class Argument:
             return str(self.default).lower()
         return f"'{self.default}'" if isinstance(self.default, str) else str(self.default)
 
+    def is_blank(self, value: Any) -> bool:
+        """Return whether a value is a text without a letter that stands for NULL, which is the default.
+
+        A check of the argument itself decides what a blank text is.
+        """
+        may_be = self.default is None and self.check is None and self.type in ("text", "varchar")
+        return may_be and isinstance(value, str) and not value.strip()
+
 
 @dataclass(frozen=True)
 class Parameter:

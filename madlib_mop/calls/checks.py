@@ -53,15 +53,17 @@ class Whole:
 
 @dataclass(frozen=True)
 class OneOf:
-    """A word of a list, in any case; NULL and '' stand for ``default``."""
+    """A word of a list, in any case; NULL and '' stand for ``default``, which may be NULL."""
 
     words: tuple[str, ...]
-    default: str
+    default: str | None
     hint: str
 
-    def __call__(self, name: str, value: str | None) -> str:
+    def __call__(self, name: str, value: str | None) -> str | None:
         """Return the word in lower case. Raises InvalidParameter."""
-        word = (value or self.default).strip().lower()
+        word = (value or self.default or "").strip().lower() or None
+        if word is None and self.default is None:
+            return None
         if word not in self.words:
             raise InvalidParameter(
                 f"{name} must be one of {', '.join(self.words)}. Received: {value!r}", hint=self.hint

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import Whole, WithoutNull
+from madlib_mop.calls.checks import OneOf, Whole, WithoutNull
 from madlib_mop.calls.packing import BUFFER_SIZE, RULES
 from madlib_mop.calls.shared import SEED_CHECK
 
@@ -12,13 +12,20 @@ _DEPENDENT = Argument("dependent", "varchar", "column to predict, or several col
 _EXCLUDE = Argument(
     "exclude", "varchar[]", "columns to ignore", default=None, check=WithoutNull("Leave it out, or name a column.")
 )
+_TASK = Argument(
+    "task", "text",
+    "what the columns to predict are: 'classification' or 'regression'; NULL: texts, booleans and numbers with few"
+    " values are classes, other numbers are not",
+    default=None,
+    check=OneOf(("classification", "regression"), None, "If you leave it out, the columns' types and values decide."),
+)  # fmt: skip
 _PACKED = Argument("packed_table", "varchar", "packed table, made by pack_columns")
 _PACKED_OR_MODELS = replace(_PACKED, help="packed table, made by pack_columns; or a table of models trained on one")
 
 PROPOSE = Function(
     "propose_columns",
     "Write an editable table with a row for each column: what pack_columns would do with it, and why.",
-    (_SOURCE, Argument("output_table", "varchar", "table to create"), _DEPENDENT, _EXCLUDE),
+    (_SOURCE, Argument("output_table", "varchar", "table to create"), _DEPENDENT, _EXCLUDE, _TASK),
     schema="madlib_mop",
 )
 PACK = Function(
@@ -50,6 +57,7 @@ PACK = Function(
         ),
         BUFFER_SIZE,
         RULES,
+        _TASK,
     ),
     schema="madlib_mop",
 )  # fmt: skip

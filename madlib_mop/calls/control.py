@@ -95,4 +95,11 @@ HELP = Function(
     (Argument("topic", "any", "the function"), Argument("option", "text", "which text", default=None)),
     schema="",
 )
+#: For mop_backend/call.py, which has killed the driver of a run, or found it dead. No SQL function has this signature.
+END_LOST_RUN = Function(
+    "end_lost_run",
+    "End a run whose driver no longer exists.",
+    (_RUN_ID, Argument("reason", "text", "why it ends")),
+    schema="",
+)
 VERSION = Function("version", "Return what is installed, and of which version.", schema="")

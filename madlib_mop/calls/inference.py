@@ -25,17 +25,17 @@ _PRED_TYPE = Argument(
 )  # fmt: skip
 _PRED_KIND = Argument("pred_kind", "text", "the SQL type of pred_type: text, integer or float8", default="text")
 _USE_GPUS = replace(shared.USE_GPUS, help="whether the trainer uses a GPU")
-_MST_KEY = Argument("mst_key", "integer", "key of the model; required if the table has a column mst_key", default=None)
+_MST_KEY = Argument("mst_key", "integer", "key of the model; required if the table has several", default=None)
 
 EVALUATE = Function(
     "madlib_keras_evaluate",
-    "Compute the loss and the metrics of a trained model on a packed table.",
+    "Compute the loss and the metrics of a trained model on the rows of a table.",
     (
         _MODEL_TABLE,
         Argument(
             "test_table",
             "varchar",
-            "packed table, made by validation_preprocessor_dl, training_preprocessor_dl or pack_columns",
+            "table or view with the rows and their true values, packed or not",
         ),
         _OUTPUT,
         _USE_GPUS,
@@ -92,7 +92,7 @@ MAKE_ENSEMBLE = Function(
     "Choose the models that together predict a validation table best, and write one model that averages their outputs.",
     (
         Argument("model_table", "text", "output table of madlib_keras_fit_multiple_model or madlib_keras_automl"),
-        Argument("validation_table", "text", "packed table with the rows on which models are compared"),
+        Argument("validation_table", "text", "table with the rows on which models are compared, packed or not"),
         Argument(
             "output_table", "text", "table to create, with its _info and _summary; it gets one model, with mst_key 1"
         ),
@@ -156,8 +156,8 @@ REGISTER = Function(
         Argument("note", "text", "a note for the registry", default=None),
         Argument(
             "baseline", "text",
-            "packed table, such as that of the validation rows; its predictions are recorded, and drift compares later"
-            " ones with them. NULL: none",
+            "table, packed or not, such as that of the validation rows; its predictions are recorded, and drift"
+            " compares later ones with them. NULL: none",
             default=None,
         ),
     ),
@@ -190,7 +190,7 @@ IMPORT_VERSION = Function(
 )  # fmt: skip
 DEPLOY = Function(
     "deploy",
-    "Give an alias a version, if a metric of the version on a packed table is good enough. Return whether it did.",
+    "Give an alias a version, if a metric of the version on the rows of a table is good enough. Return whether it did.",
     (
         _NAME,
         Argument(
@@ -203,7 +203,7 @@ DEPLOY = Function(
             default=None,
         ),
         Argument(
-            "test_table", "text", "packed table on which the metric is computed; NULL: there is no condition",
+            "test_table", "text", "table on which the metric is computed, packed or not; NULL: there is no condition",
             default=None,
         ),
         Argument("at_least", "double precision", "the least value, if higher values are better", default=None),

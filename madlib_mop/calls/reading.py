@@ -41,7 +41,7 @@ def read_arguments(function: Function, given: Any) -> dict[str, Any]:
                 f"{argument.name} must be of type {types}. Received: {_shown(value)}",
                 hint="Write an array of one dimension: ARRAY[a, b]." if _is_nested(argument, value) else None,
             )
-        values[argument.name] = value
+        values[argument.name] = None if argument.is_blank(value) else value
     for argument in arguments:
         if argument.check is not None:
             values[argument.name] = argument.check(argument.name, values[argument.name])

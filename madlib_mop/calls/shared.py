@@ -20,7 +20,8 @@ NUM_ITERATIONS = Argument(
 USE_GPUS = Argument("use_gpus", "boolean", "whether each segment's trainer uses one GPU", default=False)
 METRICS_FREQUENCY = Argument(
     "metrics_compute_frequency", "integer",
-    "n: metrics are computed after every n-th iteration, and after the last one; NULL: only after the last one",
+    "n: metrics are computed after every n-th iteration, and after the last one; NULL: after each iteration if there is"
+    " a validation table, else only after the last one; the output tables then have those of the last iteration",
     default=None,
 )  # fmt: skip
 METRICS_EVERY = Argument(

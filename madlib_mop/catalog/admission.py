@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select, update
 
 from madlib_mop.catalog import tables as t
-from madlib_mop.catalog.drivers import DRIVER_LOCKS, RunDrivers
+from madlib_mop.catalog.drivers import IS_LOCK_OF_RUN, RunDrivers
 from madlib_mop.catalog.live.facts import LOCK_CLASS
 from madlib_mop.catalog.sessions.lock_holders import end_holders
 
@@ -20,7 +20,8 @@ _NO_RUN = 0  # the advisory lock of the drivers' class that a driver holds while
 _LOCK = "l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = %s::pg_catalog.int8 AND l.objid = 0"
 _QUEUE = f"""
 WITH live AS (
-    SELECT r.run_id, r.owner, r.asked_at, r.admitted_at, r.paused_by FROM madlib_mop.run r JOIN ({DRIVER_LOCKS}) d USING (run_id)
+    SELECT r.run_id, r.owner, r.asked_at, r.admitted_at, r.paused_by FROM madlib_mop.run r
+    JOIN pg_catalog.unnest(%(locks)s::pg_catalog.int8[]) d (lock_number) ON {IS_LOCK_OF_RUN}
 ), active AS (
     SELECT owner, count(*) AS n FROM live WHERE admitted_at IS NOT NULL AND paused_by IS NULL AND run_id <> %(run_id)s
     GROUP BY owner
@@ -81,7 +82,7 @@ class RunAdmission(RunDrivers):
         end_holders(self.raw, _LOCK, [LOCK_CLASS])
         with self.transaction():
             self._scalar(select(func.pg_advisory_xact_lock(LOCK_CLASS, _NO_RUN)))
-            ((n_active, waiting),) = self.execute(_QUEUE, {"run_id": run_id})
+            ((n_active, waiting),) = self.execute(_QUEUE, {"run_id": run_id, "locks": self.driver_locks()})
             ((free,),) = self.execute(_FREE_CONNECTIONS)
             n_before = waiting.index(run_id) if run_id in waiting else 0
             has_room = n_active < limit and fits and free >= n_connections
@@ -93,6 +94,10 @@ class RunAdmission(RunDrivers):
     def mark_admitted(self, run_id: int) -> None:
         """Admit a run without asking."""
         self.set_run(run_id, admitted_at=func.clock_timestamp())
+
+    def give_place_back(self, run_id: int) -> None:
+        """Let a run that has a driver count neither as one that trains nor as one that waits."""
+        self.set_run(run_id, asked_at=None, admitted_at=None)
 
     def wake_waiting(self) -> None:
         """Wake the drivers of waiting runs: a run has ended."""

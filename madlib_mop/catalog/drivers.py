@@ -5,11 +5,12 @@ after it has started to listen and at later checks, so no cancel is lost.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import func, select
 
 from madlib_mop.catalog import tables as t
-from madlib_mop.catalog.live.facts import LOCK_CLASS, RUNS_CHANNEL
+from madlib_mop.catalog.live.facts import LOCK_CLASS, RUNS_CHANNEL, lock_number
 from madlib_mop.catalog.record_session import RecordSession
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.lock_holders import end_holders
@@ -22,14 +23,41 @@ _DRIVER = f"""
 SELECT 1 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
 JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid WHERE l.granted AND o.rolsuper AND {_LOCK}
 """
-#: The runs that have a driver.
+#: The locks of drivers, by `lock_number`.
 DRIVER_LOCKS = f"""
-SELECT l.objid::pg_catalog.int8 AS run_id FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
+SELECT l.objid::pg_catalog.int8 AS lock_number FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
 JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
 WHERE l.granted AND o.rolsuper AND l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = {LOCK_CLASS}::pg_catalog.int8
       AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 """  # noqa: E501
+#: Whether a lock of `DRIVER_LOCKS`, as ``d``, is that of a run, as ``r``; so written that an index finds the run.
+IS_LOCK_OF_RUN = """
+(r.run_id = d.lock_number
+ OR r.run_id > 4294967295 AND pg_catalog.mod(r.run_id - 1, 4294967295) + 1 = d.lock_number)
+"""
 CHANNEL = "madlib_mop_cancel"
+_END_DRIVER = f"""
+SELECT madlib_mop_calls.end_sessions(pg_catalog.array_agg(DISTINCT l.pid), 1000)
+FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
+JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
+WHERE l.granted AND o.rolsuper AND l.pid <> pg_catalog.pg_backend_pid() AND {_LOCK}
+"""
+_RUNNING = "SELECT run_id FROM madlib_mop.run WHERE state = 'running'"
+# Whose activity is not tracked may be at work. The locks come as an array: Greenplum's pg_locks asks the segments,
+# which it cannot do while a query reads a table there.
+_LOST_RUNS = f"""
+SELECT r.run_id FROM madlib_mop.run r
+WHERE r.state = 'running' AND r.run_id = ANY (%s)
+      AND NOT EXISTS (SELECT FROM pg_catalog.unnest(%s::pg_catalog.int8[]) d (lock_number) WHERE {IS_LOCK_OF_RUN})
+      AND NOT EXISTS (
+          SELECT FROM pg_catalog.pg_stat_activity a
+          WHERE a.pid = r.caller_pid AND a.pid IS DISTINCT FROM %s::pg_catalog.int4
+                AND a.datname = pg_catalog.current_database() AND a.state IN ('active', 'disabled'))
+"""
+_END_STATEMENT = """
+SELECT pg_catalog.pg_cancel_backend(pid) FROM pg_catalog.pg_stat_activity
+WHERE pid = %s AND datname = pg_catalog.current_database() AND state = 'active' AND query_start < %s
+"""
 _WRITE_TASKS = """
 UPDATE madlib_mop.segment AS s SET task = x.task::pg_catalog.jsonb,
     task_since = CASE WHEN x.task IS NOT NULL THEN
@@ -64,8 +92,8 @@ class RunDrivers(RecordSession):
         """
         if run_id in self._driven:
             return True
-        end_holders(self.raw, _LOCK, [LOCK_CLASS, run_id])
-        if self._scalar(select(func.pg_try_advisory_lock(LOCK_CLASS, run_id))):
+        end_holders(self.raw, _LOCK, [LOCK_CLASS, lock_number(run_id)])
+        if self._scalar(select(func.pg_try_advisory_lock(LOCK_CLASS, _lock_key(run_id)))):
             self._driven.add(run_id)
         return run_id in self._driven
 
@@ -75,7 +103,7 @@ class RunDrivers(RecordSession):
         `ask_to_cancel` waits for the row lock taken here. So it runs either before, and finds no driver, or after,
         and its write is kept.
         """
-        end_holders(self.raw, _LOCK, [LOCK_CLASS, run_id])
+        end_holders(self.raw, _LOCK, [LOCK_CLASS, lock_number(run_id)])
         with self.transaction() as session:
             session.execute(select(t.run.c.run_id).where(t.run.c.run_id == run_id).with_for_update(key_share=True))
             if not self.take(run_id):
@@ -88,14 +116,43 @@ class RunDrivers(RecordSession):
         self.execute(_COUNT_LOST_SECONDS, [run_id, run_id])
 
     def give_up(self, run_id: int) -> None:
-        """Stop being the run's driver; no effect in other processes."""
+        """Stop being the run's driver; no effect in other processes. A session that was lost has lost the lock."""
         if run_id in self._driven:
             self._driven.remove(run_id)
-            self._scalar(select(func.pg_advisory_unlock(LOCK_CLASS, run_id)))
+            if not self.raw.closed:
+                self._scalar(select(func.pg_advisory_unlock(LOCK_CLASS, _lock_key(run_id))))
+
+    def end_driver(self, run_id: int) -> None:
+        """End the catalog session of a run's driver, which holds the run's lock; one that hangs ends later."""
+        self.execute(_END_DRIVER, [LOCK_CLASS, lock_number(run_id)])
+
+    def lock_state(self, run_id: int) -> RunState | None:
+        """Return the state of a run, which no other session can change until the transaction's end."""
+        query = select(t.run.c.state).where(t.run.c.run_id == run_id).with_for_update(key_share=True)
+        rows = self._rows(query)
+        return RunState(rows[0]["state"]) if rows else None
+
+    def lost_runs(self, asks: int | None = None) -> list[int]:
+        """Return the runs that are recorded as running, but whose driver and caller have ended.
+
+        ``asks`` is the session that asks: its own statement continues no run.
+        """
+        running = [run_id for (run_id,) in self.execute(_RUNNING)]  # before the locks: a run that begins has one soon
+        if not running:
+            return []
+        return [run_id for (run_id,) in self.execute(_LOST_RUNS, [running, self.driver_locks(), asks])]
+
+    def driver_locks(self) -> list[int]:
+        """Return the locks of the drivers that are at work, by `lock_number`."""
+        return [number for (number,) in self.execute(DRIVER_LOCKS)]
+
+    def end_statement(self, pid: int | None, asked_at: datetime) -> None:
+        """Cancel the statement of a session of this database, if it has run since that time."""
+        self.execute(_END_STATEMENT, [pid, asked_at])
 
     def is_live(self, run_id: int) -> bool:
         """Return whether a process is the run's driver now."""
-        return bool(self.execute(_DRIVER, [LOCK_CLASS, run_id]))
+        return bool(self.execute(_DRIVER, [LOCK_CLASS, lock_number(run_id)]))
 
     def listen(self) -> None:
         """Subscribe to notifications of cancelled runs and of commands to runs."""
@@ -168,3 +225,9 @@ class RunDrivers(RecordSession):
             " AND state IN ('active', 'disabled')"
         )
         return bool(self.execute(query, [pid]))
+
+
+def _lock_key(run_id: int) -> int:
+    """Return a run's number as the functions of advisory locks take it: with a sign."""
+    number = lock_number(run_id)
+    return number if number < 1 << 31 else number - (1 << 32)

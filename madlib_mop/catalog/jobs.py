@@ -29,12 +29,19 @@ FROM madlib_mop.job_record j LEFT JOIN madlib_mop.job_statement w ON w.statement
 _BEFORE = """
 LEFT JOIN madlib_mop.job_record before ON before.job_id = j.after AND pg_has_role(j.owner, before.owner, 'MEMBER')
 """
+# Of roles with due jobs only, each by an index: jobs that have ended are kept, and may be very many.
 _NEXT = f"""
+WITH busy AS (
+    SELECT o.owner,
+           (SELECT count(*) FROM madlib_mop.job_record r WHERE r.owner = o.owner AND r.state = 'running') AS n,
+           (SELECT max(coalesce(r.started_at, CASE WHEN r.state <> 'cancelled' THEN r.ended_at END))
+            FROM madlib_mop.job_record r WHERE r.owner = o.owner) AS at
+    FROM (SELECT DISTINCT owner FROM madlib_mop.job_record
+          WHERE state = 'waiting' AND due_at <= statement_timestamp()) o
+)
 SELECT j.job_id FROM madlib_mop.job_record j {_BEFORE}
-LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n,
-                  max(coalesce(o.started_at, CASE WHEN o.state <> 'cancelled' THEN o.ended_at END)) AS at
-           FROM madlib_mop.job_record o GROUP BY o.owner) busy ON busy.owner = j.owner
-WHERE j.state = 'waiting' AND j.due_at <= clock_timestamp()
+JOIN busy ON busy.owner = j.owner
+WHERE j.state = 'waiting' AND j.due_at <= statement_timestamp()
       AND coalesce(before.state, '') NOT IN ('waiting', 'running')
       AND (j.if_running <> 'queue' OR NOT EXISTS (
           SELECT FROM madlib_mop.job_record s

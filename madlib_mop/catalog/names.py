@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 
 MAX_NAME_BYTES = 63
+#: The system columns of all engines: no other column of a table can have one of these names.
+SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "cmin", "xmax", "cmax", "tableoid", "gp_segment_id", "gp_foreign_server"})
 # In a multibyte encoding, PostgreSQL folds ASCII letters only.
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
@@ -35,6 +37,18 @@ class SqlType:
     """A type as ``format_type`` wrote it; created only from the server's own answer."""
 
     sql: str
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a statement, by its number from 1, where a template cannot know the number."""
+
+    number: int
+
+    @property
+    def sql(self) -> str:
+        """As the statement has it."""
+        return f"${self.number:d}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +84,7 @@ class Relation:
         return Relation(self.schema, self.name + suffix, 0, self.kind, self.is_temp)
 
 
-Name = Identifier | Relation | SqlType
+Name = Identifier | Relation | SqlType | Parameter
 Slot = Name | Sequence[Identifier] | Sequence[Relation] | Sequence[SqlType] | Sequence[Name]
 
 
@@ -81,7 +95,7 @@ def statement(template: str, **slots: Slot) -> str:
     ----------
     template : str
         SQL with ``{name}`` slots for names and ``$1`` ... for values (values never go into the text).
-    **slots : Identifier, Relation, SqlType or a list of these
+    **slots : Identifier, Relation, SqlType, Parameter or a list of these
         A list is joined by commas.
 
     Raises
@@ -93,7 +107,7 @@ def statement(template: str, **slots: Slot) -> str:
     def text(value: object) -> str:
         if isinstance(value, list | tuple):
             return ", ".join(text(item) for item in value)
-        if isinstance(value, Identifier | Relation | SqlType):
+        if isinstance(value, Identifier | Relation | SqlType | Parameter):
             return value.sql
         raise TypeError(f"a slot of an SQL statement takes names only, not {type(value).__name__}")
 

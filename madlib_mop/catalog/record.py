@@ -1,7 +1,7 @@
 """The record of runs: the driver's reads and writes of the extension's tables, in its catalog session."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import OID
+from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.admission import RunAdmission
@@ -35,7 +36,7 @@ from madlib_mop.catalog.rows.base import Row, as_column
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, Model
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import POLICY_COLUMN, Run, hide_policy
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.binary import read_value
 from madlib_mop.errors import NotReady
@@ -45,6 +46,8 @@ _STATE_PART = """
 SELECT data FROM madlib_mop.model_state
 WHERE slot = %s AND run_id = %s AND mst_key = %s AND version = %s AND part = %s AND segment_id IS NULL
 """
+#: libpq's ConnStatusType
+_CONNECTION_OK = 0
 #: Columns of a run whose changes live pages are notified of.
 _SHOWN = frozenset(("state", "state_detail", "paused_by", "admitted_at", "asked_at"))
 
@@ -63,6 +66,11 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         super().__init__()
         self._engine = engine
         self.raw = raw
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the session has ended."""
+        return self.raw.closed != 0 or self.raw.info.status != _CONNECTION_OK
 
     def may_see(self, role: int, owner: int) -> bool:
         """Return whether a role is, or acts as, the role that owns a run (``madlib_mop_calls.acts_as``); both are oids.
@@ -105,7 +113,8 @@ class Record(RunCommands, RunAdmission, ReservedTables):
             Its run_id.
         """
         with self.transaction() as session:
-            run_id: int = session.execute(insert(t.run).values(**run.as_row()).returning(t.run.c.run_id)).scalar_one()
+            query = insert(t.run).values(**hide_policy(run.as_row())).returning(t.run.c.run_id)
+            run_id: int = session.execute(query).scalar_one()
             if models:  # a search adds its models later
                 session.execute(insert(t.model), [replace(model, run_id=run_id).as_row() for model in models])
             session.execute(insert(t.segment), [replace(segment, run_id=run_id).as_row() for segment in segments])
@@ -115,6 +124,8 @@ class Record(RunCommands, RunAdmission, ReservedTables):
                 session.execute(insert(t.custom_function).values(run_id=run_id, name=name, object=source))
             for name, value in (settings or {}).items():
                 session.execute(insert(t.caller_setting).values(run_id=run_id, name=name, value=value))
+            if run.arguments.get("policy"):
+                session.execute(insert(t.run_policy).values(run_id=run_id, policy=run.arguments["policy"]))
             if preprocessor is not None:
                 session.execute(insert(t.preprocessor).values(run_id=run_id, **preprocessor._asdict()))
             self.take(run_id)
@@ -135,7 +146,8 @@ class Record(RunCommands, RunAdmission, ReservedTables):
             try:
                 yield session
             except BaseException:
-                session.exec_driver_sql("ROLLBACK")
+                with suppress(SQLAlchemyError):  # a session that was lost has no transaction any more
+                    session.exec_driver_sql("ROLLBACK")
                 raise
             session.exec_driver_sql("COMMIT")
 
@@ -166,7 +178,7 @@ class Record(RunCommands, RunAdmission, ReservedTables):
 
     def set_run(self, run_id: int, **values: Any) -> None:
         """Change columns of a run; live pages are notified of those that they show."""
-        query = update(t.run).where(t.run.c.run_id == run_id).values(**_columns(values))
+        query = update(t.run).where(t.run.c.run_id == run_id).values(**hide_policy(_columns(values)))
         if _SHOWN.isdisjoint(values):
             self._do(query)
             return
@@ -187,7 +199,7 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         )
 
     def delete_run(self, run_id: int) -> None:
-        """Delete a run and everything that belongs to it; its states' partitions must have been dropped before.
+        """Delete a run and everything that belongs to it but its states, which `sweep_slots` drops.
 
         Foreign keys would delete the rest, but not every server enforces them.
         """
@@ -362,8 +374,10 @@ class Record(RunCommands, RunAdmission, ReservedTables):
 
 
 def _run() -> Select[Any]:
-    """Select runs, with their owners' oids besides."""
-    return select(t.run, cast(cast(t.run.c.owner, OID), BigInteger).label("owner_oid"))
+    """Select runs, with their owners' oids and the texts of their policies besides."""
+    policy = t.run_policy.c.policy.label(POLICY_COLUMN)
+    runs = t.run.outerjoin(t.run_policy, t.run_policy.c.run_id == t.run.c.run_id)
+    return select(t.run, cast(cast(t.run.c.owner, OID), BigInteger).label("owner_oid"), policy).select_from(runs)
 
 
 def _written(output_table: str, owner: int) -> Select[Any]:

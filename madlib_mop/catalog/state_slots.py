@@ -2,18 +2,19 @@
 
 VACUUM cannot free replaced states during a run, because the caller's own statement holds a snapshot as old as the
 run. TRUNCATE can. So states go into one slot, a partition of `madlib_mop.model_state`, until it is full, then into
-the next; a slot whose last state has been replaced is emptied at once and used again. A slot is full with a 64th of
-the run's states: with fewer models than that, each state above 1 MB has its own slot, and little more disk is used
-than for the newest states. Called by the hopper.
+the next; a slot whose last state has been replaced is emptied and used again, as soon as no snapshot of a dump may see
+what is in it (`old_snapshots`). A slot is full with a 64th of the run's states: with fewer models than that, each state
+above 1 MB has its own slot, and little more disk is used than for the newest states. Called by the hopper.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import psycopg2
 
 from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.old_snapshots import Look, OldSnapshots, ServerLooks, has_old_snapshots
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.states import ModelState
@@ -34,7 +35,25 @@ _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _LOCK_TIMEOUT_MS = 200
 #: A dump may read a slot for hours, and the driver waits during each try to empty it: pauses between two tries.
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 5.0, 300.0
+#: Pauses between two looks at old snapshots, if one keeps a slot from being emptied.
+_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
+#: The number of looks when something was written before this process began to look.
+_BEFORE_ALL_LOOKS = -1
 
+_SLOT_NUMBERS = """
+SELECT n[1]::pg_catalog.int8 AS run_id, n[1]::pg_catalog.int8 * %s + n[2]::pg_catalog.int8 AS slot
+FROM (SELECT pg_catalog.regexp_matches(c.relname, '^model_state_([0-9]+)_([0-9]+)$') AS n FROM pg_catalog.pg_class c
+      WHERE c.relnamespace = 'madlib_mop'::pg_catalog.regnamespace AND c.relkind = 'r') AS c
+"""
+_OF_DROPPED_RUNS = f"""
+SELECT s.slot FROM ({_SLOT_NUMBERS}) s WHERE s.run_id NOT IN (SELECT r.run_id FROM madlib_mop.run r) ORDER BY 1
+"""
+_SPARE_SLOTS = f"""
+SELECT s.slot FROM ({_SLOT_NUMBERS}) s JOIN madlib_mop.run r ON r.run_id = s.run_id
+LEFT JOIN madlib_mop.model m
+     ON m.run_id = s.run_id AND (m.state_slot = s.slot OR (m.best_state ->> 'slot')::pg_catalog.int8 = s.slot)
+WHERE r.state IN ('trained', 'finished') AND m.run_id IS NULL
+"""
 #: The key of a state: mst_key for a model's newest one, `best_key` for its best one, (mst_key, segment) for one that a
 #: segment has staged.
 StateKey = int | tuple[str, int] | tuple[int, int]
@@ -42,12 +61,28 @@ StateKey = int | tuple[str, int] | tuple[int, int]
 
 @dataclass
 class _Slot:
+    """A slot; ``created``, ``written`` and ``replaced`` are numbers of looks, as in `OldSnapshots.may_see`."""
+
     number: int
+    created: int
     written_bytes: int = 0
     reserved_bytes: int = 0
     writers: int = 0
+    written: int | None = None  # when the first of its states was written; None: it is empty
+    replaced: int | None = None  # when the last of its states was replaced; None: it has one that is needed
+    next_xid: int | None = None  # of the first look after that
+    is_free: bool = False  # no snapshot can see its states
     retry_at: float = 0.0  # monotonic time of the next try to empty it, after one that failed
     retry_s: float = _FIRST_RETRY_S
+
+    def begin_write(self, n_looks: int) -> None:
+        if self.written is None:
+            self.written = n_looks
+        self.replaced, self.next_xid, self.is_free = None, None, False
+
+    def emptied(self) -> None:
+        self.written_bytes, self.retry_s = 0, _FIRST_RETRY_S
+        self.written, self.replaced, self.next_xid, self.is_free = None, None, None, False
 
 
 @dataclass(frozen=True)
@@ -81,10 +116,16 @@ class StateSlots:
     run_id : int
     states : sequence of StoredState
         The newest state of each model of the run, and other stored states.
+    look : callable or None
+        Looks at the server's snapshots; None: `ServerLooks`.
     """
 
-    def __init__(self, record: Record, run_id: int, states: Sequence[StoredState]):
+    def __init__(
+        self, record: Record, run_id: int, states: Sequence[StoredState], look: Callable[[], Look] | None = None
+    ):
         self._record = record
+        self._snapshots = OldSnapshots(look or ServerLooks(record, run_id))
+        self._next_look_at, self._look_pause_s = 0.0, _FIRST_LOOK_S
         self._run_id = run_id
         self._n_models = max(1, len(states))
         self._places: dict[StateKey, _Place] = {}
@@ -92,12 +133,14 @@ class StateSlots:
         self._keys: dict[int, set[StateKey]] = {}
         self._live: dict[int, int] = {}  # slot -> bytes of these states
         self._all_live = 0
+        self._snapshots.look()
         for state in states:
             if state.slot is not None:
                 self._put(state.key, _Place(state.slot, state.n_bytes or 0))
-        self._slots = {number: _Slot(number) for number in existing_slots(record, run_id)}
+        self._slots = {number: _Slot(number, _BEFORE_ALL_LOOKS) for number in existing_slots(record, run_id)}
         for slot in self._slots.values():
-            slot.written_bytes = self._live_bytes(slot.number)
+            # a driver that died may have left replaced states: a slot is emptied before it is used again
+            slot.written_bytes, slot.written = max(1, self._live_bytes(slot.number)), _BEFORE_ALL_LOOKS
         self._current: _Slot | None = None
         self._reserved: dict[StateKey, int] = {}
 
@@ -112,6 +155,7 @@ class StateSlots:
         if current is None or current.written_bytes + current.reserved_bytes + expected > self._quota():
             if current is None or current.writers or current.written_bytes:
                 self._current = current = self._empty_slot()
+        current.begin_write(self._snapshots.n_looks)
         current.writers += 1
         current.reserved_bytes += expected
         self._reserved[mst_key] = expected
@@ -139,17 +183,35 @@ class StateSlots:
         self._put(mst_key, None)
 
     def empty_dead(self) -> None:
-        """Truncate the slots whose states have all been replaced; retry one later if a session is reading it.
+        """Truncate the slots whose states have all been replaced, if no snapshot may see these states.
 
-        A dump reads the slots that were there at its beginning, so the others can be emptied meanwhile.
+        If a session has locked a slot, it is tried again later: a dump locks the slots that were there at its
+        beginning, so the others can be emptied meanwhile.
         """
-        for slot in self._slots.values():
-            if not slot.written_bytes or slot is self._current or not self._is_dead(slot):
-                continue
-            if time.monotonic() >= slot.retry_at and not self._truncate(slot):
+        for slot in self._dead():
+            if slot.is_free and time.monotonic() >= slot.retry_at and not self._truncate(slot):
                 slot.retry_at = time.monotonic() + slot.retry_s
                 slot.retry_s = min(2 * slot.retry_s, _LONGEST_RETRY_S)
                 return
+
+    def _dead(self) -> list[_Slot]:
+        """Return the slots that wait to be emptied, and look which of them no snapshot may see any more."""
+        dead = [s for s in self._slots.values() if s.written_bytes and s is not self._current and self._is_dead(s)]
+        kept = [slot for slot in dead if not slot.is_free]
+        new = [slot for slot in kept if slot.replaced is None]
+        if not new and (not kept or time.monotonic() < self._next_look_at):
+            return dead
+        for slot in new:
+            slot.replaced = self._snapshots.n_looks
+        self._snapshots.look()
+        for slot in kept:
+            slot.next_xid = self._snapshots.next_xid if slot.next_xid is None else slot.next_xid
+            assert slot.written is not None and slot.replaced is not None, "it has replaced states"
+            slot.is_free = not self._snapshots.may_see(slot.written, slot.replaced, slot.next_xid)
+        some_freed = any(slot.is_free for slot in kept)
+        self._look_pause_s = _FIRST_LOOK_S if some_freed else min(2 * self._look_pause_s, _LONGEST_LOOK_S)
+        self._next_look_at = time.monotonic() + self._look_pause_s
+        return dead
 
     @property
     def pause_s(self) -> float:
@@ -157,32 +219,46 @@ class StateSlots:
         return min(_LONGEST_PAUSE_S, max(_LEAST_PAUSE_S, self._quota() / _MOVED_BYTES_PER_S))
 
     def compact(self, idle: set[StateKey]) -> None:
-        """Move states of idle models out of the emptiest slot when replaced states use more disk than allowed."""
-        written = sum(slot.written_bytes for slot in self._slots.values())
+        """Move states of idle models out of the emptiest slot when replaced states use more disk than allowed.
+
+        If a snapshot may see the states of a slot, moving them would free nothing.
+        """
+        written = sum(slot.written_bytes for slot in self._slots.values() if not self._is_dead(slot))
         allowed = _MAX_SPREAD * self._all_live + min(2 * _MIN_QUOTA_BYTES, self._all_live // 2)
         if self._current is None or written <= allowed:
             return
+        self._snapshots.look()
         candidates = [
             slot
             for slot in self._slots.values()
             # a visit that writes to it may have committed its state, although the driver has no answer yet
             if slot is not self._current and not slot.writers and self._keys_in(slot.number)
+            if not self._may_see(slot.written)
         ]
         for slot in sorted(candidates, key=lambda s: self._live_bytes(s.number) / max(1, s.written_bytes)):
             if self._keys_in(slot.number) <= idle:
                 for key in sorted(self._keys_in(slot.number), key=str):
                     self._move(key, self.begin_write(key))
-                self._truncate(slot)
+                self.empty_dead()
                 return
 
     def finish(self) -> None:
-        """Drop the slots without a state at the end of the run; if another run blocks that, only empty them."""
-        for slot in list(self._slots.values()):
-            if self._is_dead(slot):
-                if _within_lock_timeout(self._record, "DROP TABLE {slot}", slot.number):
-                    del self._slots[slot.number]
-                else:
-                    self._truncate(slot)
+        """Drop the slots without a state at the end of the run; if another session blocks that, only empty them, or
+        leave them to `sweep_slots`."""
+        self._current = None
+        self._dead()
+        for slot in [slot for slot in self._slots.values() if self._is_dead(slot)]:
+            # a dump locks all partitions that its snapshot sees, and fails if one is gone: it may begin at any moment
+            self._snapshots.look()
+            if not self._may_see(slot.created) and drop_slot(self._record, slot.number):
+                del self._slots[slot.number]
+            elif slot.is_free:
+                self._truncate(slot)
+
+    def _may_see(self, written: int | None) -> bool:
+        """Return whether a snapshot may see something that was written after a number of looks and is replaced now."""
+        assert written is not None, "it has states, or is one"
+        return self._snapshots.may_see(written, self._snapshots.n_looks, self._snapshots.next_xid)
 
     def _quota(self) -> int:
         return max(_MIN_QUOTA_BYTES, self._mean_bytes() * self._n_models // _SLOTS_PER_RUN_OF_STATES)
@@ -203,15 +279,16 @@ class StateSlots:
         number = next((n for n in range(first, first + SLOTS_PER_RUN) if n not in self._slots), None)
         if number is None:  # the next number is a slot of the next run
             return self._current or min(self._slots.values(), key=lambda slot: slot.written_bytes)
+        created = self._snapshots.n_looks
         create_slot(self._record, number)
-        self._slots[number] = _Slot(number)
+        self._slots[number] = _Slot(number, created)
         return self._slots[number]
 
     def _truncate(self, slot: _Slot) -> bool:
         """Empty a slot; return False if a session is reading it, such as pg_dump."""
         done = _within_lock_timeout(self._record, "TRUNCATE {slot}", slot.number)
         if done:
-            slot.written_bytes, slot.retry_s = 0, _FIRST_RETRY_S
+            slot.emptied()
         return done
 
     def _move(self, key: StateKey, target: int) -> None:
@@ -291,38 +368,57 @@ def create_slot(record: Record, number: int) -> None:
     """Create a slot's partition; attaching it does not block readers or writers of the others.
 
     Users read it through the parent table, whose policy checks the run's owner; the partition itself shows no rows
-    to them, regardless of default privileges. Greenplum distributes it like the table that it is created from.
+    to them, regardless of default privileges. Greenplum distributes it like the table that it is created from. A
+    publication refuses to delete rows of a table without a replica identity; this one has no key, as segments of model
+    averaging stage states of one version.
     """
     record.execute(
         "CREATE TABLE {slot} (LIKE madlib_mop.model_state INCLUDING STORAGE) USING heap;"
         " ALTER TABLE {slot} ENABLE ROW LEVEL SECURITY;"
+        " ALTER TABLE {slot} REPLICA IDENTITY FULL;"
         " ALTER TABLE madlib_mop.model_state ATTACH PARTITION {slot} FOR VALUES IN (%s)",
         [number],
         slot=slot_table(number),
     )
 
 
-def drop_slot(record: Record, number: int) -> None:
-    """Drop a slot's partition; if readers block that, empty it, and leave the rest to `sweep_slots`.
+def drop_slot(record: Record, number: int) -> bool:
+    """Drop a slot's partition; return False if a session is reading it. No snapshot may need the partition.
 
     A visit of any other run, or the caller's own transaction, may lock the whole table for hours, so this never waits.
     """
-    if not _within_lock_timeout(record, "DROP TABLE {slot}", number):
-        if not _within_lock_timeout(record, "TRUNCATE {slot}", number):
+    return _within_lock_timeout(record, "DROP TABLE {slot}", number)
+
+
+def sweep_slots(record: Record, callers: Sequence[int] = ()) -> None:
+    """Drop the slots of runs that are no longer recorded, and those that trained runs do not need any more.
+
+    If a session may see such a slot or is reading it, this is left to the next call. The rows of a run that is no
+    longer recorded are then deleted.
+
+    Parameters
+    ----------
+    record : Record
+    callers : sequence of int
+        Process numbers of sessions whose snapshots do not count.
+    """
+    no_longer_recorded = [number for (number,) in record.execute(_OF_DROPPED_RUNS, [SLOTS_PER_RUN])]
+    runs = sorted({number // SLOTS_PER_RUN for (number,) in record.execute(_SPARE_SLOTS, [SLOTS_PER_RUN])})
+    if not no_longer_recorded and not runs:
+        return
+
+    def drop(number: int) -> bool:
+        return not has_old_snapshots(record, None, callers) and drop_slot(record, number)
+
+    for number in no_longer_recorded:
+        if not drop(number):
             record.execute("DELETE FROM {slot}", slot=slot_table(number))
-
-
-def sweep_slots(record: Record) -> None:
-    """Drop the slots of runs that are no longer recorded, unless readers block that."""
-    rows = record.execute(
-        "SELECT split_part(c.relname, '_', 3)::pg_catalog.int8 * %s + split_part(c.relname, '_', 4)::pg_catalog.int8"
-        " FROM pg_catalog.pg_class c WHERE c.relnamespace = 'madlib_mop'::pg_catalog.regnamespace AND c.relkind = 'r'"
-        " AND c.relname ~ '^model_state_[0-9]+_[0-9]+$'"
-        " AND split_part(c.relname, '_', 3)::pg_catalog.int8 NOT IN (SELECT run_id FROM madlib_mop.run)",
-        [SLOTS_PER_RUN],
-    )
-    for (number,) in rows:
-        _within_lock_timeout(record, "DROP TABLE {slot}", number)
+    for run_id in runs:
+        if not record.take(run_id):
+            continue
+        for (number,) in record.execute(f"{_SPARE_SLOTS} AND r.run_id = %s", [SLOTS_PER_RUN, run_id]):
+            drop(number)
+        record.give_up(run_id)
 
 
 def _within_lock_timeout(record: Record, template: str, number: int) -> bool:

@@ -158,6 +158,13 @@ caller_setting = Table(
     Column("value", Text),
 )
 
+run_policy = Table(
+    "run_policy",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("policy", Text),
+)
+
 preprocessor = Table(
     "preprocessor",
     metadata,
@@ -348,6 +355,6 @@ job_worker = Table(
 
 #: Tables with the rows of a run, except its states.
 OF_RUN = (
-    segment, model, start_weights, custom_function, caller_setting, preprocessor, visit, metric, visit_metric,
-    evaluation, search_event, steering_command,
+    segment, model, start_weights, custom_function, caller_setting, run_policy, preprocessor, visit, metric,
+    visit_metric, evaluation, search_event, steering_command,
 )  # fmt: skip

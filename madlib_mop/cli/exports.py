@@ -65,15 +65,17 @@ def export(
 
     directory = output if output is not None else Path(_name_of(model, mst_key))
     check_directory(directory)
-    statement = "SELECT madlib_mop.export_model(%s, %s, %s)"
-    for path in write_directory(directory, form, _bytes(query(dsn, statement, model, mst_key, form.value))):
+    statement = "SELECT madlib_mop.export_model(%s, %s, %s, caller_path => %s)"
+    rows = query(dsn, statement, model, mst_key, form.value, with_path=True)
+    for path in write_directory(directory, form, _bytes(rows)):
         print(path)
 
 
 @app.command()
 def card(model: Model, mst_key: Key = None, dsn: Dsn = "") -> None:
     """Print the card of a model as Markdown: its data, metrics, inputs, outputs and lineage."""
-    ((text,),) = query(dsn, "SELECT madlib_mop.model_card(%s, %s)", model, mst_key)
+    statement = "SELECT madlib_mop.model_card(%s, %s, caller_path => %s)"
+    ((text,),) = query(dsn, statement, model, mst_key, with_path=True)
     sys.stdout.write(text)
 
 
@@ -102,21 +104,23 @@ def import_file(
         _refuse("--register", {"--weights-of": weights_of, "--by-name": by_name, "--skip-mismatch": skip_mismatch,
                                "--name": name})  # fmt: skip
         values = None if classes is None else [one.strip() for one in classes.split(",")]
-        statement = "SELECT madlib_mop.import_version(%s, %s, %s, %s, %s, %s)"
+        statement = "SELECT madlib_mop.import_version(%s, %s, %s, %s, %s, %s, caller_path => %s)"
         given = (register, read_path(file), values, normalizing_const, compile_params, note)
-        ((version,),) = query(dsn, statement, *given)
+        ((version,),) = query(dsn, statement, *given, with_path=True)
         print(f"{register.lower()}@{version}")
         return
     _refuse("--table", {"--classes": classes, "--normalizing-const": normalizing_const,
                         "--compile-params": compile_params})  # fmt: skip
     if weights_of is None:
         _refuse("--table without --weights-of", {"--by-name": by_name, "--skip-mismatch": skip_mismatch})
-        statement = "SELECT madlib_mop.import_model(%s, %s, %s, %s)"
-        ((number,),) = query(dsn, statement, table, read_path(file), name, note)
+        statement = "SELECT madlib_mop.import_model(%s, %s, %s, %s, caller_path => %s)"
+        ((number,),) = query(dsn, statement, table, read_path(file), name, note, with_path=True)
     else:
         _refuse("--weights-of", {"--name": name, "--note": note})
-        statement = "SELECT madlib_mop.import_weights(%s, %s, %s, %s, %s)"
-        ((number,),) = query(dsn, statement, table, weights_of, read_path(file), by_name, skip_mismatch)
+        statement = "SELECT madlib_mop.import_weights(%s, %s, %s, %s, %s, caller_path => %s)"
+        ((number,),) = query(
+            dsn, statement, table, weights_of, read_path(file), by_name, skip_mismatch, with_path=True
+        )
     print(number)
 
 

@@ -3,21 +3,35 @@
 from typing import Any
 
 
-def query(dsn: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
-    """Run one statement in its own session and return its rows. Raises MopError for errors of the server."""
+def query(dsn: str, statement: str, *values: object, with_path: bool = False) -> list[tuple[Any, ...]]:
+    """Run one statement in its own session and return its rows.
+
+    Parameters
+    ----------
+    dsn : str
+    statement : str
+        With ``%s`` for each value.
+    *values : object
+    with_path : bool
+        Whether the last ``%s`` is the search_path of the login, for a function that takes names of tables.
+
+    Raises
+    ------
+    MopError
+        For errors of the server.
+    """
     import psycopg2
 
-    from madlib_mop.cli.sessions import connect
-    from madlib_mop.errors import from_dict
+    from madlib_mop.cli.sessions import connect_with_path
+    from madlib_mop.errors import read_server_error
 
-    connection = connect(dsn)
+    connection, search_path = connect_with_path(dsn)
     try:
         with connection, connection.cursor() as cursor:
-            cursor.execute(statement, values)
+            cursor.execute(statement, (*values, search_path) if with_path else values)
             rows: list[tuple[Any, ...]] = cursor.fetchall()
             return rows
     except psycopg2.Error as error:
-        fields = {"sqlstate": error.pgcode, "message": error.diag.message_primary or str(error).strip()}
-        raise from_dict({**fields, "hint": error.diag.message_hint}) from None
+        raise read_server_error(error).as_error() from None
     finally:
         connection.close()

@@ -14,14 +14,14 @@ from psycopg2.extensions import connection as Connection
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.sessions.connection import refuse_pool
 from madlib_mop.catalog.sessions.dsn import check_dsn
-from madlib_mop.catalog.sessions.session_settings import LIFT_TIMEOUTS
+from madlib_mop.catalog.sessions.session_settings import LIFT_TIMEOUTS, PIN_SEARCH_PATH
 from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.driver.session.stopping import Stopped, obey_sigint, obey_sigterm
 from madlib_mop.errors import NAME_THE_SERVER, InvalidParameter, MopError, cannot_log_in
 
 
 def connect(dsn: str) -> Connection:
-    """Log in with a DSN; PGHOST and other libpq variables supply the rest.
+    """Log in with a DSN, and pin the search_path; PGHOST and other libpq variables supply the rest.
 
     Raises
     ------
@@ -30,11 +30,20 @@ def connect(dsn: str) -> Connection:
     NotReady
         If that fails.
     """
+    return connect_with_path(dsn)[0]
+
+
+def connect_with_path(dsn: str) -> tuple[Connection, str]:
+    """Log in as `connect` does; return also the search_path of the login, on which names of its tables are found."""
     check_dsn(dsn)
     try:
-        return psycopg2.connect(dsn, connect_timeout=10, application_name="madlib-mop")
+        connection = psycopg2.connect(dsn, connect_timeout=10, application_name="madlib-mop")
     except psycopg2.Error as error:
         raise cannot_log_in(error, NAME_THE_SERVER) from None
+    connection.autocommit = True
+    search_path, _ = _row(connection, PIN_SEARCH_PATH)
+    connection.autocommit = False
+    return connection, search_path
 
 
 @contextmanager
@@ -59,7 +68,7 @@ def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[
     SystemExit
         With 128 + the signal's number, after SIGINT or SIGTERM: committed work of the run is kept.
     """
-    connection = connect(dsn)
+    connection, search_path = connect_with_path(dsn)
     session = None
     received: list[int] = []
     try:
@@ -68,7 +77,6 @@ def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[
         with connection.cursor() as cursor:
             cursor.execute(LIFT_TIMEOUTS)
         _set(connection, settings)
-        (search_path,) = _row(connection, "SELECT current_setting('search_path')")
         session = DirectSession(connection, search_path, _print, dsn if catalog_dsn is None else catalog_dsn)
         for number, obey in ((signal.SIGINT, obey_sigint), (signal.SIGTERM, obey_sigterm)):
             obey()
@@ -93,7 +101,7 @@ def _set(connection: Connection, settings: list[str]) -> None:
             raise InvalidParameter(
                 f"--set takes name=value. Received: {setting!r}", hint="For instance --set trainer_memory_mb=2000."
             )
-        _row(connection, "SELECT set_config('madlib_mop.' || %s, %s, false)", name.strip(), value.strip())
+        _row(connection, "SELECT pg_catalog.set_config(%s, %s, false)", f"madlib_mop.{name.strip()}", value.strip())
     connection.commit()
 
 

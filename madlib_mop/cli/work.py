@@ -25,8 +25,10 @@ def work(
     The login must be a superuser's: run it on the server's machine as the server's own operating system user.
     """
     from madlib_mop.jobs.stopping import StopSignals
+    from madlib_mop.jobs.working import limit_memory
     from madlib_mop.jobs.working import work as work_until
 
+    limit_memory()
     stop = StopSignals()
     stop.install()
     if metrics_port is not None:

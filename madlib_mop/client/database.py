@@ -287,7 +287,6 @@ class Database(Preparing):
             "model_output_table": read_name(models if models is not None else new_name("models"), "models").sql,
             "model_selection_table": table_of(configs, "configs"),
             "num_iterations": epochs,
-            "metrics_compute_frequency": 1,
         }
         if isinstance(packed, Packed) and packed.validation is not None:
             given["validation_table"] = packed.validation

@@ -1,7 +1,8 @@
 """Estimators in scikit-learn's conventions that train and predict in a database; needs scikit-learn."""
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import narwhals as nw
@@ -12,7 +13,7 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
-from madlib_mop.catalog.names import MAX_NAME_BYTES, Identifier, split_name, statement
+from madlib_mop.catalog.names import MAX_NAME_BYTES, SYSTEM_COLUMNS
 from madlib_mop.client.database import ENVIRONMENT, Database, connect
 from madlib_mop.client.models import Model
 from madlib_mop.client.tables import drop_tables, new_name, read_name
@@ -86,40 +87,33 @@ class _Hopper(BaseEstimator):
         column = nw.new_series(target, y.tolist(), backend=frame.implementation)
         seed = int(check_random_state(self.random_state).randint(_MAX_SEED))
         database = self._connected()
-        source = database.upload(nw.to_native(frame.with_columns(column)))
-        packed = configs = columns = None
+        source = packed = configs = None
         try:
-            more = {}
-            if y.dtype.kind == "f" and len(np.unique(y)) <= 2:
-                columns = _as_numbers(database, source, target)
-                more = {"columns": columns}
-            share = self._share(len(y), y.dtype.kind == "f")
-            packed = database.pack(source, target, validation=share, seed=seed, **more)
-            configs = database.networks(packed, self.n_configs, epochs=self.epochs, seed=seed)
-            run = database.fit(
-                packed, configs, self.epochs, models=new_name("hopper"), progress=False, seed=seed, schedule="rotation"
-            )
-        except InvalidParameter as error:
-            raise ValueError(error.message) from error
+            with _as_value_errors():
+                source = database.upload(nw.to_native(frame.with_columns(column)))
+                share = self.validation if len(y) >= _MIN_VALIDATED else None
+                task = "regression" if y.dtype.kind == "f" else "classification"
+                packed = database.pack(source, target, validation=share, seed=seed, task=task)
+                configs = database.networks(packed, self.n_configs, epochs=self.epochs, seed=seed)
+                run = database.fit(
+                    packed, configs, self.epochs, models=new_name("hopper"), progress=False, seed=seed,
+                    schedule="rotation",
+                )  # fmt: skip
         finally:
             for handle in (packed, configs):
                 if handle is not None:
                     handle.drop()
-            tables = [read_name(name, "table") for name in (source, columns) if name is not None]
-            drop_tables(database.sessions, tables)
+            if source is not None:
+                drop_tables(database.sessions, [read_name(source, "table")])
         best = run.best()
         self.run_id_ = run.run_id
         self.model_table_, self.mst_key_ = best.table, best.mst_key
 
-    def _share(self, n_rows: int, is_regression: bool) -> float | str | None:
-        """Return the rows for validation, as ``pack_columns`` takes them: numbers have no classes to stratify by."""
-        if n_rows < _MIN_VALIDATED:
-            return None
-        return f"{self.validation} not stratified" if is_regression else self.validation
-
     def _read(self, X: Any, y: Any, y_numeric: bool) -> "tuple[nw.DataFrame[Any], npt.NDArray[Any]]":
         """Return checked features and targets of `fit`, with sklearn's errors and warnings."""
         frame = _as_frame(X)
+        if y is not None:
+            _check_targets(y)
         if frame is None:
             X, y = validate_data(
                 self, X, y, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=2, y_numeric=y_numeric
@@ -133,6 +127,7 @@ class _Hopper(BaseEstimator):
         if len(frame) < 2:
             raise ValueError(f"Found a frame with n_samples={len(frame)}, while a minimum of 2 is required.")
         y = column_or_1d(y, warn=True)
+        _check_targets(y)  # of a series of another library, whose missing values pandas does not know
         check_consistent_length(X, y)
         self._columns = _column_names(frame.columns)
         return frame.rename(dict(zip(frame.columns, self._columns, strict=True))), y
@@ -214,17 +209,24 @@ class HopperClassifier(ClassifierMixin, _Hopper):
         return self
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the probability of each class, in the order of ``classes_``: float32, (n_samples, n_classes)."""
+        """Return the probability of each class, in the order of ``classes_``: float32, (n_samples, n_classes).
+
+        Raises
+        ------
+        ValueError
+            If X cannot be used.
+        """
         features = self._features(X)
         model = self.model()
-        found = nw.from_native(model.predict_proba(features), eager_only=True).to_numpy()
+        with _as_value_errors():
+            found = nw.from_native(model.predict_proba(features), eager_only=True).to_numpy()
         order = [int(text or 0) for text in model.targets[0].texts or ()]
         probabilities = np.zeros((len(found), len(self.classes_)), np.float32)
         probabilities[:, order] = found
         return probabilities
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class with the highest probability, of shape (n_samples,)."""
+        """Return the class with the highest probability, of shape (n_samples,). Raises as `predict_proba`."""
         best = self.predict_proba(X).argmax(axis=1)
         found: npt.NDArray[Any] = self.classes_[best]
         return found
@@ -277,10 +279,31 @@ class HopperRegressor(RegressorMixin, _Hopper):
         return self
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
-        """Return the predicted numbers: float64 of shape (n_samples,)."""
-        found = self.model().predict(self._features(X))
+        """Return the predicted numbers: float64 of shape (n_samples,). Raises ValueError if X cannot be used."""
+        features, model = self._features(X), self.model()
+        with _as_value_errors():
+            found = model.predict(features)
         values: npt.NDArray[np.float64] = np.asarray(found, np.float64)
         return values
+
+
+@contextlib.contextmanager
+def _as_value_errors() -> Iterator[None]:
+    """Raise errors about the data as ValueError, as scikit-learn's estimators do."""
+    try:
+        yield
+    except InvalidParameter as error:
+        raise ValueError(error.message) from error
+
+
+def _check_targets(y: Any) -> None:
+    """Raise ValueError if a target is missing, before scikit-learn says something else of it."""
+    import pandas as pd
+
+    missing = np.asarray(pd.isna(y))
+    if missing.any():
+        row = f": the target of row {int(np.argwhere(missing)[0][0])} (from 0) is missing" if missing.ndim else ""
+        raise ValueError(f"Input y contains NaN{row}.")
 
 
 def _as_frame(X: Any) -> "nw.DataFrame[Any] | None":
@@ -304,20 +327,7 @@ def _frame_of(X: npt.NDArray[Any]) -> "nw.DataFrame[Any]":
 
 def _column_names(names: Sequence[str]) -> list[str]:
     """Return the names of a frame's columns if a table can have them, else numbered ones."""
-    can = all(0 < len(name.encode()) <= MAX_NAME_BYTES and "\0" not in name for name in names)
-    return list(names) if can else [f"x{i}" for i in range(len(names))]
-
-
-def _as_numbers(database: Database, source: str, target: str) -> str:
-    """Return a proposal in which the target is a number: whole numbers with two values would be classes."""
-    columns = new_name("columns")
-    arguments = {"source_table": source, "output_table": columns, "dependent": Identifier(target).sql}
-    database.call("propose_columns", **arguments)
-    _, name = split_name(columns)
-    change = statement(
-        "UPDATE {t} SET kind = 'number', encode = 'identity', scale = 'standard' WHERE role = 'target'",
-        t=Identifier(name),
+    can = all(
+        0 < len(name.encode()) <= MAX_NAME_BYTES and "\0" not in name and name not in SYSTEM_COLUMNS for name in names
     )
-    with database.sessions.begin() as connection:
-        connection.exec_driver_sql(change)
-    return columns
+    return list(names) if can else [f"x{i}" for i in range(len(names))]

@@ -166,9 +166,13 @@ class Model:
         if find_spec("keras") is None:
             raise noted(Unsupported("Keras is not installed", hint=hint_of_extra("keras")))
         arch, weights = self._stored()
-        from madlib_mop.models.build import build_architecture  # imports Keras and its backend
+        from madlib_mop.imports.loading import build_for  # imports Keras and its backend
+        from madlib_mop.models.architecture import check_architecture
 
-        model = build_architecture(arch)
+        try:
+            model = build_for(check_architecture(arch), len(weights))
+        except MopError as error:
+            raise noted(error) from None
         initial = model.get_weights()
         n_needed = sum(old.size for old in initial)
         if len(weights) != 4 * n_needed:

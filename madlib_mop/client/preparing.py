@@ -65,7 +65,7 @@ class Preparing(Calls):
             A data frame of pandas, Polars or Arrow, which is copied into a new table, or the name of a table or view.
         target : str or sequence of str
             The columns to predict: texts, booleans and whole numbers with few values as classes, other numbers as
-            numbers.
+            numbers. ``task='classification'`` or ``task='regression'`` says it instead.
         table : str, optional
             Name of the new table for a data frame. Default: a new name.
         packed : str, optional

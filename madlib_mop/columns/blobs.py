@@ -54,12 +54,12 @@ class StoredValues(Sequence[bytes | None]):
         """Return the values of these rows, in their order; none is copied."""
         return StoredValues(self._data, self._starts[rows], self._lengths[rows])
 
-    def begins(self, n_bytes: int) -> list[bytes]:
-        """Return the first bytes of each value that is not NULL."""
+    def begins(self, n_bytes: int) -> Iterator[bytes]:
+        """Yield the first bytes of each value that is not NULL."""
         present = ~self.missing
         ends = self._starts[present] + np.minimum(self._lengths[present], n_bytes)
-        places = zip(self._starts[present].tolist(), ends.tolist(), strict=True)
-        return [self._data[start:end].tobytes() for start, end in places]
+        for start, end in zip(self._starts[present].tolist(), ends.tolist(), strict=True):
+            yield self._data[start:end].tobytes()
 
     @property
     def missing(self) -> Flags:
@@ -98,11 +98,11 @@ class Blobs:
             return replace(self, values=self.values.take(rows))
         return replace(self, values=[self.values[row] for row in rows.tolist()])
 
-    def begins(self, n_bytes: int) -> list[bytes]:
-        """Return the first bytes of each value that is not NULL."""
+    def begins(self, n_bytes: int) -> Iterator[bytes]:
+        """Yield the first bytes of each value that is not NULL."""
         if isinstance(self.values, StoredValues):
             return self.values.begins(n_bytes)
-        return [value[:n_bytes] for value in self.values if value is not None]
+        return (value[:n_bytes] for value in self.values if value is not None)
 
     @property
     def sizes(self) -> Integers:

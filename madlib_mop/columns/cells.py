@@ -22,22 +22,26 @@ class UnreadableValue(InvalidParameter):
     column : str
     row : int
         0-based, within the batch.
+    is_ragged : bool
+        Whether the column can be read with padded arrays: one has another number of elements, or NULL as an element.
     """
 
-    def __init__(self, column: str, row: int, problem: str, hint: str | None = None):
+    def __init__(self, column: str, row: int, problem: str, hint: str | None = None, *, is_ragged: bool = False):
         super().__init__(f"column '{column}' {problem} in row {row + 1} of its batch", hint=hint)
         self.column = column
         self.row = row
         self.problem = problem
+        self.is_ragged = is_ragged
 
     def at(self, row: int) -> "UnreadableValue":
         """Return the same error of another row."""
-        return UnreadableValue(self.column, row, self.problem, self.hint)
+        return UnreadableValue(self.column, row, self.problem, self.hint, is_ragged=self.is_ragged)
 
 
 def wrong_width(column: str, row: int, expected: int, received: int) -> UnreadableValue:
     """Return the error for a vector of another width than those before it; ``row`` is 0-based, within the batch."""
-    return UnreadableValue(column, row, f"has {received} elements, where {expected} are expected,", WIDTH_HINT)
+    problem = f"has {received} elements, where {expected} are expected,"
+    return UnreadableValue(column, row, problem, WIDTH_HINT, is_ragged=True)
 
 
 def wrong_length(n_bytes: int, expected: int) -> str:

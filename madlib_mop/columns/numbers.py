@@ -12,8 +12,24 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.columns.cells import Cells, UnreadableValue, wrong_length
-from madlib_mop.columns.raw import BEGIN, END, MOMENT, NUMBER, SPAN, TIME, Floats, Integers, Moments, Numbers, RawColumn
+from madlib_mop.columns.raw import (
+    BEGIN,
+    END,
+    INT8,
+    MOMENT,
+    NUMBER,
+    NUMERIC,
+    SPAN,
+    TIME,
+    Floats,
+    Integers,
+    Moments,
+    Numbers,
+    RawColumn,
+)
 
+#: Greatest number below which float64, as which numbers are read, tells all whole numbers apart.
+EXACT = 2**53
 DAY_US = 86_400_000_000
 #: A month of an interval: 30.4375 days, a twelfth of 365.25.
 MONTH_US = 2_629_800_000_000
@@ -22,6 +38,8 @@ _MAX_DAYS = (2**63 - 2) // DAY_US
 _DATE_BEGIN, _DATE_END = -(2**31), 2**31 - 1
 _NUMERIC_HEADER = 8
 _NEGATIVE = 0x4000
+#: The bits of a numeric's fourth int16 that are its digits after the point.
+_SCALE = 0x3FFF
 _NUMERIC_SPECIAL = {0xC000: float("nan"), 0xD000: float("inf"), 0xF000: float("-inf")}
 #: The digits of a numeric, in base 10,000, as text.
 _DIGITS = [f"{digit:04d}" for digit in range(10_000)]
@@ -64,11 +82,14 @@ class NumberReader(Reader):
         NumPy's name, big-endian: ``>i4``.
     family : str
         ``number`` or ``boolean``.
+    form : str, optional
+        As `Numbers` has it.
     """
 
-    def __init__(self, dtype: str, family: str = NUMBER):
+    def __init__(self, dtype: str, family: str = NUMBER, form: str | None = None):
         self.dtype = dtype
         self.family = family
+        self.form = form
         self.n_bytes: int = np.dtype(dtype).itemsize
         codes = {">i2": ">h", ">i4": ">i", ">i8": ">q", ">u4": ">I", ">f4": ">f", ">f8": ">d", "|u1": ">B"}
         self._unpack = struct.Struct(codes[dtype]).unpack
@@ -83,10 +104,14 @@ class NumberReader(Reader):
 
     def read(self, cells: Cells) -> Numbers:
         """Return the numbers of a batch."""
-        return Numbers(self.values(cells), cells.missing, self.family)
+        return Numbers(self.values(cells), cells.missing, self.family, self.form)
 
-    def one(self, value: bytes) -> float:
+    def one(self, value: bytes) -> object:
         """Return one number."""
+        return self.number(value)
+
+    def number(self, value: bytes) -> float:
+        """Return one number as float64."""
         if len(value) != self.n_bytes:
             raise ValueError(wrong_length(len(value), self.n_bytes))
         return float(self._unpack(value)[0])
@@ -94,7 +119,44 @@ class NumberReader(Reader):
     def column(self, values: list[object], name: str) -> Numbers:
         """Return a column of a few numbers."""
         missing = np.array([value is None for value in values], np.bool_)
-        return Numbers(np.array([0.0 if value is None else value for value in values]), missing, self.family)
+        found = np.array([0.0 if value is None else value for value in values], np.float64)
+        return Numbers(found, missing, self.family, self.form)
+
+
+class BigintReader(NumberReader):
+    """Reads ``bigint``, and keeps what float64 does not have of integers beyond 2^53."""
+
+    def __init__(self) -> None:
+        super().__init__(">i8", form=INT8)
+
+    def read(self, cells: Cells) -> Numbers:
+        """Return the numbers of a batch."""
+        cells.require_bytes(self.n_bytes)
+        integers = cells.gather(self.dtype).astype(np.int64)
+        if cells.missing.any():
+            integers[cells.missing] = 0
+        return bigints(integers, cells.missing)
+
+    def one(self, value: bytes) -> int:
+        """Return one integer."""
+        self.number(value)
+        return int.from_bytes(value, "big", signed=True)
+
+    def column(self, values: list[object], name: str) -> Numbers:
+        """Return a column of a few integers."""
+        missing = np.array([value is None for value in values], np.bool_)
+        return bigints(np.array([0 if value is None else value for value in values], np.int64), missing)
+
+
+def bigints(integers: Integers, missing: npt.NDArray[np.bool_]) -> Numbers:
+    """Return integers, int64 (n_rows,), as numbers of the form ``int8``."""
+    values = integers.astype(np.float64)
+    rest = np.zeros(len(values), np.int16)
+    if len(values) and np.abs(values).max() > EXACT:
+        # As int64, the float64 2^63 of the greatest integers is -2^63, and the difference wraps back.
+        back = np.where(values >= 2.0**63, -(2.0**63), values).astype(np.int64)
+        rest = (integers - back).astype(np.int16)
+    return Numbers(values, missing, NUMBER, INT8, rest)
 
 
 class NumericReader(NumberReader):
@@ -106,6 +168,15 @@ class NumericReader(NumberReader):
 
     def __init__(self) -> None:
         self.family = NUMBER
+        self.form = NUMERIC
+
+    def read(self, cells: Cells) -> Numbers:
+        """Return the numbers of a batch."""
+        values = self.values(cells)
+        digits = (cells.gather(">u2", 6) & _SCALE).astype(np.int16)
+        if cells.missing.any():
+            digits[cells.missing] = 0
+        return Numbers(values, cells.missing, NUMBER, NUMERIC, digits)
 
     def values(self, cells: Cells) -> Floats:
         """Return the values, float64 (n_rows,), 0 where NULL."""
@@ -153,13 +224,24 @@ class NumericReader(NumberReader):
         values[sign == _NEGATIVE] *= -1.0
         for row in np.flatnonzero(~certain).tolist() if _HAS_LONG else range(cells.n_rows):
             try:
-                values[row] = self.one(cells.at(row))
+                values[row] = self.number(cells.at(row))
             except ValueError as problem:
                 raise UnreadableValue(cells.column, row, str(problem)) from None
         return values
 
-    def one(self, value: bytes) -> float:
-        """Return one number."""
+    def one(self, value: bytes) -> tuple[float, int]:
+        """Return one number, and its digits after the point."""
+        return self.number(value), struct.unpack_from(">H", value, 6)[0] & _SCALE
+
+    def column(self, values: list[object], name: str) -> Numbers:
+        """Return a column of a few numbers."""
+        missing = np.array([value is None for value in values], np.bool_)
+        pairs = [value if isinstance(value, tuple) else (0.0, 0) for value in values]
+        found = np.array([number for number, _ in pairs], np.float64)
+        return Numbers(found, missing, NUMBER, NUMERIC, np.array([digits for _, digits in pairs], np.int16))
+
+    def number(self, value: bytes) -> float:
+        """Return one number as float64."""
         if len(value) < _NUMERIC_HEADER or len(value) % 2:
             raise ValueError("is no numeric")
         n_digits, weight, sign, _ = struct.unpack_from(">hhHH", value)

@@ -6,6 +6,7 @@ Every class has ``n_rows``, ``missing`` (bool, one a row), ``take(indices)``, ``
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Context, Decimal
 from functools import cached_property
 from typing import TypeVar
 
@@ -21,7 +22,12 @@ NUMBER, BOOLEAN = "number", "boolean"
 MOMENT, TIME, SPAN = "moment", "time", "span"
 TEXT, UUID, INET = "text", "uuid", "inet"
 VECTOR = "vector"
-WIDTH_HINT = "All rows of a column of arrays must have as many elements. Leave other rows out, or ignore the column."
+#: Forms of `Numbers` whose texts or values need more than a float64.
+INT8, FLOAT4, FLOAT8, NUMERIC = "int8", "float4", "float8", "numeric"
+WIDTH_HINT = (
+    "All rows of a column of arrays must have as many elements. Leave other rows out, ignore the column, or use the"
+    " proposal of madlib_mop.propose_columns, which pads short arrays."
+)
 #: int64 values of ``-infinity`` and ``infinity`` in timestamps, as in PostgreSQL.
 BEGIN, END = -(2**63), 2**63 - 1
 
@@ -30,6 +36,8 @@ Integers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp] | npt.NDArray[np.int64] | npt.NDArray[np.bool_]
+#: For numerics of any size: they have at most 131,072 digits before the point and 16,383 after it.
+_WIDE = Context(prec=200_000)
 
 
 _Item = TypeVar("_Item", bound=np.generic)
@@ -127,11 +135,18 @@ class Numbers:
         bool (n_rows,).
     family : str
         ``number`` or ``boolean``.
+    form : str or None
+        The type as readers name it, such as ``int8`` or ``numeric``: how SQL prints the numbers. None of others.
+    rest : numpy.ndarray or None
+        int16 (n_rows,), of two forms only. Of ``int8``: each integer minus its float64. Of ``numeric``: the digits
+        after the point that SQL prints.
     """
 
     values: Floats
     missing: Flags
     family: str = NUMBER
+    form: str | None = None
+    rest: npt.NDArray[np.int16] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -147,7 +162,33 @@ class Numbers:
         """Return the rows of these indices, in their order."""
         values = taken(self.values, indices)
         missing = taken(self.missing, indices) if self.has_missing else np.zeros(len(values), np.bool_)
-        return replace(self, values=values, missing=missing)
+        rest = None if self.rest is None else taken(self.rest, indices)
+        return Numbers(values, missing, self.family, self.form, rest)
+
+    @property
+    def is_single(self) -> bool:
+        """Return whether the numbers are of type ``real``: each is a float32."""
+        return self.form == FLOAT4
+
+    def integers(self) -> Integers | None:
+        """Return the values of ``bigint`` as they are, int64 (n_rows,); None of other types."""
+        if self.form != INT8 or self.rest is None:
+            return None
+        is_over = self.values >= 2.0**63  # the float64 of the greatest integers, which int64 does not have
+        if not is_over.any():
+            return self.values.astype(np.int64) + self.rest
+        wrapped = np.where(is_over, -(2.0**63), self.values).astype(np.int64)
+        return wrapped + self.rest  # the sum wraps back
+
+    def sql_texts(self) -> list[str | None]:
+        """Return each value as SQL prints it, None where NULL."""
+        exact = self.integers()
+        values = (self.values if exact is None else exact).tolist()
+        digits = self.rest.tolist() if self.form == NUMERIC and self.rest is not None else [None] * len(values)
+        return [
+            None if absent else sql_text(value, self.form, self.family, n_digits)
+            for value, absent, n_digits in zip(values, self.missing.tolist(), digits, strict=True)
+        ]
 
     def first_special(self) -> Special | None:
         """Return the first NaN or infinity, or None."""
@@ -158,7 +199,11 @@ class Numbers:
         return Special(row, text_of_number(float(self.values[row])))
 
     def as_levels(self, column: str = "") -> "Levels":
-        """Return the numbers as categories, the texts as PostgreSQL prints them (``17``, ``true``)."""
+        """Return the numbers as categories, each with the text of its float64 (``17``, ``0.5``, ``true``).
+
+        These texts are hashed, so they do not depend on how many digits a ``numeric`` has. `sql_texts` has those to
+        show.
+        """
         present = ~self.missing
         distinct, inverse = np.unique(self.values[present] + 0.0, return_inverse=True)
         texts = [text_of_number(value, self.family) for value in distinct.tolist()]
@@ -169,10 +214,12 @@ class Numbers:
     @staticmethod
     def concatenate(parts: Sequence["Numbers"]) -> "Numbers":
         """Return the rows of all parts."""
+        rests = [part.rest for part in parts if part.rest is not None]
         return replace(
             parts[0],
             values=np.concatenate([part.values for part in parts]),
             missing=np.concatenate([part.missing for part in parts]),
+            rest=np.concatenate(rests) if rests else None,
         )
 
 
@@ -300,17 +347,25 @@ class Vectors:
     Attributes
     ----------
     values : numpy.ndarray
-        float32 (n_rows, width), 0 where missing; the width is 0 if all rows are missing.
+        float32 (n_rows, width), 0 where missing; the width is 0 if all rows are missing. The elements of an array of
+        several dimensions have their order in memory: the last dimension is the fastest.
     missing : numpy.ndarray
         bool (n_rows,).
     column : str
         Name for errors.
+    dimensions : tuple of int
+        Of the arrays of all rows, if they have several dimensions, and the same; else ().
+    absent : numpy.ndarray or None
+        bool (n_rows, width): the elements that a padded array does not have, or that are NULL in it; their values are
+        0. None if the arrays are not padded.
     """
 
     values: npt.NDArray[np.float32]
     missing: Flags
     column: str = ""
     family: str = VECTOR
+    dimensions: tuple[int, ...] = ()
+    absent: Flags | None = None
 
     @property
     def n_rows(self) -> int:
@@ -324,7 +379,8 @@ class Vectors:
 
     def take(self, indices: Indices) -> "Vectors":
         """Return the rows of these indices, in their order."""
-        return replace(self, values=self.values[indices], missing=self.missing[indices])
+        absent = None if self.absent is None else self.absent[indices]
+        return replace(self, values=self.values[indices], missing=self.missing[indices], absent=absent)
 
     def first_special(self) -> Special | None:
         """Return the first row with a NaN or an infinity (also of a float8 that a float32 cannot hold), or None."""
@@ -352,7 +408,19 @@ class Vectors:
             part.values if part.width is not None else np.zeros((part.n_rows, width), np.float32) for part in parts
         ]
         missing = np.concatenate([part.missing for part in parts])
-        return replace(parts[0], values=np.concatenate(values), missing=missing)
+        absent = [part.absent for part in parts if part.absent is not None]
+        return replace(
+            parts[0],
+            values=np.concatenate(values),
+            missing=missing,
+            dimensions=common_dimensions([part.dimensions for part in parts if part.width is not None]),
+            absent=np.concatenate(absent) if absent else None,
+        )
+
+
+def common_dimensions(found: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the dimensions that all arrays have; () if they differ: then the arrays are rows of elements."""
+    return found[0] if found and all(dimensions == found[0] for dimensions in found) else ()
 
 
 RawColumn = Numbers | Moments | Levels | Vectors | Blobs
@@ -393,7 +461,45 @@ def text_of_number(value: float, family: str = NUMBER) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 1e18 else repr(value)
 
 
+def sql_text(value: float, form: str | None, family: str = NUMBER, n_digits: int | None = None) -> str:
+    """Return a number as SQL prints a value of its type: what ``x::text`` is.
+
+    Parameters
+    ----------
+    value : float
+        An int of ``bigint``.
+    form : str or None
+        As `Numbers` has it; None writes the number as `text_of_number` does.
+    family : str
+    n_digits : int or None
+        Of ``numeric``: digits after the point; None for as many as the number needs.
+    """
+    if isinstance(value, int):
+        return str(value)
+    if form not in (FLOAT4, FLOAT8, NUMERIC) or not np.isfinite(value):
+        return text_of_number(value, family)
+    if form == NUMERIC:
+        exact = Decimal(repr(value + 0.0))
+        if n_digits is not None:
+            written = exact.quantize(Decimal(1).scaleb(-n_digits), context=_WIDE)
+            exact = written if float(written) == value else exact  # of more digits than a float64 has
+        return f"{exact:f}"
+    if form == FLOAT8 and 1e-4 <= abs(value) < 1e15:
+        return repr(value).removesuffix(".0")
+    number = np.float32(value) if form == FLOAT4 else np.float64(value)
+    scientific = np.format_float_scientific(number, unique=True, trim="-")
+    exponent = int(scientific.partition("e")[2])
+    is_plain = number == 0 or -4 <= exponent < (6 if form == FLOAT4 else 15)  # the limits of float4out and float8out
+    return np.format_float_positional(number, unique=True, trim="-") if is_plain else scientific
+
+
 def other_width(column: str, expected: int, received: int) -> InvalidParameter:
     """Return the error for a vector of another width than those before it."""
     message = f"column '{column}' has {received} elements, where {expected} are expected"
     return InvalidParameter(message, hint=WIDTH_HINT)
+
+
+def other_dimensions(column: str, expected: tuple[int, ...], received: tuple[int, ...]) -> InvalidParameter:
+    """Return the error for arrays of other dimensions than those of training; () are those of rows of elements."""
+    has, wanted = (" x ".join(map(str, found)) or "one dimension" for found in (received, expected))
+    return InvalidParameter(f"column '{column}' has arrays of {has}, where {wanted} is expected", hint=WIDTH_HINT)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import PADDING, Cells, FixedCells, UnreadableValue
 from madlib_mop.columns.numbers import (
+    BigintReader,
     DateReader,
     IntervalReader,
     MomentReader,
@@ -27,6 +28,8 @@ from madlib_mop.columns.numbers import (
 )
 from madlib_mop.columns.raw import (
     BOOLEAN,
+    FLOAT4,
+    FLOAT8,
     INET,
     MOMENT,
     NUMBER,
@@ -47,7 +50,7 @@ from madlib_mop.columns.texts import (
     uuid_texts,
     without_trailing_blanks,
 )
-from madlib_mop.columns.vectors import ArrayReader, PlainReader, SparseReader
+from madlib_mop.columns.vectors import ArrayReader, PaddedReader, PlainReader, SparseReader
 from madlib_mop.errors import InvalidParameter
 
 #: Up to this number of rows, values are read one by one, which is faster than NumPy's fixed cost for each column.
@@ -63,9 +66,9 @@ BLANK_PADDED = "bpchar"
 _NUMBERS = {
     "int2": NumberReader(">i2"),
     "int4": NumberReader(">i4"),
-    "int8": NumberReader(">i8"),
-    "float4": NumberReader(">f4"),
-    "float8": NumberReader(">f8"),
+    "int8": BigintReader(),
+    "float4": NumberReader(">f4", form=FLOAT4),
+    "float8": NumberReader(">f8", form=FLOAT8),
     "numeric": NumericReader(),
     "bool": NumberReader("|u1", BOOLEAN),
     "oid": NumberReader(">u4"),
@@ -174,12 +177,18 @@ class Field:
         Oid of its type, of a domain's or an enum's own: what ``record_send`` sends.
     reader : str
         What `reader_of` gives for its type, or for the base type of a domain.
+    is_folded : bool
+        Whether its collation is nondeterministic: SQL may compare its texts without regard to case or accents.
+    padded_to : int or None
+        Of arrays: read them as ones of this number of elements, with absent ones; None reads arrays of one width.
     """
 
     name: str
     type_name: str
     oid: int
     reader: str
+    padded_to: int | None = None
+    is_folded: bool = False
 
 
 def not_an_input(name: str, type_sql: str, hint: str | None = None) -> InvalidParameter:
@@ -222,7 +231,7 @@ class RecordReader:
 
     def __init__(self, fields: Sequence[Field]):
         self.fields = tuple(fields)
-        self._readers = [_READERS[field.reader] for field in self.fields]
+        self._readers = [_reader(field) for field in self.fields]
         self._widths = [reader.n_bytes for reader in self._readers]  # None also once a NULL was found
         self._headers = [
             _FIELD.pack(field.oid, width) if width is not None else b""
@@ -353,6 +362,13 @@ class RecordReader:
             reader.column(found, field.name)
             for field, reader, found in zip(self.fields, self._readers, values, strict=True)
         ]
+
+
+def _reader(field: Field) -> Reader:
+    reader = _READERS[field.reader]
+    if field.padded_to is None or not isinstance(reader, ArrayReader):
+        return reader
+    return PaddedReader(reader, field.padded_to)
 
 
 def value_of(record: bytes, place: int) -> bytes:

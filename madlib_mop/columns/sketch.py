@@ -281,6 +281,51 @@ class ValueCounts:
         self.shift = shift
 
 
+class FewestDigits:
+    """The fewest digits after the point that each number was written with; nothing beyond `MAX_EXACT` numbers."""
+
+    def __init__(self) -> None:
+        self._values: Floats = np.empty(0)
+        self._digits = np.empty(0, np.int16)
+        self._is_full = False
+
+    def add(self, values: Floats, digits: npt.NDArray[np.int16]) -> None:
+        """Add numbers and the digits of each, (n,) each."""
+        start = 0
+        while start < len(values) and not self._is_full:
+            end = start + MAX_EXACT
+            self._add(values[start:end], digits[start:end])
+            start = end
+
+    def merge(self, other: "FewestDigits") -> None:
+        """Add the numbers of another to these."""
+        if other._is_full:
+            self._fill()
+        else:
+            self.add(other._values, other._digits)
+
+    def of(self, value: float) -> int | None:
+        """Return the digits of a number; None if they are not known."""
+        place = int(np.searchsorted(self._values, value))
+        is_known = place < len(self._values) and self._values[place] == value
+        return int(self._digits[place]) if is_known else None
+
+    def _add(self, values: Floats, digits: npt.NDArray[np.int16]) -> None:
+        if (digits == digits[0]).all():  # as in a column of numeric(p, s)
+            values = np.unique(values)
+            digits = np.full(len(values), digits[0], np.int16)
+        every, digits = np.concatenate([self._values, values]), np.concatenate([self._digits, digits])
+        order = np.lexsort((digits, every))
+        every = every[order]
+        is_first = np.append(True, every[1:] != every[:-1])
+        self._values, self._digits = every[is_first], digits[order][is_first]
+        if len(self._values) > MAX_EXACT:
+            self._fill()
+
+    def _fill(self) -> None:
+        self._values, self._digits, self._is_full = np.empty(0), np.empty(0, np.int16), True
+
+
 def _added_up(keys: Integers, counts: Integers) -> tuple[Integers, Integers]:
     """Return the distinct ones of ascending keys, and the sum of the counts of each."""
     if not len(keys):

@@ -13,7 +13,9 @@ from madlib_mop.columns.exact import CHUNK_ROWS, ExactMoments
 from madlib_mop.columns.raw import (
     BEGIN,
     END,
+    INT8,
     MOMENT,
+    NUMERIC,
     SPAN,
     Integers,
     Levels,
@@ -21,12 +23,14 @@ from madlib_mop.columns.raw import (
     Numbers,
     RawColumn,
     Vectors,
+    sql_text,
     text_of_number,
 )
 from madlib_mop.columns.sketch import (
     MAX_FLOAT_SHIFT,
     N_EXAMPLES,
     DistinctSample,
+    FewestDigits,
     LevelCounts,
     ValueCounts,
     floats_of_keys,
@@ -187,10 +191,17 @@ class OrderedState(State):
 
 
 class NumberState(OrderedState):
-    """Numbers and booleans."""
+    """Numbers and booleans.
 
-    def __init__(self) -> None:
-        super().__init__(MAX_FLOAT_SHIFT)
+    Parameters
+    ----------
+    form : str or None
+        Of the column, as `Numbers` has it: how its numbers are written.
+    """
+
+    def __init__(self, form: str | None = None, max_shift: int = MAX_FLOAT_SHIFT):
+        super().__init__(max_shift)
+        self.form = form
         self._is_integral = True
 
     def add(self, column: RawColumn, special: Counter[str]) -> None:
@@ -216,21 +227,79 @@ class NumberState(OrderedState):
         return keys_of_floats(values.astype(np.float64, copy=False))
 
     def _value(self, key: int) -> float:
-        return float(floats_of_keys(np.array([key], np.int64))[0])
+        return self._values(np.array([key], np.int64))[0]
+
+    def _values(self, keys: Integers) -> list[float]:
+        found: list[float] = floats_of_keys(keys).tolist()
+        return found
 
     def _limit(self, key: int) -> float:
         return self._value(min(key, -2) if key < 0 else key)  # -1 is the key of -0, which equals 0
 
-    def level_counts(self, family: str) -> dict[str, int] | None:
+    def number_counts(self) -> dict[float, int] | None:
+        """Return how often each number occurs, ascending; None if there are too many."""
         self._settle()
         if not self._counts.is_exact:
             return None
         keys, counts = self._counts.items()
-        texts = [text_of_number(value, family) for value in floats_of_keys(keys).tolist()]
-        return _descending(dict(zip(texts, counts.tolist(), strict=True)))
+        return dict(zip(self._values(keys), counts.tolist(), strict=True))
+
+    def level_counts(self, family: str) -> dict[str, int] | None:
+        counts = self.number_counts()
+        return None if counts is None else _descending({self.text(v, family): n for v, n in counts.items()})
 
     def examples(self, family: str) -> list[str]:
-        return [text_of_number(self._value(key), family) for key in self._frequent()]
+        return [self.text(self._value(key), family) for key in self._frequent()]
+
+    def text(self, value: float, family: str) -> str:
+        """Return a value of the column as SQL prints it."""
+        return sql_text(value, self.form, family)
+
+
+class IntegerState(NumberState):
+    """Numbers of ``bigint``, which float64 does not tell apart beyond 2^53."""
+
+    def __init__(self) -> None:
+        super().__init__(INT8, 63)
+
+    def add(self, column: RawColumn, special: Counter[str]) -> None:
+        assert isinstance(column, Numbers)
+        values = column.integers()
+        assert values is not None, "the column is of this form"
+        self._wait(values if not column.missing.any() else values[~column.missing])
+
+    def _keys(self, values: Values) -> Integers:
+        return values.astype(np.int64, copy=False)
+
+    def _values(self, keys: Integers) -> list[float]:
+        found: list[float] = keys.tolist()
+        return found
+
+    def _limit(self, key: int) -> float:
+        return key
+
+
+class NumericState(NumberState):
+    """Numbers of ``numeric``; of equal ones, such as 1.5 and 1.50, the text with the fewest digits stands for all."""
+
+    def __init__(self) -> None:
+        super().__init__(NUMERIC)
+        self._digits = FewestDigits()
+
+    def add(self, column: RawColumn, special: Counter[str]) -> None:
+        super().add(column, special)
+        assert isinstance(column, Numbers) and column.rest is not None, "readers add the digits"
+        present = ~column.missing & np.isfinite(column.values)
+        self._digits.add(column.values[present] + 0.0, column.rest[present])
+
+    def merge(self, other: State) -> None:
+        super().merge(other)
+        assert isinstance(other, NumericState)
+        self._digits.merge(other._digits)
+
+    def text(self, value: float, family: str) -> str:
+        """Return a value of the column as SQL prints it."""
+        return sql_text(value, self.form, family, self._digits.of(value))
 
 
 class MomentState(OrderedState):
@@ -344,6 +413,10 @@ class VectorState(HashedState):
             rows = np.flatnonzero(~finite.all(axis=1)).tolist()
             special.update(text_of_number(float(values[row][~finite[row]][0])) for row in rows)
             elements = values[finite]
+        if column.absent is not None:
+            absent = column.absent[~column.missing]
+            elements = values[finite & ~absent]
+            values = np.where(absent, np.float32("nan"), values)  # to be counted apart from 0
         if len(elements):
             self._widen(elements.min().item(), elements.max().item())
             self._moments.add(elements)
@@ -359,7 +432,6 @@ class VectorState(HashedState):
 
 
 _STATES: dict[type, Callable[[], State]] = {
-    Numbers: NumberState,
     Moments: MomentState,
     Levels: LevelState,
     Vectors: VectorState,
@@ -368,7 +440,11 @@ _STATES: dict[type, Callable[[], State]] = {
 
 
 def state_of(column: RawColumn) -> State:
-    """Return an empty state for columns of this class."""
+    """Return an empty state for columns of this class; of numbers, of this form."""
+    if isinstance(column, Numbers):
+        if column.form == INT8:
+            return IntegerState()
+        return NumericState() if column.form == NUMERIC else NumberState(column.form)
     return _STATES[type(column)]()
 
 

@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 
 from madlib_mop.columns.exact import ExactMoments
-from madlib_mop.columns.raw import RawColumn, Vectors, other_width
+from madlib_mop.columns.raw import FLOAT4, RawColumn, Vectors, other_width
 from madlib_mop.columns.states import NumberState, OrderedState, State, state_of
 
 #: Maximum number of characters of an example.
@@ -26,6 +26,12 @@ class ColumnStatistics:
     n_rows, n_missing : int
     width : int or None
         Elements of a vector; None for other families, or if all rows are missing.
+    dimensions : tuple of int
+        Of arrays of several dimensions, if all rows have the same; else ().
+    is_padded : bool
+        Whether the arrays were read as padded ones.
+    n_absent : int
+        Elements that padded arrays do not have.
     special : dict of str to int
         How often NaN, infinities and endless moments occur. They are in no other statistic but ``n_distinct``; rows of
         vectors with one count once.
@@ -38,6 +44,9 @@ class ColumnStatistics:
         self.n_rows = 0
         self.n_missing = 0
         self.width: int | None = None
+        self.dimensions: tuple[int, ...] = ()
+        self.n_absent = 0
+        self.is_padded = False
         self._special: Counter[str] = Counter()
         self._state: State | None = None
 
@@ -59,7 +68,9 @@ class ColumnStatistics:
         if self._state is None:
             self._state = state_of(column)
         if isinstance(column, Vectors) and column.width is not None:
-            self._set_width(column.column, column.width)
+            self._set_width(column.column, column.width, column.dimensions)
+            self.n_absent += 0 if column.absent is None else int(np.count_nonzero(column.absent))
+            self.is_padded = self.is_padded or column.absent is not None
         self.n_rows += column.n_rows
         self.n_missing += int(np.count_nonzero(column.missing))
         self._state.add(column, self._special)
@@ -79,7 +90,9 @@ class ColumnStatistics:
         """
         both = deepcopy(self)
         if other.width is not None:
-            both._set_width("", other.width)
+            both._set_width("", other.width, other.dimensions)
+        both.n_absent += other.n_absent
+        both.is_padded = both.is_padded or other.is_padded
         both.n_rows += other.n_rows
         both.n_missing += other.n_missing
         both._special += other._special
@@ -89,9 +102,10 @@ class ColumnStatistics:
             both._state.merge(other._state)
         return both
 
-    def _set_width(self, column: str, width: int) -> None:
+    def _set_width(self, column: str, width: int, dimensions: tuple[int, ...]) -> None:
         if self.width not in (None, width):
             raise other_width(column, self.width or 0, width)
+        self.dimensions = dimensions if self.width is None or dimensions == self.dimensions else ()
         self.width = width
 
     @property
@@ -122,13 +136,17 @@ class ColumnStatistics:
 
     @property
     def minimum(self) -> float | None:
-        """Return the least finite value or vector element; an int, in microseconds, for moments."""
+        """Return the least finite value or vector element; an int for ``bigint`` and, in microseconds, for moments."""
         return self._state.limits()[0] if self._state else None
 
     @property
     def maximum(self) -> float | None:
-        """Return the greatest finite value or vector element; an int, in microseconds, for moments."""
+        """Return the greatest finite value or vector element; an int for ``bigint`` and moments, as ``minimum``."""
         return self._state.limits()[1] if self._state else None
+
+    def text(self, value: float) -> str | None:
+        """Return a number as SQL prints it in this column; None of columns that are no numbers."""
+        return self._state.text(value, self.family) if isinstance(self._state, NumberState) else None
 
     @property
     def moments(self) -> ExactMoments | None:
@@ -186,6 +204,16 @@ class ColumnStatistics:
         Descending by count, then by text. None for moments, vectors and bytes.
         """
         return self._state.level_counts(self.family) if self._state else {}
+
+    @property
+    def number_counts(self) -> dict[float, int] | None:
+        """Return how often each finite number or boolean occurs; None beyond 65,536 of them, and of other columns."""
+        return self._state.number_counts() if isinstance(self._state, NumberState) else None
+
+    @property
+    def is_single(self) -> bool:
+        """Return whether the column is of type ``real``."""
+        return isinstance(self._state, NumberState) and self._state.form == FLOAT4
 
     @property
     def examples(self) -> list[str]:

@@ -20,7 +20,11 @@ MAX_WIDTH = 65_536
 _FIXED_BYTES = 12
 _DIMENSION_BYTES = 8
 _MAX_DIMENSIONS = 6
-_NULL_HINT = "Replace it in a view, leave such rows out, or ignore the column."
+_NULL_HINT = (
+    "Replace it in a view, leave such rows out, ignore the column, or use the proposal of madlib_mop.propose_columns,"
+    " in which such elements are absent."
+)
+_LONG_HINT = "Cut it in a view, such as a[1:10] for ten elements, or pack the table again with a greater width."
 Elements = npt.NDArray[np.float32]
 
 
@@ -44,11 +48,16 @@ class VectorReader(Reader):
             elements = self._elements_of_one_width(few)
         except UnreadableValue as error:
             raise error.at(int(present[error.row])) from None
+        dimensions = self.dimensions(few)
         if few is cells:
-            return Vectors(elements, cells.missing, cells.column)
+            return Vectors(elements, cells.missing, cells.column, dimensions=dimensions)
         values = np.zeros((cells.n_rows, elements.shape[1]), np.float32)
         values[present] = elements
-        return Vectors(values, cells.missing, cells.column)
+        return Vectors(values, cells.missing, cells.column, dimensions=dimensions)
+
+    def dimensions(self, cells: Cells) -> tuple[int, ...]:
+        """Return the dimensions that all arrays have, if they are several; no row is NULL, all have one width."""
+        return ()
 
     def _elements_of_one_width(self, cells: Cells) -> Elements:
         widths = self.widths(cells)
@@ -79,7 +88,7 @@ class VectorReader(Reader):
 
 
 class ArrayReader(VectorReader):
-    """Reads arrays of numbers; those of several dimensions become rows of all their elements, the last one fastest."""
+    """Reads arrays of numbers; of those of several dimensions the elements in order, the last dimension fastest."""
 
     def __init__(self, element: NumberReader):
         self._element = element
@@ -97,6 +106,15 @@ class ArrayReader(VectorReader):
             widths[rows] = np.clip(widths[rows] * lengths, -1, MAX_WIDTH + 1)
         return widths
 
+    def dimensions(self, cells: Cells) -> tuple[int, ...]:
+        """Return the dimensions that all arrays have, if they are several; no row is NULL, all have one width."""
+        n_dims = int(cells.gather(">i4")[0])
+        if n_dims < 2 or (cells.gather(">i4") != n_dims).any():
+            return ()
+        places = [_FIXED_BYTES + _DIMENSION_BYTES * dimension for dimension in range(n_dims)]
+        lengths = [cells.gather(">i4", place) for place in places]
+        return tuple(int(found[0]) for found in lengths) if all((f == f[0]).all() for f in lengths) else ()
+
     def elements(self, cells: Cells, width: int) -> Elements:
         """Return the elements, float32 (n_rows, width); no row is NULL, and all have this width."""
         starts = cells.starts + _FIXED_BYTES + _DIMENSION_BYTES * cells.gather(">i4").astype(np.int64)
@@ -111,12 +129,66 @@ class ArrayReader(VectorReader):
         for position in range(width):
             _raise_first(cells, starts + 4 > ends, "is no array")
             lengths = Cells(cells.column, cells.data, starts, cells.lengths).gather(">i4").astype(np.int64)
-            _raise_first(cells, lengths < 0, f"has a NULL element (number {position + 1})", _NULL_HINT)
+            if (lengths < 0).any():
+                problem = f"has a NULL element (number {position + 1})"
+                raise UnreadableValue(cells.column, int(np.argmax(lengths < 0)), problem, _NULL_HINT, is_ragged=True)
             _raise_first(cells, starts + 4 + lengths > ends, "is no array")
             numbers = self._element.values(Cells(cells.column, cells.data, starts + 4, lengths))
             values[:, position] = _as_float32(numbers)
             starts = starts + 4 + lengths
         return values
+
+
+class PaddedReader(VectorReader):
+    """Reads arrays of one dimension that have at most ``width`` elements; others than these, and NULL, are absent.
+
+    Parameters
+    ----------
+    array : ArrayReader
+    width : int
+    """
+
+    def __init__(self, array: ArrayReader, width: int):
+        self._element = array._element
+        self._width = width
+
+    def read(self, cells: Cells) -> Vectors:
+        """Return the arrays of a batch: float32 (n_rows, width).
+
+        Raises
+        ------
+        UnreadableValue
+            If an array has more elements, or several dimensions.
+        """
+        n_dims = np.where(cells.missing, 0, cells.gather(">i4").astype(np.int64))
+        needed = _FIXED_BYTES + _DIMENSION_BYTES * n_dims
+        _raise_first(cells, ((n_dims < 0) | (cells.lengths < needed)) & ~cells.missing, "is no array")
+        _raise_first(cells, n_dims > 1, "has several dimensions, and such arrays are not padded,")
+        widths = np.where(n_dims == 1, cells.gather(">i4", _FIXED_BYTES).astype(np.int64), 0)
+        _raise_first(cells, widths < 0, "is no array")
+        if (widths > self._width).any():
+            row = int(np.argmax(widths > self._width))
+            problem = f"has {int(widths[row])} elements, where {self._width} at most are expected,"
+            raise UnreadableValue(cells.column, row, problem, _LONG_HINT)
+        values = np.zeros((cells.n_rows, self._width), np.float32)
+        absent = np.arange(self._width) >= widths[:, np.newaxis]
+        starts, ends = cells.starts + _FIXED_BYTES + _DIMENSION_BYTES, cells.starts + cells.lengths
+        for position in range(int(widths.max(initial=0))):
+            rows = np.flatnonzero(widths > position)
+            few = cells.take(rows)
+            _raise_first(few, starts[rows] + 4 > ends[rows], "is no array")
+            lengths = Cells(cells.column, cells.data, starts[rows], few.lengths).gather(">i4").astype(np.int64)
+            _raise_first(few, starts[rows] + 4 + lengths > ends[rows], "is no array")
+            is_null = lengths < 0
+            absent[rows[is_null], position] = True
+            present = rows[~is_null]
+            found = self._element.values(
+                Cells(cells.column, cells.data, starts[present] + 4, lengths[~is_null])
+            )
+            values[present, position] = _as_float32(found)
+            starts[rows] += 4 + np.maximum(lengths, 0)
+        absent[cells.missing] = False
+        return Vectors(values, cells.missing, cells.column, absent=absent)
 
 
 class PlainReader(VectorReader):

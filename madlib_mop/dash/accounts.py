@@ -7,21 +7,24 @@ role.
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import psycopg
 from anyio import to_thread
+from psycopg.pq import PGnotify
 
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL
 from madlib_mop.catalog.live.reading import Fetch
 from madlib_mop.dash.commands import Command
 from madlib_mop.dash.logins import check_rights, log_in
 from madlib_mop.dash.settings import Server
-from madlib_mop.errors import MopError, NotReady, from_dict
+from madlib_mop.errors import MopError, NotReady, read_server_error
 
 T = TypeVar("T")
+_RUN = re.compile(rb"[0-9]{1,19}(?= |\Z)")
 Connection = psycopg.Connection[Any]
 _LOG = logging.getLogger("madlib_mop.dash")
 _ROLE = "SELECT r.oid::pg_catalog.int8 FROM pg_catalog.pg_roles AS r WHERE r.rolname = session_user"
@@ -29,6 +32,21 @@ _MAY_LOG_IN = """
 SELECT r.rolcanlogin AND coalesce(r.rolvaliduntil > pg_catalog.now(), true) FROM pg_catalog.pg_roles AS r
 WHERE r.oid = %s::pg_catalog.oid
 """
+
+
+class RoleHasLeft(NotReady):
+    """The role may not log in any more."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This role may no longer log in, so its sessions have ended.", hint="Log in again, or as another role."
+        )
+
+
+def run_of_notice(payload: bytes) -> int | None:
+    """Return the number of the run that a notification names, or None: every role that may connect can send one."""
+    found = _RUN.match(payload)
+    return None if found is None or int(found[0]) >= 2**63 else int(found[0])
 
 
 class Line:
@@ -80,18 +98,19 @@ class Account:
         self.closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._fd = self.live.connection.fileno()
-        self.live.connection.add_notify_handler(self._on_notify)
+        # psycopg's own would decode payloads, which need not be text of the database's encoding
+        self.live.connection.pgconn.notify_handler = self._on_notify
         self.live.before, self.live.after = self._look_away, self._look
         self._look()
 
     @property
     def is_lost(self) -> bool:
         """Whether a session was closed, by us or by the server."""
-        return any(line.connection.closed for line in (self.live, self.slow, self.steering))
+        return self.closed.is_set() or any(line.connection.closed for line in (self.live, self.slow, self.steering))
 
     async def read(self, do: Callable[[Fetch], T]) -> T:
-        """Call a function that reads what is shown live; raises as `Line.use` does."""
-        return await self.live.use(lambda connection: do(_fetch_of(connection)))
+        """Call a function that reads what is shown live; raises as `use` does."""
+        return await self.use(self.live, lambda connection: do(_fetch_of(connection)))
 
     async def issue(self, command: Command) -> object:
         """Issue a command, and return the function's result; raises the server's error, such as a refusal."""
@@ -100,11 +119,34 @@ class Account:
             row = connection.execute(command.statement, command.values).fetchone()
             return None if row is None else row[0]
 
-        return await self.steering.use(call)
+        return await self.use(self.steering, call)
+
+    async def use(self, line: Line, do: Callable[[Connection], T]) -> T:
+        """Call a function with one of the sessions.
+
+        Raises
+        ------
+        RoleHasLeft
+            If the server reports an error, and the role may no longer log in: then this account is closed.
+        NotReady
+            If the server has ended the session.
+        MopError
+            The server's error.
+        """
+        try:
+            return await line.use(do)
+        except MopError as error:
+            if isinstance(error, NotReady) or await self.may_still_log_in():
+                raise
+            self.close()
+            raise RoleHasLeft from None
 
     async def may_still_log_in(self) -> bool:
         """Return whether the role could log in now."""
-        rows = await self.read(lambda fetch: fetch(_MAY_LOG_IN, [self.role_oid]))
+        try:
+            rows = await self.live.use(lambda connection: _fetch_of(connection)(_MAY_LOG_IN, [self.role_oid]))
+        except MopError:
+            return False
         return bool(rows and rows[0][0])
 
     def close(self) -> None:
@@ -130,19 +172,18 @@ class Account:
             pgconn = self.live.connection.pgconn
             pgconn.consume_input()
             while notice := pgconn.notifies():
-                self._tell(notice.extra.decode(errors="replace"))
+                self._tell(run_of_notice(notice.extra))
         except psycopg.Error:
             _LOG.warning("the server has ended the sessions of a role")
             self.close()
 
-    def _on_notify(self, notice: psycopg.Notify) -> None:
-        self._loop.call_soon_threadsafe(self._tell, notice.payload)
+    def _on_notify(self, notice: PGnotify) -> None:
+        self._loop.call_soon_threadsafe(self._tell, run_of_notice(notice.extra))
 
-    def _tell(self, payload: str) -> None:
-        number = payload.split(" ")[0]
-        if number.isascii() and number.isdigit():
+    def _tell(self, run_id: int | None) -> None:
+        if run_id is not None:
             for listener in list(self.listeners):
-                listener(int(number))
+                listener(run_id)
 
 
 class Accounts:
@@ -194,10 +235,10 @@ class Accounts:
 
 def mop_error(error: psycopg.Error, connection: Connection) -> MopError:
     """Return the server's error as one of ours: its sentence and its hint."""
-    if connection.closed or error.sqlstate is None:
+    found = read_server_error(error)
+    if connection.closed or found.sqlstate is None:
         return NotReady("The server has ended the session. Log in again.")
-    message = error.diag.message_primary or "The server reports an error without a message."
-    return from_dict({"sqlstate": error.sqlstate, "message": message, "hint": error.diag.message_hint})
+    return found.as_error()
 
 
 def _prove(server: Server, role: str, password: str) -> tuple[Connection, int]:

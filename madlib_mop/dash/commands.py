@@ -3,6 +3,7 @@
 Called by the live page for a form, and by `madlib-mop watch` for a key.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from madlib_mop.errors import InvalidParameter
 NAMES = ("stop_model", "resume_model", "clone_model", "extend", "pause", "unpause", "pin_model", "cancel")
 _MAX_INTEGER = {"integer": 2**31 - 1, "bigint": 2**63 - 1}
 _MAX_TEXT = 20_000
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def command_of(name: str, given: Mapping[str, str]) -> Command:
 def _value(argument: Argument, text: str) -> object:
     if argument.type in _MAX_INTEGER:
         highest = _MAX_INTEGER[argument.type]
-        if not (text.isascii() and text.lstrip("-").isdigit() and len(text) <= 20 and abs(int(text)) <= highest):
+        if not (_WHOLE.fullmatch(text) and abs(int(text)) <= highest):
             raise InvalidParameter(f"{argument.name} must be a whole number. Received: {text[:80]!r}")
         return int(text)
     if argument.type == "boolean":

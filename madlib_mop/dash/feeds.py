@@ -116,16 +116,19 @@ class Feed:
         """End it."""
         self._task.cancel()
 
-    async def join(self, last_seen: str | None) -> Viewer:
-        """Return the place of a new viewer, who gets what came after ``last_seen``, or the whole state."""
+    def enter(self) -> Viewer:
+        """Return the place of a new viewer, which `leave` takes away again."""
         viewer = Viewer()
         self._viewers.add(viewer)
+        return viewer
+
+    async def begin(self, viewer: Viewer, last_seen: str | None) -> None:
+        """Wait for the first state, and give a viewer what came after ``last_seen``, or the whole state."""
         await self._has_state.wait()
         for update in self._since(last_seen):
             viewer.queue.put_nowait(update)
         if self.is_over:
             viewer.end()
-        return viewer
 
     def leave(self, viewer: Viewer) -> None:
         """Take a viewer out."""

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
-from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from madlib_mop.dash.settings import DashSettings
@@ -13,7 +13,7 @@ from madlib_mop.dash.settings import DashSettings
 _LOG = logging.getLogger("madlib_mop.dash")
 MAX_BODY_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 16 * 1024
-HEADERS: Mapping[str, str] = {
+HEADERS: dict[str, str] = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
         " frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
@@ -26,6 +26,7 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+Refusal = tuple[HTTPStatus, str]
 #: Where files with a name of their content are, which browsers keep.
 STATIC = "/static/"
 
@@ -46,7 +47,6 @@ class Guard:
             await self._serve(scope, _limited(receive), _with_headers(scope, send, self._is_secure))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope)
         began = False
 
         async def noting(message: Message) -> None:
@@ -55,19 +55,24 @@ class Guard:
             await send(message)
 
         try:
+            refusal = self._refusal(scope)
             if refusal is not None:
                 await _answer(noting, *refusal)
             else:
                 await self._app(scope, receive, noting)
+        except ClientDisconnect:  # the browser has not sent all of its form
+            pass
         except Exception:
             _LOG.exception("a request failed")
             if not began:
                 await _answer(noting, HTTPStatus.INTERNAL_SERVER_ERROR, "This request failed. The log has the reason.")
 
-    def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str] | None:
+    def _refusal(self, scope: Scope) -> Refusal | None:
         headers = [(name.lower(), value) for name, value in scope["headers"]]
         if sum(len(name) + len(value) for name, value in headers) > MAX_HEADER_BYTES:
             return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers of this request are too large."
+        if {b"content-length", b"transfer-encoding"} <= dict(headers).keys():  # a proxy may read the other one
+            return HTTPStatus.BAD_REQUEST, "This request has two lengths."
         hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
         if len(hosts) != 1 or hosts[0] not in self._hosts:
             return HTTPStatus.MISDIRECTED_REQUEST, (
@@ -86,8 +91,7 @@ class Guard:
             return False
         if origin is None:
             return True
-        url = urlsplit(origin.decode("latin-1").lower())
-        return url.netloc == host and url.scheme == ("https" if self._is_secure else "http")
+        return origin.decode("latin-1").lower() == f"{'https' if self._is_secure else 'http'}://{host}"
 
 
 def _limited(receive: Receive) -> Receive:
@@ -104,18 +108,22 @@ def _limited(receive: Receive) -> Receive:
     return limited
 
 
+def headers_of(is_secure: bool) -> list[tuple[bytes, bytes]]:
+    """Return the headers of every response; with TLS, browsers are told to use no other way."""
+    added = {"Strict-Transport-Security": "max-age=31536000"} if is_secure else {}
+    return [(name.lower().encode(), value.encode()) for name, value in (HEADERS | added).items()]
+
+
 def _with_headers(scope: Scope, send: Send, is_secure: bool) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             own = {name.lower() for name, _ in message.get("headers", [])}
-            added = dict(HEADERS)
-            if is_secure:
-                added["Strict-Transport-Security"] = "max-age=31536000"
+            added = dict(headers_of(is_secure))
             if scope["path"].startswith(STATIC) and b"cache-control" in own:
-                del added["Cache-Control"]
-            dropped = {name.lower().encode() for name in added} | {b"server"}
+                del added[b"cache-control"]
+            dropped = {*added, b"server"}
             kept = [(name, value) for name, value in message.get("headers", []) if name.lower() not in dropped]
-            message = {**message, "headers": [*kept, *((n.lower().encode(), v.encode()) for n, v in added.items())]}
+            message = {**message, "headers": [*kept, *added.items()]}
         await send(message)
 
     return sending
@@ -124,5 +132,6 @@ def _with_headers(scope: Scope, send: Send, is_secure: bool) -> Send:
 async def _answer(send: Send, status: HTTPStatus, text: str) -> None:
     body = text.encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    headers += [(b"connection", b"close")]  # what follows may belong to the request that was not read
     await send({"type": "http.response.start", "status": int(status), "headers": headers})
     await send({"type": "http.response.body", "body": body})

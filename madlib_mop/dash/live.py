@@ -13,6 +13,7 @@ from typing import TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from madlib_mop.catalog.live.reading import Fetch, count_runs, read_jobs, read_run, read_runs, read_status
 from madlib_mop.dash.accounts import Account, Connection
@@ -78,7 +79,8 @@ class LiveHandlers:
         async with drawn.lock:
             if time.monotonic() >= drawn.fresh_until:
                 began = time.monotonic()
-                found = await self._site.drawing.draw(await session.account.slow.use(_reads(facts_of, run_id)))
+                facts = await session.account.use(session.account.slow, _reads(facts_of, run_id))
+                found = await self._site.drawing.draw(facts)
                 text = json.dumps([{**figure, "html": self._site.pages.figure(figure)} for figure in found]).encode()
                 drawn.body, drawn.tag = gzip.compress(text, 1), f'"{hashlib.sha256(text).hexdigest()[:32]}"'
                 cost_s = time.monotonic() - began
@@ -96,7 +98,7 @@ class LiveHandlers:
             return to_login(request)
         run_id = run_id_of(request)
         await self._check(session, run_id)
-        text = await session.account.slow.use(_reads(report_html, run_id))
+        text = await session.account.use(session.account.slow, _reads(report_html, run_id))
         headers = {"Content-Disposition": f'attachment; filename="run-{run_id}.html"'}
         return Response(text, media_type="text/html", headers=headers)
 
@@ -111,30 +113,46 @@ class LiveHandlers:
     async def _stream(self, request: Request, session: Session, run_id: int | None, look: Look) -> Response:
         if session.n_viewers >= _MAX_VIEWERS:
             return JSONResponse({"error": f"This session watches {_MAX_VIEWERS} pages already."}, 429)
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         feed = self._site.feeds.feed(session.account, run_id, look)
         session.n_viewers += 1
-        updates = self._updates(session, feed, request.headers.get("last-event-id"))
-        headers = {"X-Accel-Buffering": "no"}
-        return StreamingResponse(updates, media_type="text/event-stream", headers=headers)
+        viewer = feed.enter()
 
-    async def _updates(self, session: Session, feed: Feed, last_seen: str | None) -> AsyncIterator[bytes]:
-        viewer: Viewer | None = None
-        try:
-            yield b"retry: 3000\n\n"
-            viewer = await feed.join(last_seen)
-            while True:
-                message = _PING
-                with contextlib.suppress(TimeoutError):
-                    update = await asyncio.wait_for(viewer.queue.get(), _PING_S)
-                    message = b"" if update is None else update.encode()
-                if not message or not self._site.sessions.is_alive(session):
-                    break
-                yield message
-            yield _HAS_ENDED
-        finally:
+        def leave() -> None:
             session.n_viewers -= 1
-            if viewer is not None:
-                feed.leave(viewer)
+            feed.leave(viewer)
+
+        return _Stream(self._updates(session, feed, viewer, request.headers.get("last-event-id")), leave)
+
+    async def _updates(
+        self, session: Session, feed: Feed, viewer: Viewer, last_seen: str | None
+    ) -> AsyncIterator[bytes]:
+        yield b"retry: 3000\n\n"
+        await feed.begin(viewer, last_seen)
+        while True:
+            message = _PING
+            with contextlib.suppress(TimeoutError):
+                update = await asyncio.wait_for(viewer.queue.get(), _PING_S)
+                message = b"" if update is None else update.encode()
+            if not message or not self._site.sessions.is_alive(session):
+                break
+            yield message
+        yield _HAS_ENDED
+
+
+class _Stream(StreamingResponse):
+    """A stream of updates, which calls a function at its end, also if nothing of it could be sent."""
+
+    def __init__(self, updates: AsyncIterator[bytes], leave: Callable[[], None]):
+        super().__init__(updates, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
 
 
 def _reads(read: Callable[[Connection, int], T], run_id: int) -> Callable[[Connection], T]:

@@ -4,6 +4,7 @@ The operating system user of the live page must help nobody: its password file, 
 and environment are not used, and logins that the server accepts because of that user are refused.
 """
 
+import logging
 import os
 import re
 import time
@@ -12,15 +13,18 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+from psycopg import pq
 
+from madlib_mop.catalog.sessions import passwords
 from madlib_mop.dash.settings import Server
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 
+_LOG = logging.getLogger("madlib_mop.dash")
 #: A path that can never exist.
 _NO_FILE = "/dev/null/none"
 _NOTHING_OF_OURS = {
     "passfile": _NO_FILE, "sslcert": _NO_FILE, "sslkey": _NO_FILE, "sslcertmode": "disable", "gssencmode": "disable",
-    "require_auth": "!gss,!sspi", "client_encoding": "UTF8", "application_name": "madlib-mop dash",
+    "client_encoding": "UTF8", "application_name": "madlib-mop dash",
 }  # fmt: skip
 _OPTIONS = (
     "-c search_path=pg_catalog,pg_temp -c jit=off -c statement_timeout=60000 -c lock_timeout=20000"
@@ -43,11 +47,15 @@ class LoginFailed(Exception):
 
 
 class TooManyLogins(Exception):
-    """Logins of this role, or of all roles, have failed too often lately."""
+    """Logins of this role, or at this address, have failed too often lately."""
 
 
 class LoginLimits:
-    """Slows down guesses: each failure of a role after the third doubles the wait, and all roles share a limit.
+    """Slows down guesses, by person and by address, so that one who guesses does not lock out others.
+
+    Each failure of a role from an address after the third doubles the wait of this role there. Failures of all roles
+    from one address have a limit, and failures of one role from all addresses have another. The latter does not count
+    where the role has logged in before.
 
     Parameters
     ----------
@@ -55,35 +63,55 @@ class LoginLimits:
         Returns seconds.
     """
 
-    _free, _longest_wait_s, _per_minute, _max_roles = 3, 60.0, 30, 10_000
+    _free, _longest_wait_s, _per_minute, _most_kept = 3, 60.0, 30, 10_000
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
-        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._all: deque[float] = deque()
+        self._failures: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        self._of_address: OrderedDict[str, deque[float]] = OrderedDict()
+        self._of_role: OrderedDict[str, deque[float]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def check(self, role: str) -> None:
-        """Raise TooManyLogins if this role has to wait."""
+    def check(self, role: str, address: str) -> None:
+        """Raise TooManyLogins if this role has to wait at this address."""
         now = self._clock()
-        while self._all and self._all[0] <= now - 60:
-            self._all.popleft()
-        n, last = self._failures.get(role, (0, 0.0))
+        n, last = self._failures.get((role, address), (0, 0.0))
         wait_s = 0.0 if n < self._free else min(self._longest_wait_s, 2.0 ** (n - self._free))
-        if len(self._all) >= self._per_minute or now < last + wait_s:
+        is_known = (role, address) in self._known
+        if (
+            now < last + wait_s
+            or self._is_full(self._of_address.get(address))
+            or (not is_known and self._is_full(self._of_role.get(role)))
+        ):
             raise TooManyLogins
 
-    def failed(self, role: str) -> None:
+    def failed(self, role: str, address: str) -> None:
         """Count a failure."""
         now = self._clock()
-        n, last = self._failures.pop(role, (0, now))
-        self._failures[role] = (1 if now > last + 3600 else n + 1, now)
-        self._all.append(now)
-        while len(self._failures) > self._max_roles:
-            self._failures.popitem(last=False)
+        n, last = self._failures.pop((role, address), (0, now))
+        self._failures[role, address] = (1 if now > last + 3600 else n + 1, now)
+        for counted, key in ((self._of_address, address), (self._of_role, role)):
+            times = counted.pop(key, deque[float](maxlen=self._per_minute))
+            times.append(now)
+            counted[key] = times
+        self._forget_oldest()
 
-    def succeeded(self, role: str) -> None:
-        """Forget the failures of a role."""
-        self._failures.pop(role, None)
+    def succeeded(self, role: str, address: str) -> None:
+        """Forget the failures of a role at an address, and remember that it has logged in there."""
+        self._failures.pop((role, address), None)
+        self._known.pop((role, address), None)
+        self._known[role, address] = None
+        self._forget_oldest()
+
+    def _is_full(self, times: deque[float] | None) -> bool:
+        """Return whether there were as many failures in the last minute as there may be."""
+        return times is not None and len(times) == self._per_minute and times[0] > self._clock() - 60
+
+    def _forget_oldest(self) -> None:
+        kept: tuple[OrderedDict[Any, Any], ...] = (self._failures, self._of_address, self._of_role, self._known)
+        for each in kept:
+            while len(each) > self._most_kept:
+                each.popitem(last=False)
 
 
 def forget_environment() -> None:
@@ -115,10 +143,14 @@ def log_in(server: Server, role: str, password: str, is_read_only: bool = True) 
     options = _OPTIONS + (_READ_ONLY if is_read_only else "")
     words: dict[str, Any] = {**server.keywords, **_NOTHING_OF_OURS}
     words |= {"user": role, "password": password, "options": options}
+    words |= passwords.protecting(words, pq.version(), never=("gss", "sspi"))
     try:
         connection = psycopg.connect(**words, autocommit=True)
     except (psycopg.Error, UnicodeError) as error:
-        raise LoginFailed(str(error).strip()) from None
+        reason = str(error).strip()
+        if passwords.is_refused(reason):  # for the administrator: the person is told what all are told
+            _LOG.warning("a login failed, because the server did not ask for the password by SCRAM. %s", passwords.HINT)
+        raise LoginFailed(reason) from None
     try:
         if not _is_of_the_person(connection):
             raise LoginFailed("the server accepted the operating system user of the live page, not a password")

@@ -44,20 +44,21 @@ class PageHandlers:
             return self._form(request, goes_to, role, "The form had expired. Log in again.", 403)
         if len(role.encode()) > MAX_ROLE_BYTES:  # no role has such a name, and the limits do not keep it
             return self._form(request, goes_to, "", FAILED, 403)
+        who = role, self._site.address_of(request)
         try:
-            self._site.limits.check(role)
+            self._site.limits.check(*who)
             async with self._logging_in:
-                self._site.limits.check(role)  # logins that waited here with this one may have failed meanwhile
+                self._site.limits.check(*who)  # logins that waited here with this one may have failed meanwhile
                 account = await self._site.accounts.log_in(role, password)
         except TooManyLogins:
             return self._form(request, goes_to, role, TOO_MANY, 429)
         except LoginFailed:
-            self._site.limits.failed(role)
+            self._site.limits.failed(*who)
             await asyncio.sleep(_FAILED_S)
             return self._form(request, goes_to, role, FAILED, 403)
         except MopError as error:
             return self._form(request, goes_to, role, error.message, 403)
-        self._site.limits.succeeded(role)
+        self._site.limits.succeeded(*who)
         before = self._site.sessions.find(request.cookies.get(self._site.cookie_name))
         new, _ = self._site.sessions.begin(account)
         if before is not None:

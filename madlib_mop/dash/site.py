@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from madlib_mop.dash.accounts import Accounts
+from madlib_mop.dash.connections import address_of
 from madlib_mop.dash.feeds import Feeds
 from madlib_mop.dash.logins import LoginLimits
 from madlib_mop.dash.parts import Pages
@@ -66,6 +67,13 @@ class Site:
     def cookie_name(self) -> str:
         """The name of the session's cookie; with TLS, browsers refuse the name if another host sets it."""
         return "__Host-madlib_mop" if self.settings.is_secure else "madlib_mop"
+
+    def address_of(self, request: Request) -> str:
+        """Return the address of a browser. Behind a reverse proxy, the last one that it added is the browser's."""
+        peer = request.client.host if request.client else ""
+        if self.settings.public_url is not None:
+            peer = [peer, *request.headers.getlist("x-forwarded-for")][-1].rpartition(",")[2].strip()
+        return address_of(peer)[:100]
 
     def session_of(self, request: Request, counts_as_use: bool = True) -> Session:
         """Return the session of a request. Raises NeedsLogin if it has none."""
@@ -131,7 +139,7 @@ def safe_next(path: str) -> str:
 
 def to_login(request: Request) -> RedirectResponse:
     """Return a redirect to the form of the login, which then leads back."""
-    return RedirectResponse(f"/login?next={safe_next(request.url.path)}", 303)
+    return RedirectResponse(f"/login?next={safe_next(request.scope['path'])}", 303)
 
 
 def _assets() -> Mapping[str, Asset]:

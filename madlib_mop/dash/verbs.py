@@ -5,6 +5,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from madlib_mop.catalog.live.reading import read_status
+from madlib_mop.dash.accounts import RoleHasLeft
 from madlib_mop.dash.commands import NAMES, command_of
 from madlib_mop.dash.site import Site, check_token, form_of, run_id_of
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
@@ -30,6 +31,8 @@ class VerbHandlers:
             raise HTTPException(404)
         try:
             result = await session.account.issue(command_of(name, {**form, "run_id": str(run_id)}))
+        except RoleHasLeft:
+            raise
         except NotReady as error:
             return _refused(error, 409)
         except MopError as error:

@@ -45,10 +45,14 @@ def serve() -> int:
 
 def _answer(header: Header, blobs: Sequence[Blob], channel: Channel) -> Header:
     gc.disable()  # without garbage collection, imports take 25 % less time
+    import psycopg2
+    from sqlalchemy.exc import SQLAlchemyError
+
     from madlib_mop.driver.commands import find_command
     from madlib_mop.driver.session.call import Call
     from madlib_mop.driver.session.caller import CallerSession
     from madlib_mop.driver.session.info import SessionInfo
+    from madlib_mop.driver.session.messages import record_failed
 
     function = header["function"]
     try:
@@ -66,6 +70,10 @@ def _answer(header: Header, blobs: Sequence[Blob], channel: Channel) -> Header:
         return {"do": "error", **error.as_dict(), "message": message}
     except (PeerGone, Stopped):
         raise
+    except (psycopg2.Error, SQLAlchemyError) as raised:
+        channel.send({"do": "log", "text": f"madlib_mop: {function}: {traceback.format_exc()}"})
+        failure = record_failed(raised)
+        return {"do": "error", **failure.as_dict(), "message": f"{function}: {failure.message}"}
     except MemoryError:
         limit_mb = resource.getrlimit(resource.RLIMIT_DATA)[0] >> 20
         return {

@@ -51,6 +51,10 @@ SELECT p.partmethod::pg_catalog.text AS method,
        pg_catalog.column_to_column_name(p.logicalrelid, p.partkey) AS distributed_by
 FROM pg_catalog.pg_dist_partition p WHERE p.logicalrelid = $1::pg_catalog.oid::pg_catalog.regclass
 """
+_REPLICATION = """
+SELECT p.repmodel::pg_catalog.text = 't' AS is_reference
+FROM pg_catalog.pg_dist_partition p WHERE p.logicalrelid = $1::pg_catalog.oid::pg_catalog.regclass
+"""
 # Chooses one placement for each shard, because shards may be replicated.
 _SHARDS = """
 SELECT DISTINCT ON (s.shardminvalue::pg_catalog.int4) s.shardid AS id,
@@ -92,6 +96,19 @@ def is_citus(session: Session) -> bool:
             hint="SELECT nodename, nodeport FROM pg_dist_node WHERE groupid = 0;",
         )
     return bool(session.execute(_HAS_WORKERS)[0]["yes"])
+
+
+def is_worker_node(session: Session) -> bool:
+    """Return whether a session's server is a node of a Citus cluster other than the coordinator."""
+    return has_citus(session) and session.execute(_GROUP)[0]["number"] != 0
+
+
+def has_rows_elsewhere(session: Session, relation: Relation) -> bool:
+    """Return whether a query of a relation at a worker node can read other nodes: any of Citus' tables but a reference
+    table, and any view."""
+    if relation.kind == "v":
+        return True
+    return any(not row["is_reference"] for row in session.execute(_REPLICATION, [relation.oid], ["bigint"]))
 
 
 def has_citus(session: Session) -> bool:

@@ -3,15 +3,13 @@
 Called by the command line and by the Python client.
 """
 
-import io
 import os
-import shutil
 import tempfile
-import zipfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from madlib_mop.errors import InvalidParameter, UnreadableText, cannot_be_written
-from madlib_mop.exports.formats import FOLDER, PREPROCESSOR, Format, read_additions
+from madlib_mop.errors import InvalidParameter, cannot_be_written
+from madlib_mop.exports.archives import Data
+from madlib_mop.exports.formats import FOLDER, PREPROCESSOR, Format, open_archive, read_additions
 
 
 def write_directory(directory: Path, form: Format, data: bytes) -> list[Path]:
@@ -34,7 +32,7 @@ def write_directory(directory: Path, form: Format, data: bytes) -> list[Path]:
     ------
     InvalidParameter
         If something else has one of the names, or a file cannot be written.
-    UnreadableText
+    UnreadableText, Unsupported
         If the data are no export.
     """
     check_directory(directory)
@@ -76,7 +74,7 @@ def _check_kinds(directory: Path, form: Format, additions: dict[str, str]) -> No
                                    hint="Remove it, or name another directory.")  # fmt: skip
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: Data) -> None:
     """Write a file beside its place and move it there, so that it is replaced as a whole."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -93,23 +91,16 @@ def _write_saved_model(path: Path, data: bytes) -> None:
     with tempfile.TemporaryDirectory(prefix=".saved_model.", dir=path.parent) as work:
         new, old = Path(work) / "new", Path(work) / "old"
         new.mkdir()
-        with zipfile.ZipFile(io.BytesIO(data)) as file:
-            for info in file.infolist():
-                if info.filename.startswith(FOLDER):
-                    continue
-                parts = PurePosixPath(info.filename).parts
-                if not parts or ".." in parts or info.filename.startswith("/") or "\\" in info.filename:
-                    raise UnreadableText(
-                        f"the SavedModel has a file outside of its directory: {info.filename!r:.100}",
-                        hint="Do not use it.",
-                    )
-                place = new.joinpath(*parts)
-                if info.is_dir():
-                    place.mkdir(parents=True, exist_ok=True)
-                    continue
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with file.open(info) as source, open(place, "xb") as target:
-                    shutil.copyfileobj(source, target)
+        file = open_archive(data)
+        for name in file.names:
+            if name.startswith(FOLDER):
+                continue
+            place = new / name
+            if name.endswith("/"):
+                place.mkdir(parents=True, exist_ok=True)
+                continue
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _write(place, file.read(name))
         if path.exists():
             path.rename(old)
         new.rename(path)

@@ -6,13 +6,13 @@ safetensors).
 """
 
 import io
-import json
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
-from madlib_mop.errors import UnreadableText
+from madlib_mop.errors import MopError, UnreadableText
+from madlib_mop.exports.archives import Archive, Data
+from madlib_mop.exports.tensors import read_header
 
 #: Where the additions are in an archive, and the beginning of their keys in metadata.
 FOLDER = "madlib_mop/"
@@ -20,12 +20,14 @@ SIGNATURE, PREPROCESSOR, CARD = "signature.json", "preprocessor.json", "README.m
 ADDITIONS = (SIGNATURE, PREPROCESSOR, CARD)
 #: Bytes that PostgreSQL can hold in one value, less its header.
 MAX_BYTES = (1 << 30) - 64
-#: Largest size of one addition that a reader accepts.
-_MAX_ADDITION_BYTES = 256 << 20
+#: Largest size of one addition that a reader accepts. That of 1,600 columns with 1,000 levels each has 32 MB.
+MAX_ADDITION_BYTES = 64 << 20
 _DATE = (1980, 1, 1, 0, 0, 0)  # of all members: the same model gives the same bytes
 # https://github.com/onnx/onnx/blob/main/onnx/onnx.proto: ModelProto.metadata_props, StringStringEntryProto.key, value
 _METADATA_PROPS, _KEY, _VALUE = 14, 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MAX_SHIFT = 63  # of a number of Protobuf
+_HINT = "Export the model again."
 
 
 class Format(StrEnum):
@@ -64,38 +66,51 @@ def metadata_of(additions: Mapping[str, str]) -> dict[str, str]:
     return {FOLDER + name: text for name, text in additions.items()}
 
 
-def read_additions(name: str, data: bytes) -> dict[str, str]:
+def read_additions(name: str, data: Data) -> dict[str, str]:
     """Return the additions of a model's file by name.
 
     Parameters
     ----------
     name : str
         Of the file; its end says the format.
-    data : bytes
+    data : bytes-like
 
     Raises
     ------
     UnreadableText
         If the file is damaged, or has no additions.
+    Unsupported
+        If it is an archive that expands too much, or has members that no export writes.
     """
     try:
         if name.endswith(".onnx"):
-            found = dict(_onnx_metadata(memoryview(data)))
+            texts = {key: str(value, "utf-8") for key, value in _onnx_metadata(memoryview(data))}
         elif name.endswith(".safetensors"):
-            found = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+            texts = dict(read_header(data).metadata)
         else:
-            with zipfile.ZipFile(io.BytesIO(data)) as file:
-                infos = [info for info in file.infolist() if info.filename.startswith(FOLDER)]
-                found = {i.filename: file.read(i).decode() for i in infos if i.file_size <= _MAX_ADDITION_BYTES}
-    except (ValueError, LookupError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        raise UnreadableText(f"{name} is damaged, or no file of a model", hint="Export the model again.") from None
-    additions = {item: found[FOLDER + item] for item in ADDITIONS if FOLDER + item in found}
+            file = open_archive(data)
+            texts = {key: str(file.read(key), "utf-8") for key in map(FOLDER.__add__, ADDITIONS) if key in file}
+    except MopError as error:
+        raise type(error)(f"{name} is damaged, or no file of a model: {error.message}", hint=_HINT) from None
+    except (ValueError, IndexError, KeyError):
+        raise UnreadableText(f"{name} is damaged, or no file of a model", hint=_HINT) from None
+    additions = {item: texts[FOLDER + item] for item in ADDITIONS if FOLDER + item in texts}
+    check_signed(name, additions)
+    return additions
+
+
+def check_signed(name: str, additions: Mapping[str, str]) -> None:
+    """Raise UnreadableText if a file, which the additions are of, has no signature."""
     if SIGNATURE not in additions:
         raise UnreadableText(
             f"{name} has no signature: it was not exported by madlib_mop",
             hint="Load it with Keras or ONNX Runtime itself.",
         )
-    return additions
+
+
+def open_archive(data: Data) -> Archive:
+    """Return an archive that an export wrote, of a Keras file, a SavedModel or TFLite. Raises as `Archive`."""
+    return Archive(data, {FOLDER + name: MAX_ADDITION_BYTES for name in ADDITIONS}, others=MAX_BYTES)
 
 
 def _members(additions: Mapping[str, str]) -> dict[str, bytes]:
@@ -125,11 +140,14 @@ def _varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def _onnx_metadata(data: memoryview) -> Iterator[tuple[str, str]]:
+def _onnx_metadata(data: memoryview) -> Iterator[tuple[str, memoryview]]:
     for number, value in _fields(data):
         if number == _METADATA_PROPS:
             entry = dict(_fields(value))
-            yield bytes(entry[_KEY]).decode(), bytes(entry.get(_VALUE, b"")).decode()
+            text = entry.get(_VALUE, memoryview(b""))
+            if len(text) > MAX_ADDITION_BYTES:
+                raise ValueError(f"a text has {len(text):,} bytes")
+            yield str(entry[_KEY], "utf-8"), text
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
@@ -161,3 +179,5 @@ def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
+        if shift > _MAX_SHIFT:
+            raise ValueError("a number is too long")

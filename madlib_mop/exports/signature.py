@@ -1,15 +1,12 @@
 """The signature of an exported model: its inputs, its outputs and what they mean; ``signature.json``.
 
-The driver writes it. Whoever loads the model reads it (`madlib_mop.client.exported`).
+The driver writes it. `madlib_mop.imports.signatures` reads and checks it.
 """
 
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
-
-from madlib_mop.errors import UnreadableText
 
 FORMAT = 1
 
@@ -104,24 +101,6 @@ class Signature:
         """Return the document."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
-    @staticmethod
-    def from_json(text: str) -> "Signature":
-        """Read a document. Raises UnreadableText if it is not one that `to_json` wrote."""
-        try:
-            fields: Any = json.loads(text)
-            if fields["format"] != FORMAT:
-                raise UnreadableText(
-                    f"the signature of the exported model has format {fields['format']!r}; this version reads {FORMAT}",
-                    hint="Update madlib_mop.",
-                )
-            inputs = tuple(ModelInput(**{**one, "shape": tuple(one["shape"])}) for one in fields["inputs"])
-            outputs = tuple(ModelOutput(**{**one, "classes": _tuple(one["classes"])}) for one in fields["outputs"])
-            return Signature(**{**fields, "inputs": inputs, "outputs": outputs})
-        except (ValueError, TypeError, KeyError, RecursionError):
-            raise UnreadableText(
-                "the signature of the exported model is damaged", hint="Export the model again."
-            ) from None
-
 
 def file_names(names: Sequence[str], taken: Sequence[str] = ()) -> tuple[str, ...]:
     """Return names of inputs or outputs that all file formats accept: letters, digits and _; no two are the same.
@@ -141,7 +120,3 @@ def file_names(names: Sequence[str], taken: Sequence[str] = ()) -> tuple[str, ..
             unused = f"{plain}_{number}"
         found.append(unused)
     return tuple(found)
-
-
-def _tuple(value: Any) -> tuple[str | None, ...] | None:
-    return None if value is None else tuple(value)

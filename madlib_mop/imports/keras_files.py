@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mop_backend.bounded_json import read_json
+
 from madlib_mop.errors import MopError, UnreadableText, Unsupported
-from madlib_mop.exports.formats import ADDITIONS, FOLDER, MAX_BYTES
-from madlib_mop.imports.archives import Archive
-from madlib_mop.imports.kinds import Data, FileKind, kind_of
+from madlib_mop.exports.archives import Archive, Data
+from madlib_mop.exports.formats import ADDITIONS, FOLDER, MAX_ADDITION_BYTES, MAX_BYTES
+from madlib_mop.imports.kinds import FileKind, kind_of
 from madlib_mop.models.architecture import MAX_JSON_LENGTH, check_architecture
 from madlib_mop.models.keras_layers import Node
 
@@ -20,7 +22,7 @@ _MOST_BYTES: Mapping[str, int] = {
     CONFIG: MAX_JSON_LENGTH,
     METADATA: 1 << 20,
     WEIGHTS: MAX_BYTES,
-    **{FOLDER + name: 256 << 20 for name in ADDITIONS},
+    **{FOLDER + name: MAX_ADDITION_BYTES for name in ADDITIONS},
 }
 _HINT = "Save the model again with Keras' model.save('model.keras')."
 
@@ -108,7 +110,7 @@ def _checked(config: str, version: str) -> Node:
     """Return the checked architecture; errors name the member, not an argument of a function."""
     try:
         if version.startswith(("1.", "2.")):
-            document = json.loads(config)
+            document = read_json(config)
             if isinstance(document, dict):
                 config = json.dumps({**document, "keras_version": version})
         return check_architecture(config)

@@ -3,9 +3,8 @@
 from enum import StrEnum
 
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, Unsupported
+from madlib_mop.exports.archives import Data
 from madlib_mop.exports.formats import MAX_BYTES
-
-Data = bytes | bytearray | memoryview
 
 
 class FileKind(StrEnum):

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from madlib_mop.errors import InvalidParameter, cannot_be_read
-from madlib_mop.imports.kinds import Data, kind_of
+from madlib_mop.exports.archives import Data
+from madlib_mop.imports.kinds import kind_of
 
 #: Drivers send a bytea as text of twice its size, and a statement has at most 1 GB.
 MAX_SENT_BYTES = (1 << 29) - (1 << 20)

@@ -4,6 +4,8 @@ It has no login. So it is served on 127.0.0.1 only, has numbers only, and answer
 elsewhere whose name points at 127.0.0.1 gets nothing (DNS rebinding).
 """
 
+import contextlib
+import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterable
@@ -18,6 +20,7 @@ from madlib_mop.jobs.metrics import DatabaseReader, Metrics
 _ADDRESS = "127.0.0.1"
 _HOSTS = (_ADDRESS, "localhost")
 _REQUEST_TIMEOUT_S = 5.0
+_MOST_CONNECTIONS = 20
 
 _Answer = Callable[..., Any]
 _App = Callable[[dict[str, Any], _Answer], Iterable[bytes]]
@@ -75,7 +78,30 @@ def only_metrics(app: _App) -> _App:
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
+    """A server with a limited number of connections: the oldest gives way, so that none can be held for ever."""
+
     daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, *words: Any):
+        self._lock = threading.Lock()
+        self._open: list[Any] = []
+        super().__init__(*words)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own."""
+        with self._lock:
+            self._open.append(request)
+            for oldest in self._open[:-_MOST_CONNECTIONS]:
+                with contextlib.suppress(OSError):  # it has ended by itself
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._open.remove(request)
+        super().shutdown_request(request)
 
 
 class _Handler(WSGIRequestHandler):

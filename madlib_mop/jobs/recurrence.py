@@ -13,6 +13,11 @@ _NICKNAMES = {
     "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
     "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }  # fmt: skip
+#: The names that the fourth and the fifth field can have, in any case.
+_NAMES = {
+    3: "jan feb mar apr may jun jul aug sep oct nov dec".split(),
+    4: "sun mon tue wed thu fri sat".split(),
+}
 
 
 class NoNextTime(ValueError):
@@ -32,7 +37,12 @@ def is_cron(every: str) -> bool:
     words = every.split()
     if every.strip().startswith("@"):
         return True
-    return len(words) == 5 and all(not word.isalpha() or word.isupper() for word in words) and ":" not in every
+    return len(words) == 5 and ":" not in every and all(map(_can_be_field, range(5), words))
+
+
+def _can_be_field(number: int, word: str) -> bool:
+    """Return whether a word can be a field of a cron expression; a unit of an interval, such as days or mon, cannot."""
+    return not word.isalpha() or word.isupper() or word.lower() in _NAMES.get(number, ())
 
 
 def next_time(every: str, after: datetime, zone: str | None) -> datetime:

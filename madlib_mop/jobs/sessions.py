@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.job import Job
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
+from madlib_mop.engines.sessions.access import BECOME
 from madlib_mop.engines.sessions.login import RunLogin, drop_login
 from madlib_mop.engines.sessions.session import Target
 
-_SET = "SELECT pg_catalog.set_config(%s, %s, false)"
 _RIGHTS = (
     " -c client_connection_check_interval=200 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
     " -c client_min_messages=warning -c tcp_keepalives_idle=5 -c role=none -c search_path=pg_catalog"
@@ -55,7 +55,7 @@ def target(server: Server, job: Job, login: RunLogin | None) -> Target:
     """Return how the session of a job is opened: as its owner, without more rights than the owner has."""
     options = f"-c statement_timeout={min(job.time_limit_ms, 2**31 - 1)}{_RIGHTS}"
     common = {"application_name": session_name(job.job_id), "connect_timeout": 10, "options": options}
-    steps = [(LIFT_NEW_TIMEOUTS, []), (_SET, ["role", job.owner])]
+    steps = [(LIFT_NEW_TIMEOUTS, []), (BECOME, [job.owner_oid])]
     if login is None:
         return Target({"dsn": server.catalog_dsn, **common}, steps)
     where = {"host": server.host, "port": server.port, "dbname": server.database}
@@ -70,6 +70,6 @@ def end_session(record: Record, job: Job) -> bool:
     if job.session_pid is None:
         return True
     name = [session_name(job.job_id), job.session_pid]
-    for (pid,) in record.execute(_OF_JOB, name):
-        record.execute("SELECT madlib_mop_calls.end_session(%s, 10000)", [pid])
+    pids = [pid for (pid,) in record.execute(_OF_JOB, name)]
+    record.execute("SELECT madlib_mop_calls.end_sessions(%s::pg_catalog.int4[], 10000)", [pids])
     return not record.execute(_OF_JOB, name)

@@ -5,6 +5,8 @@ extension's tables only. A job's statement runs in a session of its own (`sessio
 process. If a worker dies, another one ends the sessions of its jobs and lets the jobs wait again.
 """
 
+import re
+import resource
 import select
 import time
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from madlib_mop.catalog.rows.job import Job
 from madlib_mop.catalog.rows.states import JobState
 from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from madlib_mop.catalog.sessions.login_failures import diagnose
+from madlib_mop.engines.sessions.ending import sweep
 from madlib_mop.engines.sessions.login import JOB_PREFIX, create_login, drop_login, sweep_logins
 from madlib_mop.engines.sessions.session import Failure, Opened, Returned, Session
 from madlib_mop.errors import MopError, NotReady
@@ -33,6 +36,9 @@ _LOGIN_RETRY_S = 5.0
 _RECONNECT_S = 1.0
 _MAX_ATTEMPTS, _AT_ONCE, _MOST_RETRY_S = 100, 3, 60.0
 _GRACE_S = 10.0  # a session that still runs so long after its cancel or time limit is terminated
+_MOST_MEMORY_BYTES = 512 << 20
+#: What libpq says, as it closes the connection, of a message for which there is no memory.
+_TOO_LARGE = re.compile("lost synchronization with server|allocate memory|out of memory")
 _MOST_CHARACTERS = 2000  # of an error in the record; a line of the log has a tenth
 _RUN = "SELECT madlib_mop_calls.run_job(%s, %s, %s)"
 _LINE = "host all all 127.0.0.1/32 scram-sha-256"  # of pg_hba.conf
@@ -60,6 +66,13 @@ class _Active:
     is_cancelling: bool = False
     end_by: float | None = None
     exceeded: bool = False
+
+
+def limit_memory() -> None:
+    """Limit the memory of this process, which reads what the jobs of all roles send."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = _MOST_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(_MOST_MEMORY_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def work(dsn: str, slots: int, tell: Callable[[str], None], stop: StopSignals) -> None:
@@ -172,7 +185,7 @@ class Worker:
                     active.session.close()
 
     def _look_for_orphans(self) -> None:
-        """Take over the jobs of workers that have ended; drop login roles that they have left."""
+        """Take over the jobs of workers that have ended; drop login roles that they have left; end lost runs."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + _LOOK_EVERY_S
@@ -183,6 +196,8 @@ class Worker:
         for active in [active for active in self._active.values() if active.session is None]:
             self._recover(active.job)
         sweep_logins(self._record.raw, self._jobs.is_live, JOB_PREFIX)
+        for run_id in sweep(self._record):
+            self._tell(f"run {run_id}: its driver no longer exists")
 
     def _cancel(self) -> None:
         """Cancel the statements of jobs that cancel_job() names."""
@@ -287,7 +302,10 @@ class Worker:
         """Process the data of a job's session."""
         job, session = active.job, active.session
         assert session is not None, "it is polled"
-        event = session.advance()
+        try:
+            event = session.advance()
+        except MemoryError:
+            event = Failure(None, "out of memory", lost=True)
         if isinstance(event, Opened):
             active.job = job = replace(job, session_pid=session.pid)
             self._jobs.set_session(job, job.login_role, session.pid)
@@ -302,6 +320,8 @@ class Worker:
         elif isinstance(event, Failure):
             if event.lost and job.session_pid is None:
                 self._not_let_in(active, event)
+            elif event.lost and _TOO_LARGE.search(event.message):
+                self._end(active, Failure(None, "its session sent a message that is too large for the worker", True))
             elif event.lost:
                 active.session = None
                 self._recover(job)

@@ -6,7 +6,10 @@ reaches Keras, which could import modules and unmarshal code.
 
 import json
 from collections.abc import Collection
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any
+
+from mop_backend.bounded_json import read_json
 
 from madlib_mop.errors import MopError, UnreadableText, Unsupported
 from madlib_mop.models import keras2
@@ -15,7 +18,6 @@ from madlib_mop.models.keras_layers import (
     BY_KEY,
     CONSTRAINTS,
     DTYPE_POLICIES,
-    DTYPES,
     INITIALIZERS,
     LAYERS,
     MODELS,
@@ -26,6 +28,7 @@ from madlib_mop.models.keras_layers import (
     Node,
 )
 from madlib_mop.models.parameters.calls import is_int, is_number, suggestion
+from madlib_mop.models.parameters.keras_names import DTYPES
 from madlib_mop.models.parameters.literals import json_float, json_int, shorten
 
 MAX_JSON_LENGTH = 64_000_000
@@ -81,7 +84,11 @@ def _read(arch: str | Node) -> Any:
         text = arch if isinstance(arch, str) else json.dumps(arch)
         if len(text) > MAX_JSON_LENGTH:
             raise Unsupported(f"model_arch is longer than {MAX_JSON_LENGTH:,} characters. Received: {len(text):,}")
-        return json.loads(text, parse_constant=_no_constant, parse_int=json_int, parse_float=json_float)
+        document = read_json(text, parse_constant=_NoNumber, parse_int=json_int, parse_float=json_float)
+        found = _find_no_number(document, "model_arch", "")
+        if found is not None:
+            raise found
+        return document
     except MopError:
         raise
     except (ValueError, TypeError, RecursionError) as error:
@@ -89,8 +96,34 @@ def _read(arch: str | Node) -> Any:
         raise UnreadableText(f"model_arch is not JSON ({reason}). Received: {shorten(arch)}", hint=_HINT) from None
 
 
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a JSON number")
+@dataclass(frozen=True)
+class _NoNumber:
+    """NaN, Infinity or -Infinity, which Keras writes into JSON, though JSON has no such number."""
+
+    word: str
+
+
+def _find_no_number(value: Any, where: str, key: str) -> UnreadableText | None:
+    """Return the error for the first of these in a document, with its layer and argument; None if there is none."""
+    if isinstance(value, _NoNumber):
+        return UnreadableText(
+            f"{where}: {key or 'a value'} is {value.word}, which is no number of JSON",
+            hint="Give the layer a finite number, and export the JSON again.",
+        )
+    if not isinstance(value, dict | list):
+        return None
+    items: Any = value.items() if isinstance(value, dict) else ((key, one) for one in value)
+    if isinstance(value, dict) and isinstance(config := value.get("config"), dict):
+        name = config.get("name", value.get("name"))
+        is_model = value.get("class_name") in MODELS
+        if isinstance(name, str) and not is_model:
+            where = f"model_arch: layer {name[:100]!r}"
+    for name, one in items:
+        if isinstance(one, dict | list | _NoNumber):
+            found = _find_no_number(one, where, name)
+            if found is not None:
+                return found
+    return None
 
 
 def _has_input(model: Node) -> bool:
@@ -214,7 +247,7 @@ class _Checker:
     def _function(self, item: Node, key: str, where: str) -> str:
         module, name = item.get("module"), item.get("config")
         own = module in (None, "builtins") or (isinstance(module, str) and OWN_MODULE.match(module))
-        if not key.endswith("activation") or not own or name not in BY_KEY["activation"][0]:
+        if not key.endswith("activation") or not own or not _is_one_of(name, BY_KEY["activation"][0]):
             raise Unsupported(
                 f"{where}: {key or 'a value'} is a function that is not one of Keras' activations. "
                 f"Received: {shorten(name)} of module {module!r}",
@@ -225,7 +258,7 @@ class _Checker:
     def _numpy(self, item: Node, where: str) -> Node:
         config = item.get("config")
         given: Node = config if isinstance(config, dict) else {}
-        if given.get("dtype") not in DTYPES or not _is_numeric(given.get("value"), 0):
+        if not _is_one_of(given.get("dtype"), DTYPES) or not _is_numeric(given.get("value"), 0):
             raise Unsupported(f"{where}: an array may contain numbers only. Received: {shorten(item)}")
         return {"class_name": "__numpy__", "config": {"value": given["value"], "dtype": given["dtype"]}}
 
@@ -249,7 +282,7 @@ class _Checker:
         keys = ("start", "stop", "step") if name == "__slice__" else ("shape", "dtype", "keras_history")
         if not isinstance(config, dict) or not all(_is_plain(config.get(key), 0) for key in keys):
             raise Unsupported(f"{where}: inbound_nodes cannot be parsed. Received: {shorten(item)}")
-        if "dtype" in keys and config.get("dtype") not in DTYPES:
+        if "dtype" in keys and not _is_one_of(config.get("dtype"), DTYPES):
             raise Unsupported(f"{where}: dtype is unknown. Received: {shorten(config.get('dtype'))}")
         return {"class_name": name, "config": {key: config.get(key) for key in keys}}
 
@@ -315,6 +348,11 @@ def _freeze_nested(model: Node) -> None:
             for one in inner:
                 one["trainable"] = False
         _freeze_nested(layer)
+
+
+def _is_one_of(value: Any, names: Collection[str]) -> bool:
+    """Return whether a value of a document, which may be a list or an object, is one of some names."""
+    return isinstance(value, str) and value in names
 
 
 def _is_numeric(value: Any, depth: int) -> bool:

@@ -16,10 +16,11 @@ from keras.src.backend.common import global_state
 from keras.src.random import seed_generator
 from keras.src.utils import rng_utils
 
-from madlib_mop.errors import ModelFailed, MopError, is_exhausted
+from madlib_mop.errors import InvalidParameter, ModelFailed, MopError, is_exhausted
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID, Node
 from madlib_mop.models.parameters.keras_names import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
+from madlib_mop.models.parameters.limits import NAME, ROOT_NAME
 from madlib_mop.models.parameters.literals import CallSpec
 from madlib_mop.models.parameters.parser import CompileParams
 
@@ -74,7 +75,25 @@ def build_architecture(config: str | Node, seed: int | None = None) -> keras.Mod
             "the architecture does not build: its layers create their weights only when they get data",
             hint="Start the model with keras.Input(shape), and export its JSON again.",
         )
+    _check_names(model)
     return model
+
+
+def _check_names(model: keras.Model) -> None:
+    """Raise InvalidParameter for a name that TensorFlow refuses as soon as the model is computed in a graph."""
+    if keras.config.backend() != "tensorflow":
+        return
+    wrong = [(str(model.name), ROOT_NAME)] if not ROOT_NAME.fullmatch(model.name) else []
+    for layer in model._flatten_layers(include_self=False):
+        if not isinstance(layer, keras.layers.InputLayer) and not NAME.fullmatch(layer.name):
+            wrong.append((layer.name, NAME))
+    for name, pattern in wrong:
+        start = "" if pattern is NAME else ", and begin with a letter, a digit or a point"
+        raise InvalidParameter(
+            f"the name of a layer must consist of ASCII letters, digits and _ . \\ > -{start}, or TensorFlow cannot"
+            f" compute the model. Received: {name!r:.200}",
+            hint="Give the layer another name, and export the architecture again.",
+        )
 
 
 def seed_draws(seed: int) -> None:

@@ -110,11 +110,6 @@ ACTIVATIONS = frozenset(
 # Defined in `build`: Keras 2's hard_sigmoid. Keras 3 uses that name for another function.
 KERAS_2_HARD_SIGMOID = "keras2_hard_sigmoid"
 DTYPE_POLICIES = frozenset(("DTypePolicy", "FloatDTypePolicy"))
-DTYPES = frozenset(
-    """
-    bfloat16 bool float16 float32 float64 int8 int16 int32 int64 mixed_bfloat16 mixed_float16 uint8 uint16 uint32 uint64
-    """.split()
-)
 
 # Allowed names by the last part of a configuration's key, and Keras' module of the classes among them.
 BY_KEY = {

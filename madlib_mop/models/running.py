@@ -24,6 +24,8 @@ _ROWWISE = frozenset(
     " Maximum Minimum Multiply Normalization PReLU Permute ReLU RepeatVector Rescaling Reshape Sin Softmax Subtract"
     " UnitNormalization".split()
 )
+#: Layers among them that compute a batch of matrix products, one for each number of a row for example.
+_BATCHES_OF_PRODUCTS = frozenset("Dot EinsumDense".split())
 #: The operations among them that are no layers; those called Average, Dot and Reshape can combine rows.
 _ROWWISE_OPERATIONS = frozenset("Add Concatenate Cos Maximum Minimum Multiply Sin Softmax Subtract".split())
 #: Operations that combine rows in most uses.
@@ -58,6 +60,16 @@ def combines_rows(model: keras.Model) -> bool:
 def filled(n_rows: int) -> int:
     """Return the number of rows that are computed for some rows of a dense network."""
     return _FEW_ROWS if n_rows <= _FEW_ROWS else -(-n_rows // _PANEL_ROWS) * _PANEL_ROWS
+
+
+def fixed_rows(model: keras.Model) -> int | None:
+    """Return the number of rows that are computed together of a dense network, always; None if `filled` says it.
+
+    TensorFlow without oneDNN has two kernels for a batch of matrix products, and chooses by the number of rows. It uses
+    oneDNN on processors with VNNI or AMX, which some with AVX2 lack.
+    """
+    has_batch = any(type(operation).__name__ in _BATCHES_OF_PRODUCTS for operation in _operations(model))
+    return _PANEL_ROWS if has_batch else None
 
 
 def filled_batch_rows(xs: Sequence[npt.NDArray[np.generic]]) -> int:

@@ -18,18 +18,26 @@ from importlib import import_module
 
 import numpy as np
 from mop_backend.frames import Blob, Channel, Header, PeerGone
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 FORMATS = ("JPEG", "PNG")
 MAX_PIXELS = 1 << 26
 MEMORY_LIMIT_BYTES = 2 << 30
 Image.MAX_IMAGE_PIXELS = None  # decode_image checks the size itself, before it decodes
 _SHAPE_HINT = "image_shape => '{height,width,channels}' resizes all images to one shape."
+_ROUNDED_ROWS = 256
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _NATURAL_MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB", "CMYK": "RGB"}
 _NATURAL_MODES |= dict.fromkeys(("LA", "PA", "RGBA"), "RGBA")
+#: Of Pillow's raw modes of PNGs with 16 bits: the mode with 8 bits, and a raw mode that has the low bytes.
+_DEEP_MODES: dict[object, tuple[str, str | None]] = {
+    "I;16B": ("L", None),
+    "RGB;16B": ("RGB", "RGB;16L"),
+    "RGBA;16B": ("RGBA", "RGBA;16L"),
+    "LA;16B": ("LA", "RGBA"),
+}
 
 
 class BadImage(Exception):
@@ -45,7 +53,8 @@ def decode_image(encoded: Blob, shape: tuple[int, ...] | None) -> np.ndarray:
         The file's content.
     shape : tuple of int or None
         (h, w) to resize to, (h, w, c) to convert to gray (1), RGB (3) or RGBA (4) too, or None to leave it as it is:
-        gray stays one channel, palettes and CMYK become RGB, gray with alpha becomes RGBA.
+        gray stays one channel, palettes and CMYK become RGB, gray with alpha becomes RGBA. Channels of 16 bits are
+        rounded to 8.
 
     Returns
     -------
@@ -55,24 +64,54 @@ def decode_image(encoded: Blob, shape: tuple[int, ...] | None) -> np.ndarray:
     Raises
     ------
     BadImage
-        If it is not such an image, is damaged, too large, or has 16 bits for each channel.
+        If it is not such an image, is damaged, or too large.
     """
     try:
-        image: Image.Image = Image.open(io.BytesIO(encoded), formats=FORMATS)
+        image: Image.Image = (opened := Image.open(io.BytesIO(encoded), formats=FORMATS))
         if image.width * image.height > MAX_PIXELS:
             raise BadImage(f"is an image of {image.width} x {image.height} pixels, more than {MAX_PIXELS}")
+        if opened.format == "PNG" and opened.tile and opened.tile[0][3] in _DEEP_MODES:
+            image = _in_8_bits(encoded, opened)
         mode = _NATURAL_MODES.get(image.mode)
         if mode is None:
-            raise BadImage(f"is an image of mode {image.mode!r}, which is not supported: use 8 bits for each channel")
+            raise BadImage(f"is an image of mode {image.mode!r}, which is not supported: use a mode of JPEG or PNG")
         image = image.convert(_MODES[shape[2]] if shape and len(shape) == 3 else mode)
+    except (BadImage, MemoryError):
+        raise
     except UnidentifiedImageError:
         raise BadImage(f"is not a {' or '.join(FORMATS)} image") from None
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
+    except Exception as error:  # noqa: BLE001 -- Pillow raises errors of many classes for damaged files
         raise BadImage(f"is an image that cannot be decoded: {error}") from None
     if shape and (image.height, image.width) != tuple(shape[:2]):
         image = image.resize((shape[1], shape[0]), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
     return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]
+
+
+def _in_8_bits(encoded: Blob, image: ImageFile.ImageFile) -> Image.Image:
+    """Return a PNG with 16 bits a channel as an image of 8 bits, each value rounded: Pillow leaves out the low bytes.
+
+    So it is decoded twice. A raw mode of the other byte order has the low bytes. Of gray with alpha, which has none, a
+    raw mode of four bytes has all of them.
+    """
+    form = str(image.tile[0][3])
+    mode, low_mode = _DEEP_MODES[form]
+    found: np.ndarray
+    if low_mode is None:
+        found = np.asarray(image).astype(np.uint16, copy=False)[:, :, np.newaxis]
+    else:
+        low = Image.open(io.BytesIO(encoded), formats=("PNG",))
+        low.tile = [low.tile[0]._replace(args=low_mode)]
+        pixels = np.asarray(low).astype(np.uint16)
+        if mode == "LA":
+            found = pixels[:, :, ::2] << 8 | pixels[:, :, 1::2]
+        else:
+            found = np.asarray(image).astype(np.uint16) << 8 | pixels
+    rounded = np.empty(found.shape, np.uint8)
+    for start in range(0, len(found), _ROUNDED_ROWS):
+        rows = slice(start, start + _ROUNDED_ROWS)
+        rounded[rows] = (found[rows].astype(np.uint32) * 255 + 32_895) >> 16  # value / 257, to the nearest
+    return Image.fromarray(rounded[:, :, 0] if mode == "L" else rounded, mode)
 
 
 def decode_batch(

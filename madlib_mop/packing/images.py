@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from mop_backend.frames import Blob, Channel, Frame, PeerGone
+from mop_backend.frames import Blob, Channel, Frame, PeerGone, of_answers
 from mop_backend.machine import processors
 
 from madlib_mop.packing.arrays import BadRow
@@ -40,7 +40,7 @@ class _Decoder:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None, "both are pipes"
         self._stdin, self._stdout = stdin, stdout
-        self.channel = Channel(stdout.fileno(), stdin.fileno())
+        self.channel = Channel(stdout.fileno(), stdin.fileno(), limits=of_answers())
 
     def stop(self) -> None:
         """End the process at once."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import psycopg
 
 from madlib_mop.catalog.sessions.dsn import check_dsn
-from madlib_mop.errors import NAME_THE_SERVER, NotReady, cannot_log_in, from_dict
+from madlib_mop.errors import NAME_THE_SERVER, NotReady, cannot_log_in, read_server_error
 
 #: What the library's own SQL functions set: names mean the same in every session.
 _PIN = "SET LOCAL search_path = pg_catalog, pg_temp"
@@ -71,11 +71,12 @@ class ConnectionReader:
             with psycopg.RawCursor(self._connection, row_factory=psycopg.rows.dict_row) as cursor:
                 return cursor.execute(statement, texts or None).fetchall()
         except psycopg.OperationalError as error:
-            if error.sqlstate is None:
-                raise NotReady("the session was lost", detail=_first_line(error)) from None
-            raise _of_server(error) from None
+            found = read_server_error(error)
+            if found.sqlstate is None:
+                raise NotReady("the session was lost", detail=found.first_line) from None
+            raise found.as_error() from None
         except psycopg.Error as error:
-            raise _of_server(error) from None
+            raise read_server_error(error).as_error() from None
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[ConnectionRead
         connection.autocommit = True
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     except psycopg.Error as error:
-        raise _of_server(error) from None
+        raise read_server_error(error).as_error() from None
     try:
         connection.execute(_PIN)
         yield ConnectionReader(connection)
@@ -129,12 +130,3 @@ def login(dsn: str) -> Iterator[ConnectionReader]:
             yield reader
     finally:
         connection.close()
-
-
-def _first_line(error: psycopg.Error) -> str:
-    return (str(error).strip().splitlines() or ["no reason was given"])[0]
-
-
-def _of_server(error: psycopg.Error) -> Exception:
-    fields = {"sqlstate": error.sqlstate, "message": error.diag.message_primary or _first_line(error)}
-    return from_dict({**fields, "hint": error.diag.message_hint})

@@ -16,9 +16,9 @@ import psycopg
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.states import ModelState, RunState
-from madlib_mop.errors import InsufficientPrivilege, NotReady, from_dict
+from madlib_mop.errors import InsufficientPrivilege, NotReady, read_server_error
 from madlib_mop.exports.formats import SIGNATURE, Format, read_additions
-from madlib_mop.exports.signature import Signature
+from madlib_mop.imports.signatures import read_signature
 from madlib_mop.reports.reader import one_snapshot
 from madlib_mop.trackers.facts import TrackedModel, TrackedRun
 
@@ -34,8 +34,8 @@ WHERE r.run_id = %s::pg_catalog.int8
 #: Locks an output table and its companions, so that they cannot be dropped, renamed or given to another role.
 _LOCK = "LOCK TABLE ONLY {tables} IN ACCESS SHARE MODE"
 #: Whose code could run when such tables of a schema are read: one of them with its owner, if it is not the role that
-#: logs in, and a role that may rename the schema, which no lock prevents. Superusers and the owner of the database may
-#: rename it; they can do more harm in other ways.
+#: logs in, and a role that may rename the schema, which no lock prevents. Superusers may rename it, and, unless a
+#: superuser logs in, so may the owner of the database; they can do more harm in other ways.
 _FOREIGN = """
 SELECT (SELECT ARRAY[c.relname::pg_catalog.text, pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text]
         FROM pg_catalog.pg_class AS c
@@ -45,7 +45,7 @@ SELECT (SELECT ARRAY[c.relname::pg_catalog.text, pg_catalog.pg_get_userbyid(c.re
         FROM pg_catalog.pg_roles AS o
         WHERE pg_catalog.has_database_privilege(o.oid, d.oid, 'CREATE') AND NOT o.rolsuper
           AND pg_catalog.pg_has_role(o.oid, n.nspowner, 'MEMBER')
-          AND NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER')
+          AND (u.rolsuper OR NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER'))
           AND NOT pg_catalog.pg_has_role(o.oid, u.oid, 'MEMBER'))
 FROM pg_catalog.pg_namespace AS n
 JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
@@ -144,12 +144,13 @@ def export_model(connection: psycopg.Connection[Any], table: OutputTable, model:
                 _check_own(connection, table)
             row = connection.execute(_EXPORT, [table.relation.sql, key, Format.KERAS.value], binary=True).fetchone()
     except psycopg.Error as error:
-        if error.sqlstate is None:
+        found = read_server_error(error)
+        if found.sqlstate is None:
             raise
-        raise from_dict({"sqlstate": error.sqlstate, "message": error.diag.message_primary or str(error)}) from None
+        raise found.as_error() from None
     assert row is not None, "a function returns one row"
     data = bytes(row[0])
-    signature = Signature.from_json(read_additions(Format.KERAS.file_name, data)[SIGNATURE])
+    signature = read_signature(read_additions(Format.KERAS.file_name, data)[SIGNATURE])
     if model.weights_digest is not None and signature.weights_digest != model.weights_digest:
         raise NotReady(f"{table.relation} has other weights than the run: it was written again")
     return data

@@ -58,6 +58,7 @@ class RunSession:
         except psycopg.Error as error:
             raise cannot_log_in(error, NAME_THE_SERVER) from None
         try:
+            self._connection.execute("SET search_path = pg_catalog, pg_temp")
             self._connection.execute("SET jit = off")
             self._connection.execute(f"LISTEN {RUNS_CHANNEL}")
         except psycopg.errors.ReadOnlySqlTransaction:

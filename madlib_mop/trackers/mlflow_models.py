@@ -17,6 +17,7 @@ from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.exports.directory import write_directory
 from madlib_mop.exports.formats import PREPROCESSOR, SIGNATURE, Format, read_additions
 from madlib_mop.exports.signature import ModelOutput, Signature
+from madlib_mop.imports.signatures import read_preprocessor, read_signature
 from madlib_mop.trackers.requirements import package
 
 #: The directory of a model among the artifacts of a run, as MLflow's own functions name it.
@@ -54,9 +55,8 @@ def write_model(directory: Path, data: bytes, run_id: str) -> dict[str, Any]:
     models, signatures = package("mlflow", "models.model", "models.signature")
     write_directory(directory, Format.KERAS, data)
     additions = read_additions(Format.KERAS.file_name, data)
-    signature = Signature.from_json(additions[SIGNATURE])
-    text = additions.get(PREPROCESSOR)
-    preprocessor = None if text is None else Preprocessor.from_json(text)
+    signature = read_signature(additions[SIGNATURE])
+    preprocessor = read_preprocessor(signature, additions.get(PREPROCESSOR))
     _write_environment(directory, signature)
     model = models.Model(
         artifact_path=MODEL,

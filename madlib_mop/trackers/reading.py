@@ -22,13 +22,10 @@ SELECT r.kind, r.state, r.state_detail, pg_catalog.pg_get_userbyid(r.owner)::pg_
        (SELECT c.system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system() AS c) AS system_identifier
 FROM madlib_mop.run AS r WHERE r.run_id = $1::pg_catalog.int8
 """
-# the rule of the leaderboard: the first metric, if all models have the same one
+# what the leaderboard ranks by
 _SCORE = """
 SELECT x.name, madlib_mop.higher_is_better(x.name) AS higher
-FROM (SELECT CASE WHEN pg_catalog.min(l.metric_name) = pg_catalog.max(l.metric_name)
-                      AND pg_catalog.count(l.metric_name)
-                          = pg_catalog.count(coalesce(l.validation_loss, l.training_loss))
-                  THEN pg_catalog.min(l.metric_name) END AS name
+FROM (SELECT nullif(pg_catalog.min(l.ranked_by), 'loss') AS name
       FROM madlib_mop.leaderboard AS l WHERE l.run_id = $1::pg_catalog.int8) AS x
 """
 _MODELS = """

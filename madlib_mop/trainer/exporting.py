@@ -15,10 +15,10 @@ from mop_backend.frames import Blob, Header
 
 from madlib_mop.errors import Unsupported
 from madlib_mop.exports.formats import Format, archive, metadata_of
+from madlib_mop.imports.weights.layers import weight_names
 from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.interface import Converter, FileSpec
-from madlib_mop.trainer.imports.layers import weight_names
 from madlib_mop.trainer.process.failures import INPUT, MEMORY, MODEL, Failure, blaming, failure_of, sentence_of
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.requests import malformed

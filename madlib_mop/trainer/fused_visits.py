@@ -129,6 +129,7 @@ def evaluate_fused(
             if recipe is not None:
                 alike[place] = recipe
                 states[place] = visits.decoded(start.parts or (), FORWARD_GROUPS)
+                visits.check_weights(start, states[place])
                 compiled.check_fits(states[place], FORWARD_GROUPS)
         filled = [place if place in states else min(states) for place in range(len(recipes))]
         fused = _fused_model(compiled, first, len(recipes))
@@ -192,6 +193,7 @@ def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard
     inherited = None
     if start.parts:
         digest = digest_of(start.parts)
+        visits.check_digest(start, digest)
         state = migration.own(visits.decoded(start.parts), start.begins, recipe.build)
         compiled.check_fits(state)
         inherited = None if state.static_batch == UNDECIDED else state.static_batch

@@ -1,32 +1,25 @@
-"""Reads a file of a model or of weights, in the sandbox; called by ``server.py``.
-
-Keras gets a checked architecture, and arrays of numbers, one layer after the other. It never loads the file itself.
-"""
+"""Reads a file of a model or of weights, in the sandbox; called by ``server.py``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 import keras
 import numpy as np
 from mop_backend.frames import Blob, Header
 
 from madlib_mop.errors import Unsupported
-from madlib_mop.exports.formats import MAX_BYTES
 from madlib_mop.imports.keras_files import read_keras_file, read_weights
-from madlib_mop.imports.kinds import FileKind, kind_of, too_large
-from madlib_mop.models.build import build_architecture
+from madlib_mop.imports.kinds import FileKind, kind_of
+from madlib_mop.imports.loading import build_for, load_hdf5
+from madlib_mop.imports.weights.matching import Match, NamedTensors
 from madlib_mop.models.described import as_answer, describe_architecture
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.trainer.graphs.variables import ModelVariables
-from madlib_mop.trainer.imports.hdf5 import WeightsFile
-from madlib_mop.trainer.imports.matching import Match, NamedTensors, source_of
 from madlib_mop.trainer.process.failures import INPUT, blaming
 from madlib_mop.trainer.requests import malformed
 
 #: Seed of layers without weights of the file: equal calls store equal weights.
 _SEED = 0
-_FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -41,7 +34,7 @@ class Import:
     weights : bytes-like or None
         The weights that its layers have now: float32, flattened, in ``get_weights()`` order. None: drawn.
     by_name, skip_mismatch : bool
-        How weights are matched with layers (`madlib_mop.trainer.imports.matching`).
+        How weights are matched with layers (`madlib_mop.imports.weights.matching`).
     """
 
     file: Blob
@@ -88,8 +81,8 @@ def run(request: Import) -> tuple[Header, list[Blob]]:
         opened = _open(request)
         arch = request.arch if request.arch is not None else opened.arch
         assert arch is not None, "a file without an architecture was refused"
-        _check_size(arch)
-        model = build_architecture(arch, _SEED)
+        may_keep = request.by_name or request.skip_mismatch
+        model = build_for(arch, None if may_keep else len(request.file if opened.hdf5 is None else opened.hdf5), _SEED)
         if request.weights is not None:
             ModelVariables(model, with_optimizer=False).load_weights(request.weights)
         match = _load(model, request, opened)
@@ -116,19 +109,11 @@ def _open(request: Import) -> _Opened:
     return _Opened(hdf5=request.file) if kind is FileKind.HDF5 else _Opened()
 
 
-def _check_size(arch: Node) -> None:
-    """Raise InvalidParameter if the weights would not fit into a value; nothing is allocated for it."""
-    n_values = sum(prod(weight.shape) for weight in describe_architecture(arch).weights)
-    if n_values * _FLOAT32_BYTES > MAX_BYTES:
-        raise too_large(n_values * _FLOAT32_BYTES, "the model's weights have")
-
-
 def _load(model: keras.Model, request: Import, opened: _Opened) -> Match:
     how = (request.by_name, request.skip_mismatch)
     if opened.hdf5 is None:
         return NamedTensors(request.file).load(model, *how)
-    with WeightsFile(opened.hdf5) as file:
-        return source_of(file).load(model, *how)
+    return load_hdf5(model, opened.hdf5, *how)
 
 
 def _keep_statistics(model: keras.Model) -> set[int]:

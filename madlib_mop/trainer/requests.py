@@ -35,6 +35,7 @@ def start_of(header: Request, blobs: list[Blob]) -> "Start":
         return Start(
             parts=blobs,
             digest=header.get("digest"),
+            weights_digest=header.get("weights_digest"),
             taken_over=taken_over is not None,
             keep_optimizer=bool((taken_over or {}).get("optimizer", True)),
             begins=bool(header.get("begins")),

@@ -9,8 +9,9 @@ from typing import Any
 import keras
 import numpy as np
 from mop_backend.frames import Blob, Header
+from mop_backend.refusals import STATE_DAMAGED
 
-from madlib_mop.errors import MopError
+from madlib_mop.errors import DataDamaged
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.columns import DataSpec
 from madlib_mop.trainer.backends.base.interface import TrainPass
@@ -33,7 +34,7 @@ from madlib_mop.trainer.graphs.features import BatchSizes, FeatureCache
 from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.clock import Clock
-from madlib_mop.trainer.process.failures import INPUT, INTERNAL, MODEL, Failure, blaming, invalid_input, model_failed
+from madlib_mop.trainer.process.failures import INPUT, MODEL, Failure, blaming, invalid_input, model_failed
 from madlib_mop.trainer.recipe import Recipe
 
 
@@ -42,7 +43,8 @@ class Start:
     """What a visit starts from: a state in parts, or a float32 weights blob, or (both None) a freshly drawn model.
 
     The list of parts is emptied as soon as they have been read, for a state may be larger than all else. An evaluation
-    may be given no more of them than it needs (``count_forward_parts``), and then the digest of the whole state.
+    may be given no more of them than it needs (``count_forward_parts``). ``digest`` and ``weights_digest`` are those
+    that are recorded for the whole state and its weights: a visit of other bytes fails.
 
     ``taken_over`` says that the state is that of another configuration, whose parameters this one does not share: for
     training, the learning rate is this one's own then, and so are all the optimizer's variables unless
@@ -52,6 +54,7 @@ class Start:
     parts: list[Blob] | None = None
     weights: Blob | None = None
     digest: str | None = None
+    weights_digest: str | None = None
     taken_over: bool = False
     keep_optimizer: bool = True
     begins: bool = False
@@ -107,6 +110,7 @@ class Visitor:
         fit = recipe.fit_params
         n_batches, n_passes = extent(recipe, shard)
         digest_in = digest_of(start.parts) if start.parts else None
+        check_digest(start, digest_in)
         with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             inherited = _begin(compiled, recipe, start, digest_in, GROUPS)
             static_batch, carried = choice.current().static_batch_of(shard.n_rows, fit.batch_size, inherited)
@@ -252,6 +256,8 @@ def _begin(
     drawn_for, compiled.drawn_for = compiled.drawn_for, None
     if start.parts:
         found = decoded(start.parts, groups)
+        if groups != GROUPS and held != digest_in:
+            check_weights(start, found)
         state = migration.own(found, start.begins, recipe.build, groups, may_lack_optimizer=start.taken_over)
         if start.taken_over and groups == GROUPS:
             compiled.take_over(state, _with_weights_of(state, recipe), start.keep_optimizer)
@@ -280,13 +286,26 @@ def _with_weights_of(state: State, recipe: Recipe) -> ModelVariables:
 
 
 def decoded(parts: Sequence[Blob], groups: Sequence[str] = GROUPS) -> State:
-    """Open a training state. Raises Failure (internal)."""
+    """Open a training state. Raises Failure (model)."""
     try:
         return decode_state(parts, groups)
     except StateError as error:
-        raise Failure(
-            INTERNAL, MopError(str(error), hint="The stored state is damaged; restore it, or start a new run.")
-        ) from error
+        raise Failure(MODEL, DataDamaged(f"its stored state is damaged: {error}")) from error
+
+
+def check_digest(start: Start, digest: str | None) -> None:
+    """Raise Failure (model) if a state that training starts from does not have the recorded digest."""
+    if start.digest is not None and digest is not None and digest != start.digest:
+        raise Failure(MODEL, DataDamaged(STATE_DAMAGED))
+
+
+def check_weights(start: Start, state: State) -> None:
+    """Raise Failure (model) if a state that is evaluated does not have weights of the recorded digest.
+
+    A state of which not all parts were sent has no other digest.
+    """
+    if start.weights_digest is not None and state.weights_digest() != start.weights_digest:
+        raise Failure(MODEL, DataDamaged(STATE_DAMAGED))
 
 
 def extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from mop_backend import call
 from mop_backend.frames import Blob, Header
 from mop_backend.process import Child, ChildDied, start_trainer
+from mop_backend.sql_errors import ErrorFields
 
 if TYPE_CHECKING:
     from mop_backend.dispatch import Dispatch
@@ -28,7 +29,7 @@ _FUNCTION = "average_state"
 
 _borrowed: Child | Dispatch | None = None
 _own: Child | None = None
-_last_error: call.ErrorFields | None = None
+_last_error: ErrorFields | None = None
 
 
 def step(name: str, a: bytes | None, b: bytes | None, n_rows: int | None) -> bytes | None:
@@ -63,7 +64,7 @@ def step(name: str, a: bytes | None, b: bytes | None, n_rows: int | None) -> byt
         return None
 
 
-def last_error() -> call.ErrorFields | None:
+def last_error() -> ErrorFields | None:
     """Return the fields of the error of the last step."""
     return _last_error
 

@@ -18,16 +18,17 @@ import plpy
 
 from mop_backend import __version__, allocation
 from mop_backend.forkserver import BACKENDS, DRIVERS, USUAL_BACKEND, of_this_server
-from mop_backend.frames import Blob, Header, Json
+from mop_backend.frames import TRUSTED, Blob, Header, Json
 from mop_backend.interrupts import ClientGone, Interrupts
 from mop_backend.process import LIBRARY, Child, ChildDied, trainers_of
 from mop_backend.rights import MixedRoles, caller_roles
+from mop_backend.sql_errors import SQL_ERRORS, STOP_STATES, ErrorFields, fields_of, sqlstate_of
 from mop_backend.values import decode_arguments, encode_columns, encode_value
 
 _DRIVER = "madlib_mop.driver"
 _STOP_GRACE_S = 0.8
+_END_RUN_WITHIN_S = 7.0
 _MAX_RESTARTS = 50
-_CANCEL_STATES = ("57014", "57P01", "57P02", "57P03")
 #: Functions that soon need trainers: TensorFlow is imported in the background while the driver plans or packs.
 _BEFORE_TRAINERS = {
     "load_keras_model",
@@ -50,18 +51,14 @@ _BEFORE_TRAINERS = {
 #: Functions whose driver is restarted if it is killed.
 _RUNS = {"madlib_keras_fit", "madlib_keras_fit_multiple_model", "madlib_keras_automl", "replay", "resume"}
 #: Commands that only this package starts, by `ask_driver`: their results are more than the caller may see.
-_INTERNAL = {"predict"}
+_INTERNAL = {"predict", "end_lost_run"}
 #: The session's setting before the superusers', as the driver reads them.
 _BACKEND = """
 SELECT coalesce(nullif(pg_catalog.current_setting('madlib_mop.backend', true), ''),
                 (SELECT s.value FROM madlib_mop.setting AS s WHERE s.name = 'backend')) AS backend
 """
-#: Exceptions of PL/Python for PostgreSQL's errors: of a statement, and of a message, after which PostgreSQL checks for
-#: interrupts.
-_SQL_ERRORS = (plpy.SPIError, plpy.Error)
 
 
-ErrorFields = dict[str, str | None]  # message, sqlstate, detail and hint, as PostgreSQL's RAISE takes them
 _ToDriver = tuple[Header, list[Blob]]  # an answer to the driver
 
 
@@ -148,8 +145,8 @@ def error_fields(function: str, error: Exception) -> ErrorFields:
         return error.fields
     if isinstance(error, MixedRoles):
         return {**error.fields, "message": f"{function}: {error}"}
-    if isinstance(error, _SQL_ERRORS):
-        return _fields(error)
+    if isinstance(error, SQL_ERRORS):
+        return fields_of(error)
     if isinstance(error, ClientGone):
         return {"message": str(error), "sqlstate": "08006"}
     plpy.log(f"madlib_mop: {function}: {''.join(traceback.format_exception(error))}")
@@ -171,14 +168,21 @@ def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -
         try:
             with plpy.subtransaction() if can_undo else contextlib.nullcontext():
                 return conversation.hold(request, blobs)
-        except _SQL_ERRORS as error:
+        except SQL_ERRORS as error:
             if conversation.run_id is None:
                 raise
             hint = f"What was committed is kept: SELECT madlib_mop.resume({conversation.run_id}); goes on with the run."
-            raise CallError(str(error), error.sqlstate, hint=hint) from None
+            found = fields_of(error)
+            message = str(found["message"])
+            if conversation.cancelled_by is not None:  # by a call that has then ended this statement
+                message = f"run {conversation.run_id} was cancelled by {conversation.cancelled_by}"
+            raise CallError(message, str(found["sqlstate"]), hint=hint) from None
         except ChildDied as death:
             if conversation.run_id is None or death.returncode != -signal.SIGKILL:
                 plpy.log(f"madlib_mop: the driver of {function} ended with status {death.returncode}: {death.stderr}")
+                if conversation.run_id is not None:
+                    reason = f"the driver process ended with status {death.returncode}"
+                    _end_lost_run(request["session"], conversation.run_id, reason)
                 raise CallError(
                     f"{function}: the driver process ended with status {death.returncode}",
                     "58000",
@@ -194,6 +198,29 @@ def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -
             plpy.notice(f"{function}: the driver process was killed; a new one continues run {conversation.run_id}")
             request = {**request, "continue_run": conversation.run_id}
     raise CallError(f"{function}: the driver process was killed {_MAX_RESTARTS} times", "58000")
+
+
+def _end_lost_run(session: Header, run_id: int, reason: str) -> str | None:
+    """Let another driver end a run whose driver was killed or has died; return who has cancelled the run, if anybody.
+
+    It gets some seconds. If it fails, the next one who looks for such runs ends it.
+    """
+    blobs: list[Blob] = []
+    arguments = encode_value({"run_id": run_id, "reason": reason}, blobs)
+    try:
+        driver = Child(_DRIVER, forkserver=of_this_server(LIBRARY, DRIVERS))
+        try:
+            driver.send({"function": "end_lost_run", "session": session, "arguments": arguments}, blobs)
+            if driver.await_answer(_END_RUN_WITHIN_S):
+                header, blobs = driver.receive()
+                if header["do"] == "result":
+                    by: str | None = decode_arguments(header["value"], blobs)
+                    return by
+        finally:
+            driver.stop()
+    except (OSError, ChildDied) as error:
+        plpy.log(f"madlib_mop: the end of run {run_id} was not recorded: {error}")
+    return None
 
 
 def _in_cluster() -> bool:
@@ -214,6 +241,7 @@ class _Conversation:
         self.function = function
         self.run_id: int | None = None
         self.has_written = False  # whether anything was written since the run was recorded
+        self.cancelled_by: str | None = None  # known where the driver did not end by itself
         self._cursors: dict[str, plpy.Cursor] = {}
         self._interrupts = Interrupts()
 
@@ -222,7 +250,8 @@ class _Conversation:
         try:
             if self.function in _BEFORE_TRAINERS and (trainers := trainers_of(_wanted_backend())) is not None:
                 trainers.start()
-            driver = Child(_DRIVER, check=self._interrupts, forkserver=of_this_server(LIBRARY, DRIVERS))
+            forkserver = of_this_server(LIBRARY, DRIVERS)
+            driver = Child(_DRIVER, check=self._interrupts, forkserver=forkserver, limits=TRUSTED)
         except OSError as error:
             raise CallError(
                 f"{self.function}: the library's interpreter cannot be started: {error.strerror}",
@@ -240,8 +269,12 @@ class _Conversation:
                 if header["do"] == "error":
                     raise CallError(header["message"], header["sqlstate"], header.get("detail"), header.get("hint"))
                 self._serve(driver, header, blobs)
-        except (*_SQL_ERRORS, ClientGone) as error:
-            driver.tell({"stop": _reason(error)})
+        except (*SQL_ERRORS, ClientGone) as error:
+            reason = _reason(error)
+            driver.tell({"stop": reason})
+            status = driver.stop(_STOP_GRACE_S)
+            if self.run_id is not None and (status is None or status < 0):
+                self.cancelled_by = _end_lost_run(request["session"], self.run_id, reason)
             raise
         finally:
             driver.stop(_STOP_GRACE_S)
@@ -298,29 +331,16 @@ def _answer(work: Callable[[], _ToDriver]) -> tuple[Header, list[Blob]]:
     try:
         return work()
     except plpy.SPIError as error:
-        if error.sqlstate in _CANCEL_STATES:
+        if sqlstate_of(error) in STOP_STATES:
             raise
-        return {"error": _fields(error)}, []
+        return {"error": fields_of(error)}, []
     except CallError as error:
         return {"error": error.fields}, []
-
-
-def is_stop(error: plpy.Error | plpy.SPIError) -> bool:
-    """Return whether an error ends the statement: a cancel, a timeout, the end of the server."""
-    return error.sqlstate is None or error.sqlstate in _CANCEL_STATES
 
 
 def _reason(error: Exception) -> str:
     """Return the reason of the stop, for the record."""
     return str(error) if isinstance(error, ClientGone) else f"the caller's statement was stopped: {str(error)[:500]}"
-
-
-def _fields(error: plpy.Error | plpy.SPIError) -> ErrorFields:
-    if isinstance(error, plpy.Error):
-        detail, hint = error.detail, error.hint
-    else:
-        _, detail, hint, *_ = getattr(error, "spidata", None) or (None, None, None)
-    return {"message": str(error), "sqlstate": error.sqlstate, "detail": detail, "hint": hint}
 
 
 def check_version(version: str) -> None:

@@ -1,6 +1,7 @@
 """Challengers: versions that predict beside the version of an alias, for a share of the calls; called by predict.py.
 
-What both answered is recorded, without the inputs. This never makes a prediction fail: it happens after the answer is
+What both answered is recorded, without the inputs, for the calls of the model's owner and of roles that have agreed
+(`registered.look_up`). This never makes a prediction fail: it happens after the answer is
 known, its errors are logged and end it for a while, and it is left out where a write could harm the caller's
 transaction: in read-only and serializable ones.
 
@@ -17,11 +18,12 @@ from typing import Any, NamedTuple
 
 import plpy
 
-from mop_backend.call import CallError, is_stop
+from mop_backend.call import CallError
 from mop_backend.frames import Blob
 from mop_backend.process import ChildDied
 from mop_backend.registered import Found
 from mop_backend.rights import Moment
+from mop_backend.sql_errors import SQL_ERRORS, is_stop
 
 _MOST_ROWS = 1024  # that wait to be written; each write of a transaction costs it a subtransaction
 _MOST_OF_A_CALL = 10_000
@@ -120,7 +122,7 @@ class Recorder:
         try:
             if self._wants(found, observed, moment):
                 self._add(found, observed.outputs(result), observed.outputs(challenge()))
-        except (plpy.SPIError, plpy.Error) as error:
+        except SQL_ERRORS as error:
             if is_stop(error):
                 raise
             self._failed(found, error)

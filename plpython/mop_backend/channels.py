@@ -77,10 +77,10 @@ class FedByReader(Child):
         self._listener.forward(self._send_buffer, self._check, reader_pid)
         return self.ask({"op": "shard_end", "shard": shard})
 
-    def stop(self, grace_s: float = 0.0) -> None:
+    def stop(self, grace_s: float = 0.0) -> int | None:
         """As `Child.stop`."""
         self._stop_listening()
-        super().stop(grace_s)
+        return super().stop(grace_s)
 
     def _send_buffer(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
         self.send({"op": "shard_rows", "shapes": shapes}, blobs)

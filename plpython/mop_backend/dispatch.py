@@ -20,13 +20,16 @@ from mop_backend.shards import Place, Reading, Source, shard_form
 _WAIT_S = 0.2  # between two checks of the client's socket
 _QUERIES: dict[str, tuple[str, list[str]]] = {
     "open": ("select madlib_mop_internal.dispatch_open() as value", []),
-    "put": ("select madlib_mop_internal.dispatch_put($2) as value", ["bytea"]),
-    "send": ("select madlib_mop_internal.dispatch_send($2) as value", ["text"]),
-    "receive": ("select madlib_mop_internal.dispatch_receive($2) as value", ["float8"]),
-    "get": ("select madlib_mop_internal.dispatch_get($2) as value", ["int4"]),
+    "put": ("select madlib_mop_internal.dispatch_put($1) as value", ["bytea"]),
+    "send": ("select madlib_mop_internal.dispatch_send($1) as value", ["text"]),
+    "receive": ("select madlib_mop_internal.dispatch_receive($1) as value", ["float8"]),
+    "get": ("select madlib_mop_internal.dispatch_get($1) as value", ["int4"]),
     "listen": ("select madlib_mop_internal.dispatch_listen() as value", []),
     "forward": ("select madlib_mop_internal.dispatch_forward() as value", []),
 }
+# A custom plan has the value of a parameter as a constant, and Greenplum sends the parameter besides: a state would be
+# sent twice. A generic plan has no values, so keys are literals of the text: only then is it sent to one segment only.
+_GENERIC_PLANS = "select pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false)"
 _plans: dict[str, plpy.Plan] = {}
 
 
@@ -46,11 +49,12 @@ class Dispatch:
     averages = True
 
     def __init__(self, segment_id: int, key: int, check: Check):
-        self._key = key
+        self._key = int(key)
         self._check = check
         self._death: tuple[int, str] | None = None
         self._segment_id = segment_id
         self._listener: Listener | None = None
+        plpy.execute(_GENERIC_PLANS)
         self._open()
 
     @property
@@ -130,11 +134,11 @@ class Dispatch:
             self._listener = None
 
     def _ask(self, name: str, *arguments: object) -> Json:
-        if name not in _plans:
-            query, types = _QUERIES[name]
-            at = "from madlib_mop.segment_key where __dist_key__ = $1"
-            _plans[name] = plpy.prepare(f"{query} {at}", ["int4", *types])
-        rows = plpy.execute(_plans[name], [self._key, *arguments])
+        query, types = _QUERIES[name]
+        text = f"{query} from madlib_mop.segment_key where __dist_key__ = {self._key}"
+        if text not in _plans:
+            _plans[text] = plpy.prepare(text, types)
+        rows = plpy.execute(_plans[text], list(arguments))
         if rows.nrows() != 1:
             plpy.error(f"__dist_key__ {self._key} is not in madlib_mop.segment_key", sqlstate="XX000")
         return rows[0]["value"]

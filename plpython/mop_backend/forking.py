@@ -19,6 +19,7 @@ import selectors
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,13 +100,19 @@ class Forking:
         self._kind = kind
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
+        self._used_at = time.monotonic()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         self._selector.register(server, selectors.EVENT_READ, None)
 
     def run(self, idle_s: float) -> None:
-        """Serve until the server ends, or no request arrives for ``idle_s`` seconds."""
-        while ready := self._selector.select(None if self._children else idle_s):
-            for key, _ in ready:
+        """Serve until the server ends, or nothing is forked for ``idle_s`` seconds and no child is left.
+
+        A connection without a request does not count: each call that may start a fork server connects to the sockets of
+        all, to remove those of processes that have ended (`sockets.listen`).
+        """
+        while self._children or time.monotonic() < self._used_at + idle_s:
+            left_s = None if self._children else max(0.0, self._used_at + idle_s - time.monotonic())
+            for key, _ in self._selector.select(left_s):
                 if key.data is None:
                     for child in self._children.values():
                         self._stop(child)
@@ -138,6 +145,7 @@ class Forking:
         pid = os.fork()
         if pid == 0:
             _be_child(self._kind, fds, peer)
+        self._used_at = time.monotonic()
         child = _Child(pid, os.pidfd_open(pid), control)
         self._children[pid] = child
         self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._reap(child))
@@ -155,6 +163,7 @@ class Forking:
 
     def _reap(self, child: _Child) -> None:
         """Report how a child has ended."""
+        self._used_at = time.monotonic()
         status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)

@@ -2,7 +2,7 @@
 
 A frame is: ``u32`` length of the header, ``u32`` number of blobs, one ``u64`` length a blob, the header
 (UTF-8 JSON object), the blobs one after the other. All integers big-endian. Used by the backend, the
-driver and the trainer alike, so this file imports the standard library only.
+driver and the trainer alike, so this file needs the standard library only.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import os
 import select
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from mop_backend.machine import memory_bytes
 
 if TYPE_CHECKING:
     from mop_backend.spinning import Spinner
@@ -26,15 +29,57 @@ Frame = tuple[Header, list[Blob]]
 Check = Callable[[], None]  # the waiting process's check for interrupts; an exception ends the wait
 
 _PREFIX = struct.Struct(">II")
-#: Longest header, in bytes.
-MOST_HEADER_BYTES = 1 << 28
-_MAX_BLOBS = 1 << 20
+MOST_BLOBS = 1 << 20
 _CHUNK_BYTES = 1 << 20
 #: What is allocated for a part of a frame before any of it has arrived; then as much again as has arrived. A process
 #: that only claims to send much takes no memory, and one that does send it is killed first when memory is short.
 _AT_FIRST_BYTES = 1 << 26
 #: Frames up to this size are written with one call, so the reader wakes up once for the whole frame.
 _SMALL_BYTES = 1 << 15
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a process may send in one frame.
+
+    Attributes
+    ----------
+    header_bytes : int
+        Longest header.
+    values : int or None
+        Most values of the header, about: each takes up to 100 bytes when it is parsed, of which two may be sent.
+    blob_bytes : int or None
+        Most bytes of all its blobs.
+    """
+
+    header_bytes: int = 1 << 28
+    values: int | None = None
+    blob_bytes: int | None = None
+
+    def check_header(self, text: bytes | bytearray) -> None:
+        """Check a header before it is parsed. Raises TooLarge."""
+        # Each value but the first follows one of these bytes; those in texts count too.
+        if len(text) > self.header_bytes or (
+            self.values is not None and sum(map(text.count, (b",", b"[", b"{", b":"))) > self.values
+        ):
+            raise TooLarge
+
+    def check_blobs(self, lengths: Sequence[int]) -> None:
+        """Check the lengths of the blobs, in bytes, before any is read. Raises TooLarge."""
+        if len(lengths) > MOST_BLOBS or (self.blob_bytes is not None and sum(lengths) > self.blob_bytes):
+            raise TooLarge
+
+
+#: Of a process that is trusted.
+TRUSTED = Limits()
+
+
+def of_answers() -> Limits:
+    """Return the limits of a process that is not trusted, such as a trainer or the relay to a host.
+
+    What is large in their answers are blobs, and this process must hold those: a quarter of the memory it may use.
+    """
+    return Limits(header_bytes=32 << 20, values=1 << 21, blob_bytes=memory_bytes() // 4)
 
 
 def encoded(header: Header) -> bytes:
@@ -53,6 +98,13 @@ class NotAFrame(PeerGone):
         super().__init__("the other process sent something that is not a frame")
 
 
+class TooLarge(NotAFrame):
+    """The process at the other end sent more than it may; nothing more can be read from it."""
+
+    def __init__(self) -> None:
+        PeerGone.__init__(self, "the other process sent more than it may send at once")
+
+
 class Channel:
     """One end of a connection: reads frames from one file descriptor, writes them to another.
 
@@ -67,8 +119,8 @@ class Channel:
         Time between two calls of ``check``, in seconds. It costs a backend more than a small frame does.
     spinner : Spinner or None
         How to wait for answers that arrive within microseconds.
-    most_header_bytes : int
-        Longest header to read. Parsed, it takes up to 30 times as much memory.
+    limits : Limits
+        What may be read.
     """
 
     def __init__(
@@ -78,14 +130,14 @@ class Channel:
         check: Check | None = None,
         interval_s: float = 0.1,
         spinner: Spinner | None = None,
-        most_header_bytes: int = MOST_HEADER_BYTES,
+        limits: Limits = TRUSTED,
     ):
         self.read_fd = read_fd
         self.write_fd = write_fd
         self.check = check
         self.interval_s = interval_s
         self.spinner = spinner
-        self.most_header_bytes = most_header_bytes
+        self.limits = limits
         self._checked_at = time.monotonic()
         if check is not None:
             os.set_blocking(read_fd, False)
@@ -112,12 +164,14 @@ class Channel:
         The header is JSON; whoever does not trust the other process checks that it is a dict.
         """
         n_head, n_blobs = _PREFIX.unpack(self._read(_PREFIX.size))
-        if n_head > self.most_header_bytes or n_blobs > _MAX_BLOBS:
-            raise NotAFrame
-        head = self._read(8 * n_blobs + n_head)
-        lengths = struct.unpack_from(f">{n_blobs}Q", head)
+        if n_head > self.limits.header_bytes or n_blobs > MOST_BLOBS:
+            raise TooLarge
+        lengths = struct.unpack(f">{n_blobs}Q", self._read(8 * n_blobs))
+        self.limits.check_blobs(lengths)
+        text = self._read(n_head)
+        self.limits.check_header(text)
         try:
-            header = json.loads(head[8 * n_blobs :])
+            header = json.loads(text)
         except (ValueError, RecursionError):
             raise NotAFrame from None
         return header, [self._read(length) for length in lengths]

@@ -12,13 +12,14 @@ A view calls this once a row, so what a call does is counted: at most three smal
 from __future__ import annotations
 
 import collections
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
 import plpy
 
-from mop_backend import call, registered, rights
+from mop_backend import call, nodes, registered, rights
 from mop_backend.answers import Answer, Row
 from mop_backend.arrays import Array
 from mop_backend.challenger import Observed, Recorder, Rows
@@ -28,16 +29,19 @@ from mop_backend.predict_model import FoundModel, Model, RegisteredModel
 from mop_backend.process import Child, ChildDied, backend_of, start_trainer
 from mop_backend.registered_names import is_registered, key_beside_name
 from mop_backend.spinning import Spinner
+from mop_backend.sql_errors import ErrorFields, sqlstate_of
 
 _FUNCTION = "predict"
 _MAX_MODELS = 100
 _Name = tuple[str, int | None, str]  # model_table, mst_key and caller_path of a call
 _Result = TypeVar("_Result")
+#: Makes a request of the key by which the trainer knows the model.
+Request = Callable[[str], Header | bytes]
 #: Sends the trainer a request, with its blobs; returns its answer and the values.
-Values = Callable[[Header | bytes, Sequence[Blob]], tuple[Header, Blob]]
+Values = Callable[[Request, Sequence[Blob]], tuple[Header, Blob]]
 
 _session: Session | None = None
-_last_error: call.ErrorFields | None = None
+_last_error: ErrorFields | None = None
 
 
 def predict(
@@ -117,7 +121,7 @@ def predict_texts(
         return None
 
 
-def last_error() -> call.ErrorFields | None:
+def last_error() -> ErrorFields | None:
     """Return the fields of the error of the last call, or None."""
     return _last_error
 
@@ -136,9 +140,9 @@ def _answer(
         of_this_session = session(version)
         dtypes, shapes = [array.dtype for array in arrays], [array.shape for array in arrays]
 
-        def request(model: FoundModel) -> bytes:
+        def request(model: FoundModel) -> Request:
             model.refuse_arrays(model_table)
-            return of_this_session.header_of_arrays(model.version, dtypes, shapes)
+            return lambda key: of_this_session.header_of_arrays(key, dtypes, shapes)
 
         model, header, values = of_this_session.ask(
             (model_table, mst_key, caller_path),
@@ -171,7 +175,8 @@ class Session:
     """The models that this session has used, and its trainer."""
 
     def __init__(self) -> None:
-        self._models: collections.OrderedDict[_Name, Model] = collections.OrderedDict()
+        # by role too: each role reads a model with its own rights before it predicts with it
+        self._models: collections.OrderedDict[tuple[_Name, str], Model] = collections.OrderedDict()
         self._registered: collections.OrderedDict[str, RegisteredModel] = collections.OrderedDict()
         self._versions = registered.Versions()
         self._recorder = Recorder()
@@ -181,7 +186,7 @@ class Session:
         self._last_header: tuple[object, bytes] = (None, b"")
 
     def ask(
-        self, name: _Name, request: Callable[[FoundModel], Header | bytes], blobs: Sequence[Blob], has_nulls: bool
+        self, name: _Name, request: Callable[[FoundModel], Request], blobs: Sequence[Blob], has_nulls: bool
     ) -> tuple[FoundModel, Header, Blob]:
         """Find a model and send its trainer a request to predict.
 
@@ -190,7 +195,7 @@ class Session:
         name : tuple of (str, int or None, str)
             model_table, mst_key and caller_path of the call.
         request : callable
-            Makes the request's header for the model that was found.
+            Returns the function that makes the request's header, for the model that was found.
         blobs : sequence of bytes-like
         has_nulls : bool
             Whether a row has a NULL element, and so no outputs.
@@ -246,56 +251,60 @@ class Session:
         finally:
             self._busy = False
 
-    def _values_again(self, model: FoundModel, header: Header | bytes, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
+    def _values_again(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
         try:
-            return self._values(model, header, blobs)
+            return self._values(model, request, blobs)
         except ChildDied as death:
             if death.returncode != 0:
                 raise
             self._forget_trainer()  # the trainer had exited after its idle time
-            return self._values(model, header, blobs)
+            return self._values(model, request, blobs)
 
-    def _values(self, model: FoundModel, header: Header | bytes, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
-        if self._child is None or model.version not in self._loaded:
+    def _values(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
+        if self._child is None or model.key not in self._loaded:
             self._load(model)
-        answer, (values,) = self._ask(header, blobs)
+        assert model.key is not None, "_load sets it"
+        answer, (values,) = self._ask(request(model.key), blobs)
         return answer, values
 
-    def header_of_arrays(self, version: str | None, dtypes: list[str], shapes: list[tuple[int, ...]]) -> bytes:
+    def header_of_arrays(self, key: str, dtypes: list[str], shapes: list[tuple[int, ...]]) -> bytes:
         """Return the header of a request as bytes; it is the same for row after row."""
-        what = (version, dtypes, shapes)
+        what = (key, dtypes, shapes)
         if self._last_header[0] != what:
-            header = {"op": "predict_values", "key": version, "dtypes": dtypes, "shapes": shapes}
+            header = {"op": "predict_values", "key": key, "dtypes": dtypes, "shapes": shapes}
             self._last_header = (what, encoded(header))
         return self._last_header[1]
 
     def _model(self, name: _Name, moment: rights.Moment | None) -> Model:
         """Return the current version of a model by name; a driver looks it up again if needed."""
-        model = self._models.get(name)
+        if moment is None:
+            moment = rights.check_roles(plpy)  # the same check as a driver's
+        place = (name, moment.role)
+        model = self._models.get(place)
         if model is not None:
-            if moment is None:
-                moment = rights.check_roles(plpy)  # the same check as a driver's
             if model.is_known_at(moment):
                 return model
             try:
-                version = model.current_version()
+                with nodes.reading_model(plpy):
+                    version = model.current_version()
             except plpy.SPIError as error:
-                if error.sqlstate not in _UNDEFINED_STATES:
+                if sqlstate_of(error) not in _UNDEFINED_STATES:
                     raise
                 version = None
             if version is not None and version == model.version:
                 model.found_at(moment)
                 return model
-            del self._models[name]
+            del self._models[place]
         model_table, mst_key, caller_path = name
         arguments = {"model_table": model_table, "mst_key": mst_key}
-        model = Model(call.ask_driver(_FUNCTION, arguments, caller_path), caller_path)
-        model.version = model.current_version()
+        with nodes.reading_model(plpy):
+            model = Model(call.ask_driver(_FUNCTION, arguments, caller_path), caller_path)
+            model.version = model.current_version()
         if model.version is None:
             raise call.CallError(
                 f"{_FUNCTION}: the model was changed while it was being read", "55000", hint="Call again."
             )
-        self._models[name] = model
+        self._models[place] = model
         while len(self._models) > _MAX_MODELS:
             self._models.popitem(last=False)
         return model
@@ -355,14 +364,18 @@ class Session:
                 raise
         request = {
             "op": "predict_load",
-            "key": model.version,
             "model": model.found["model"],
             "normalizing_const": model.found["normalizing_const"],
             "has_weights": True,
             "preprocessor": model.found.get("preprocessor"),
         }
-        answer, _ = self._ask(request, [model.weights()])
-        self._loaded = frozenset(answer["loaded"])
+        with nodes.reading_model(plpy):
+            weights = model.weights()
+        digest = hashlib.sha256(encoded(request) + hashlib.sha256(weights).digest()).hexdigest()
+        model.key = f"{model.origin} {digest}"
+        if model.key not in self._loaded:
+            answer, _ = self._ask({**request, "key": model.key}, [weights])
+            self._loaded = frozenset(answer["loaded"])
 
     def _ask(self, header: Header | bytes, blobs: Sequence[Blob] = ()) -> Frame:
         """Send a request to the trainer; raise its error."""

@@ -34,16 +34,23 @@ class FoundModel:
     ----------
     found : dict
         The answer of the driver's command predict.
+    origin : str
+        Where the model is: a table by its oid, or a version of a registered model.
 
     Attributes
     ----------
     version : str or None
-        The version that was found; the trainer knows the model by it.
+        The version that was found. A view can show anything as its version.
+    key : str or None
+        The key by which the trainer knows the model; None before it was loaded. It is made in this process, from what
+        the trainer gets: a session can have models of several roles, and none may use or replace that of another.
     """
 
-    def __init__(self, found: Header):
+    def __init__(self, found: Header, origin: str):
         self.found = found
+        self.origin = origin
         self.version: str | None = None
+        self.key: str | None = None
         self._text_functions: dict[tuple[str, tuple[int, ...], classes.Functions], classes.TextOf] = {}
 
     def text_of(
@@ -82,8 +89,8 @@ class RegisteredModel(FoundModel):
     """
 
     def __init__(self, found: Header, of: registered.Found):
-        super().__init__(found)
-        self.version = f"version {of.version_id}"
+        super().__init__(found, f"version {of.version_id}")
+        self.version = self.origin
         self._of = of
 
     def weights(self) -> bytes:
@@ -105,7 +112,7 @@ class Model(FoundModel):
     """
 
     def __init__(self, found: Header, caller_path: str):
-        super().__init__(found)
+        super().__init__(found, f"table {found['oid']}")
         self._caller_path = caller_path
         self._found_at: Moment | None = None
         self._is_plain: bool | None = None

@@ -2,6 +2,11 @@
 
 The row arrives as ``record_send`` sends it. Its fields are looked up in the catalog. The session's
 trainer encodes it by the model's preprocessor, with the code that packed the training rows, and predicts.
+
+The names of an anonymous row's fields are not in the catalog. ``row_to_json`` is the fast way to them, but it runs
+casts that owners of types have defined, also of types within arrays and rows. So it gets rows whose fields are all of
+plain types of the server. Any other row comes through a cursor: PL/Python makes a dict of it with the output functions
+of the types, which only superusers define.
 """
 
 from __future__ import annotations
@@ -21,9 +26,10 @@ from mop_backend.read_ahead import Ask, Contexts, Field, RowValues
 _FIELD = struct.Struct(">Ii")
 _COUNT_BYTES = 4
 _NAMES_OF_TYPE = """
-select coalesce(array_agg(a.attname::text order by a.attnum), '{}') as names
-from pg_catalog.pg_type t join pg_catalog.pg_attribute a on a.attrelid = t.typrelid
-where t.oid = $1::oid and a.attnum > 0 and not a.attisdropped
+select t.typrelid <> 0 as is_row, pg_catalog.format_type(t.oid, null) as type_sql,
+       array(select a.attname::text from pg_catalog.pg_attribute a
+             where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped order by a.attnum) as names
+from pg_catalog.pg_type t where t.oid = $1::oid
 """
 # Finds the base types of types, through domains; for types of extensions, only those that can be inputs.
 _BASES = """
@@ -42,10 +48,19 @@ left join pg_catalog.pg_depend d on d.classid = 'pg_catalog.pg_type'::pg_catalog
 left join pg_catalog.pg_extension x on x.oid = d.refobjid
 where c.typtype <> 'd'
 """
+# bool, bytea, "char", name, int8, int2, int4, text, oid, json, float4, float8, unknown, bpchar, varchar, date, time,
+# timestamp, timestamptz, interval, timetz, numeric, uuid, jsonb; then arrays of them
+_PLAIN = frozenset(
+    (16, 17, 18, 19, 20, 21, 23, 25, 26, 114, 700, 701, 705, 1042, 1043, 1082, 1083, 1114, 1184, 1186, 1266, 1700, 2950)
+    + (3802, 1000, 1001, 1002, 1003, 1016, 1005, 1007, 1009, 1028, 199, 1021, 1022, 1014, 1015, 1182, 1183, 1115, 1185)
+    + (1187, 1270, 1231, 2951, 3807)
+)
+_FETCHED_ROW = "select madlib_mop_calls._fetched_row($1) as input_row"
 _MAX_ROW_TYPES = 1000
 
 _known_fields: dict[tuple[tuple[str, ...], tuple[int, ...]], list[Field]] = {}  # by names and types
 _names_plan: plpy.Plan | None = None
+_fetched_plan: plpy.Plan | None = None
 _names: tuple[object, Sequence[str]] = (None, ())  # the newest names, and what they were looked up for
 _contexts = Contexts()
 
@@ -122,6 +137,48 @@ def predict_row_text(
         return None
 
 
+def has_plain_fields(row: bytes) -> bool:
+    """Return whether all fields of a row, as ``record_send`` writes it, are of plain types; False for other bytes."""
+    try:
+        return _PLAIN.issuperset(_oids(row))
+    except CallError:
+        return False
+
+
+def names_of_fetched(portal: str, row: bytes) -> list[str] | None:
+    """Return the names of the fields of a row in a cursor.
+
+    Parameters
+    ----------
+    portal : str
+        The name of a cursor over one row with one column, ``input_row``, which is the row.
+    row : bytes
+        What ``record_send`` gives for it.
+
+    Returns
+    -------
+    list of str, or None
+        None after an error (`predict.last_error`).
+    """
+    global _fetched_plan
+    predict.note_error(None)
+    try:
+        if _fetched_plan is None:
+            _fetched_plan = plpy.prepare(_FETCHED_ROW, ["text"])
+        names = list(plpy.execute(_fetched_plan, [portal])[0]["input_row"])
+        if len(names) < len(_oids(row)):  # a dict has each name once
+            raise CallError(
+                "predict: several fields of input_row have one name, and not all fields are of built-in types."
+                f" Received names: {', '.join(names)}",
+                "22023",
+                hint="Name each field once in your query.",
+            )
+        return names
+    except Exception as error:
+        predict.note_error(error)
+        return None
+
+
 def _answer(
     model_table: str,
     mst_key: int | None,
@@ -150,18 +207,18 @@ def _answer(
                     hint="Pass the inputs as arrays: madlib_mop.predict(model_table, mst_key, x).",
                 )
             if images := model.found.get("images"):
-                request = _request(model, row, names, encoding)
+                request = _request(row, names, encoding)
                 fields: list[Field] = request["fields"]
                 pixels = row_images.with_pixels(row, fields, images, model.found["start"].get("idle_s"))
                 return model, _alone(ask, pixels, request)
             if not (of_table and model.found["keeps_order"]):
-                return model, _alone(ask, row, _request(model, row, names, encoding))
+                return model, _alone(ask, row, _request(row, names, encoding))
             place = (model_table, mst_key, caller_path)
             key = (*place, row_type, encoding, moment.role, moment.login, model.version)
             context = _contexts.get(moment, key, names)
             found = context.find(row)
             if found is None:
-                request = _request(model, row, names, encoding)
+                request = _request(row, names, encoding)
                 context.read(row, row_type, request, ask)
                 found = context.find(row) or context.timed(lambda: _alone(ask, row, request))
             return model, found
@@ -176,12 +233,12 @@ def _outputs_of(result: tuple[FoundModel, RowValues]) -> Rows:
     return [result[1].floats]
 
 
-def _request(model: FoundModel, row: bytes, names: Sequence[str], encoding: str) -> Header:
-    return {"op": "predict_row", "key": model.version, "fields": _fields(row, names), "encoding": encoding}
+def _request(row: bytes, names: Sequence[str], encoding: str) -> Header:
+    return {"op": "predict_row", "fields": _fields(row, names), "encoding": encoding}
 
 
 def _alone(ask: Ask, row: bytes, request: Header) -> RowValues:
-    answer, values = ask(request, [row])
+    answer, values = ask(lambda key: {**request, "key": key}, [row])
     return RowValues(answer["widths"], memoryview(values).cast("d").tolist())
 
 
@@ -196,7 +253,12 @@ def _names_of(row_type: int, moment: rights.Moment) -> Sequence[str]:
         return _names[1]
     if _names_plan is None:
         _names_plan = plpy.prepare(_NAMES_OF_TYPE, ["int8"])
-    names: Sequence[str] = plpy.execute(_names_plan, [row_type])[0]["names"]
+    rows = plpy.execute(_names_plan, [row_type])
+    if not rows.nrows():
+        raise _no_row(f"there is no type with oid {row_type}")
+    if not rows[0]["is_row"]:
+        raise _no_row(f"it is of type {rows[0]['type_sql']}")
+    names: Sequence[str] = rows[0]["names"]
     _names = (what, names)
     return names
 

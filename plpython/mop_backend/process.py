@@ -19,15 +19,13 @@ from mop_backend.forkserver import (
     backend_words,
     of_this_server,
 )
-from mop_backend.frames import MOST_HEADER_BYTES, Blob, Channel, Check, Frame, Header, NotAFrame, PeerGone
+from mop_backend.frames import Blob, Channel, Check, Frame, Header, Limits, NotAFrame, PeerGone, of_answers
 from mop_backend.refusals import readable
 
 if TYPE_CHECKING:
     from mop_backend.spinning import Spinner
 
 TRAINER = "madlib_mop.trainer"
-#: Longest header of a trainer's answer, in bytes: what is large in it are its blobs.
-_MOST_OF_TRAINER = 64 << 20
 #: Capacity of a pipe: states and rows are megabytes, and each time that it is full or empty costs two wake-ups. The
 #: kernel lets a user's pipes have 64 MB together.
 _PIPE_BYTES = 256 << 10
@@ -110,6 +108,8 @@ class Child:
         How to wait for answers that come within microseconds.
     words : sequence of str
         The module's arguments, for a process that is not forked.
+    limits : Limits or None
+        What it may send; by default, what a process that is not trusted may.
     """
 
     def __init__(
@@ -120,6 +120,7 @@ class Child:
         forkserver: ForkServer | None = None,
         spinner: Spinner | None = None,
         words: Sequence[str] = (),
+        limits: Limits | None = None,
     ):
         self._stderr_fd = os.memfd_create(module)
         try:
@@ -141,8 +142,8 @@ class Child:
         assert stdin is not None and stdout is not None, "both are pipes"
         self._stdin, self._stdout = stdin, stdout
         _widen(stdin.fileno(), stdout.fileno())
-        most = _MOST_OF_TRAINER if module == TRAINER else MOST_HEADER_BYTES
-        self._channel = Channel(stdout.fileno(), stdin.fileno(), check, spinner=spinner, most_header_bytes=most)
+        limits = of_answers() if limits is None else limits
+        self._channel = Channel(stdout.fileno(), stdin.fileno(), check, spinner=spinner, limits=limits)
 
     @property
     def pid(self) -> int | None:
@@ -196,10 +197,13 @@ class Child:
             if select.select([], [fd], [], 0)[1]:
                 Channel(-1, fd).send(header)
 
-    def stop(self, grace_s: float = 0.0) -> None:
-        """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it."""
+    def stop(self, grace_s: float = 0.0) -> int | None:
+        """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it.
+
+        Return its exit status, negative if a signal ended it.
+        """
         if self._stdin.closed:
-            return
+            return self._process.poll()
         self._stdin.close()
         try:
             self._process.wait(grace_s)
@@ -208,6 +212,7 @@ class Child:
             self._process.wait()
         self._stdout.close()
         os.close(self._stderr_fd)
+        return self._process.poll()
 
     def stderr_tail(self, n_bytes: int = 1 << 15) -> str:
         """Return the end of what the child wrote to its standard error, with room for `faulthandler`'s stacks."""

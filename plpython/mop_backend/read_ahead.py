@@ -21,7 +21,8 @@ import plpy
 from mop_backend.call import CallError
 from mop_backend.frames import Blob, Header
 from mop_backend.pacing import Pace
-from mop_backend.rights import Moment
+from mop_backend.rights import OWNER_OF_SCHEMA, Moment
+from mop_backend.sql_errors import is_stop, sqlstate_of
 
 _MOST_CONTEXTS = 4
 #: Bytes of rows and answers in one batch; two batches of a context are kept.
@@ -35,7 +36,8 @@ _FATAL = ("57", "40")
 
 # The table of a row type, if its rows may be read ahead: in the order of a heap, all of them, without row policies,
 # computed columns, or predicate locks of a serializable transaction. The caller's transaction must already have locked
-# the table, as a query that reads it has: reading it then waits for nobody.
+# the table, as a query that reads it has: reading it then waits for nobody. No lock keeps the name: the owner of the
+# schema can rename it and make another table of the name, so superusers read ahead only in superusers' schemas.
 _READABLE = """
 select pg_catalog.format('%I.%I', n.nspname, c.relname) as name,
        pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::int8 as n_blocks,
@@ -49,21 +51,23 @@ where t.oid = $1::oid and c.relkind in ('r', 'm') and m.amname = 'heap'
     and (c.relpersistence <> 't' or c.relnamespace = pg_catalog.pg_my_temp_schema())
     and pg_catalog.has_schema_privilege(n.oid, 'usage') and pg_catalog.has_table_privilege(c.oid, 'select')
     and not pg_catalog.row_security_active(c.oid)
+    and (exists (select from pg_catalog.pg_roles o where o.oid = {owner_of_schema} and o.rolsuper) or not exists (
+        select from pg_catalog.pg_roles s where s.rolsuper and pg_catalog.pg_has_role(s.oid, 'MEMBER')))
     and not exists (select from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attgenerated = 'v')
     and pg_catalog.current_setting('transaction_isolation') <> 'serializable'
     and pg_catalog.current_setting('enable_tidscan')::bool
     and exists (select from pg_catalog.pg_locks l where l.pid = pg_catalog.pg_backend_pid() and l.granted
                 and l.locktype = 'relation' and l.relation = c.oid and l.database = (
                     select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database()))
-"""
+""".replace("{owner_of_schema}", OWNER_OF_SCHEMA)
 _ROWS = """
 select t.ctid::text as place, case when {stored} <= {most} then pg_catalog.record_send(t.*) end as record
 from only {table} as t where t.ctid > $1 and t.ctid < $2 limit $3
 """
 
 Field = list[str | int | None]  # name, SQL type, oid, base type
-#: Sends the trainer a request, with its blobs; returns its answer and the values.
-Ask = Callable[[Header | bytes, Sequence[Blob]], tuple[Header, Blob]]
+#: Sends the trainer a request, made of the model's key, with its blobs; returns its answer and the values.
+Ask = Callable[[Callable[[str], Header], Sequence[Blob]], tuple[Header, Blob]]
 #: What the answer of a row depends on, beside its bytes: model table, mst_key, search_path, row type, encoding, role,
 #: login, and the model's version; the fields' names are compared separately.
 Key = tuple[str, int | None, str, int, str, str, str, str | None]
@@ -156,7 +160,7 @@ class Context:
             self._read(record, row_type, request, ask, n_rows)
         except plpy.SPIError as error:  # a later row, which the query may leave out; or a right that was revoked
             self._give_up()
-            if error.sqlstate is None or error.sqlstate.startswith(_FATAL):
+            if is_stop(error) or (sqlstate_of(error) or "").startswith(_FATAL):
                 raise
         except CallError as error:
             self._give_up()
@@ -189,7 +193,8 @@ class Context:
             self._table.go_to(places[-1])
         self._is_found = True
         ahead = [one for one in records[first:] if one is not None]
-        header, values = ask({**request, "lengths": list(map(len, ahead))}, [b"".join(ahead)])
+        lengths = list(map(len, ahead))
+        header, values = ask(lambda key: {**request, "key": key, "lengths": lengths}, [b"".join(ahead)])
         self._batches.append(_Batch(ahead, header, values))
         self._row_bytes = max(self._row_bytes, (sum(map(len, ahead)) + len(values)) // len(ahead))
         self.pace.predicted(len(ahead), self.pace.clock() - read)

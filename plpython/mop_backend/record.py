@@ -6,10 +6,12 @@ Called by `mop_backend.writer`. What is kept of a visit is kept by functions of 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import plpy
+
+from mop_backend.refusals import damaged
 
 if TYPE_CHECKING:
     from mop_backend.frames import Blob, Header, Json
@@ -36,6 +38,16 @@ _STATEMENTS: dict[str, tuple[str, list[str]]] = {
     "keep_visit": ("select madlib_mop_internal.keep_visit($1, $2, $3) as value", ["int4", "json"]),
     "fail_member": ("select madlib_mop_internal.fail_member($1, $2, $3, $4)", ["int4", "int8", "text"]),
     "keep_staged": ("select madlib_mop_internal.keep_staged($1, $2, $3) as value", ["int4", "json"]),
+    "staged_digests": (
+        "select pg_catalog.json_object_agg(segment_id, digest_out)::text as value from madlib_mop.visit"
+        " where run_id = $1 and mst_key = $2 and epoch = $3",
+        ["int4", "int4"],
+    ),
+    "staged_part": (
+        "select data as value from madlib_mop.model_state where run_id = $1 and mst_key = $2 and version = $3"
+        " and slot = any ($4) and segment_id = $5 and part = $6",
+        ["int4", "int8", "int8[]", "int4", "int4"],
+    ),
     "average_part": (
         "select madlib_mop.average_state(p.data, p.n_rows order by p.segment_id) as value"
         " from madlib_mop_internal.staged_parts($1, $2, $3, $4, $5, $6) p",
@@ -43,6 +55,11 @@ _STATEMENTS: dict[str, tuple[str, list[str]]] = {
     ),
     "keep_average": ("select madlib_mop_internal.keep_average($1, $2, $3)", ["int4", "json"]),
 }
+# As "put_part", for Greenplum; see `mop_backend.dispatch`.
+_PUT_PART_BY_LITERALS = (
+    "insert into madlib_mop.model_state (run_id, mst_key, slot, version, part, data, segment_id)"
+    " values ({}, {}, {}, {}, {}, $1, {})"
+)
 _VISIT_FROM_TASK = ("epoch", "position", "segment_id", "attempt", "slot", "version")
 _VISIT_FROM_ANSWER = (
     "n_rows", "model_bytes", "forward_parts", "digest_in", "digest_out", "weights_digest", "loss",
@@ -55,9 +72,12 @@ class RunRecord:
     Parameters
     ----------
     run_id : int
+    keys_as_literals : bool
+        Whether states are written by statements with their keys as literals, as on Greenplum.
     """
 
-    def __init__(self, run_id: int):
+    def __init__(self, run_id: int, keys_as_literals: bool = False):
+        self.keys_as_literals = keys_as_literals
         self._run_id = run_id
         self._plans: dict[str, plpy.Plan] = {}
 
@@ -86,17 +106,35 @@ class RunRecord:
         return weights
 
     def state(self, model: Header, n_parts: int | None = None) -> list[bytes]:
-        """Return the parts of a model's newest state; the first ``n_parts``, where those are known to be enough."""
+        """Return the parts of a model's newest state; the first ``n_parts``, where those are known to be enough.
+
+        Raises Refused if it has none, or fewer.
+        """
         parts: list[bytes] = []
         if model["digest"] is None:
             return parts
         while n_parts is None or len(parts) < n_parts:
             place = model["state_slot"], model["state_version"], len(parts)
             part = self._value("state_part", model["mst_key"], *place)
+            if part is None and (not parts or n_parts is not None):
+                raise damaged("its stored state is gone")
             if part is None:
                 return parts
             parts.append(part)
         return parts
+
+    def staged_digests(self, task: Header) -> dict[int, str]:
+        """Return the digest of what each segment has trained in an iteration of model averaging."""
+        found = self._object("staged_digests", task["mst_key"], task["epoch"])
+        return {int(segment): digest for segment, digest in found.items()}
+
+    def staged_state(self, task: Header, segment_id: int) -> Iterator[bytes]:
+        """Yield the parts of what a segment has trained."""
+        place = task["mst_key"], task["version"], task["slots"], segment_id
+        number = 0
+        while (part := self._value("staged_part", *place, number)) is not None:
+            yield part
+            number += 1
 
     def keep(self, task: Header, model: Header, answer: Header, parts: Sequence[Blob], started_at: str) -> None:
         """Write a visit with its new state; add ``visit_id`` and ``state_bytes`` to the answer.
@@ -131,8 +169,13 @@ class RunRecord:
 
     def put_part(self, task: Header, number: int, part: Blob, segment_id: int | None = None) -> None:
         """Write one part of a new state; with ``segment_id``, of one that is to be averaged with other segments'."""
-        place = task["mst_key"], task["slot"], task["version"], number, bytes(part), segment_id
-        self._run("put_part", *place)
+        place = task["mst_key"], task["slot"], task["version"], number
+        if not self.keys_as_literals:
+            self._run("put_part", *place, bytes(part), segment_id)
+            return
+        keys = [int(key) for key in (self._run_id, *place)]
+        query = _PUT_PART_BY_LITERALS.format(*keys, "null" if segment_id is None else int(segment_id))
+        plpy.execute(plpy.prepare(query, ["bytea"]), [bytes(part)])
 
     def fail_member(self, model: Header, reason: str) -> None:
         """Fail one model of a group that is trained together."""

@@ -10,6 +10,9 @@ from mop_backend.frames import Frame, Header, Json
 _LONGEST = 10_000
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}")
 _INTERNAL = "XX000"
+_DAMAGED = "XX001"
+#: What is wrong with a training state whose bytes are not those that were recorded.
+STATE_DAMAGED = "its stored state is damaged: it does not have the SHA-256 that is recorded for it"
 
 
 class Refused(Exception):
@@ -55,15 +58,28 @@ def checked(answer: Frame) -> Frame:
 
 
 def check_digest(model: Header, answer: Header) -> None:
-    """Raise Refused if a stored state differs from the recorded one."""
+    """Raise Refused if a model was trained from another state than the recorded one."""
     if model["digest"] is not None and answer["digest_in"] != model["digest"]:
-        raise Refused(
-            {
-                "sqlstate": "XX001",
-                "message": f"mst_key {model['mst_key']}: the stored state does not have the digest recorded for it",
-            },
-            "internal",
-        )
+        raise damaged(STATE_DAMAGED)
+
+
+def damaged(message: str) -> Refused:
+    """Return the refusal of a state that is damaged or gone; only its model fails."""
+    return Refused({"sqlstate": _DAMAGED, "message": message}, "model")
+
+
+def with_way_out(error: Header, run_id: int, mst_key: int) -> Header:
+    """Return an error with the statement that trains the model of a damaged state again, if it is about one."""
+    return {**error, "hint": how_to_train_again(run_id, mst_key)} if error.get("sqlstate") == _DAMAGED else error
+
+
+def how_to_train_again(run_id: int, mst_key: int) -> str:
+    """Return the hint for a model of a run whose state is damaged or gone."""
+    return (
+        f"SELECT madlib_mop.clone_model({run_id}, {mst_key}, from_state => false); trains a model with the same"
+        f" parameters from the start, without the others. If the run has ended, SELECT madlib_mop.resume({run_id});"
+        " trains it."
+    )
 
 
 def reason_of(error: Header, place: str) -> str:

@@ -9,16 +9,19 @@ content there. Users' SQL cannot reach this memory: only superusers create funct
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
 import plpy
 
+from mop_backend import nodes
 from mop_backend.call import CallError
 from mop_backend.frames import Blob, Header
 from mop_backend.registered_names import NO_REGISTRY, ModelName, UnreadableName, read_name
 from mop_backend.rights import Moment
+from mop_backend.sql_errors import sqlstate_of
 
 
 class Right(Enum):
@@ -53,7 +56,11 @@ _BY_ALIAS = {
     "challenger": "c.challenger_id, c.version_id::text as challenger, c.version as challenger_version, c.share,"
     " c.max_rows",
     "join": "left join madlib_mop.model_alias a on a.name = r.name and a.alias = $2"
-    " left join madlib_mop.model_challenger c on c.name = a.name and c.alias = a.alias",
+    # A network can return its inputs, and the owner sees the outputs of a challenger. A role agrees for itself alone:
+    # a superuser, or a member of a role that has agreed, has not.
+    " left join madlib_mop.model_challenger c on c.name = a.name and c.alias = a.alias and exists ("
+    "select from pg_roles u where u.rolname = current_user and (u.oid = r.owner::oid or exists ("
+    "select from madlib_mop.recording_consent k where k.name = r.name and k.role::oid = u.oid)))",
 }
 _BY_VERSION = {
     "found": "v",
@@ -76,8 +83,8 @@ _VERSIONS = (
     " madlib_mop.model_version where name = $1"
 )
 _CONTENT = (
-    "select document, case when $2 then weights end as weights from madlib_mop.version_content where"
-    " version_id = $1"
+    "select c.document, case when $2 then c.weights end as weights, d.digest from madlib_mop.version_content c"
+    " join madlib_mop.version_detail d on d.version_id = c.version_id where c.version_id = $1"
 )
 _DETAILS = """
 select jsonb_build_object('name', v.name, 'version', v.version, 'registered_by', v.registered_by,
@@ -132,10 +139,14 @@ class Found(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a version holds: a JSON document; the weights, and the details of the registry as JSON, if requested."""
+    """What a version holds: a JSON document; the weights, and the details of the registry as JSON, if requested.
+
+    ``digest`` is the SHA-256 that is recorded for the weights.
+    """
 
     document: str
     weights: bytes | None
+    digest: str
     details: str | None = None
 
 
@@ -174,10 +185,17 @@ def look_up(text: str, function: str, right: Right = Right.PREDICT) -> Found:
     try:
         rows = plpy.execute(_plan(query, "text", kind), [name.name, value])
     except plpy.SPIError as error:
-        if error.sqlstate != _NO_REGISTRY:
+        if sqlstate_of(error) != _NO_REGISTRY:
             raise
         raise CallError(f"{function}: {NO_REGISTRY}", "0A000") from None
     if not rows.nrows():
+        if nodes.at_worker(plpy):
+            raise CallError(
+                f"{function}: Citus evaluates this query at a worker node, and registered models are at the"
+                f" coordinator. Received: {text!r}",
+                "0A000",
+                hint=nodes.AT_COORDINATOR,
+            )
         raise CallError(
             f"{function}: there is no registered model of this name that you may use. Received: {text!r}",
             "22023",
@@ -226,7 +244,7 @@ class Versions:
 
 
 def read_content(found: Found, with_weights: bool, with_details: bool = False) -> Content:
-    """Return what a version holds. Raises CallError if it has no content."""
+    """Return what a version holds. Raises CallError if it has no content, or damaged weights."""
     global _wanted, _content
     _wanted = (found.version_id, with_weights, with_details)
     try:
@@ -239,6 +257,14 @@ def read_content(found: Found, with_weights: bool, with_details: bool = False) -
             f"version {found.version} of {found.name.name} has no content",
             "55000",
             hint="Register the model again with madlib_mop.register.",
+        )
+    if content.weights is not None and hashlib.sha256(content.weights).hexdigest() != content.digest:
+        raise CallError(
+            f"version {found.version} of {found.name.name} is damaged: its weights do not have the SHA-256 that is"
+            " recorded for them",
+            "XX001",
+            hint="Restore madlib_mop.version_content from a backup, or register the model again with"
+            " madlib_mop.register.",
         )
     return content
 
@@ -254,7 +280,7 @@ def read_wanted() -> None:
         _content = None
         return
     details = plpy.execute(_plan(_DETAILS, "uuid"), [version_id])[0]["details"] if with_details else None
-    _content = Content(rows[0]["document"], rows[0]["weights"], details)
+    _content = Content(rows[0]["document"], rows[0]["weights"], rows[0]["digest"], details)
 
 
 def for_driver(header: Header) -> tuple[Header, list[Blob]]:

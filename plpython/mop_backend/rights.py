@@ -12,6 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple, TypedDict
 
+#: The owner of the schema n, who may rename it and drop what is in it. The owner of the database is the only member
+#: of pg_database_owner, which owns public.
+OWNER_OF_SCHEMA = """CASE WHEN pg_catalog.pg_get_userbyid(n.nspowner) = 'pg_database_owner'
+        THEN (SELECT d.datdba FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
+        ELSE n.nspowner END"""
+
 # st_userid (in pg_stat_get_activity) is the role that logged in; SET SESSION AUTHORIZATION does not change it.
 _ROLES = """
 SELECT c.rolname::pg_catalog.text AS role, c.oid::pg_catalog.int8 AS role_oid, s.rolname::pg_catalog.text AS login,

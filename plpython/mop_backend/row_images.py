@@ -6,6 +6,7 @@ only, and the decoder, which has the sandbox of trainers, gets images only.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +23,7 @@ _decoder: Child | None = None
 
 
 def with_pixels(
-    row: bytes, fields: Sequence[Sequence[str | int | None]], images: Mapping[str, int], idle_s: float | None
+    row: bytes, fields: Sequence[Sequence[str | int | None]], images: Mapping[str, list[int]], idle_s: float | None
 ) -> bytes:
     """Return a record with the pixels of its images in the place of their files.
 
@@ -32,8 +33,8 @@ def with_pixels(
         A record, as ``record_send`` writes it, whose fields end where it does.
     fields : list of (name, SQL type, oid, base type)
         One a field.
-    images : dict of str to int
-        The columns with images, and the side of each in pixels.
+    images : dict of str to list of int
+        The columns with images, and height, width and channels of each.
     idle_s : float or None
         The decoder ends after so many seconds without an image.
 
@@ -56,9 +57,8 @@ def with_pixels(
     return b"".join(parts)
 
 
-def _pixels(column: str, image: bytes, side: int, idle_s: float | None) -> bytes:
-    """Return the pixels of an image: ``side`` x ``side`` x 3 bytes."""
-    shape = [side, side, 3]
+def _pixels(column: str, image: bytes, shape: list[int], idle_s: float | None) -> bytes:
+    """Return the pixels of an image: height x width x channels bytes."""
     request = {"wanted": shape, "expected": shape, "idle_s": idle_s}
     try:
         header, blobs = _ask(request, image)
@@ -67,8 +67,8 @@ def _pixels(column: str, image: bytes, side: int, idle_s: float | None) -> bytes
     if "bad" in header:
         raise _bad_image(column, header["problem"])
     (pixels,) = blobs
-    if len(pixels) != side * side * 3:
-        raise CallError(f"predict: the decoder sent {len(pixels)} bytes for {side} x {side} pixels", "XX000")
+    if len(pixels) != math.prod(shape):
+        raise CallError(f"predict: the decoder sent {len(pixels)} bytes for an image of the shape {shape}", "XX000")
     return bytes(pixels)
 
 

@@ -13,13 +13,16 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from mop_backend.frames import Blob, Channel, Check, Header, PeerGone
+from mop_backend.frames import Blob, Channel, Check, Header, PeerGone, TooLarge, of_answers
 from mop_backend.sockets import owner_of
 
 _PREFIX = "madlib_mop.rows."
 _CONNECT_WITHIN_S = 60
 _LOOK_EVERY_S = 0.1
+#: Of a buffer: the shapes of its columns, which users' arrays are.
+_MOST_HEADER_BYTES = 1 << 20
 
 
 Shapes = Sequence[Sequence[int]]  # of the tensors of a buffer, one for each column
@@ -71,7 +74,8 @@ class Listener:
         RowsLost
         """
         with self._accept(check, pid) as connection:
-            channel = Channel(connection.fileno(), connection.fileno(), check)
+            limits = replace(of_answers(), header_bytes=_MOST_HEADER_BYTES)
+            channel = Channel(connection.fileno(), connection.fileno(), check, limits=limits)
             n_buffers = 0
             try:
                 while True:
@@ -80,7 +84,9 @@ class Listener:
                         break
                     send(header["shapes"], blobs)
                     n_buffers += 1
-            except (PeerGone, ConnectionError, ValueError, KeyError):
+            except TooLarge:
+                raise RowsLost(f"after {n_buffers} buffers, the reader session sent a larger one than it may") from None
+            except (PeerGone, ConnectionError, ValueError, KeyError, TypeError):
                 raise RowsLost(f"the reader session ended after {n_buffers} buffers") from None
             if header["n_buffers"] != n_buffers:
                 raise RowsLost(f"{n_buffers} of {header['n_buffers']} buffers arrived")

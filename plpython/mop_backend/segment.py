@@ -2,7 +2,8 @@
 
 Called by the functions of sql/25-segments.sql, which every user of the extension can call, also through code in a
 query. So each message has a signature: HMAC-SHA-256 of its header, which has the SHA-256 of each of its
-blobs, under a key that is this session's alone, made of a nonce and of the key that the two servers share. The shared
+blobs, under a key that is this session's alone, made of a nonce and of the key that the two servers share. Each answer
+has one too, under another such key, so that who is between the two servers can change nothing. The shared
 key is read with the extension owner's rights and forgotten; no SQL reaches the session's. What code may run here, and
 whether in a sandbox, this server's own settings decide, whatever a coordinator says.
 """
@@ -15,7 +16,7 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import plpy
@@ -30,6 +31,8 @@ from mop_backend.shards import stream_shard
 _KEY = "select key from madlib_mop.coordinator where coordinator = $1"
 _SETTINGS = "select name, value from madlib_mop.setting where name = any ($1)"
 _VERSION = "select extversion from pg_catalog.pg_extension where extname = 'madlib_mop'"
+#: Longest header of a message, in characters: it has models, and the functions that they use.
+_MOST_HEADER = 64 << 20
 _SANDBOX, _ACCEPTED, _PICKLES = "sandbox", "accepted_functions", "pickled_functions"
 
 _session: _Session | None = None
@@ -59,6 +62,11 @@ def session_key(key: bytes, nonce: str) -> bytes:
     return hmac.digest(key, nonce.encode(), "sha256")
 
 
+def answer_key(own_key: bytes) -> bytes:
+    """Return the key of a session's answers, made of the session's own: so a message is never taken for an answer."""
+    return hmac.digest(own_key, b"answer", "sha256")
+
+
 def put(part: bytes) -> None:
     """Add one blob to the next message."""
     _opened().put(part)
@@ -77,6 +85,7 @@ def get(number: int) -> Blob:
 class _Session:
     def __init__(self, key: bytes, settings: Mapping[str, str]):
         self._key = key
+        self._answer_key = answer_key(key)
         self._settings = settings
         self._n_messages = 0
         self._parts: list[bytes] = []
@@ -110,7 +119,8 @@ class _Session:
         Returns
         -------
         str or None
-            JSON: the answer with its ``n_blobs``, or ``{"died": {"status", "stderr"}}`` when there is no trainer more.
+            The signature of the answer, as the message's, and the answer: a JSON object with the ``number`` of the
+            message and the SHA-256 of its ``blobs``. ``{"died": {"status", "stderr"}}`` when there is no trainer more.
         """
         self._not_busy()
         message, parts = self._verified(header, signature)
@@ -120,7 +130,7 @@ class _Session:
             answer = self._do(message, parts, wait)
         except ChildDied as death:
             self._end_trainer()
-            return json.dumps({"died": {"status": death.returncode, "stderr": death.stderr}})
+            return self._sealed({"died": {"status": death.returncode, "stderr": death.stderr}}, [])
         except BaseException:
             self._end_trainer()
             raise
@@ -130,7 +140,12 @@ class _Session:
             return None
         fields, blobs = answer
         self._answer_parts = dict(enumerate(blobs))
-        return json.dumps({**fields, "n_blobs": len(blobs)})
+        return self._sealed(fields, blobs)
+
+    def _sealed(self, fields: Header, blobs: Sequence[Blob]) -> str:
+        digests = [hashlib.sha256(blob).hexdigest() for blob in blobs]
+        text = json.dumps({**fields, "number": self._n_messages, "blobs": digests})
+        return hmac.new(self._answer_key, text.encode(), "sha256").hexdigest() + text
 
     def _do(self, message: Header, parts: list[bytes], wait: bool) -> Frame | None:
         op = message["op"]
@@ -168,6 +183,8 @@ class _Session:
 
     def _verified(self, header: str, signature: str) -> tuple[Header, list[bytes]]:
         parts, self._parts = self._parts, []
+        if len(header) > _MOST_HEADER:
+            _refuse(f"a message has a header of at most {_MOST_HEADER >> 20} million characters")
         ours = hmac.new(self._key, header.encode(), "sha256").hexdigest()
         message: Header = json.loads(header) if hmac.compare_digest(ours.encode(), signature.encode()) else {}
         digests = [hashlib.sha256(part).hexdigest() for part in parts]

@@ -9,6 +9,7 @@ import plpy
 
 from mop_backend.interrupts import Interrupts
 from mop_backend.rows import RowsLost, Sender
+from mop_backend.sql_errors import raise_cut
 
 if TYPE_CHECKING:
     from mop_backend.frames import Frame, Header
@@ -93,6 +94,8 @@ def send_shard(address: str, query: str, key: int, n_columns: int, at: int | Non
         return n_buffers
     except RowsLost as loss:
         plpy.error(str(loss), sqlstate="55000")
+    except plpy.SPIError as error:
+        raise_cut(error)
 
 
 def stream_shard(child: Child, shard: str, query: str, key: int, form: Header) -> Frame:

@@ -8,6 +8,7 @@ come through a socket (rows.py). So no code of users runs here.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from mop_backend.frames import Frame, Header
 from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied, backend_of
 from mop_backend.record import RunRecord
-from mop_backend.refusals import Refused, check_digest, checked, reason_of
+from mop_backend.refusals import STATE_DAMAGED, Refused, check_digest, checked, damaged, reason_of, with_way_out
 from mop_backend.rows import RowsLost
 from mop_backend.shards import Source, with_sample
 
@@ -130,7 +131,10 @@ class Writer:
             self._forget_trainer()
             return {"outcome": "unread", "error": {"sqlstate": "08006", "message": str(loss)}}
         except Refused as refusal:
-            return {"outcome": "failed", "error": refusal.error, "kind": refusal.kind}
+            error = refusal.error
+            if task["do"] != "average" and "mst_key" in task:
+                error = with_way_out(error, self._run_id, task["mst_key"])
+            return {"outcome": "failed", "error": error, "kind": refusal.kind}
         except BaseException:
             self._forget_trainer()
             raise
@@ -219,7 +223,7 @@ class Writer:
             if "sums" in task:
                 return self._metric_results(task["shards"][0], model, task["sums"])
             start, blobs = self._start_of(model, model["forward_parts"])
-            request = {"op": "evaluate", "digest": model["digest"], **start}
+            request = {"op": "evaluate", **start}
         evaluated: list[Header] = []
         for shard in present:
             answer, _ = checked(self._trainer.ask({**request, "shard": _shard_key(**shard)}, blobs))
@@ -262,6 +266,8 @@ class Writer:
         start = {
             "model": self._asked(model),
             "has_state": bool(parts),
+            "digest": model["digest"],
+            "weights_digest": model["weights_digest"],
             "has_weights": bool(weights),
             "taken_over": _unchanged_copy(model),
             "begins": model["state_version"] == 0,  # the state of a warm start, perhaps one of another backend
@@ -304,7 +310,8 @@ class Writer:
             outcome = {"mst_key": model["mst_key"]}
             outcomes.append(outcome)
             if "error" in trained:
-                outcome["failed"] = reason_of(trained["error"], task["place"])
+                error = with_way_out(trained["error"], self._run_id, model["mst_key"])
+                outcome["failed"] = reason_of(error, task["place"])
                 self._record.fail_member(model, outcome["failed"])
                 continue
             check_digest(model, trained)
@@ -324,6 +331,12 @@ class Writer:
             ``mst_key``, ``epoch``; ``slot`` and ``version`` of the state to write; ``slots`` that hold what is
             averaged; ``n_visits``, how many that must be.
         """
+        for segment_id, recorded in self._record.staged_digests(task).items():
+            digest = hashlib.sha256()
+            for staged in self._record.staged_state(task, segment_id):
+                digest.update(staged)
+            if digest.hexdigest() != recorded:
+                raise damaged(f"what segment {segment_id} has trained: {STATE_DAMAGED}")
         parts: list[bytes] = []
         own = self._trainer
         try:
@@ -360,6 +373,7 @@ class Writer:
             self._child = Local(Interrupts(), own, backend_of(self._plan["trainer"]))
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
+            self._record.keys_as_literals = True
         else:
             access = self._record.host_access(self._place["server"])
             self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)

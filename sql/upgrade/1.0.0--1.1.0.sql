@@ -15,6 +15,20 @@ CREATE POLICY own_runs ON madlib_mop.preprocessor FOR SELECT
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.preprocessor',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 
+CREATE TABLE madlib_mop.run_policy (
+    run_id  bigint PRIMARY KEY REFERENCES madlib_mop.run ON DELETE CASCADE,
+    policy  text NOT NULL
+)
+-- if greenplum
+DISTRIBUTED BY (run_id)
+-- end
+;
+ALTER TABLE madlib_mop.run_policy ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.run_policy FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run_policy',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+
 ALTER TABLE madlib_mop.run ADD COLUMN paused_by name;
 ALTER TABLE madlib_mop.run ADD COLUMN reopened boolean NOT NULL DEFAULT false;
 ALTER TABLE madlib_mop.run ADD COLUMN asked_at timestamptz;
@@ -170,6 +184,7 @@ CREATE TABLE madlib_mop.job_record (
 );
 CREATE INDEX job_record_live ON madlib_mop.job_record (state, due_at) WHERE state IN ('waiting', 'running');
 CREATE INDEX job_record_series ON madlib_mop.job_record (series_id) WHERE series_id IS NOT NULL;
+CREATE INDEX job_record_last ON madlib_mop.job_record (owner, (coalesce(started_at, CASE WHEN state <> 'cancelled' THEN ended_at END)));
 CREATE TABLE madlib_mop.job_done (
     job_id   bigint PRIMARY KEY REFERENCES madlib_mop.job_record ON DELETE CASCADE,
     attempt  integer NOT NULL
@@ -293,6 +308,16 @@ CREATE TABLE madlib_mop.challenger_batch (
     at                  timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 );
 CREATE INDEX challenger_batch_of ON madlib_mop.challenger_batch (challenger_id);
+CREATE TABLE madlib_mop.recording_consent (
+    name  text NOT NULL REFERENCES madlib_mop.registered_model ON DELETE CASCADE,
+    role  regrole NOT NULL,
+    PRIMARY KEY (name, role)
+);
+CREATE TABLE madlib_mop.recording_change (
+    name    text NOT NULL,
+    agrees  boolean NOT NULL,
+    role    name NOT NULL DEFAULT current_user
+);
 CREATE TABLE madlib_mop.registry_change (
     change      text NOT NULL CHECK (change IN ('register', 'set_alias', 'deploy', 'rollback', 'drop_alias', 'set_challenger',
                     'drop_challenger', 'drop_version', 'drop_registered', 'grant_model', 'revoke_model')),
@@ -346,6 +371,13 @@ ALTER TABLE madlib_mop.challenger_batch ENABLE ROW LEVEL SECURITY;
 CREATE POLICY see ON madlib_mop.challenger_batch FOR SELECT
     USING (EXISTS (SELECT FROM madlib_mop.registered_model r WHERE r.name = challenger_batch.name
                    AND madlib_mop_calls._model_right(r.owner, r.name, '{see, deploy}')));
+ALTER TABLE madlib_mop.recording_consent ENABLE ROW LEVEL SECURITY;
+CREATE POLICY see ON madlib_mop.recording_consent FOR SELECT
+    USING (pg_has_role(role::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)
+           OR EXISTS (SELECT FROM madlib_mop.registered_model r WHERE r.name = recording_consent.name
+                      AND pg_has_role(r.owner::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)));
+ALTER TABLE madlib_mop.recording_change ENABLE ROW LEVEL SECURITY;
+CREATE POLICY make ON madlib_mop.recording_change FOR INSERT WITH CHECK (role = current_user);
 ALTER TABLE madlib_mop.version_content ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON madlib_mop.version_content FOR SELECT
     USING (EXISTS (SELECT FROM madlib_mop.model_version v JOIN madlib_mop.registered_model r ON r.name = v.name
@@ -374,6 +406,9 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model_challenger',
     'WHERE name IN (SELECT name FROM madlib_mop.registered_model WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.challenger_batch',
     'WHERE name IN (SELECT name FROM madlib_mop.registered_model WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.recording_consent',
+    'WHERE role::oid IN (SELECT oid FROM pg_catalog.pg_roles) AND name IN (SELECT name FROM madlib_mop.registered_model'
+    ' WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.alias_change_change_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model_challenger_challenger_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.challenger_batch_batch_id_seq', '');
@@ -385,6 +420,31 @@ END
 $body$;
 CREATE TRIGGER make AFTER INSERT ON madlib_mop.registry_change
 FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._change_registry();
+CREATE FUNCTION madlib_mop_calls._change_recording() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN NULL; -- replaced below
+END
+$body$;
+CREATE TRIGGER make AFTER INSERT ON madlib_mop.recording_change
+FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._change_recording();
+-- end
+
+-- A publication that has a table refuses to change its rows unless the table has a replica identity.
+DO $body$
+DECLARE
+    slot pg_catalog.regclass;
+BEGIN
+    FOR slot IN SELECT c.oid::pg_catalog.regclass FROM pg_catalog.pg_class c
+                WHERE c.relnamespace = 'madlib_mop'::pg_catalog.regnamespace AND c.relkind = 'r' AND c.relname LIKE 'model\_state\_%' LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE %s REPLICA IDENTITY FULL', slot);
+    END LOOP;
+END
+$body$;
+-- if postgres
+ALTER TABLE madlib_mop.viewer_change REPLICA IDENTITY FULL;
+ALTER TABLE madlib_mop.registry_change REPLICA IDENTITY FULL;
+ALTER TABLE madlib_mop.recording_change REPLICA IDENTITY FULL;
 -- end
 
 -- It has more columns.

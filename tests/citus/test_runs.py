@@ -6,7 +6,9 @@ The guarantees of all engines are tested in tests/engines/test_citus.py.
 import psycopg2
 import pytest
 
+from madlib_mop import __version__
 from madlib_mop.catalog.sessions.connection import connect_by_dsn
+from madlib_mop.cli.doctor import examine
 from madlib_mop.engines.sessions.login import create_login, drop_login
 from tests.helpers.citus import ANALYST, NEEDS_CITUS
 from tests.helpers.faults import BackgroundFit, assert_whole, newest_run, visits, wait_for
@@ -225,8 +227,6 @@ def test_what_is_not_possible_is_said(bench):
         with pytest.raises(psycopg2.errors.InvalidParameterValue, match=reason):
             fit(db, "never", "mst", 1, source_table=table)
     node = next(iter(bench.at.values()))
-    with pytest.raises(psycopg2.Error, match="worker node of a Citus cluster"):
-        node.rows("SELECT madlib.training_preprocessor_dl('spread', 'never', 'y', 'x')")
     server = next(iter(bench.at))
     db.rows(f"ALTER SERVER {server} OPTIONS (SET dbname 'other')")
     try:
@@ -236,6 +236,57 @@ def test_what_is_not_possible_is_said(bench):
             db.rows("SELECT madlib.training_preprocessor_dl('train_rows', 'never', 'y', 'x')")
     finally:
         db.rows(f"ALTER SERVER {server} OPTIONS (SET dbname '{db.name}')")
+
+
+CALLS_AT_A_NODE = (
+    "madlib.training_preprocessor_dl('spread', 'never', 'y', 'x')", "madlib_mop.submit('SELECT 1')",
+    "madlib_mop.register('never', 'undisturbed', 1)", "madlib_mop.set_alias('never', 'champion', 1)",
+    "madlib_mop.grant_model('never', 'postgres', 'predict')", "madlib_mop.grant_read('postgres')",
+    "madlib_mop.cancel_job(1)", "madlib_mop.resume(1)", "madlib_mop.report(1)", "madlib_mop.add_host('node_1')",
+    "madlib_mop.model_card('undisturbed', 1)", "madlib_mop.export_model('undisturbed', 1)",
+    "madlib_mop.allow_recording('never')",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS_AT_A_NODE)
+def test_a_worker_node_takes_no_calls(bench, call):
+    """The record, the registry and the jobs are at the coordinator; nothing is stored at a worker node."""
+    node = next(iter(bench.at.values()))
+    with pytest.raises(psycopg2.Error, match="this server is a worker node of a Citus cluster") as caught:
+        node.rows(f"SELECT {call}")
+    assert caught.value.pgcode == "55000" and "groupid = 0" in caught.value.diag.message_hint
+    for table in ("run", "job_record", "job_statement", "registered_model", "viewer"):
+        assert node.rows(f"SELECT FROM madlib_mop.{table}") == []
+
+
+def test_a_worker_node_tells_about_itself(bench):
+    """What is not of the record can be asked anywhere."""
+    node = next(iter(bench.at.values()))
+    assert node.value("SELECT extension FROM madlib_mop.version()") == __version__
+    assert "madlib_keras_fit" in node.value("SELECT madlib.madlib_keras_fit()")
+
+
+@pytest.mark.parametrize("use", [
+    "madlib.madlib_keras_fit_multiple_model('fresh', 'never', 'mst', 1)",
+    "madlib.madlib_keras_evaluate('undisturbed', 'fresh', 'never', mst_key => 1)",
+    "madlib_mop.make_ensemble('undisturbed', 'fresh', 'never')",
+])  # fmt: skip
+def test_a_table_is_used_after_the_transaction_that_packed_it(bench, use):
+    """Its shards cannot be read at the nodes before; the error says COMMIT, and names no shard."""
+    connection = bench.db.connect(autocommit=False)
+    with connection.cursor() as cursor, pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState) as caught:
+        cursor.execute("SELECT madlib.training_preprocessor_dl('train_rows', 'fresh', 'y', 'x', 37, 16.0)")
+        cursor.execute(f"SELECT {use}")
+    connection.close()
+    message = caught.value.diag.message_primary
+    assert "public.fresh was created in this transaction, which is not committed" in message, message
+    assert caught.value.diag.message_hint.startswith("COMMIT first")
+
+
+def test_the_doctor_counts_the_segments_of_all_nodes(bench):
+    """A packed table has those of add_host; their trainers need no memory of the coordinator."""
+    (found,) = [finding.found for finding in examine(bench.db.dsn()) if finding.check == "connections"]
+    assert f"a run on {2 * len(bench.at)} segment(s)" in found, found
 
 
 def test_plain_tables_are_trained_on_too(bench):

@@ -90,6 +90,8 @@ def test_after_a_segments_restart_the_run_is_resumed(bench):
         # The segment recovers first, and gangs are retried. A driver whose own session was lost cannot drop its login
         # role; the next driver does.
         wait_for(lambda: not at_work(db), 100, "the driver's end")
+        detail = db.value("SELECT coalesce(state_detail, '') FROM madlib_mop.run WHERE run_id = %s", [run_id])
+        assert "internal error" not in detail
         db.rows("SELECT madlib_mop.resume(%s)", [run_id])
     bench.check(run_id)
 

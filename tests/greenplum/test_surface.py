@@ -1,5 +1,8 @@
 """The other SQL functions on Greenplum: each call has the same result as on PostgreSQL, bit for bit."""
 
+import io
+import zipfile
+
 import psycopg2
 import pytest
 
@@ -107,7 +110,20 @@ def prediction(db):
     return rows, single
 
 
-@pytest.mark.parametrize("feature", [hyperband, model_averaging, warm_start, custom_functions, prediction])
+def exports(db):
+    """The card of a model, with its metrics and its lineage, and its exported file."""
+    fit(db, "exported", "mst", 1, source_table="train", seed=SEED, schedule="rotation")
+    card = db.value("SELECT madlib_mop.model_card('exported', 1)").splitlines()
+    with zipfile.ZipFile(io.BytesIO(db.value("SELECT madlib_mop.export_model('exported', 1)"))) as file:
+        config = file.read("config.json")
+    assert any(line.startswith("| training | accuracy |") for line in card)
+    return [line for line in card if not line.startswith("| run |")], config
+
+
+FEATURES = [hyperband, model_averaging, warm_start, custom_functions, prediction, exports]
+
+
+@pytest.mark.parametrize("feature", FEATURES)
 def test_gives_what_postgresql_gives(bench, one_server, feature):
     """Promises 1 and 2, for functions that are based on runs."""
     assert feature(bench) == feature(one_server)
@@ -154,3 +170,60 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(bench, name):
     assert hint in (error.diag.message_hint or "") and "Traceback" not in str(error)
     assert [bench.value(query) for query in traces] == before
     nothing_left(bench)
+
+
+ABSENT = {
+    "jobs": ["submit('SELECT 1')", "cancel_job(1)", "run_now(1)", "alter_job(1)", "purge_jobs()"],
+    "registry": [
+        "register('a', 'models', 1)", "deploy('a', 'champion', 1)", "set_alias('a', 'champion', 1)",
+        "drop_alias('a', 'champion')", "rollback('a', 'champion')", "set_challenger('a', 'champion', 1)",
+        "drop_challenger('a', 'champion')", "drop_version('a', 1)", "drop_registered('a')",
+        "predict_version('a@champion')", "grant_model('a', current_user, 'predict')",
+        "revoke_model('a', current_user, 'predict')", "allow_recording('a')", "forbid_recording('a')",
+    ],
+    "can see": ["grant_read(current_user)", "revoke_read(current_user)"],
+}  # fmt: skip
+VIEWS = {
+    "job": "jobs", "registry": "registry", "alias_history": "registry", "version_lineage": "registry",
+    "challenger_comparison": "registry",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word, call", [(word, call) for word, calls in ABSENT.items() for call in calls])
+def test_a_function_that_greenplum_lacks_says_so(bench, word, call):
+    """Promise 8: one clear error in place of "does not exist", with something that can be done."""
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match=word) as caught:
+        bench.rows(f"SELECT madlib_mop.{call}")
+    message = caught.value.diag.message_primary
+    assert message.startswith(call.split("(")[0]) and "on Greenplum and Cloudberry" in message
+    assert caught.value.diag.message_hint
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_that_greenplum_lacks_says_so(bench, one_server, view):
+    """It has the columns of other servers', so any query of it gets the error; for an ordinary role too."""
+    relation = f"madlib_mop.{view}"
+    columns = (
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+        f" WHERE attrelid = '{relation}'::regclass AND attnum > 0 ORDER BY attnum"
+    )
+    assert bench.rows(columns) == one_server.rows(columns)
+    bench.connect("mop_gp_reader").close()
+    bench.rows("SELECT madlib_mop.grant_use('mop_gp_reader')")
+    try:
+        for role in (None, "mop_gp_reader"):
+            with pytest.raises(psycopg2.errors.FeatureNotSupported, match=f"^{relation}: there .* {VIEWS[view]}"):
+                bench.rows(f"SELECT * FROM {relation}", role=role)
+        key = "job_id = 1" if view == "job" else "name = 'a'"
+        with pytest.raises(psycopg2.errors.FeatureNotSupported):
+            bench.rows(f"SELECT count(*) FROM {relation} WHERE {key}")
+    finally:
+        bench.rows("SELECT madlib_mop.revoke_use('mop_gp_reader')")
+
+
+def test_a_view_with_predictions_says_what_does_it(bench):
+    """Greenplum creates the view, and runs its function at the segments."""
+    bench.rows("CREATE VIEW predicting AS SELECT id, madlib_mop.predict('models', 1, attributes) AS p FROM iris_test")
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="cannot run on a segment") as caught:
+        bench.rows("SELECT * FROM predicting")
+    assert "madlib_keras_predict" in caught.value.diag.message_hint

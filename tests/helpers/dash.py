@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 import httpx
 
 from madlib_mop.dash.app import make_server
+from madlib_mop.dash.connections import Gate
 from madlib_mop.dash.settings import DashSettings, server_of
 from tests.conftest import PASSWORD
 from tests.helpers.faults import wait_for
@@ -22,12 +23,12 @@ def dsn_of(db) -> str:
 class Dash:
     """A live page that serves at `url`."""
 
-    def __init__(self, db, **settings):
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self._socket.getsockname()[1]
+    def __init__(self, db, limits=(1000, 250), **settings):
+        self.gate = Gate(socket.create_server(("127.0.0.1", 0)), *limits)
+        self.port = self.gate.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.server = make_server(DashSettings(server_of(dsn_of(db)), port=self.port, **settings))
-        self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self._socket]}, daemon=True)
+        self.server = make_server(DashSettings(server_of(dsn_of(db)), port=self.port, **settings), self.gate)
+        self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.gate]}, daemon=True)
         self._thread.start()
         wait_for(lambda: self.server.started, what="the live page")
 

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 
 import psycopg2
 
+from madlib_mop.catalog.sessions.lost_segments import lost_at_segment
+
 _RELATION = re.compile(r"\b(?:FROM|JOIN)\s+(?!\()([\w.\"]+)", re.IGNORECASE)
 _CALLED = re.compile(r"([\w.]+)\s*\(")
 _HARMLESS = {
@@ -46,7 +48,7 @@ class SqlSessions(ABC):
             try:
                 return _rows(connection, query, parameters)
             except psycopg2.Error as error:
-                if error.pgcode is not None and not connection.closed:
+                if error.pgcode is not None and not connection.closed and not lost_at_segment(error):
                     raise
         kept.connection = self.connect()  # the first, or the test has ended the one before, or the server
         return _rows(kept.connection, query, parameters)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.conftest import PASSWORD, TEMPLATE, Cluster, Database, run
+from tests.helpers.certificates import make_certificate
 from tests.helpers.training import script
 
 HOSTS = ("alpha", "beta", "gamma")
@@ -91,6 +92,25 @@ def start_cluster(name: str, *settings: str, within: Sequence[str] = (), lets_in
         cluster.create_role(role)
     run(cluster.connect(), f"ALTER ROLE {BOSS} SUPERUSER")
     return cluster
+
+
+@contextlib.contextmanager
+def serving_tls(cluster: Cluster):
+    """Have a cluster accept TLS, with a certificate of its own for 127.0.0.1; yield the certificate's file."""
+    files = dict(zip(("cert", "key"), make_certificate(cluster.datadir), strict=True))
+    owner = cluster.datadir.stat()
+    for name, file in files.items():
+        os.chown(file, owner.st_uid, owner.st_gid)
+        file.chmod(0o600)
+        run(cluster.connect(), f"ALTER SYSTEM SET ssl_{name}_file = '{file}'")
+    try:
+        run(cluster.connect(), "ALTER SYSTEM SET ssl = on")
+        run(cluster.connect(), "SELECT pg_reload_conf()")
+        yield files["cert"]
+    finally:
+        for name in ("ssl", "ssl_cert_file", "ssl_key_file"):
+            run(cluster.connect(), f"ALTER SYSTEM RESET {name}")
+        run(cluster.connect(), "SELECT pg_reload_conf()")
 
 
 def new_database(cluster: Cluster, name: str) -> Database:

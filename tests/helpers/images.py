@@ -36,10 +36,20 @@ def bomb(side: int = 8_000) -> bytes:
 
 
 _NOISE = np.random.default_rng(3).integers(0, 256, (9, 9, 3), np.uint8)
+
+
+def _cut_profile() -> bytes:
+    """Return a PNG whose colour profile, behind the pixels, ends within its name: Pillow raises an IndexError."""
+    image, end = encoded(_NOISE)[:-12], encoded(_NOISE)[-12:]
+    profile = b"iCCP\x00"
+    chunk = struct.pack(">I", 1) + profile + struct.pack(">I", zlib.crc32(profile))
+    return image + chunk + end
+
+
 #: Files that cannot be decoded, with the words of their error.
 BAD_FILES = {
     "damaged": (encoded(_NOISE)[:90], "is an image that cannot be decoded: "),
-    "16 bits": (encoded(np.full((4, 4), 40_000, np.uint16)), "8 bits for each channel"),
+    "a cut profile": (_cut_profile(), "is an image that cannot be decoded: "),
     "too large": (png(1 << 16, 1 << 12), "is an image of 65536 x 4096 pixels, more than "),
     "text": (b"no image", "is not a JPEG or PNG image"),
     "empty": (b"", "is not a JPEG or PNG image"),

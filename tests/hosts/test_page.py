@@ -1,5 +1,6 @@
 """docs/hosts.md is correct: its statements run in order, on a coordinator and three hosts."""
 
+import contextlib
 import re
 import subprocess
 import uuid
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PASSWORD, run
-from tests.helpers.hosts import BOSS
+from tests.helpers.hosts import BOSS, serving_tls
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "hosts.md"
 FENCE = re.compile(r"```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -26,16 +27,35 @@ def psql(cluster, database: str, script: str) -> str:
 def test_the_statements_of_the_page(cluster, host_clusters):
     """From three new databases to trained models, and back, as a reader would do it."""
     name = f"page_{uuid.uuid4().hex[:8]}"
-    everywhere = (cluster, *host_clusters.values())
     role = f"reader_{uuid.uuid4().hex[:8]}"
     blocks = FENCE.findall(PAGE.read_text())
     text = "\n".join(block for block in blocks if not block.startswith(AT_HOSTS))
     there = "\n".join(block for block in blocks if block.startswith(AT_HOSTS))
     assert there and text
+    with contextlib.ExitStack() as stack:
+        files = {host: stack.enter_context(serving_tls(host_cluster)) for host, host_cluster in host_clusters.items()}
+        printed = follow(cluster, host_clusters, name, role, there, in_place(text, host_clusters, name, files))
+    assert re.search(r"points_packed_seg1 +\| beta", printed), printed
+    assert re.search(r"\n +0 \| alpha +\| +\d+\n", printed), printed
+    assert printed.count("| trained") == 2
+    assert "gamma" in printed
+
+
+def in_place(text: str, host_clusters, name: str, files) -> str:
+    """Return the page's statements with the addresses and certificates of the tests' hosts."""
     for host, host_cluster in host_clusters.items():
         address = f"host '{host}.example', dbname 'training'"
-        assert address in text
-        text = text.replace(address, f"host '127.0.0.1', port '{host_cluster.port}', dbname '{name}'")
+        proof = "sslmode 'verify-full', sslrootcert '/etc/ssl/certs/ca-certificates.crt'"
+        begin, found, rest = text.partition(address)
+        assert found and proof in rest.splitlines()[1]
+        there = f"host '127.0.0.1', port '{host_cluster.port}', dbname '{name}'"
+        text = begin + there + rest.replace("/etc/ssl/certs/ca-certificates.crt", str(files[host]), 1)
+    return text
+
+
+def follow(cluster, host_clusters, name: str, role: str, there: str, text: str) -> str:
+    """Run the statements for each host and for the coordinator in new databases; return what the latter print."""
+    everywhere = (cluster, *host_clusters.values())
     text, there = (
         re.sub(r"\banalyst\b", role, part).replace("'postgres'", f"'{BOSS}'").replace("'...'", f"'{PASSWORD}'")
         for part in (text, there)
@@ -52,7 +72,4 @@ def test_the_statements_of_the_page(cluster, host_clusters):
             run(one.connect(), f'DROP DATABASE "{name}" WITH (FORCE)')
         for host_cluster in host_clusters.values():
             run(host_cluster.connect(), f"DROP ROLE {role}")
-    assert re.search(r"points_packed_seg1 +\| beta", printed), printed
-    assert re.search(r"\n +0 \| alpha +\| +\d+\n", printed), printed
-    assert printed.count("| trained") == 2
-    assert "gamma" in printed
+    return printed

@@ -4,9 +4,13 @@ The guarantees of runs on hosts are tested in tests/engines/test_hosts.py.
 """
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
+import socket
+import struct
+import threading
 from pathlib import Path
 
 import psycopg2
@@ -17,7 +21,7 @@ from madlib_mop.engines.hosts.relay import Relay
 from tests.helpers.faults import BackgroundFit, wait_for
 from tests.helpers.hosts import ANALYST, PASSWORD
 from tests.helpers.remote import assert_gone, processes, trainers_at
-from tests.helpers.security.attacks import user
+from tests.helpers.security.attacks import SOFTMAX, user
 from tests.helpers.training import MIXED, load_architectures, load_digits, script, select_configurations
 
 
@@ -66,6 +70,11 @@ def opened(hosts, name: str = "alpha"):
     return connection, lambda header: hmac.new(own_key, header.encode(), hashlib.sha256).hexdigest()
 
 
+def answer_in(sealed: str) -> dict:
+    """Return the answer without its signature."""
+    return json.loads(sealed[64:])
+
+
 SEND = "SELECT madlib_mop_calls.segment_send(%s, %s, true)"
 
 
@@ -77,7 +86,7 @@ def test_a_message_is_done_once_and_in_its_own_session(hosts):
     assert refused(other, SEND, header, signature).pgcode == "42501"
     with ours, ours.cursor() as cursor:
         cursor.execute(SEND, [header, signature])
-        assert "died" in json.loads(cursor.fetchone()[0])  # accepted, but there is no trainer yet
+        assert "died" in answer_in(cursor.fetchone()[0])  # accepted, but there is no trainer yet
     assert refused(ours, SEND, header, signature).pgcode == "42501"
     for connection in (ours, other):
         connection.close()
@@ -95,7 +104,7 @@ def test_blobs_are_those_that_the_message_names(hosts):
     with connection, connection.cursor() as cursor:
         cursor.execute("SELECT madlib_mop_calls.segment_put(%s)", [b"ours"])
         cursor.execute(SEND, [header, sign(header)])
-        assert "died" in json.loads(cursor.fetchone()[0])
+        assert "died" in answer_in(cursor.fetchone()[0])
     connection.close()
 
 
@@ -110,7 +119,7 @@ def test_a_host_decides_what_code_runs_there(hosts):
         header = json.dumps({**message, "number": n_sent, "blobs": []})
         with connection, connection.cursor() as cursor:
             cursor.execute(SEND, [header, sign(header)])
-            return json.loads(cursor.fetchone()[0])
+            return answer_in(cursor.fetchone()[0])
 
     started = send({"op": "start", "threads": 1, "shard_cache_bytes": 1 << 20, "sandbox": False})
     assert started["seccomp"] is True
@@ -161,6 +170,76 @@ def test_each_host_deals_out_its_own_memory(hosts):
     assert_gone(hosts, seen, within_s=5.0)
 
 
+def relay_to(hosts, name: str = "alpha", **changes) -> Relay:
+    """Return a relay that has logged in at a host."""
+    at = hosts.at[name]
+    coordinator, key = hosts.db.rows("SELECT coordinator, key FROM madlib_mop.host WHERE server = %s", [name])[0]
+    way = {"host": "127.0.0.1", "port": str(at.cluster.port), "dbname": at.name, "user": ANALYST, "password": PASSWORD}
+    access = {"needs_password": True, "coordinator": coordinator, "key": bytes(key).hex()}
+    relay = Relay()
+    relay.do({"op": "connect", "server": name, "run_id": 1, "options": {**way, **changes}, **access}, [])
+    return relay
+
+
+class Middleman:
+    """Somebody between the two servers who replaces texts of the same length in what the host sends, without TLS."""
+
+    def __init__(self, port: int):
+        self.replaced: dict[bytes, bytes] = {}
+        self.n_replaced = 0
+        self._host_port = port
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._socket.accept()
+                host = socket.create_connection(("127.0.0.1", self._host_port))
+                for source, target in ((client, host), (host, client)):
+                    threading.Thread(target=self._pump, args=(source, target, source is host), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, is_from_host: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 20):
+                for old, new in self.replaced.items() if is_from_host else ():
+                    self.n_replaced += data.count(old)
+                    data = data.replace(old, new)
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self._socket.close()
+
+
+WEIGHTS = {"op": "describe_model", "arch": json.loads(SOFTMAX), "seed": 5}
+
+
+@pytest.mark.parametrize(
+    ("replaced", "message"),
+    [
+        ((b'"shard_bytes": 0', b'"shard_bytes": 7'), {"op": "stats"}),
+        ((b'"number": 2', b'"number": 3'), {"op": "stats"}),
+        ((struct.pack("<f", 0.0) * 10, struct.pack("<f", 9.0) * 10), WEIGHTS),
+    ],
+    ids=["answer", "answer to another message", "weights"],
+)
+def test_who_is_between_the_servers_can_change_no_answer(hosts, replaced, message):
+    with contextlib.closing(Middleman(hosts.at["alpha"].cluster.port)) as middleman:
+        relay = relay_to(hosts, port=str(middleman.port), sslmode="disable")
+        try:
+            assert relay.do({"op": "start", "threads": 1, "shard_cache_bytes": 1 << 20}, [])[0]["seccomp"] is True
+            middleman.replaced = dict([replaced])
+            answer, blobs = relay.do(message, [])
+        finally:
+            relay.close()
+    assert middleman.n_replaced, "the test has changed the answer"
+    assert "does not come from this host" in answer["host_refused"]["message"] and not blobs
+    assert answer["host_refused"]["sqlstate"] == "42501" and "verify-full" in answer["host_refused"]["hint"]
+
+
 _REPLACE = """
 CREATE FUNCTION mallory.forge(header text, signature text, wait boolean) RETURNS text LANGUAGE sql AS
     $$ SELECT '{"forged": true, "n_blobs": 0}' $$;
@@ -179,13 +258,10 @@ END $$;
 
 def test_code_of_users_at_a_host_answers_for_no_trainer(hosts):
     """Code of an index or a view there runs in the relay's session, where it could replace a prepared statement."""
-    at, relay = hosts.at["alpha"], Relay()
+    at = hosts.at["alpha"]
     user(at, "mallory")
     script(at, _REPLACE, f"GRANT USAGE ON SCHEMA mallory TO {ANALYST}", role="mallory")
-    coordinator, key = hosts.db.rows("SELECT coordinator, key FROM madlib_mop.host WHERE server = 'alpha'")[0]
-    way = {"host": "127.0.0.1", "port": str(at.cluster.port), "dbname": at.name, "user": ANALYST, "password": PASSWORD}
-    access = {"options": way, "needs_password": True, "coordinator": coordinator, "key": bytes(key).hex()}
-    relay.do({"op": "connect", "server": "alpha", "run_id": 1, **access}, [])
+    relay = relay_to(hosts)
     try:
         assert relay.do({"op": "start", "threads": 1, "shard_cache_bytes": 1 << 20}, [])[0]["seccomp"] is True
         load = {"op": "shard_load", "shard": "training:0", "key": 0, "n_x": 1, "n_y": 1, "normalizing_const": 1.0}

@@ -1,10 +1,12 @@
 """A run on hosts that is stopped ends within 1 s, here and on the hosts, and can be resumed."""
 
+import signal
+
 import psycopg2
 import pytest
 
 from tests.conftest import PASSWORD
-from tests.helpers.faults import BackgroundFit, assert_nothing_left, fit_statement, newest_run, wait_for
+from tests.helpers.faults import BackgroundFit, assert_nothing_left, fit_statement, kill, newest_run, wait_for
 from tests.helpers.remote import N_EPOCHS, SEED, assert_gone, check, prepare, processes, relays, wait_for_work
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -45,6 +47,26 @@ def test_all_ends_at_both_ends(bench, how):
     assert len(seen) >= 6 and call.error is not None
     run_id = newest_run(db)
     assert run_id != before
+    db.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    check(bench, run_id, bench.expected, seen)
+
+
+@pytest.mark.parametrize("way", ["statement", "number"])
+def test_a_relay_that_hangs_ends_too(bench, way):
+    """See tests/faults/test_hanging.py for the other processes."""
+    db, before = bench.db, newest_run(bench.db)
+    call = BackgroundFit(db, fit_statement(f"t_relay_{way}", "mst", N_EPOCHS, "train_2", SEED))
+    wait_for_work(bench, call)
+    run_id, seen, relay = newest_run(db), processes(bench), relays(db)[0]
+    assert run_id != before and kill(relay, signal.SIGSTOP)
+    if way == "statement":
+        db.rows("SELECT pg_cancel_backend(%s)", [call.pid])
+    else:
+        assert db.value("SELECT madlib_mop.cancel(%s)", [run_id]) is True
+    assert_gone(bench, seen, within_s=10.0)
+    assert_nothing_left(db, seen)
+    call.join(10)
+    assert isinstance(call.error, psycopg2.errors.QueryCanceled), call.error
     db.rows("SELECT madlib_mop.resume(%s)", [run_id])
     check(bench, run_id, bench.expected, seen)
 

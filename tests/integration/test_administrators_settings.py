@@ -86,10 +86,12 @@ GROUPS = {
         "parallel_setup_cost": "0",
     },
     "role": {"role": "settled"},
+    "no temporary files": {"temp_file_limit": "0", "work_mem": "64kB"},
 }
 DIGEST = "SELECT encode(sha256(model_weights), 'hex') FROM {}"
 FOR_ITSELF = (  # settings that a caller may lift for its own session
-    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout')",
+    "SELECT set_config(name, '0', false) FROM unnest(ARRAY['statement_timeout', 'transaction_timeout']) AS name"
+    " WHERE current_setting(name, true) IS NOT NULL",
     "SET default_transaction_read_only = off",
     "SET client_min_messages = notice",
     "SET role = none",
@@ -189,3 +191,20 @@ def test_a_transaction_that_may_not_write_is_named(bench):
         cursor.execute("COMMIT")
     connection.close()
     assert bench.value("SELECT count(*) FROM unwritten") == 1
+
+
+def test_a_tablespace_without_a_right_is_named_before_the_training(bench):
+    bench.cluster.create_role("placed")
+    bench.rows("SELECT madlib_mop.grant_use('placed')")
+    bench.rows("GRANT CREATE ON SCHEMA public TO placed")
+    bench.rows("GRANT SELECT ON ALL TABLES IN SCHEMA public TO placed")
+    before = bench.value("SELECT count(*) FROM madlib_mop.run")
+    connection = bench.connect("placed")
+    with connection.cursor() as cursor:
+        cursor.execute("SET default_tablespace = another_place")
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege) as refused:
+            cursor.execute("SELECT madlib.madlib_keras_fit_multiple_model('train', 'misplaced', 'mst', 1)")
+    connection.close()
+    assert "role placed may not create tables in tablespace another_place" in str(refused.value)
+    assert "SET default_tablespace = ''" in refused.value.diag.message_hint
+    assert bench.value("SELECT count(*) FROM madlib_mop.run") == before

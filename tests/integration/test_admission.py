@@ -206,3 +206,30 @@ def test_a_stranger_s_lock_holds_up_no_admission(bench):
     call = RoleFit(bench, CAROL, "not_held_up", 1)
     call.succeed(60)
     stranger.close()
+
+
+@pytest.mark.slow
+def test_a_run_that_only_waits_for_rows_gives_its_place_back(bench):
+    """A view can take any time for a row: a few such runs would keep all others from training."""
+    bench.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('reading_limit_s', '1')")
+    sleeping = f"{ALICE}.sleeping"
+    bench.rows(
+        f"CREATE VIEW {sleeping} AS SELECT t.* FROM train_1 AS t, LATERAL ("
+        "SELECT CASE WHEN session_user LIKE 'madlib_mop_run%' THEN pg_sleep(600 + 0 * buffer_id) END) AS s"
+    )
+    bench.rows(f"CREATE TABLE {sleeping}_summary AS TABLE train_1_summary")
+    for relation in (sleeping, f"{sleeping}_summary"):
+        bench.rows(f"ALTER TABLE {relation} OWNER TO {ALICE}")
+    before = newest_run(bench)
+    fit = f"SELECT madlib.madlib_keras_fit_multiple_model('{sleeping}', '{ALICE}.never', 'mst', 1, seed => 1)"
+    call = BackgroundFit(bench, fit, role=ALICE)
+    run_id = wait_for(lambda: not call.running or (newest_run(bench) != before and newest_run(bench)), what="a run")
+    assert call.running, call.error
+    try:
+        RoleFit(bench, CAROL, "meanwhile", 1).succeed(60)
+        assert bench.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == "running"
+    finally:
+        bench.rows("SELECT madlib_mop.cancel(%s)", [run_id])
+        call.join()
+        bench.rows("DELETE FROM madlib_mop.setting WHERE name = 'reading_limit_s'")
+    assert "another run may train meanwhile" in "".join(call.connection.notices)

@@ -63,7 +63,7 @@ def test_the_selection_table_has_the_best_row_alone(iris, found):
     )
     assert iris.rows("SELECT * FROM hb_mst") == best
     assert iris.rows("SELECT model_arch_table, object_table FROM hb_mst_summary") == [("arch", None)]
-    assert f"the best model is mst_key {best[0][0]}" in found.notices
+    assert f"the model with the lowest loss is mst_key {best[0][0]}" in found.notices
 
 
 def test_it_finds_a_good_model_that_predicts_and_evaluates(iris, found):

@@ -67,7 +67,8 @@ def test_training_leaves_only_the_tables_of_models(classifier, db):
 
 
 def test_features_of_any_kind_in_a_frame(db):
-    X = pd.DataFrame({"city": ["Bonn", "Kiel", None, "Ulm"] * 15, "age": [20, 30, np.nan, 50] * 15})
+    ages = np.array([20, 30, np.nan, 50] * 15) + np.arange(60) / 100  # equal rows would be on one side of the split
+    X = pd.DataFrame({"city": ["Bonn", "Kiel", None, "Ulm"] * 15, "age": ages})
     y = np.where(X["age"].fillna(40) > 35, 3.5, 1.5)
     with connect(db.dsn, settings={"segments": 1}) as database:
         regressor = HopperRegressor(n_configs=1, epochs=20, random_state=1, database=database).fit(X, y)

@@ -214,6 +214,13 @@ BAD = {
     "pack_columns('customers', 'p', 'churned', columns => 'customers')": "has no column 'name'",
     "pack_columns('no_table', 'p', 'churned')": "does not exist",
     "propose_columns('customers', 'p', 'churned', exclude => '{churned}')": "'churned'",
+    "propose_columns('customers', 'p', 'churned', task => 'regression')":
+        "task is 'regression', but dependent column 'churned' is of type text",
+    "pack_columns('customers', 'p', 'city, churned', task => 'Regression')": "but dependent column 'city' is of type",
+    "pack_columns('customers', 'p', 'age', task => 'ranking')":
+        "task must be one of classification, regression. Received: 'ranking'",
+    "pack_columns('halves', 'p', 'churned', columns => 'of_halves', task => 'regression')":
+        "target 'churned' has the kind 'category' in",
     "describe_preprocessor('customers')": "not made by pack_columns",
 }
 

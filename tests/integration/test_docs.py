@@ -41,7 +41,7 @@ LARGE = ("docs/automl.md", "docs/columns.md", "docs/transfer_learning.md")
 # page -> text that the output of its statements must contain, for pages where running is not enough
 PRINTED = {
     "docs/automl.md": (
-        "the best model is mst_key",
+        "the model with the lowest loss is mst_key",
         "| extend",
         "models | same_bits \n--------+-----------\n      6 |         6",
     ),

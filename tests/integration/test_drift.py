@@ -57,7 +57,7 @@ def test_a_shifted_number_is_named_with_the_index_that_numpy_computes(user):
     assert "target churned" not in found and age["outside_share"] > 0.3 and age["baseline_minimum"] == "20"
     training = [age for (age,) in user.rows("SELECT age FROM customers")]  # 480 of 600: the validation rows are alike
     shifted = [None if age is None else age + 25 for age in training]
-    assert age["psi"] == pytest.approx(psi_of(training, shifted), rel=0.1)
+    assert age["psi"] == pytest.approx(psi_of(training, shifted), rel=0.2)
     assert age["psi"] > age["psi_by_chance"] and "of 10 bins" in age["reason"]
 
 

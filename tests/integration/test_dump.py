@@ -19,7 +19,7 @@ from tests.helpers.training import (
 
 TABLES = (
     "run", "segment", "model", "model_state", "visit", "metric", "evaluation", "start_weights", "custom_function",
-    "caller_setting",
+    "caller_setting", "run_policy",
     "setting", "search_event",
 )  # fmt: skip
 
@@ -66,7 +66,7 @@ def test_every_row_of_the_record_is_kept(trained, restored, table):
     query = f"SELECT md5(coalesce(string_agg(t::text, '' ORDER BY t::text), '')), count(*) FROM madlib_mop.{table} t"
     before = trained.rows(query)
     assert restored.rows(query) == before
-    assert table in ("start_weights", "custom_function", "caller_setting") or before[0][1] > 0
+    assert table in ("start_weights", "custom_function", "caller_setting", "run_policy") or before[0][1] > 0
 
 
 def test_the_extension_is_there_as_such(restored):

@@ -279,7 +279,7 @@ TABLES = {
     ("source", "packed", "x"): "has no column 'model_weights'",
     ("nothing", "packed", "x"): "model_table does not exist",
     ("single", "packed", "x"): "has one model, so there is nothing to combine",
-    ("models", "source", "x"): "is not packed",
+    ("models", "single", "x"): "validation_table: table public.single has no column 'x'",
     ("models", "numbers", "x"): "validation_table: its column 't' has 1 values a row",
     ("models", "scaled", "x"): "validation_table: its normalizing_const is 1",
     ("models", "packed", "models"): "exist",
@@ -304,6 +304,15 @@ def test_the_models_table_is_not_replaced_by_its_own_ensemble(user):
     error = user.refused(user.rows, CALL + ", replace => true)", "own", "packed", "own")
     assert "cannot be replaced" in error.message
     assert user.value("SELECT count(*) FROM own") == 2
+
+
+def test_a_registered_ensemble_has_its_metrics(user):
+    user.rows(CALL + ")", "models", "packed", "to_register")
+    user.rows("SELECT madlib_mop.register('averaged', 'to_register')")
+    metrics = user.value("SELECT metrics FROM madlib_mop.registry WHERE name = 'averaged'")
+    names = user.value("SELECT metrics_type FROM to_register_info")
+    loss, metric = user.rows("SELECT validation_loss_final, validation_metrics_final FROM to_register_info")[0]
+    assert metrics == pytest.approx({"validation_loss": loss, f"validation_{names[0]}": metric})
 
 
 def test_it_needs_the_right_to_read_and_to_create(user):

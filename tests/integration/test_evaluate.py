@@ -173,7 +173,7 @@ def unlike(user):
         ({"model_table": None}, "22023", "model_table is missing. Received: NULL"),
         ({"model_table": "nowhere"}, "42P01", "model_table does not exist. Received: 'nowhere'"),
         ({"test_table": None}, "22023", "test_table is missing. Received: NULL"),
-        ({"test_table": "source"}, "42P01", "test_table: table public.source is not packed: public.source_summary"),
+        ({"test_table": "single"}, "42703", "test_table: table public.single has no column 'x'"),
         ({"output_table": "source"}, "42P07", "output_table: table public.source exists already. Received: 'source'"),
         ({"mst_key": None}, "22023", "mst_key is missing: public.models has 2 models. Received: NULL"),
         ({"mst_key": 2}, "22023", "mst_key 2 is not in public.models. Received: 2"),

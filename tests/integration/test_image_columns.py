@@ -211,3 +211,22 @@ def test_bytes_that_are_no_images_are_ignored_with_a_reason(pets):
     role, reason = pets.rows("SELECT role, reason FROM bytes_columns WHERE name = 'code'")[0]
     assert role == "ignored" and "no JPEG or PNG image" in reason
     pets.rows("SELECT madlib_mop.pack_columns('bytes', 'bytes_packed', 'y')")
+
+
+def test_grey_images_are_packed_and_predicted_as_they_are(db):
+    """Pictures of 28 x 28 grey pixels became 64 x 64 pixels of three channels."""
+    random = np.random.default_rng(5)
+    db.rows("CREATE TABLE digits (id integer, picture bytea, y integer)")
+    pixels = random.integers(0, 256, (40, 28, 28), np.uint8)
+    for number, picture in enumerate(pixels):
+        db.rows("INSERT INTO digits VALUES (%s, %s, %s)", [number, encoded(picture), number % 2])
+    db.rows("SELECT madlib_mop.propose_columns('digits', 'digits_columns', 'y')")
+    assert db.rows("SELECT encode, width FROM digits_columns WHERE name = 'picture'") == [("grey_pixels", 28)]
+    db.rows("SELECT madlib_mop.pack_columns('digits', 'digits_packed', 'y', exclude => '{id}', seed => 1)")
+    packed = content(db, "digits_packed")["picture"]
+    assert packed.dtype == np.uint8 and packed.shape == (40, 28, 28, 1)
+    assert {row.tobytes() for row in packed} == {row.tobytes() for row in pixels}
+    db.rows("SELECT madlib_mop.propose_networks('digits_packed', 'digits_networks', 'digits_configs', n_configs => 1)")
+    fit(db, "digits_models", "digits_configs", 1, source_table="digits_packed", seed=1)
+    found = db.rows("SELECT madlib_mop.predict_class('digits_models', 1, d) FROM digits AS d")
+    assert {answer for (answer,) in found} <= {"0", "1"} and len(found) == 40

@@ -2,6 +2,8 @@
 
 import pytest
 
+from madlib_mop.models.parameters.keras_names import LOSS_STRINGS, METRIC_NAMES, METRIC_STRINGS, METRICS
+from madlib_mop.models.parameters.metric_directions import HIGHER, higher_is_better
 from tests.helpers.security.attacks import insert, record_run
 
 RUN = 7
@@ -67,6 +69,18 @@ def test_training_data_count_where_there_are_no_others(board):
     assert board(m1=at(1, 0.1, 0.5, data_set="training"), m2=at(1, 0.2, 0.6, data_set="training")) == [2, 1]
 
 
+def test_the_view_says_what_it_ranks_by(board, db):
+    query = "SELECT DISTINCT ranked_by FROM madlib_mop.leaderboard"
+    for figures, name in (
+        ({"m1": at(1, 0.5, 0.9), "m2": at(1, 0.4, 0.1)}, "accuracy"),
+        ({"m1": at(1, 0.5, 0.9), "m2": at(1, 0.4, 0.1, "mae")}, "loss"),
+        ({"m1": at(1, 0.5, 0.9), "m2": []}, "accuracy"),
+        ({"m1": at(1, 0.5), "m2": at(1, 0.4)}, "loss"),
+    ):
+        board(**figures)
+        assert db.rows(query) == [(name,)], figures
+
+
 def test_failed_models_come_last_and_nan_before_them(board):
     nan = float("nan")
     assert board(m1=[], m2=at(1, nan, nan), m3=at(1, 9.0, 0.01)) == [3, 2, 1]
@@ -79,12 +93,23 @@ def test_failed_models_come_last_and_nan_before_them(board):
                " cosine_similarity mean_io_u r2_score out_1_accuracy top_4_accuracy true_positives"
                " sensitivity_at_specificity pearson_correlation"),
         (False, "loss mse mean_squared_error mae mean_absolute_percentage_error categorical_crossentropy hinge poisson"
-                " kl_divergence log_cosh_error root_mean_squared_error false_negatives my_metric"),
+                " kl_divergence log_cosh_error root_mean_squared_error false_negatives my_metric inaccuracy"
+               " accumulated_error"),
     ],
 )  # fmt: skip
 def test_which_way_a_metric_goes_is_told_by_its_name(db, higher, names):
     for name in names.split():
         assert db.value("SELECT madlib_mop.higher_is_better(%s)", [name]) is higher, name
+
+
+def test_sql_and_python_tell_the_same_of_every_name(db):
+    words = [*HIGHER, *METRICS, *METRIC_STRINGS, *LOSS_STRINGS, *METRIC_NAMES.values(), "error", "", "İACC", "É_acc"]
+    forms = ("{}", "out_{}", "{}_1", "out_{}_23", "in{}", "{}s", "{}_loss", "a\n{}", "{}\n", "_{}", "{}_", "Val_{}")
+    names = [form.format(word) for word in words for form in forms]
+    names += [name.upper() for name in names]
+    found = db.rows("SELECT n, madlib_mop.higher_is_better(n) FROM unnest(%s::text[]) n", [names])
+    assert found == [(name, higher_is_better(name)) for name in names]
+    assert 500 < sum(higher for _, higher in found) < len(found) - 500
 
 
 def under_way(db, *keys: int) -> None:

@@ -182,7 +182,7 @@ def test_a_row_has_the_same_bits_in_packing_in_transform_and_alone(typed, seed, 
         encoded = transformed(cursor, preprocessor)
         cursor.execute(_FIELDS)
         fields = cursor.fetchall()
-        images = {tensor.name: tensor.shape[0] for tensor in preprocessor.tensors if tensor.kind == "image"}
+        images = {tensor.name: list(tensor.shape) for tensor in preprocessor.tensors if tensor.kind == "image"}
         cursor.execute(_WITH_PIXELS)
         cursor.execute(
             "SELECT id, with_pixels(record_send(s), %s, %s) FROM skew s", [json.dumps(fields), json.dumps(images)]

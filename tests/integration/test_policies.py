@@ -57,6 +57,22 @@ def test_it_stops_a_model_once_and_says_why(bench, stopped):
 
 
 @pytest.mark.slow
+def test_only_the_owner_of_a_run_sees_the_text_of_its_policy(bench, stopped):
+    """Its query may name what other roles, which may see the run, should not know."""
+    bench.cluster.create_role("sees_runs")
+    bench.rows("SELECT madlib_mop.grant_read('sees_runs', current_user)")
+    everything = "SELECT string_agg(r::text, '') FROM madlib_mop.run r"
+    shown = bench.value(everything, role="sees_runs")
+    assert "shown to the owner of the run" in shown and "visit_metric WHERE" not in shown
+    assert bench.rows("TABLE madlib_mop.run_policy", role="sees_runs") == []
+    policy = "SELECT policy FROM madlib_mop.run_policy WHERE run_id = %s"
+    assert bench.value(policy, [stopped.run_id]) == STOP_SECOND
+    report = "SELECT madlib_mop.report(%s)"
+    theirs, ours = bench.value(report, [stopped.run_id], role="sees_runs"), bench.value(report, [stopped.run_id])
+    assert "visit_metric WHERE" in ours and "visit_metric WHERE" not in theirs
+    bench.rows("SELECT madlib_mop.revoke_read('sees_runs', current_user)")
+
+
 def test_replay_repeats_what_it_did(bench, stopped):
     bench.rows("SELECT madlib_mop.replay(%s, 'again')", [stopped.run_id])
     assert digests(bench, newest_run(bench)) == digests(bench, stopped.run_id)

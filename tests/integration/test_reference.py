@@ -42,7 +42,7 @@ def test_every_setting_is_listed():
     from madlib_mop.driver.session import settings
 
     listed = re.findall(r"^\| `(\w+)`", section(PAGE, "Settings"), re.MULTILINE)
-    superusers = {"worker_host", "accepted_functions", "sandbox", "pickled_functions", "max_runs"}
+    superusers = {"worker_host", "accepted_functions", "sandbox", "pickled_functions", "max_runs", "reading_limit_s"}
     callers = {"segments", "hosts", "admission"}
     assert set(listed) == {*callers, *superusers, *settings.CALLER_SETTINGS, *settings.CALLER_SWITCHES}
 

@@ -345,3 +345,18 @@ def parent_of_a_trainer(database, scores):
     session.connection.close()
     wait_until(lambda: not os.path.exists(f"/proc/{trainer}"))
     return parent
+
+
+def test_the_only_model_of_a_table_needs_no_key(database, nets, x):
+    user = User(database.connect())
+    facts = ModelTable(normalizing_const=CONSTANT, dependent=[Dependent(values=list("abc"))])
+    user.write_models("lonely", {7: nets[1]}, facts)
+    row = x[0].tolist()
+    query = "SELECT madlib_mop.predict('lonely', %s::integer, %s::real[])"
+    assert user.value(query, None, row) == user.value(query, 7, row)
+    user.predict("lonely", "points", "by_only")
+    user.predict("lonely", "points", "by_key", mst_key=7)
+    assert user.rows("TABLE by_only") == user.rows("TABLE by_key")
+    user.rows("INSERT INTO lonely SELECT 8, model_weights, model_arch FROM lonely")
+    assert "mst_key is missing: public.lonely has 2 models" in user.refused(user.value, query, None, row).message
+    user.connection.close()

@@ -1,16 +1,14 @@
 """madlib_mop.predict on a real standby: no writes, and new models of the primary are used as soon as replayed."""
 
-import os
-import shutil
-import socket
-import subprocess
 import threading
 
 import numpy as np
+import psycopg2
 import pytest
 
 from tests.helpers.faults import wait_for
 from tests.helpers.inference import User, weights_of
+from tests.helpers.standby import Standby, replayed
 
 pytestmark = pytest.mark.slow
 #: Returns how often it has predicted the same in one statement of the client.
@@ -27,63 +25,6 @@ BEGIN
     RETURN n;
 END $$;
 """
-
-
-class Standby:
-    """A streaming replica of the tests' cluster, in a neighbouring directory, with its own port and the same socket
-    directory."""
-
-    def __init__(self, cluster):
-        self._cluster = cluster
-        self.folder = cluster.datadir.parent / "standby"
-        self.log = self.folder / "standby.log"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.sockets = cluster.dsn.partition("host=")[2].partition("&")[0].replace("%2F", "/")
-
-    def start(self) -> None:
-        """Create a base backup of the primary and start it."""
-        cluster = self._cluster
-        self.folder.mkdir(mode=0o700)
-        if os.geteuid() == 0:
-            shutil.chown(self.folder, cluster.superuser)
-        with open(cluster.datadir / "pg_hba.conf", "a") as rules:
-            rules.write("local replication all peer map=owner\n")
-        self._run("pg_ctl", "-D", cluster.datadir, "reload")
-        where = f"host={self.sockets} port={cluster.port} user={cluster.superuser}"
-        self._run("pg_basebackup", "-D", self.folder, "-d", where, "-R", "-X", "stream", "-c", "fast")
-        # Other tests leave a tablespace within the cluster's directory, with which recovery otherwise ends.
-        address = f"port = {self.port}\nunix_socket_directories = '{self.sockets}'\nallow_in_place_tablespaces = on\n"
-        (self.folder / "address.conf").write_text(address)
-        self._run("pg_ctl", "-D", self.folder, "-l", self.log, "-w", "-t", "60", "-s", "start")
-
-    def stop(self) -> None:
-        """Stop it and remove it."""
-        self._run("pg_ctl", "-D", self.folder, "-m", "immediate", "-w", "stop", check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def connect(self, dbname: str, role: str):
-        """Log in as a role of the primary, by password."""
-        import psycopg2
-
-        connection = psycopg2.connect(self._cluster.dsn_for(dbname, role), port=self.port)
-        connection.autocommit = True
-        return connection
-
-    def _run(self, program, *arguments, check=True):
-        prefix = ["runuser", "-u", self._cluster.superuser, "--"] if os.geteuid() == 0 else []
-        command = [*prefix, self._cluster.bindir / program, *arguments]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        log = self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
-        assert done.returncode == 0 or not check, done.stderr + log
-
-
-def replayed(primary: User, reader: User) -> None:
-    """Wait until the standby has replayed what the primary has committed."""
-    place = primary.value("SELECT pg_current_wal_lsn()::text")
-    query = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
-    wait_for(lambda: reader.value(query, place), what="the standby")
 
 
 def test_predictions_on_a_standby(db, keras):
@@ -148,3 +89,48 @@ def _switch_during_a_loop(db, primary, standby, reader):
         for session in (earlier, switch, watch):
             session.connection.close()
     assert has_ended and seen[0] > 0
+
+
+def test_predictions_while_a_standby_is_promoted(db, keras):
+    """Each answer is right, in a session that goes on; afterwards the server writes."""
+    layers = keras.layers
+    net = keras.Sequential([keras.Input((3,)), layers.Dense(2, "softmax")])
+    primary = User(db.connect())
+    primary.rows("DROP TABLE IF EXISTS models, models_info, models_summary")
+    primary.write_models("models", {1: net})
+    call = "SELECT madlib_mop.predict('models', 1, ARRAY[0.5, -1, 2])"
+    expected = primary.value(call)
+    standby = Standby(db.cluster)
+    answers, errors, until = [], [], threading.Event()
+
+    def predict(session):
+        while not until.is_set():
+            try:
+                answers.append(session.value(call))
+            except psycopg2.Error as error:
+                errors.append(error)
+
+    try:
+        standby.start()
+        readers = [User(standby.connect(db.name)) for _ in range(2)]
+        threads = [threading.Thread(target=predict, args=(reader,)) for reader in readers]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_for(lambda: len(answers) > 10, what="predictions before")
+            standby.promote()
+            n = len(answers)
+            wait_for(lambda: len(answers) > n + 10, what="predictions after")
+        finally:
+            until.set()
+            for thread in threads:
+                thread.join()
+        assert errors == [] and all(answer == expected for answer in answers)
+        assert not readers[0].value("SELECT pg_is_in_recovery()")
+        readers[0].rows("SELECT madlib_mop.register('promoted', 'models')")
+        assert readers[1].value(call.replace("'models', 1", "'promoted@1', NULL")) == expected
+        for reader in readers:
+            reader.connection.close()
+    finally:
+        standby.stop()
+        primary.connection.close()

@@ -97,7 +97,7 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
     as_lines.wait(60)
     assert (as_lines.returncode, errors) == (0, "")
     assert f"run {number} running" in lines and f"run {number} finished: 100 %" in lines
-    assert "command stop_model" in lines and "leads: iteration" in lines
+    assert "command stop_model" in lines and "leads by accuracy: iteration" in lines
     printed += as_json.stdout.read()
     errors = as_json.stderr.read()
     as_json.wait(60)

@@ -7,7 +7,7 @@ import struct
 import psycopg2
 import pytest
 
-from tests.helpers.security.attacks import refusal_of, user
+from tests.helpers.security.attacks import refusal, refusal_of, user
 from tests.helpers.training import one_thread
 from tests.security.test_types import TYPES
 
@@ -66,6 +66,37 @@ def test_bytes_that_are_no_row_are_one_error(bench, record, names):
             )  # fmt: skip
             values, error = cursor.fetchone()
             assert values is None and json.loads(error)["sqlstate"] in ("22023", "42703"), (row_type, error)
+    connection.close()
+
+
+def test_an_anonymous_row_with_fields_of_ones_own_types_is_predicted_by_its_names(bench):
+    """Without JSON, which would run casts of the types (test_predicted_types.py); a plain row has its names by JSON."""
+    connection = bench.connect(ALICE)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET search_path = {ALICE}, public; CREATE TYPE mood AS ENUM ('sad', 'glad')")
+        cursor.execute("CREATE VIEW one AS SELECT * FROM homes LIMIT 1")
+        cursor.execute("CREATE VIEW odd AS SELECT 'sad'::mood AS m, * FROM one")
+
+        def predicted(row: str, source: str) -> object:
+            cursor.execute(f"SELECT madlib_mop.predict_number('homes_models', 1, {row}) FROM {source}")
+            return cursor.fetchone()[0]
+
+        expected = predicted("h", "one h")
+        for source in (
+            "odd r",
+            "(SELECT b, 'sad'::mood AS m, a FROM one) r",
+            "(SELECT ROW('sad'::mood, b) AS a_row, ARRAY[o] AS rows, b AS b, a AS a FROM odd AS o) r",
+            "(SELECT '{sad}'::mood[] AS \"a, b\", b, a FROM one) r",
+            "(SELECT one.*, one.y FROM one) r",
+            "(SELECT y AS m, * FROM one) r",
+        ):
+            assert predicted("r", source) == expected, source
+        assert predicted("NULL::homes", "one") is None and predicted("NULL::record", "one") is None
+    error = refusal(connection, "SELECT madlib_mop.predict_number('homes_models', 1, r) FROM (SELECT y, * FROM odd) r")
+    assert error.sqlstate == "22023" and "several fields of input_row have one name" in error.message, error
+    for value, kind in (("5", "integer"), ("'sad'::mood", f"{ALICE}.mood"), ("now()", "timestamp with time zone")):
+        error = refusal(connection, f"SELECT madlib_mop.predict('homes_models', 1, {value})")
+        assert error.sqlstate == "22023" and f"no row of a table: it is of type {kind}" in error.message, error
     connection.close()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -57,7 +58,7 @@ def test_failed_logins_slow_down_the_next(dash):
     for _ in range(3):
         assert dash.browser().log_in("ann", "wrong").status_code == 403
     for _ in range(3):  # each doubles the wait
-        dash.site.limits.failed("ann")
+        dash.site.limits.failed("ann", "127.0.0.1")
     assert dash.browser().log_in("ann").status_code == 429, "also with the right password"
     assert dash.browser().log_in("bob").status_code == 303, "another role does not wait"
 
@@ -83,30 +84,94 @@ def test_names_that_no_role_has_are_refused_and_not_kept(dash):
     assert answer.status_code == 403 and "x" * 64 not in answer.text and not dash.site.limits._failures
 
 
-def test_the_wait_after_failures_grows_and_all_roles_share_a_limit():
+def refuses(limits, role: str, address: str) -> bool:
+    try:
+        limits.check(role, address)
+    except TooManyLogins:
+        return True
+    return False
+
+
+def test_the_wait_after_failures_grows():
     now = [0.0]
     limits = LoginLimits(lambda: now[0])
-
-    def waits(role):
-        began = now[0]
-        while True:
-            try:
-                limits.check(role)
-                return now[0] - began
-            except TooManyLogins:
-                now[0] += 0.5
-
     waited = []
-    for _ in range(8):
-        waited.append(waits("ann"))
-        limits.failed("ann")
-    assert waited[:3] == [0, 0, 0] and waited[3:] == [1, 2, 4, 8, 16]
-    now[0] += 1000
+    for _ in range(12):
+        began = now[0]
+        while refuses(limits, "ann", "192.0.2.1"):
+            now[0] += 0.5
+        waited.append(now[0] - began)
+        limits.failed("ann", "192.0.2.1")
+    assert waited == [0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    limits.succeeded("ann", "192.0.2.1")
+    assert not refuses(limits, "ann", "192.0.2.1")
+
+
+def test_who_guesses_does_not_lock_out_others():
+    """At another address; the person, and everybody else."""
+    now = [0.0]
+    limits = LoginLimits(lambda: now[0])
     for number in range(30):
-        limits.check(f"role {number}")
-        limits.failed(f"role {number}")
-    with pytest.raises(TooManyLogins):
-        limits.check("somebody else")
+        limits.check(f"role {number}", "192.0.2.1")
+        limits.failed(f"role {number}", "192.0.2.1")
+    assert refuses(limits, "role 99", "192.0.2.1"), "one address has a limit for all roles"
+    assert not refuses(limits, "role 1", "192.0.2.2") and not refuses(limits, "role 99", "192.0.2.2")
+    for _ in range(10):
+        limits.failed("ann", "192.0.2.3")
+    assert refuses(limits, "ann", "192.0.2.3") and not refuses(limits, "ann", "192.0.2.4")
+    now[0] += 61
+    assert not refuses(limits, "role 99", "192.0.2.1")
+
+
+def test_guesses_of_one_password_from_many_addresses_are_limited():
+    """Its person can still log in where she has logged in before."""
+    now = [0.0]
+    limits = LoginLimits(lambda: now[0])
+    limits.succeeded("ann", "192.0.2.1")
+    for number in range(30):
+        limits.check("ann", f"198.51.100.{number}")
+        limits.failed("ann", f"198.51.100.{number}")
+    assert refuses(limits, "ann", "203.0.113.1") and not refuses(limits, "ann", "192.0.2.1")
+    assert not refuses(limits, "bob", "203.0.113.1")
+    now[0] += 61
+    assert not refuses(limits, "ann", "203.0.113.1")
+
+
+def test_the_limits_of_logins_keep_a_limited_number_of_names(monkeypatch):
+    monkeypatch.setattr(LoginLimits, "_most_kept", 10)
+    limits = LoginLimits()
+    for number in range(50):
+        limits.failed(f"role {number}", f"address {number}")
+        limits.succeeded(f"role {number}", f"address {number}")
+        limits.failed(f"role {number}", f"address {number}")
+    kept = (limits._failures, limits._of_address, limits._of_role, limits._known)
+    assert [len(each) for each in kept] == [10] * 4
+
+
+def test_behind_a_proxy_the_address_is_what_the_proxy_has_added(lab):
+    """A browser can send the header too: what the proxy adds comes last."""
+    tried = []
+    with serving(lab, public_url="https://mop.example.org") as behind_tls:
+        behind_tls.site.limits.failed = lambda role, address: tried.append(address)
+        for sent in (["6.6.6.6, 192.0.2.9"], ["6.6.6.6", "192.0.2.8"], [], ["\u00e9" * 500], ["2001:db8::7"]):
+            browser = behind_tls.browser()
+            browser.headers.update({"Host": "mop.example.org", "Origin": "https://mop.example.org"})
+            form = browser.get("/login")
+            cookie = form.headers["set-cookie"].partition(";")[0]
+            token = re.search(r'name="token" value="([^"]+)"', form.text)[1]
+            fields = {"role": "ann", "password": "wrong", "token": token}
+            added = [("X-Forwarded-For", text.encode("latin-1")) for text in sent]
+            assert browser.post("/login", data=fields, headers=[("Cookie", cookie), *added]).status_code == 403
+    assert tried == ["192.0.2.9", "192.0.2.8", "127.0.0.1", "\u00e9" * 100, "2001:db8::/64"]
+
+
+def test_without_a_proxy_a_browser_does_not_choose_its_address(dash, monkeypatch):
+    tried = []
+    monkeypatch.setattr(dash.site.limits, "failed", lambda role, address: tried.append(address))
+    browser = dash.browser()
+    browser.headers["X-Forwarded-For"] = "6.6.6.6"
+    browser.log_in("ann", "wrong")
+    assert tried == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize("role", ["ann", ""])
@@ -224,7 +289,7 @@ def test_a_login_just_after_the_last_logout_gets_a_new_account(lab, dash, monkey
     (before,) = [a for a in dash.site.accounts.live() if a.role == "quick"]
     monkeypatch.setattr(accounts, "_close", lambda connections: None)  # the sessions at the server are not closed yet
     browser.post("/logout", data={"token": browser.token()})
-    assert before.closed.is_set() and not before.is_lost
+    assert before.closed.is_set() and not before.live.connection.closed
     assert dash.browser("quick").get("/").status_code == 200
     (account,) = [a for a in dash.site.accounts.live() if a.role == "quick"]
     assert account is not before and account.n_sessions == 1

@@ -12,7 +12,8 @@ OWNER, TEAM, PREDICTS, SEES, DEPLOYS, TRAINS, STRANGER = (
     f"{word}_of_registry" for word in ("owner", "team", "predicts", "sees", "deploys", "trains", "stranger")
 )
 TABLES = ("registered_model", "model_grant", "model_version", "version_detail", "version_content", "model_alias",
-          "alias_change", "model_challenger", "challenger_batch", "registry_change")  # fmt: skip
+          "alias_change", "model_challenger", "challenger_batch", "registry_change", "recording_consent",
+          "recording_change")  # fmt: skip
 #: Of those with rows, what roles with the right to see a model see.
 SEEN = ("version_detail", "alias_change", "challenger_batch", "alias_history", "challenger_comparison")
 VIEWS = ("registry", "alias_history", "version_lineage", "challenger_comparison")
@@ -76,6 +77,7 @@ def test_a_role_that_may_predict_predicts_and_reads_no_weights(models):
     seen = {name: n for name, n in counts(models, PREDICTS).items() if n is not None}
     assert seen == {
         "registered_model": 1, "model_grant": 1, "model_version": 2, "model_alias": 1, "model_challenger": 1,
+        "recording_consent": 0,
     }  # fmt: skip
 
 
@@ -135,7 +137,8 @@ def test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights(models):
     assert counts(models, DEPLOYS) == {
         "registered_model": 1, "model_grant": 1, "model_version": 2, "version_detail": 2, "version_content": 0,
         "model_alias": 1, "alias_change": 5, "model_challenger": 1, "challenger_batch": n_batches,
-        "registry_change": None, "registry": 2, "alias_history": 5, "version_lineage": 0, "challenger_comparison": 1,
+        "registry_change": None, "recording_consent": 0, "recording_change": None,
+        "registry": 2, "alias_history": 5, "version_lineage": 0, "challenger_comparison": 1,
     }  # fmt: skip
     deploys.connection.close()
 

@@ -80,6 +80,28 @@ def test_a_huge_error_is_cut(jobs):
 
 
 @pytest.mark.slow
+def test_a_huge_error_is_cut_where_it_is_raised(jobs):
+    """Its bytes never reach the worker; another SQLSTATE than that of WHEN OTHERS neither."""
+    before = peak_mb(jobs)
+    for state in ("MY001", "57014", "P0004"):
+        raises = f"RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = repeat('x', 60000000), HINT = 'h'"
+        assert end_of(jobs, submit(jobs, f"DO $$ BEGIN {raises}; END $$", MALLORY)) == ("failed", "x" * 2000)
+    assert peak_mb(jobs) < before + 30
+
+
+@pytest.mark.slow
+def test_a_message_that_is_too_large_for_the_worker_ends_its_job(jobs):
+    notice = (
+        "DO $$ BEGIN PERFORM set_config('client_min_messages', 'notice', false);"
+        " RAISE NOTICE '%', repeat('x', 500000000); END $$"
+    )
+    job_id = submit(jobs, notice, MALLORY)
+    assert end_of(jobs, job_id) == ("failed", "its session sent a message that is too large for the worker")
+    assert peak_mb(jobs) < 600
+    assert end_of(jobs, submit(jobs, "SELECT 1", ALICE)) == ("finished", None)
+
+
+@pytest.mark.slow
 def test_a_huge_time_zone_stays_in_the_database(jobs):
     before = peak_mb(jobs)
     zone = "json_build_object('TimeZone', repeat('x', 100000000))::jsonb"

@@ -19,13 +19,14 @@ FLOORS = {
         "exports", "imports",
     ),
     "engines": ("sessions", "base", "hosts"),
+    "imports": ("weights",),
     "models": ("parameters",),
-    "trainer": ("process", "data", "backends", "graphs", "imports"),
+    "trainer": ("process", "data", "backends", "graphs"),
 }  # fmt: skip
 MAY_IMPORT = {
     "errors": set(),
     "exports": set(),
-    "imports": {"exports", "models"},
+    "imports": {"columns", "exports", "models"},
     "calls": {"schedule"},
     "schedule": set(),
     "packing": set(),
@@ -38,7 +39,7 @@ MAY_IMPORT = {
     "jobs": {"calls", "catalog", "engines"},
     "reports": {"calls", "catalog", "columns", "models", "search"},
     "dash": {"calls", "catalog", "reports"},
-    "trackers": {"catalog", "columns", "exports", "reports", "trainer"},
+    "trackers": {"catalog", "columns", "exports", "imports", "reports", "trainer"},
     "client": {"calls", "catalog", "columns", "exports", "imports", "models"},
     "driver": {
         "calls", "schedule", "packing", "columns", "exports", "imports", "models", "search", "trainer", "catalog",
@@ -50,7 +51,7 @@ MAY_IMPORT = {
     },
 }
 HEAVY = {"tensorflow", "keras"}
-HEAVY_ROOMS = {"models", "trainer"}
+HEAVY_ROOMS = {"imports", "models", "trainer"}
 #: What only the package of a backend of Keras imports: its library, and what works with that library alone.
 LIBRARIES = {
     "tensorflow": {"tensorflow", "tf2onnx"},

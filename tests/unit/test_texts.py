@@ -1,7 +1,9 @@
 """The text of an error is in one file, so that a search finds all of it and a change is made once."""
 
 import ast
+import itertools
 import re
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,3 +84,18 @@ print("this is not an error")
     assert set(texts_of_errors(ast.parse(source))) == {
         "has no {} rows at all", "the value is not known", "is not a number", "must be from 0 to {}"
     }  # fmt: skip
+
+
+def test_the_pieces_of_a_text_are_separated():
+    """A text of several lines of the source has a space, or another sign, where two of its pieces meet."""
+    joined = []
+    for path in (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))):
+        with path.open() as source:
+            skipped = (tokenize.NL, tokenize.COMMENT)
+            tokens = [token for token in tokenize.generate_tokens(source.readline) if token.type not in skipped]
+        for one, other in itertools.pairwise(tokens):
+            if one.type == other.type == tokenize.STRING and one.end[0] < other.start[0]:
+                end, start = one.string.rstrip("\"'"), re.sub(r"^[rbf]*[\"']+", "", other.string)
+                if re.search(r"[A-Za-z,;:.)}]$", end) and re.match(r"[A-Za-z({]", start):
+                    joined.append(f"{path.relative_to(ROOT)}:{one.start[0]}: {end[-20:]}|{start[:20]}")
+    assert joined == []

@@ -19,6 +19,14 @@ LOCK_CLASS = 0x6D6F70
 ENDED = frozenset((RunState.FINISHED, RunState.FAILED, RunState.CANCELLED, RunState.INTERRUPTED))
 
 
+def lock_number(run_id: int) -> int:
+    """Return a run's number in its driver's advisory lock: ``objid`` in pg_locks, which has 32 bits and is never 0.
+
+    Runs whose numbers differ by a multiple of 4,294,967,295 share a lock.
+    """
+    return (run_id - 1) % 0xFFFFFFFF + 1
+
+
 @dataclass(frozen=True, slots=True)
 class RunLine:
     """One run in the list.
@@ -158,6 +166,7 @@ class ModelLine:
     training_loss: float | None
     compile_params: str
     fit_params: str
+    ranked_by: str = "loss"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from madlib_mop.catalog.live.facts import (
     RunNow,
     RunStatus,
     SegmentLine,
+    lock_number,
 )
 
 Fetch = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
@@ -47,7 +48,7 @@ SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE state = 'running')
        pg_catalog.count(*) FILTER (WHERE state IN ('failed', 'interrupted', 'cancelled'))
 FROM madlib_mop.run
 """
-_HAS_JOBS = "SELECT pg_catalog.to_regclass('madlib_mop.job') IS NOT NULL"
+_HAS_JOBS = "SELECT pg_catalog.to_regclass('madlib_mop.job_record') IS NOT NULL"
 _JOBS = """
 SELECT job_id, name, function, owner, state, run_id, due_at, started_at, ended_at,
        coalesce(error, 'waits for ' || waits_for)
@@ -62,10 +63,8 @@ SELECT r.run_id, r.kind, r.state, r.state_detail, pg_catalog.pg_get_userbyid(r.o
        r.seed, r.num_iterations, r.n_segments, m.n_models, m.n_waiting, m.n_training, m.n_trained, m.n_stopped,
        m.n_failed, m.visits_done, m.visits_total, r.created_at, r.ended_at,
        EXTRACT(epoch FROM coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at)::pg_catalog.float8,
-       CASE WHEN r.state = 'running' AND r.paused_by IS NULL THEN
-           (SELECT pg_catalog.avg(EXTRACT(epoch FROM v.ended_at - v.started_at)) FROM madlib_mop.visit AS v
-            WHERE v.run_id = r.run_id)::pg_catalog.float8
-           * greatest(0, m.visits_total - m.visits_done) / r.n_segments END
+       (SELECT EXTRACT(epoch FROM p.time_left) FROM madlib_mop.progress AS p
+        WHERE p.run_id = r.run_id)::pg_catalog.float8
 FROM madlib_mop.run AS r
 CROSS JOIN LATERAL (
     SELECT pg_catalog.count(*) AS n_models,
@@ -98,7 +97,7 @@ SELECT EXISTS (SELECT FROM madlib_mop.job WHERE run_id = %s AND state IN ('waiti
 _MODELS = """
 SELECT b.rank, b.mst_key, b.model_id, b.state, b.state_detail, b.epoch, m.position, m.last_epoch, m.pinned,
        b.metric_epoch, coalesce(b.comparable, false), b.metric_name, b.validation_metric, b.validation_loss,
-       b.training_metric, b.training_loss, b.compile_params, b.fit_params
+       b.training_metric, b.training_loss, b.compile_params, b.fit_params, b.ranked_by
 FROM (SELECT * FROM madlib_mop.leaderboard WHERE run_id = %s ORDER BY rank, mst_key LIMIT %s OFFSET %s) AS b
 JOIN madlib_mop.model AS m ON m.run_id = b.run_id AND m.mst_key = b.mst_key
 ORDER BY b.rank, b.mst_key
@@ -158,7 +157,7 @@ def is_lost(fetch: Fetch, run_id: int) -> bool:
     callers = fetch(_CALLER, [run_id])
     if not callers or callers[0][0] is None:
         return False
-    ((has_no_process,),) = fetch(_HAS_NO_PROCESS, [callers[0][0], run_id])
+    ((has_no_process,),) = fetch(_HAS_NO_PROCESS, [callers[0][0], lock_number(run_id)])
     if not has_no_process or fetch(_CALLER, [run_id]) != callers:
         return False
     ((has_jobs,),) = fetch(_HAS_JOBS, [])

@@ -69,7 +69,12 @@ def progress_of(status: RunStatus) -> str:
 def best_of(now: RunNow) -> str | None:
     """Return the best model in one line; None before there are metrics."""
     best = next((m for m in now.models if m.metric_epoch is not None and m.state != ModelState.FAILED), None)
-    return None if best is None else f"model {best.mst_key} leads: {figures_of(best)}"
+    return None if best is None else f"model {best.mst_key} leads by {clean(best.ranked_by)}: {figures_of(best)}"
+
+
+def parameters_of(model: ModelLine) -> str:
+    """Return what distinguishes a model: its network and its parameters."""
+    return f"network {model.model_id}, {clean(model.compile_params)} {clean(model.fit_params)}"
 
 
 def task_of(segment: SegmentLine) -> str:

@@ -76,8 +76,8 @@ class Visit(Row):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
-        return (self.ended_at - self.started_at).total_seconds()
+        """How long it took; 0 if the server's clock was set back meanwhile."""
+        return max(0.0, (self.ended_at - self.started_at).total_seconds())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -261,6 +261,11 @@ class PolicyPlan(Document):
     timeout_s: int
 
 
+def query_of_policy(given: str) -> str:
+    """Return the query of the argument policy."""
+    return given.strip().rstrip(";").strip()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The plan of a run.

@@ -3,11 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from madlib_mop.catalog.rows.base import Row, column
-from madlib_mop.catalog.rows.plan import Plan, SearchPlan
+from madlib_mop.catalog.rows.plan import Plan, SearchPlan, query_of_policy
 from madlib_mop.catalog.rows.states import RunState
+
+#: The column of a query of runs that has the text of the policy (table run_policy).
+POLICY_COLUMN = "given_policy"
+#: What everybody who may see the run sees in its place.
+HIDDEN_POLICY = "(shown to the owner of the run)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,17 @@ class Run(Row):
     asked_at: datetime | None = None
     admitted_at: datetime | None = None
 
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return the run of a query's result, with the text of its policy from column `POLICY_COLUMN`."""
+        given = row.get(POLICY_COLUMN)
+        if given is not None:
+            row = {**row, "arguments": {**row["arguments"], "policy": given}}
+            if row["plan"].get("policy"):
+                policy = {**row["plan"]["policy"], "query": query_of_policy(given)}
+                row["plan"] = {**row["plan"], "policy": policy}
+        return super(Run, cls).from_row(row)
+
     def as_row(self) -> dict[str, Any]:
         """Return the columns of a new row; the server assigns its number and columns that are None."""
         columns = Row.as_row(self) | {"owner": self.owner_oid}
@@ -117,3 +133,16 @@ class Run(Row):
     def is_search(self) -> bool:
         """Whether its models come from a search or repeat those of a search."""
         return self.plan.search is not None
+
+
+def hide_policy(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns of a run, in the form for a statement, without the text of its policy.
+
+    Roles that may see the run see its row; only its owner and members of the owner's role see table run_policy.
+    """
+    hidden = dict(columns)
+    if (hidden.get("arguments") or {}).get("policy"):
+        hidden["arguments"] = {**hidden["arguments"], "policy": HIDDEN_POLICY}
+    if (hidden.get("plan") or {}).get("policy"):
+        hidden["plan"] = {**hidden["plan"], "policy": {**hidden["plan"]["policy"], "query": ""}}
+    return hidden

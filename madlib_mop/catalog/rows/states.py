@@ -34,7 +34,8 @@ class ModelState(StrEnum):
     WAITING = "waiting"
     #: A visit was committed, or a search extended it. TRAINED, FAILED or STOPPED follows.
     TRAINING = "training"
-    #: Its last epoch and the metrics of that epoch are complete. TRAINING follows if a search or a command extends it.
+    #: Its last epoch and the metrics of that epoch are complete. TRAINING follows if a search or a command extends it,
+    #: FAILED follows if its stored state is damaged when the run's output tables are written.
     TRAINED = "trained"
     #: A command stopped it, or a search before it had a metric.
     #: FAILED may follow, by the visit that was in flight; WAITING or TRAINING if a command resumes it.
@@ -85,7 +86,7 @@ class JobState(StrEnum):
 _AFTER = {
     ModelState.WAITING: (ModelState.TRAINING, ModelState.STOPPED, ModelState.FAILED),
     ModelState.TRAINING: (ModelState.TRAINED, ModelState.STOPPED, ModelState.FAILED),
-    ModelState.TRAINED: (ModelState.TRAINING,),
+    ModelState.TRAINED: (ModelState.TRAINING,),  # FAILED only after the run, when its output tables are written
     ModelState.STOPPED: (ModelState.FAILED, ModelState.WAITING, ModelState.TRAINING),
     ModelState.FAILED: (),
 }

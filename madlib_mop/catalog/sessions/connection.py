@@ -10,8 +10,9 @@ from sqlalchemy.pool import StaticPool
 
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.sessions.login_failures import diagnose
-from madlib_mop.catalog.sessions.session_settings import CATALOG_OPTIONS, FIRE_TRIGGERS, LIFT_NEW_TIMEOUTS
-from madlib_mop.errors import NotReady
+from madlib_mop.catalog.sessions.lost_segments import lost_at_segment
+from madlib_mop.catalog.sessions.session_settings import AS_SUPERUSER, CATALOG_OPTIONS, LIFT_NEW_TIMEOUTS
+from madlib_mop.errors import NotReady, read_server_error
 
 _DIRECT = "This command needs a session of its own: pass the server's own address and port, not those of a pool."
 
@@ -43,7 +44,7 @@ def connect_catalog(sockets: str, port: str, database: str) -> tuple[Engine, con
         raise NotReady(
             "the driver cannot open its catalog session as the server's own operating system user",
             detail=str(error).strip(),
-            hint=diagnose(str(error), error.pgcode, "local all all peer").hint,
+            hint=diagnose(str(error), read_server_error(error).sqlstate, "local all all peer").hint,
         ) from None
 
 
@@ -108,11 +109,12 @@ def _session(dsn: str | None = None, **keywords: Any) -> tuple[Engine, connectio
     raw.autocommit = True
     with raw.cursor() as cursor:
         cursor.execute(LIFT_NEW_TIMEOUTS)
-        cursor.execute(FIRE_TRIGGERS)
+        cursor.execute(AS_SUPERUSER)
     engine = create_engine(
         "postgresql+psycopg2://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None
     )
     event.listen(engine, "handle_error", _keep_session)
+    event.listen(engine, "handle_error", _note_lost_segment)
     return engine, raw
 
 
@@ -124,3 +126,14 @@ def _keep_session(context: ExceptionContext) -> None:
     """
     if not isinstance(context.original_exception, Exception):
         context.is_disconnect = False
+
+
+def _note_lost_segment(context: ExceptionContext) -> None:
+    """Raise one clear error in place of Greenplum's, if this session has lost its process at a segment."""
+    error = context.original_exception
+    if isinstance(error, psycopg2.Error) and lost_at_segment(error):
+        raise NotReady(
+            "the driver's own session has lost its process at a segment",
+            detail=str(error).strip(),
+            hint="Greenplum restarts the segment; then madlib_mop.resume continues the run.",
+        ) from None

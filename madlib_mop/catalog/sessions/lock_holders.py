@@ -12,10 +12,10 @@ from psycopg2 import sql
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, connection
 
 _SESSIONS = """
-SELECT madlib_mop_calls.end_session(l.pid, 10000)
+SELECT madlib_mop_calls.end_sessions(pg_catalog.array_agg(DISTINCT l.pid), 10000)
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_get_activity(l.pid) a ON true
 LEFT JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
-WHERE l.pid <> pg_catalog.pg_backend_pid() AND o.rolsuper IS NOT TRUE AND ({lock})
+WHERE l.pid <> pg_catalog.pg_backend_pid() AND o.rolsuper IS NOT TRUE AND ({lock}) HAVING pg_catalog.count(*) > 0
 """
 # A prepared transaction has no process; the lock on its own transaction number identifies it.
 _PREPARED = """

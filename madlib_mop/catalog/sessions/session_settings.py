@@ -20,21 +20,36 @@ CATALOG_OPTIONS = (
     " -c default_table_access_method=heap -c jit=off -c plan_cache_mode=auto -c client_min_messages=warning"
     " -c citus.enable_ddl_propagation=off"
 )
-#: The first statement of a new session: lifts timeouts of PostgreSQL 14 and 17, which older servers reject as options.
-LIFT_NEW_TIMEOUTS = (
-    "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
-    " WHERE name IN ('idle_session_timeout', 'transaction_timeout') AND setting <> '0'"
+# pg_settings has more than 64 kB: it would need a temporary file if work_mem is as small, and temp_file_limit may be 0.
+_LIFT = (
+    "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.unnest(ARRAY[{names}]) AS name"
+    " WHERE pg_catalog.current_setting(name, true) <> '0'"
 )
-#: A statement, not an option: as an option, it would reject roles that are not superusers before a clear error.
-FIRE_TRIGGERS = (
-    "SELECT pg_catalog.set_config('session_replication_role', 'origin', false)"
+#: The first statement of a new session: lifts timeouts of PostgreSQL 14 and 17, which older servers reject as options.
+LIFT_NEW_TIMEOUTS = _LIFT.format(names="'idle_session_timeout', 'transaction_timeout'")
+#: Settings that only superusers may change. A statement, not an option: as an option, it would reject roles that are
+#: not superusers before a clear error. The server's views of sessions and locks can need a temporary file.
+AS_SUPERUSER = (
+    "SELECT pg_catalog.set_config('session_replication_role', 'origin', false),"
+    " pg_catalog.set_config('temp_file_limit', '-1', false)"
     " FROM pg_catalog.pg_roles WHERE rolname = current_user AND rolsuper"
 )
 #: The same as `LIFT_NEW_TIMEOUTS` for a session whose options we do not choose, such as that of the command line.
-LIFT_TIMEOUTS = (
-    "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
-    " WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',"
-    " 'idle_session_timeout', 'transaction_timeout') AND setting <> '0'"
+LIFT_TIMEOUTS = _LIFT.format(
+    names="'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'idle_session_timeout',"
+    " 'transaction_timeout'"
+)
+#: The first statement of a session that logs in with somebody else's DSN; returns the search_path of the login. The
+#: owner of a database can set the path of every login to it, and so serve functions, operators and types of his own to
+#: each statement that names one without a schema.
+PIN_SEARCH_PATH = (
+    "SELECT pg_catalog.current_setting('search_path'),"
+    " pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
+)
+#: The same, for a session that will create tables: setting madlib_mop.own_schemas has the schemas of that path.
+PIN_AND_KEEP_SCHEMAS = (
+    "SELECT pg_catalog.set_config('madlib_mop.own_schemas', pg_catalog.current_schemas(false)::pg_catalog.text, false),"
+    " pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
 )
 #: For `set_config`, within one transaction: the text formats of values that are read in the caller's session; the same
 #: as in function _call.

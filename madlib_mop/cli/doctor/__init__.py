@@ -8,7 +8,8 @@ from rich.markup import escape
 
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.sessions.dsn import check_dsn
-from madlib_mop.cli.doctor import citus, greenplum, hosts, jobs, library, logins, server
+from madlib_mop.catalog.sessions.session_settings import PIN_SEARCH_PATH
+from madlib_mop.cli.doctor import citus, greenplum, hosts, jobs, library, logins, runs, server
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.errors import InvalidParameter
@@ -46,6 +47,7 @@ def examine(dsn: str) -> Iterator[Finding]:
     connection.autocommit = True
     try:
         context = CheckContext(connection)
+        context.row(PIN_SEARCH_PATH)
         yield Finding("connection", State.OK, f"database {context.database} as {context.role}")
         yield from server.check(context)
         yield from library.check(context)
@@ -57,6 +59,7 @@ def examine(dsn: str) -> Iterator[Finding]:
             yield from hosts.check(context)
             yield from citus.check(context)
             yield from jobs.check(context)
+        yield from runs.check(context, dsn)
     finally:
         connection.close()
 

@@ -12,6 +12,7 @@ from psycopg2.extensions import connection
 
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.engines.base.products import PRODUCT, Product, product_of
+from madlib_mop.errors import read_server_error
 
 
 class CheckContext:
@@ -101,7 +102,7 @@ class CheckContext:
 
 def message_of(error: psycopg2.Error) -> str:
     """Return the message of an error, without its detail and context."""
-    return (error.diag.message_primary or str(error)).strip()
+    return read_server_error(error).message.strip()
 
 
 class Probe:

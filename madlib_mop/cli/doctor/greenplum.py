@@ -7,7 +7,7 @@ from importlib import resources
 import psycopg2
 from mop_backend.frames import Header
 
-from madlib_mop.cli.doctor.context import CheckContext
+from madlib_mop.cli.doctor.context import CheckContext, message_of
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.cli.doctor.server import TRAINER_BYTES, limits_of
 from madlib_mop.engines.base.products import Product
@@ -90,7 +90,7 @@ def _hosts(context: CheckContext, again: str) -> Iterator[Finding]:
             cursor.execute(_ASK, [library, [segment for _, segment, _ in hosts]])
             answers = {segment: json.loads(text) for segment, text in cursor.fetchall()}
         except psycopg2.Error as error:
-            reason = (error.diag.message_primary or str(error)).strip()
+            reason = message_of(error)
             yield Finding("hosts", State.FAIL, f"a query at the segments fails: {reason}", again)
             return
     for host, segment, n_segments in hosts:

@@ -14,7 +14,7 @@ from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.driver.data.host_checks import OPTIONAL, SAME, missing_backends, problems, read_versions
 from madlib_mop.engines.hosts.connections import connect_host, read_login, reason
 from madlib_mop.engines.hosts.tables import unused_tables
-from madlib_mop.errors import MopError
+from madlib_mop.errors import MopError, read_server_error
 
 _ADDED = """
 SELECT h.server::text, EXISTS (
@@ -44,7 +44,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
             ours = dict(zip(SAME + OPTIONAL, one_row(cursor), strict=True))
     except psycopg2.Error as error:
         found = f"not compared with this server: {message_of(error)}"
-        yield Finding("hosts", State.FAIL, found, error.diag.message_hint)
+        yield Finding("hosts", State.FAIL, found, read_server_error(error).hint)
         return
     for server, is_mapped, is_there in added:
         name = f"host {server}"

@@ -11,6 +11,7 @@ from psycopg2.extensions import encrypt_password
 from madlib_mop.cli.doctor.context import CheckContext, message_of
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.engines.sessions.login import RunLogin
+from madlib_mop.errors import read_server_error
 
 _LINE = "host all all 127.0.0.1/32 scram-sha-256"
 
@@ -41,7 +42,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         return
     except psycopg2.Error as refused:
         found = f"not tried with a temporary role: {message_of(refused)}"
-        yield Finding("worker login", State.FAIL, found, refused.diag.message_hint)
+        yield Finding("worker login", State.FAIL, found, read_server_error(refused).hint)
         return
     yield _finding(context, error, trusting)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from mop_backend.frames import Header
 
 from madlib_mop import __version__
+from madlib_mop.cli.doctor import citus
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
 
@@ -121,7 +122,8 @@ def _connections(context: CheckContext) -> Finding:
     limit = context.number("max_connections")
     reserved = context.number("superuser_reserved_connections")
     used = context.value("SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'")
-    segments, needed = _segments(context), 2 * _segments(context) + _BESIDES_SEGMENTS
+    segments = _segments(context)
+    needed = segments + _segments_here(context) + _BESIDES_SEGMENTS  # only segments here have readers
     found = f"{limit - reserved - used} of {limit} free; a run on {segments} segment(s) needs {needed}"
     if limit - reserved - used < needed:
         mend = f"ALTER SYSTEM SET max_connections = {limit + needed}; then restart the server."
@@ -158,8 +160,8 @@ def _memory(context: CheckContext) -> Finding:
     free = (context.probe.get("machine") or {}).get("available_bytes")
     if free is None:
         return Finding("memory", State.SKIP, "known only where the server can read its library")
-    needed = _segments(context) * TRAINER_BYTES
-    needs = f"{_segments(context)} trainer(s) need {needed / 2**30:.1f} GiB, and memory for their data"
+    needed = _segments_here(context) * TRAINER_BYTES
+    needs = f"{_segments_here(context)} trainer(s) need {needed / 2**30:.1f} GiB, and memory for their data"
     found = f"{free / 2**30:.1f} GiB free; {needs}"
     if free < needed:
         return Finding("memory", State.WARN, found, "Use fewer segments: SET madlib_mop.segments = 1 before packing.")
@@ -179,9 +181,23 @@ def _client_check(context: CheckContext) -> Finding:
 
 
 def _segments(context: CheckContext) -> int:
+    """Return the number of segments of a packed table by default: all of them, at other hosts too."""
     if context.product:
         return int(
             context.value("SELECT count(*) FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'")
         )
     asked = context.setting("madlib_mop.segments")
-    return int(asked) if asked and asked.isdigit() else (context.probe.get("machine") or {}).get("processors") or 2
+    if asked and asked.isdigit():
+        return int(asked)
+    if (at_nodes := citus.n_segments(context)) is not None:
+        return at_nodes + (_processors(context) if citus.has_shards_here(context) else 0)
+    return _processors(context)
+
+
+def _segments_here(context: CheckContext) -> int:
+    """Return how many of these segments are on this server."""
+    return _segments(context) if citus.n_segments(context) is None or citus.has_shards_here(context) else 0
+
+
+def _processors(context: CheckContext) -> int:
+    return (context.probe.get("machine") or {}).get("processors") or 2

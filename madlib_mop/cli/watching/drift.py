@@ -25,7 +25,7 @@ _COLUMNS = (
 _SHOWN = ("feature", "kind", "measured", "verdict", "psi", "reason")
 _DRIFT = f"""
 SELECT {", ".join(_COLUMNS)} FROM madlib_mop.drift(%s, %s, mst_key => %s, baseline => %s, predictions => %s,
-    max_rows => %s, moderate => %s, large => %s, independent_varname => %s)
+    max_rows => %s, moderate => %s, large => %s, independent_varname => %s, caller_path => %s)
 """
 
 
@@ -55,7 +55,7 @@ def drift(
     values = (
         model_table, source_table, mst_key, baseline, predictions, max_rows, moderate, large, independent_varname,
     )  # fmt: skip
-    found = [dict(zip(_COLUMNS, row, strict=True)) for row in query(dsn, _DRIFT, *values)]
+    found = [dict(zip(_COLUMNS, row, strict=True)) for row in query(dsn, _DRIFT, *values, with_path=True)]
     if as_json:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         for row in found:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from madlib_mop.catalog.live.facts import ModelLine, RunNow, SegmentLine
-from madlib_mop.catalog.live.words import clean, clock, duration, number, progress_of, state_of, task_of
+from madlib_mop.catalog.live.words import clean, clock, duration, number, parameters_of, progress_of, state_of, task_of
 from madlib_mop.cli.watching.prompts import KEYS
 
 _STYLES = {"failed": "red", "stopped": "yellow", "trained": "green", "finished": "green", "cancelled": "yellow",
@@ -79,7 +79,7 @@ def _cells(model: ModelLine, n_figures: int) -> tuple[Text, ...]:
     return (
         Text(str(model.rank)), Text(str(model.mst_key)), state, Text(f"{model.epoch}/{model.last_epoch}"),
         *(Text(number(value)) for value in figures[:n_figures]),
-        Text(f"{reason}{clean(model.compile_params)} {clean(model.fit_params)}"),
+        Text(f"{reason}{parameters_of(model)}"),
     )  # fmt: skip
 
 

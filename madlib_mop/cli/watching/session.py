@@ -11,7 +11,7 @@ import psycopg2
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL, RunNow
 from madlib_mop.catalog.live.reading import read_run
 from madlib_mop.cli.sessions import connect
-from madlib_mop.errors import MopError, connection_lost, from_dict, no_run
+from madlib_mop.errors import MopError, connection_lost, no_run, read_server_error
 
 #: Seconds after which a run is read again although nobody told of a change.
 _QUIET_S = 5.0
@@ -135,7 +135,5 @@ class WatchSession:
 
 def mop_error(error: psycopg2.Error) -> MopError:
     """Return an error of the server as one of ours: its sentence and its hint."""
-    if error.pgcode is None:
-        return connection_lost("Run the command again.")
-    message = error.diag.message_primary or str(error).strip()
-    return from_dict({"sqlstate": error.pgcode, "message": message, "hint": error.diag.message_hint})
+    found = read_server_error(error)
+    return found.as_error() if found.sqlstate is not None else connection_lost("Run the command again.")

@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from madlib_mop.errors import InvalidParameter, MopError, cannot_log_in, connection_lost, from_dict
+from madlib_mop.errors import InvalidParameter, MopError, cannot_log_in, connection_lost, read_server_error
 
 _Error = TypeVar("_Error", bound=MopError)
 #: Classes of both drivers whose errors without SQLSTATE are of the driver itself, not of a lost connection (PEP 249).
@@ -27,15 +27,12 @@ def of_server(error: Any) -> MopError:
 
     It has the server's sentence, hint and detail. The text of the statement and its values are not in it.
     """
-    sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    diag: Any = getattr(error, "diag", None)
-    message = getattr(diag, "message_primary", None)
-    if sqlstate is None and _OF_VALUES & {cls.__name__ for cls in type(error).__mro__}:
+    found = read_server_error(error)
+    if found.sqlstate is None and _OF_VALUES & {cls.__name__ for cls in type(error).__mro__}:
         return misfit(error)
-    if sqlstate is None or message is None:
+    if found.sqlstate is None:
         return noted(connection_lost("Call again. A run that trained is interrupted: run.resume()."))
-    fields = {"sqlstate": sqlstate, "message": message, "hint": diag.message_hint, "detail": diag.message_detail}
-    return noted(from_dict(fields))
+    return noted(found.as_error())
 
 
 def misfit(error: Exception) -> InvalidParameter:

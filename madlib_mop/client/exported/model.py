@@ -9,17 +9,25 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.client.exported.runners import NEEDS, Arrays, find_file, runner_of
+from madlib_mop.client.exported.runners import NEEDS, Arrays, compute, find_file, of_file, runner_of
 from madlib_mop.client.frames.classes import class_of, classes_of
 from madlib_mop.client.frames.columns import read_frame
 from madlib_mop.client.frames.raw import raw_columns
 from madlib_mop.client.frames.results import like, pandas_of, series_like
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
-from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.errors import MopError, UnreadableText, Unsupported, cannot_be_read
-from madlib_mop.exports.formats import CARD, PREPROCESSOR, SIGNATURE, Format, read_additions
-from madlib_mop.exports.signature import ModelOutput, Signature
+from madlib_mop.exports.formats import (
+    CARD,
+    MAX_ADDITION_BYTES,
+    MAX_BYTES,
+    PREPROCESSOR,
+    SIGNATURE,
+    Format,
+    read_additions,
+)
+from madlib_mop.exports.signature import ModelOutput
+from madlib_mop.imports.signatures import contradiction, read_preprocessor, read_signature
 
 Floats = npt.NDArray[np.float32]
 
@@ -38,15 +46,17 @@ class ExportedModel:
         None for a model of arrays.
     """
 
-    def __init__(self, path: Path, form: Format, additions: dict[str, str]):
+    def __init__(self, path: Path, form: Format, data: bytes, additions: dict[str, str]):
         self.path, self.format = path, form
-        self.signature = Signature.from_json(additions[SIGNATURE])
-        text = additions.get(PREPROCESSOR)
-        self.preprocessor = None if text is None else Preprocessor.from_json(text)
-        if (None if self.preprocessor is None else self.preprocessor.digest) != self.signature.preprocessor_digest:
-            raise bad_input(f"the preprocessor beside {path} is not that of the model", "Export the model again.")
+        try:
+            self.signature = read_signature(additions[SIGNATURE])
+            self.preprocessor = read_preprocessor(self.signature, additions.get(PREPROCESSOR))
+            for one in self.signature.outputs:
+                self._classes(one)
+        except MopError as error:
+            raise of_file(path, error) from None
         self.card = additions.get(CARD, "")
-        self._runner = runner_of(form, path, self.signature)
+        self._runner = runner_of(form, path, data, self.signature)
 
     def __repr__(self) -> str:
         return f"ExportedModel({str(self.path)!r})"
@@ -118,8 +128,9 @@ class ExportedModel:
         frame = read_frame(data, only=[column.name for column in self.preprocessor.inputs])
         assert self._encoder is not None, "it has a preprocessor"
         types = {column.name: column.spec.sql_type for column in self.preprocessor.inputs}
+        padded = {column.name: column.padded_to for column in self.preprocessor.inputs}
         try:
-            tensors = self._encoder.encode(raw_columns(frame, types)).arrays
+            tensors = self._encoder.encode(raw_columns(frame, types, padded)).arrays
         except MopError as error:
             raise noted(error) from None
         named = zip(self.signature.inputs, tensors.values(), strict=True)
@@ -127,7 +138,7 @@ class ExportedModel:
 
     def run(self, tensors: Arrays) -> list[Floats]:
         """Return the outputs of the network, float32 (n_rows, ...) each, for its inputs in their order."""
-        return self._runner.run(tensors)
+        return compute(self.path, self._runner, tensors)
 
     def _arrays(self, data: Any) -> list[npt.NDArray[np.generic]]:
         inputs = self.signature.inputs
@@ -165,7 +176,10 @@ class ExportedModel:
         return [classes[i] for i in best.tolist()]
 
     def _classes(self, one: ModelOutput) -> list[Any]:
-        return [class_of(text, one.sql_type) for text in one.classes or ()]
+        try:
+            return [class_of(text, one.sql_type) for text in one.classes or ()]
+        except (ArithmeticError, ValueError):
+            raise contradiction(f"its signature has classes of {one.target!r} that are no {one.sql_type!r}") from None
 
     @cached_property
     def _encoder(self) -> Encoder | None:
@@ -199,38 +213,48 @@ def load_exported(path: str | Path, format: str | None = None) -> ExportedModel:
     except ValueError:
         raise bad_input(f"format must be one of {', '.join(Format)}. Received: {format!r}") from None
     found, file = find_file(Path(path), form)
-    return ExportedModel(file, found, _additions(Path(path), file, found))
+    data = _read(file, MAX_BYTES) if found in NEEDS else b""
+    return ExportedModel(file, found, data, _additions(Path(path), file, found, data))
 
 
-def _check_same(signature: str, file: Path) -> None:
+def _check_same(signature: str, file: Path, data: bytes) -> None:
     """Raise InvalidParameter if a directory's signature is that of another model than its file: of a later export."""
     try:
-        own = read_additions(file.name, file.read_bytes())[SIGNATURE]
+        own = read_signature(read_additions(file.name, data)[SIGNATURE])
     except MopError:
         return  # what cannot be read is told when it is loaded
-    if Signature.from_json(own).weights_digest != Signature.from_json(signature).weights_digest:
+    if own.weights_digest != read_signature(signature).weights_digest:
         raise bad_input(
             f"{file} is not of the model that {SIGNATURE} beside it describes",
             f"Another model was exported into this directory later. load_exported('{file}') loads this file.",
         )
 
 
-def _additions(path: Path, file: Path, form: Format) -> dict[str, str]:
+def _additions(path: Path, file: Path, form: Format, data: bytes) -> dict[str, str]:
     """Return signature, preprocessor and card: the files of a directory, or what the model's file has in it."""
     try:
         if path.is_dir() and (path / SIGNATURE).exists():
             names = [name for name in (SIGNATURE, PREPROCESSOR, CARD) if (path / name).exists()]
-            found = {name: (path / name).read_text(encoding="utf-8") for name in names}
-            if file.is_file() and form in NEEDS:
-                _check_same(found[SIGNATURE], file)
+            found = {name: str(_read(path / name, MAX_ADDITION_BYTES), "utf-8") for name in names}
+            if form in NEEDS:
+                _check_same(found[SIGNATURE], file, data)
             return found
-        return read_additions(file.name, file.read_bytes())
-    except OSError as error:
-        raise noted(cannot_be_read(error.filename, error.strerror)) from None
+        return read_additions(str(file), data or _read(file, MAX_BYTES))
     except UnicodeDecodeError:
         raise noted(UnreadableText(f"the texts beside {file} are damaged", hint="Export the model again.")) from None
     except MopError as error:
         raise noted(error) from None
+
+
+def _read(path: Path, most_bytes: int) -> bytes:
+    """Return the content of a file. Raises InvalidParameter if it cannot be read, or is larger than an export's."""
+    try:
+        n_bytes = path.stat().st_size
+        if n_bytes > most_bytes:
+            raise bad_input(f"{path} has {n_bytes:,} bytes, and an exported file has at most {most_bytes:,}")
+        return path.read_bytes()
+    except OSError as error:
+        raise noted(cannot_be_read(error.filename, error.strerror)) from None
 
 
 def _converted(x: npt.NDArray[np.generic], divide_by: float, dtype: str) -> npt.NDArray[np.generic]:
@@ -243,9 +267,14 @@ def _converted(x: npt.NDArray[np.generic], divide_by: float, dtype: str) -> npt.
 
 def _by_class(one: ModelOutput, values: npt.NDArray[np.generic]) -> Floats:
     """Return one score for each class: a single value for two classes is that of the second."""
-    scores = values.astype(np.float32)
-    if scores.shape[1] == 1 and len(one.classes or ()) == 2:
+    scores, n_classes = values.astype(np.float32), len(one.classes or ())
+    if scores.shape[1] == 1 and n_classes == 2:
         return np.hstack([1 - scores, scores])
+    if scores.shape[1] != n_classes:
+        raise noted(Unsupported(
+            f"output {one.name!r} has {scores.shape[1]} values a row, and {n_classes} classes",
+            hint="outputs() returns the values of each output.",
+        ))  # fmt: skip
     return scores
 
 

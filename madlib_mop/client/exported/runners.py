@@ -1,6 +1,7 @@
 """The programs that compute an exported model: Keras and ONNX Runtime. Each is imported when a model needs it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,13 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.errors import MopError, UnreadableText, Unsupported, hint_of_extra
+from madlib_mop.errors import MopError, UnreadableText, Unsupported, hint_of_extra, is_exhausted
 from madlib_mop.exports.formats import Format
 from madlib_mop.exports.signature import Signature
+from madlib_mop.imports.keras_files import read_keras_file
+from madlib_mop.imports.signatures import check_meaning, check_signature, other_names, other_shape
+from madlib_mop.models.shapes import shapes_fit
 
 Arrays = Sequence[npt.NDArray[np.generic]]
 #: The module that each format needs, in the order in which they are tried, with the extra that brings it.
 NEEDS = {Format.ONNX: ("onnxruntime", "onnx"), Format.KERAS: ("keras", "keras")}
+_ONNX_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "float16": "tensor(float16)",
+               "int32": "tensor(int32)", "int64": "tensor(int64)", "uint8": "tensor(uint8)"}  # fmt: skip
+_EXPORT_AGAIN = "Export the model again."
 
 
 class Runner(Protocol):
@@ -30,25 +37,28 @@ class OnnxRunner:
 
     Parameters
     ----------
-    path : Path
+    data : bytes
+        The file. ONNX Runtime does not get its path, so the model cannot have its weights in other files.
     signature : Signature
 
     Raises
     ------
     UnreadableText
         If ONNX Runtime cannot load the file.
+    InvalidParameter
+        If the signature is that of another model.
     """
 
-    def __init__(self, path: Path, signature: Signature):
+    def __init__(self, data: bytes, signature: Signature):
         import onnxruntime
 
-        try:
-            self._session: Any = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-        except Exception as error:  # noqa: BLE001 -- ONNX Runtime has many classes of errors
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise noted(UnreadableText(f"ONNX Runtime cannot load {path}: {line}")) from None
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # no lines on stderr about what is one error here
+        with _using("ONNX Runtime cannot load it"):
+            self._session: Any = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         self._inputs = [one.name for one in signature.inputs]
         self._outputs = [one.name for one in signature.outputs]
+        self._check(signature)
 
     def run(self, xs: Arrays) -> list[npt.NDArray[np.float32]]:
         """Return each output."""
@@ -57,14 +67,50 @@ class OnnxRunner:
         )
         return found
 
+    def _check(self, signature: Signature) -> None:
+        check_meaning(signature)
+        own = {one.name: one for one in self._session.get_inputs()}
+        if sorted(own) != sorted(self._inputs):
+            raise other_names("inputs", own)
+        for one in signature.inputs:
+            sizes = tuple(size if isinstance(size, int) and size >= 0 else None for size in own[one.name].shape)
+            if own[one.name].type != _ONNX_TYPES.get(one.dtype) or not shapes_fit(sizes[1:], one.shape[1:]):
+                raise other_shape(one.name)
+        names = {one.name for one in self._session.get_outputs()}
+        if len(set(self._outputs)) != len(self._outputs) or not names.issuperset(self._outputs):
+            raise other_names("outputs", sorted(names))
 
-def runner_of(form: Format, path: Path, signature: Signature) -> Runner:
+
+def _keras_runner(data: bytes, signature: Signature) -> Runner:
+    """Return the runner of a Keras file, read by the rules of imports. No code of the file is run."""
+    file = read_keras_file(data)
+    from madlib_mop.imports.loading import digest_of, model_of  # these import Keras
+    from madlib_mop.models.exported import KerasRunner
+
+    model = model_of(file)
+    check_signature(signature, file.arch, digest_of(model))
+    return KerasRunner(model)
+
+
+def runner_of(form: Format, path: Path, data: bytes, signature: Signature) -> Runner:
     """Return the runner of a model's file.
+
+    Parameters
+    ----------
+    form : Format
+    path : Path
+        For messages.
+    data : bytes
+        The file.
+    signature : Signature
 
     Raises
     ------
+    InvalidParameter, UnreadableText
+        If the file is damaged, or does not fit the signature.
     Unsupported
-        If its program is not installed, or the format is for other programs.
+        If its program is not installed, or the format is for other programs; or if a layer or a part of the file is
+        none that Keras' own models have.
     """
     if form not in NEEDS:
         raise noted(Unsupported(f"models of format {form} are not loaded here",
@@ -72,14 +118,37 @@ def runner_of(form: Format, path: Path, signature: Signature) -> Runner:
     module, extra = NEEDS[form]
     if find_spec(module) is None:
         raise noted(Unsupported(f"{path} needs {module}, which is not installed", hint=hint_of_extra(extra)))
-    if form is Format.ONNX:
-        return OnnxRunner(path, signature)
-    from madlib_mop.models.exported import KerasRunner  # imports Keras
-
     try:
-        return KerasRunner(path)
+        return OnnxRunner(data, signature) if form is Format.ONNX else _keras_runner(data, signature)
     except MopError as error:
-        raise noted(error) from None
+        raise of_file(path, error) from None
+
+
+def compute(path: Path, runner: Runner, xs: Arrays) -> list[npt.NDArray[np.float32]]:
+    """Return each output of a model for checked inputs. Raises UnreadableText if the network cannot be computed."""
+    try:
+        with _using("its network cannot be computed"):
+            return runner.run(xs)
+    except MopError as error:
+        raise of_file(path, error) from None
+
+
+def of_file(path: Path, error: MopError) -> MopError:
+    """Return an error of a reader as one that names the file."""
+    hint = error.hint if isinstance(error, Unsupported) else _EXPORT_AGAIN
+    return noted(type(error)(f"{path}: {error.message}", hint=hint, detail=error.detail))
+
+
+@contextmanager
+def _using(problem: str) -> Iterator[None]:
+    """Turn errors of ONNX Runtime and of Keras' backends, which have many classes, into UnreadableText."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 -- see above
+        if isinstance(error, MopError) or is_exhausted(error):
+            raise
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UnreadableText(f"{problem}: {line[:300]}") from None
 
 
 def find_file(path: Path, form: Format | None) -> tuple[Format, Path]:

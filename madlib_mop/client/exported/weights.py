@@ -1,14 +1,12 @@
 """Reads an exported safetensors file, without the package safetensors; for `Model.to_keras` of registered models."""
 
-import json
-
 import numpy as np
 
 from madlib_mop.client.calling.errors import noted
-from madlib_mop.errors import Unsupported
+from madlib_mop.errors import MopError, UnreadableText, Unsupported
+from madlib_mop.exports.tensors import read_header
 
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
-           "U16": "<u2", "U32": "<u4", "U64": "<u8", "BOOL": "?"}  # fmt: skip
+_ARCHITECTURE = "architecture"
 
 
 def read_safetensors(data: bytes) -> tuple[str, bytes]:
@@ -16,16 +14,21 @@ def read_safetensors(data: bytes) -> tuple[str, bytes]:
 
     Raises
     ------
+    UnreadableText
+        If the file is damaged, or none that an export wrote.
     Unsupported
         If a weight has a type that NumPy lacks.
     """
-    n_header = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + n_header])
-    metadata, start = header["__metadata__"], 8 + n_header
+    try:
+        header = read_header(data)
+        if _ARCHITECTURE not in header.metadata or header.order is None:
+            raise UnreadableText("the safetensors file has no architecture, or no order of its weights")
+    except MopError as error:
+        raise noted(error) from None
     parts = []
-    for name in json.loads(metadata["weights"]):
-        dtype, (begin, end) = header[name]["dtype"], header[name]["data_offsets"]
-        if dtype not in _DTYPES:
-            raise noted(Unsupported(f"weight {name!r} is of type {dtype}, which NumPy does not have"))
-        parts.append(np.frombuffer(data[start + begin : start + end], _DTYPES[dtype]).astype(np.float32))
-    return metadata["architecture"], b"".join(part.tobytes() for part in parts)
+    for name in header.order:
+        tensor = header.tensors[name]
+        if tensor.dtype == "bfloat16":
+            raise noted(Unsupported(f"weight {name!r} is of type {tensor.dtype}, which NumPy does not have"))
+        parts.append(np.frombuffer(data[tensor.start : tensor.end], tensor.dtype).astype(np.float32))
+    return header.metadata[_ARCHITECTURE], b"".join(part.tobytes() for part in parts)

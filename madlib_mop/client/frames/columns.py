@@ -11,7 +11,7 @@ from typing import Any
 
 import narwhals as nw
 
-from madlib_mop.catalog.names import MAX_NAME_BYTES
+from madlib_mop.catalog.names import MAX_NAME_BYTES, SYSTEM_COLUMNS
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.frames import values as v
 from madlib_mop.columns.records import BLANK_PADDED, reader_of
@@ -45,6 +45,10 @@ _ELEMENTS: tuple[tuple[type, str], ...] = (
     (nw.UInt16, "integer"), (nw.Int64, "bigint"), (nw.UInt32, "bigint"), (nw.Float32, "real"),
     (nw.Float64, "double precision"), (nw.Decimal, "numeric"),
 )  # fmt: skip
+RANGE_HINT = (
+    "Dates and timestamps have the years 1 to 9999, and intervals at most 999,999,999 days. Replace the value, or pass"
+    " the column as texts and cast it in a view."
+)
 _TABLE_TYPES = "a data frame of pandas or Polars, a table of Arrow, or the name of a table"
 
 
@@ -72,18 +76,30 @@ class FrameColumn:
 
     def texts(self, start: int, stop: int) -> list[str]:
         """Return rows as texts of COPY. Raises InvalidParameter for a value that a table cannot have."""
-        piece = self.series[start:stop]
-        rows = zip(piece.to_list(), piece.is_null().to_list(), strict=True)
+        missing = self.series[start:stop].is_null().to_list()
         written = []
-        for row, (value, is_missing) in enumerate(rows, start):
+        for row, (value, is_missing) in enumerate(zip(self._values(start, stop), missing, strict=True), start):
             try:
                 written.append(v.NULL if is_missing or value is None else self.write(value))
             except (ValueError, OverflowError) as problem:
-                raise self._refused(row, str(problem)) from None
+                raise self.refused(row, str(problem)) from None
         return written
 
-    def _refused(self, row: int, problem: str) -> Exception:
-        hint = None
+    def _values(self, start: int, stop: int) -> list[Any]:
+        """Return rows as Python's values. Raises InvalidParameter for a date, time or interval that Python lacks."""
+        try:
+            values: list[Any] = self.series[start:stop].to_list()
+        except (ValueError, OverflowError):
+            for row in range(start, stop):
+                try:
+                    self.series[row : row + 1].to_list()
+                except (ValueError, OverflowError) as problem:
+                    raise self.refused(row, f"is out of Python's range: {problem}", RANGE_HINT) from None
+            raise
+        return values
+
+    def refused(self, row: int, problem: str, hint: str | None = None) -> Exception:
+        """Return the error for a value; ``problem`` is the text after it."""
         if problem in ("is nan", "is inf", "is -inf", "is NaN", "is Infinity", "is -Infinity"):
             hint = "Replace it: missing values are None or null (NaN in pandas' NumPy columns), and others are finite."
         return bad_input(f"column {self.name!r} of the frame, row {row} (from 0): the value {problem}", hint)
@@ -176,6 +192,8 @@ def check_names(names: Sequence[object], what: str) -> None:
             )
         if len(name.encode()) > MAX_NAME_BYTES:
             raise bad_input(f"the name of a column has more than {MAX_NAME_BYTES} bytes. Received: {name!r}")
+        if name in SYSTEM_COLUMNS:
+            raise bad_input(f"a table cannot have a column {name!r}: it is a system column", "Rename the column.")
         if names.count(name) > 1:
             raise bad_input(f"column {name!r} is twice in {what}", "Rename one of the two.")
 

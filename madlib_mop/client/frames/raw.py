@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.client.calling.errors import noted
-from madlib_mop.client.frames.columns import Frame, FrameColumn
+from madlib_mop.client.frames.columns import RANGE_HINT, Frame, FrameColumn
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import UnreadableValue, wrong_width
 from madlib_mop.columns.numbers import DAY_US
 from madlib_mop.columns.raw import (
     BOOLEAN,
+    FLOAT4,
     MOMENT,
     NUMBER,
     SPAN,
@@ -27,6 +28,7 @@ from madlib_mop.columns.raw import (
     Numbers,
     RawColumn,
     Vectors,
+    common_dimensions,
     dictionary_of,
 )
 from madlib_mop.columns.records import BLANK_PADDED, family_of, not_an_input, reader_of
@@ -37,7 +39,9 @@ _FIRST_DAY = date(2000, 1, 1)
 _SECOND_US = 1_000_000
 
 
-def raw_columns(frame: Frame, types: Mapping[str, str]) -> dict[str, RawColumn]:
+def raw_columns(
+    frame: Frame, types: Mapping[str, str], padded: Mapping[str, int | None] | None = None
+) -> dict[str, RawColumn]:
     """Return the columns of a frame by name.
 
     Parameters
@@ -45,6 +49,8 @@ def raw_columns(frame: Frame, types: Mapping[str, str]) -> dict[str, RawColumn]:
     frame : Frame
     types : mapping of str to str
         The SQL types of training, by column.
+    padded : mapping of str to int or None, optional
+        The number of elements of each column whose arrays are padded; None of others.
 
     Raises
     ------
@@ -54,21 +60,25 @@ def raw_columns(frame: Frame, types: Mapping[str, str]) -> dict[str, RawColumn]:
         For images.
     """
     columns = [c.as_trained(types[c.name]) if c.name in types else c for c in frame.columns]
-    return {c.name: _raw(c, frame.n_rows) for c in columns}
+    return {c.name: _raw(c, frame.n_rows, (padded or {}).get(c.name)) for c in columns}
 
 
-def _raw(column: FrameColumn, n_rows: int) -> RawColumn:
+def _raw(column: FrameColumn, n_rows: int, padded_to: int | None) -> RawColumn:
     column.texts(0, n_rows)  # raises the error of a copy into a table
     values = column.series.to_list()
     missing = np.asarray([v is None or n for v, n in zip(values, column.series.is_null().to_list(), strict=True)])
     reader = reader_of(column.sql_type)
     family = family_of(reader) if reader is not None else None
     if family in (NUMBER, BOOLEAN):
-        return Numbers(_filled(values, missing, float, np.float64), missing, family)
+        numbers = _filled(values, missing, float, np.float64)
+        if reader == FLOAT4:
+            with np.errstate(over="ignore"):
+                numbers = numbers.astype(np.float32).astype(np.float64)
+        return Numbers(numbers, missing, family, reader if reader == FLOAT4 else None)
     if family is not None and family in _MICROSECONDS:
-        return Moments(_filled(values, missing, _MICROSECONDS[family], np.int64), missing, family)
+        return Moments(_microseconds(column, values, missing, _MICROSECONDS[family]), missing, family)
     if family == VECTOR:
-        return _vectors(column.name, values, missing)
+        return _vectors(column.name, values, missing) if padded_to is None else _padded(column, values, padded_to)
     if family == BLOB:
         raise noted(Unsupported(
             f"column {column.name!r} has images, which are not decoded here",
@@ -90,8 +100,23 @@ def _filled(values: Sequence[Any], missing: Flags, convert: Callable[[Any], Any]
     return np.fromiter(found, dtype, len(values))
 
 
+def _microseconds(
+    column: FrameColumn, values: Sequence[Any], missing: Flags, convert: Callable[[Any], int]
+) -> npt.NDArray[np.int64]:
+    """Return dates, times or intervals as microseconds, 0 where missing."""
+    found = np.zeros(len(values), np.int64)
+    for row in np.flatnonzero(~missing).tolist():
+        try:
+            found[row] = convert(values[row])
+        except (ValueError, OverflowError):
+            raise column.refused(row, f"is {values[row]}, which is out of range", RANGE_HINT) from None
+    return found
+
+
 def _vectors(name: str, values: Sequence[Any], missing: Flags) -> Vectors:
-    rows = {i: np.asarray(values[i]).ravel() for i in np.flatnonzero(~missing).tolist()}
+    arrays = {i: np.asarray(values[i]) for i in np.flatnonzero(~missing).tolist()}
+    dimensions = common_dimensions([found.shape if found.ndim > 1 else () for found in arrays.values()])
+    rows = {i: found.ravel() for i, found in arrays.items()}
     for i, found in rows.items():
         if found.dtype == object and any(item is None for item in found):
             raise noted(UnreadableValue(name, i, "has a NULL element"))
@@ -103,7 +128,22 @@ def _vectors(name: str, values: Sequence[Any], missing: Flags) -> Vectors:
     made = np.zeros((len(values), widths.pop() if widths else 0), np.float32)
     for i, found in rows.items():
         made[i] = found.astype(np.float32) if found.dtype != object else [float(item) for item in found]
-    return Vectors(made, missing, name)
+    return Vectors(made, missing, name, dimensions=dimensions)
+
+
+def _padded(column: FrameColumn, values: Sequence[Any], width: int) -> Vectors:
+    """Return arrays with absent elements; see `madlib_mop.columns.vectors.PaddedReader`."""
+    made, absent = np.zeros((len(values), width), np.float32), np.zeros((len(values), width), np.bool_)
+    missing = np.array(column.series.is_null().to_list(), np.bool_)
+    for row in np.flatnonzero(~missing).tolist():
+        items = values[row].tolist() if hasattr(values[row], "tolist") else list(values[row])
+        if len(items) > width:
+            raise column.refused(row, f"has {len(items)} elements, where {width} at most are expected")
+        absent[row, len(items) :] = True
+        for place, item in enumerate(items):
+            absent[row, place] = item is None
+            made[row, place] = 0.0 if item is None else item
+    return Vectors(made, missing, column.name, absent=absent)
 
 
 def _moment(value: Any) -> int:

@@ -59,9 +59,16 @@ def write_boolean(value: Any) -> str:
 
 
 def write_moment(value: Any) -> str:
-    """Return a date, time or timestamp; microseconds are PostgreSQL's precision."""
+    """Return a date, time or timestamp; microseconds are PostgreSQL's precision.
+
+    Timestamps of pandas can be before the year 1: the year 0 is 1 BC.
+    """
     text: str = value.isoformat()
-    return text
+    year = getattr(value, "year", None)
+    if year is None or year > 999:
+        return text
+    clock = text[text.index("T") :] if "T" in text else ""
+    return f"{year if year > 0 else 1 - year:04}-{value.month:02}-{value.day:02}{clock}" + (" BC" if year < 1 else "")
 
 
 def write_interval(value: Any) -> str:

@@ -80,7 +80,11 @@ def _of_vectors(column: Vectors, width: int) -> list[tuple[str, Numbers | Moment
     if column.width is None:
         return [(name, Numbers(np.zeros(column.n_rows), column.missing)) for name in names]
     if width <= MAX_ELEMENTS:
-        return [(name, Numbers(values[:, i].astype(np.float64), column.missing)) for i, name in enumerate(names)]
+        absent = np.zeros_like(values, np.bool_) if column.absent is None else column.absent
+        return [
+            (name, Numbers(values[:, i].astype(np.float64), column.missing | absent[:, i]))
+            for i, name in enumerate(names)
+        ]
     means, deviations = np.empty(column.n_rows), np.empty(column.n_rows)
     with np.errstate(all="ignore"):  # NaN and infinities are counted later
         for start in range(0, column.n_rows, _BLOCK_ROWS):

@@ -192,7 +192,7 @@ class _Levels:
             self._add_others(raw)
             return
         if isinstance(raw, Numbers):
-            codes = self._codes.of_numbers(raw.values, raw.missing)
+            codes = self._codes.of_numbers(raw.values, raw.missing, raw.is_single)
         else:
             codes = self._codes.of_levels(raw.codes, raw.levels, raw.levels.keys)
         is_known = codes >= FIRST
@@ -204,6 +204,7 @@ class _Levels:
         """Add rows whose levels have no place in the fit."""
         levels = raw.as_levels(self._name) if isinstance(raw, Numbers) else raw
         keys = levels.levels.keys()
+        shown = dict(zip(levels.codes.tolist(), raw.sql_texts(), strict=True)) if isinstance(raw, Numbers) else {}
         counts = np.bincount(levels.codes, minlength=len(keys))
         for code in np.flatnonzero(counts).tolist():
             count, number = int(counts[code]), level_hash(keys[code])
@@ -215,7 +216,7 @@ class _Levels:
             else:
                 self._n_new += count
             if is_new or not self._can_be_new and not is_hashed(self._fit):
-                self._keep_example(keys[code], count)
+                self._keep_example((shown.get(code) or "").encode() if shown else keys[code], count)
 
     def _keep_example(self, key: bytes, count: int) -> None:
         text = key[: 4 * _MOST_CHARACTERS + 4].decode("utf-8", "replace")

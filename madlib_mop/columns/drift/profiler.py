@@ -17,9 +17,9 @@ from madlib_mop.columns.preprocessors.profiles import (
     NumberProfile,
     level_hash,
 )
-from madlib_mop.columns.raw import RawColumn, dictionary_of
+from madlib_mop.columns.raw import RawColumn, dictionary_of, text_of_number
 from madlib_mop.columns.statistics import ColumnStatistics
-from madlib_mop.columns.transforms.categories import FIRST, CategoryFit, LevelCodes, number_of_level
+from madlib_mop.columns.transforms.categories import FIRST, CategoryFit, LevelCodes
 
 _PART_BYTES, _PART_ROWS = 32 << 20, 1_000_000
 
@@ -121,18 +121,26 @@ def is_hashed(fit: CategoryFit | ClassFit) -> bool:
     return isinstance(fit, CategoryFit) and fit.encode == "hashed"
 
 
-def _places(fit: CategoryFit | ClassFit, texts: list[str], family: str) -> list[int]:
-    """Return the place of each level among those of the fit; negative for others, and of hashed categories."""
-    if is_hashed(fit):
-        return [-1] * len(texts)
-    codes = codes_of(fit)
-    if family in ("number", "boolean"):
-        values = np.array([number_of_level(text) for text in texts], np.float64)
-        found = codes.of_numbers(values, np.zeros(len(texts), np.bool_))
+def _levels_of(fit: CategoryFit | ClassFit, counted: ColumnStatistics) -> list[tuple[bytes, int, int]] | None:
+    """Return each level of a column as it is hashed, its rows, and its place among those of the fit.
+
+    The place is negative for levels that the fit does not have, and for those of hashed categories. None if there are
+    more than 65,536 levels.
+    """
+    numbers, counts = counted.number_counts, counted.level_counts
+    rows: Mapping[str, int] | Mapping[float, int]
+    if numbers is not None:
+        values = np.array([*numbers], np.float64)
+        keys = [text_of_number(value, counted.family).encode() for value in values.tolist()]
+        found, rows = codes_of(fit).of_numbers(values, np.zeros(len(values), np.bool_), counted.is_single), numbers
+    elif counts is not None:
+        levels, rows = dictionary_of(counts), counts
+        keys = levels.keys()
+        found = codes_of(fit).of_levels(np.arange(len(keys), dtype=np.int32), levels, levels.keys)
     else:
-        levels = dictionary_of(texts)
-        found = codes.of_levels(np.arange(len(texts), dtype=np.int32), levels, levels.keys)
-    return [code - FIRST for code in found.tolist()]
+        return None
+    places = [-1] * len(keys) if is_hashed(fit) else (found - FIRST).tolist()
+    return list(zip(keys, rows.values(), places, strict=True))
 
 
 def _numbers(name: str, counted: ColumnStatistics) -> NumberProfile:
@@ -148,16 +156,16 @@ def _levels(column: FittedColumn, counted: ColumnStatistics) -> LevelProfile:
     assert isinstance(fit, CategoryFit | ClassFit)
     n_present = counted.n_present - sum(counted.special.values())
     counts = [0] * n_counts_of(fit)
-    found = counted.level_counts
+    found = _levels_of(fit, counted)
     if found is None:  # more than 65,536 levels: nothing is known of each
         return LevelProfile(tuple(counts), n_present, (), False)
     others: list[int] = []
     n_other = 0
-    for (text, count), place in zip(found.items(), _places(fit, list(found), counted.family), strict=True):
+    for key, count, place in found:
         if place >= 0:
             counts[place] += count
             continue
-        number = level_hash(text.encode())
+        number = level_hash(key)
         others.append(number)
         if is_hashed(fit):
             counts[group_of(number)] += count

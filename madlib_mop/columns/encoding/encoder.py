@@ -24,8 +24,8 @@ from madlib_mop.columns.transforms.categories import CategoryFit
 from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.errors import UndefinedColumn, Unsupported
 
-#: Decodes image files to uint8 (n, side, side, 3); raises BadFile.
-ImageDecoder = Callable[[Sequence[bytes], int], npt.NDArray[np.uint8]]
+#: Decodes image files to uint8 (n, height, width, channels), of the given shape of one; raises BadFile.
+ImageDecoder = Callable[[Sequence[bytes], tuple[int, int, int]], npt.NDArray[np.uint8]]
 
 
 #: Files are decoded in parts of up to this many bytes, and of pixels with up to this many bytes.
@@ -75,8 +75,8 @@ class Encoder:
     ----------
     preprocessor : Preprocessor
     decode_images : callable or None
-        From files and a side to uint8 (n, side, side, 3); needed if an input is an image. It gets many files at once,
-        up to a limit of bytes.
+        From files and the shape of one image to uint8 (n, height, width, channels); needed if an input is an image. It
+        gets many files at once, up to a limit of bytes.
     """
 
     def __init__(self, preprocessor: Preprocessor, decode_images: ImageDecoder | None = None):
@@ -165,10 +165,10 @@ class Encoder:
             raise Unsupported(f"column {name!r} is an image, and images are not decoded here")
         if not fit.accepts_null and column.missing.any():
             raise null_value(name, column.missing)
-        pixels = np.zeros((column.n_rows, fit.side, fit.side, 3), np.uint8)
+        pixels = np.zeros((column.n_rows, *fit.shape), np.uint8)
         for rows, files in column.pieces(_PART_BYTES, max(1, _PART_BYTES // pixels[:1].nbytes)):
             try:
-                pixels[rows] = self._decode_images(files, fit.side)
+                pixels[rows] = self._decode_images(files, fit.shape)
             except BadFile as bad:
                 raise UnreadableValue(name, rows[bad.number], bad.problem, _IMAGE_HINT) from None
         return pixels

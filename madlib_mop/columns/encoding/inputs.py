@@ -1,12 +1,25 @@
 """The inputs of a network that are one column each, and the units of categories; parts of the encoder."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.cells import UnreadableValue
+from madlib_mop.columns.cells import UnreadableValue, wrong_width
 from madlib_mop.columns.preprocessors.fits import TextFit, VectorFit
 from madlib_mop.columns.preprocessors.input_fits import unit_of
-from madlib_mop.columns.raw import MOMENT, Codes, Flags, Levels, Moments, Numbers, RawColumn, Vectors, other_width
+from madlib_mop.columns.raw import (
+    MOMENT,
+    Codes,
+    Flags,
+    Levels,
+    Moments,
+    Numbers,
+    RawColumn,
+    Vectors,
+    other_dimensions,
+    other_width,
+)
 from madlib_mop.columns.transforms.categories import NULL, OTHER, CategoryFit, LevelCodes
 from madlib_mop.columns.transforms.ngrams import hashed_ngrams
 from madlib_mop.errors import InvalidParameter
@@ -66,7 +79,7 @@ class CategoryCodes:
             if self.fit.encode == "hashed":
                 column = column.as_levels(self.name)
             else:
-                codes = self._levels.of_numbers(column.values, column.missing)
+                codes = self._levels.of_numbers(column.values, column.missing, column.is_single)
         if isinstance(column, Levels):
             codes = self._levels.of_levels(column.codes, column.levels, column.levels.keys)
         elif not isinstance(column, Numbers):
@@ -138,9 +151,10 @@ class VectorInput:
         self._name = name
         self._fit = fit
         self._offset, self._divisor = np.float32(fit.offset), np.float32(fit.divisor)
+        self._shape = fit.dimensions or (fit.width,)
 
     def encode(self, column: RawColumn) -> Units:
-        """Return float32 (n_rows, width); zeros where NULL."""
+        """Return float32 (n_rows, width), or with the dimensions of the fit; zeros where NULL or absent."""
         if not isinstance(column, Vectors):
             raise wrong_class(self._name, "an array or vector of numbers", column)
         missing = column.missing
@@ -148,9 +162,12 @@ class VectorInput:
         if has_null and not self._fit.accepts_null:
             raise null_value(self._name, column.missing)
         if column.width is None:
-            return np.zeros((column.n_rows, self._fit.width), np.float32)
+            return np.zeros((column.n_rows, *self._shape), np.float32)
+        column = self._as_fitted(column)
         if column.width != self._fit.width:
-            raise other_width(self._name, self._fit.width, column.width)
+            raise other_width(self._name, self._fit.width, column.width or 0)
+        if self._fit.dimensions and column.dimensions != self._fit.dimensions:
+            raise other_dimensions(self._name, self._fit.dimensions, column.dimensions)
         if not np.isfinite(column.values).all():
             special = column.first_special()
             raise special_value(self._name, special.text if special else "NaN")
@@ -160,4 +177,27 @@ class VectorInput:
             np.nan_to_num(units, copy=False)
         if has_null:
             units[missing] = 0.0
-        return units
+        if column.absent is not None:
+            units[column.absent] = 0.0
+        return units.reshape(column.n_rows, *self._shape)
+
+    def _as_fitted(self, column: Vectors) -> Vectors:
+        """Return padded arrays with the elements of the fit; arrays that several encodings read may be padded to more.
+
+        Raises
+        ------
+        UnreadableValue
+            If an array has more elements, or fewer although the fit has no absent ones.
+        """
+        width, absent = self._fit.width, column.absent
+        if absent is None or absent.shape[1] < width:
+            return column
+        wrong = (~absent[:, width:]).any(axis=1)
+        if not self._fit.is_padded:
+            wrong |= absent[:, :width].any(axis=1)
+        wrong &= ~column.missing
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            n_elements = int(np.flatnonzero(~absent[row]).max(initial=-1)) + 1
+            raise wrong_width(self._name, row, width, n_elements)
+        return replace(column, values=column.values[:, :width], absent=absent[:, :width])

@@ -153,13 +153,18 @@ class ClassTarget:
             raise _wrong_shape(self.name, f"{n_classes} classes", outputs)
         return Predictions(classes=self.fit.classes, codes=outputs.argmax(axis=1), probabilities=outputs)
 
+    def counts(self, column: RawColumn) -> tuple[int, ...]:
+        """Return how many rows have each class."""
+        codes = self._codes_of(column) - FIRST
+        return tuple(np.bincount(codes[codes >= 0], minlength=len(self.fit.classes)).tolist())
+
     def known(self, column: RawColumn) -> npt.NDArray[np.bool_]:
         """Return which rows have one of the classes: bool (n_rows,)."""
         return self._codes_of(column) >= FIRST
 
     def _codes_of(self, column: RawColumn) -> Codes:
         if isinstance(column, Numbers):
-            return self._codes.of_numbers(column.values, column.missing)
+            return self._codes.of_numbers(column.values, column.missing, column.is_single)
         if isinstance(column, Levels):
             return self._codes.of_levels(column.codes, column.levels, column.levels.keys)
         raise wrong_class(self.name, "a category", column)
@@ -167,7 +172,7 @@ class ClassTarget:
     def _unknown(self, column: RawColumn, codes: Codes) -> InvalidParameter:
         row = column.take(np.flatnonzero(codes < FIRST)[:1])
         assert isinstance(row, Numbers | Levels), "its codes were found"
-        text = (row.as_levels() if isinstance(row, Numbers) else row).texts()[0]
+        text = (row.sql_texts() if isinstance(row, Numbers) else row.texts())[0]
         return InvalidParameter(
             f"target {self.name!r} has class {text!r}, which no training row has",
             hint="List all classes in levels of the proposal, or leave such rows out by a view.",

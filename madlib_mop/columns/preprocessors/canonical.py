@@ -9,6 +9,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from madlib_mop.errors import UnreadableText
 
 T = TypeVar("T")
+#: Metadata of a field that earlier documents do not have: it is left out while it has its default, and may be missing.
+ADDED = {"added": True}
 
 
 def canonical_json(value: object) -> str:
@@ -22,7 +24,8 @@ def plain(value: object) -> Any:
     Negative zero becomes zero, because jsonb has none.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        known = ((field, getattr(value, field.name)) for field in fields(value))
+        return {f.name: plain(found) for f, found in known if not ("added" in f.metadata and found == f.default)}
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     return value + 0.0 if isinstance(value, float) else value
@@ -41,6 +44,10 @@ def build(cls: type[T], value: object, where: str) -> T:
     if not isinstance(value, dict):
         raise _damaged(where, "an object", value)
     hints = get_type_hints(cls)
+    dataclass: Any = cls
+    for field in fields(dataclass):
+        if "added" in field.metadata and field.name not in value:
+            del hints[field.name]
     if set(value) != set(hints):
         odd = sorted(set(value) ^ set(hints))
         raise UnreadableText(f"the preprocessor is damaged: {where} has no or an unknown key {odd[0]!r}", hint=_HINT)
@@ -60,9 +67,15 @@ def _read(hint: Any, value: object, where: str) -> Any:
     if is_dataclass(hint):
         return build(hint, value, where)  # type: ignore[arg-type] # a dataclass, checked above
     if hint is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise _damaged(where, "a finite number", value)
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number of more than 308 digits
+            number = math.inf
+        if not math.isfinite(number):
+            raise _damaged(where, "a finite number", value)
+        return number
     if type(value) is not hint:
         raise _damaged(where, hint.__name__, value)
     return value

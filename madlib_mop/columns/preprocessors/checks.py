@@ -3,6 +3,7 @@
 The owner of a packed table or a model table can write any document into its summary, and other roles use it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 from madlib_mop.columns.preprocessors.fits import (
@@ -19,8 +20,10 @@ from madlib_mop.columns.proposals.kinds import (
     BOOLEAN,
     CATEGORY,
     DATETIME,
+    GREY_PIXELS,
     IMAGE,
     NUMBER,
+    PADDED,
     TARGET,
     TEXT,
     VECTOR,
@@ -71,7 +74,7 @@ def units_of(columns: Sequence[FittedColumn]) -> int:
 def _n_units(column: FittedColumn) -> int:
     fit = column.fit
     if isinstance(fit, ImageFit):
-        own = 3 * fit.side**2
+        own = math.prod(fit.shape)
     elif isinstance(fit, TextFit | VectorFit):
         own = fit.width
     else:
@@ -149,10 +152,16 @@ def _text(column: FittedColumn, fit: TextFit) -> str | None:
 def _vector(column: FittedColumn, fit: VectorFit) -> str | None:
     if not 1 <= fit.width <= MAX_UNITS or column.spec.width not in (None, fit.width):
         return f"a width of {fit.width:,} is not possible"
+    if fit.dimensions and (math.prod(fit.dimensions) != fit.width or min(fit.dimensions) < 1):
+        return f"dimensions {list(fit.dimensions)} do not fit a width of {fit.width:,}"
+    if fit.is_padded != (column.spec.encode == PADDED):
+        return f"encode {column.spec.encode!r} was not fitted"
     return None if fit.divisor > 0 else "a divisor is not positive"
 
 
 def _image(column: FittedColumn, fit: ImageFit) -> str | None:
+    if fit.channels != (1 if column.spec.encode == GREY_PIXELS else 3):
+        return f"encode {column.spec.encode!r} was not fitted"
     return None if fit.side == column.spec.width else f"width {column.spec.width} was not fitted"
 
 

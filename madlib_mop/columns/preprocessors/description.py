@@ -69,9 +69,12 @@ def _encoding(column: FittedColumn) -> str:
     if isinstance(fit, TextFit):
         return f"words and runs of 3 and 4 characters, hashed into {fit.width:,} units"
     if isinstance(fit, VectorFit):
-        return f"{fit.width:,} elements, each {_affine('x', fit.offset, fit.divisor)}"
+        what = " x ".join(map(str, fit.dimensions)) if fit.dimensions else f"{fit.width:,}"
+        padded = "; absent ones are 0" if fit.is_padded else ""
+        return f"{what} elements, each {_affine('x', fit.offset, fit.divisor)}{padded}"
     if isinstance(fit, ImageFit):
-        return f"resized to {fit.side} by {fit.side} pixels, 3 channels (RGB)"
+        channels = "3 channels (RGB)" if fit.channels == 3 else "1 channel (grey)"
+        return f"resized to {fit.side} by {fit.side} pixels, {channels}"
     classes = f"{len(fit.classes):,} classes: {_listed(fit.classes)}"
     return f"{classes}, as {'one unit a class' if fit.encode == 'one_hot' else 'the number of the class'}"
 

@@ -1,7 +1,8 @@
 """What was fitted to each column of the training rows; the parts of a preprocessor."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from madlib_mop.columns.preprocessors.canonical import ADDED
 from madlib_mop.columns.preprocessors.profiles import ColumnProfile
 from madlib_mop.columns.proposals.kinds import ColumnSpec
 from madlib_mop.columns.transforms.categories import CategoryFit
@@ -36,22 +37,42 @@ class TextFit:
 
 @dataclass(frozen=True)
 class VectorFit:
-    """A vector of ``width`` elements, each (x - offset) / divisor in float32; zeros for NULL."""
+    """A vector of ``width`` elements, each (x - offset) / divisor in float32; zeros for NULL.
+
+    Attributes
+    ----------
+    width : int
+    accepts_null, indicator : bool
+    offset, divisor : float
+    dimensions : tuple of int
+        Of arrays of several dimensions, whose product is ``width``; () are rows of elements. Documents of earlier
+        versions do not have it: arrays of any dimensions were rows of elements.
+    is_padded : bool
+        Whether arrays may have fewer elements, and NULL among them: these are zeros.
+    """
 
     width: int
     accepts_null: bool
     indicator: bool
     offset: float
     divisor: float
+    dimensions: tuple[int, ...] = field(default=(), metadata=ADDED)
+    is_padded: bool = field(default=False, metadata=ADDED)
 
 
 @dataclass(frozen=True)
 class ImageFit:
-    """An image of ``side`` by ``side`` pixels and three channels; zeros for NULL."""
+    """An image of ``side`` by ``side`` pixels and three channels, or one of grey ones; zeros for NULL."""
 
     side: int
     accepts_null: bool
     indicator: bool
+    channels: int = field(default=3, metadata=ADDED)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels."""
+        return self.side, self.side, self.channels
 
 
 @dataclass(frozen=True)
@@ -101,6 +122,11 @@ class FittedColumn:
     def name(self) -> str:
         """The name of the column."""
         return self.spec.name
+
+    @property
+    def padded_to(self) -> int | None:
+        """The elements that its arrays are padded to; None if they are not padded, or it has none."""
+        return self.fit.width if isinstance(self.fit, VectorFit) and self.fit.is_padded else None
 
     def units(self) -> tuple[str, ...]:
         """Return the names of the column's units in the matrix of numbers, in their order; () if it has none."""

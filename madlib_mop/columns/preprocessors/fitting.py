@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from madlib_mop.columns.numbers import EXACT
 from madlib_mop.columns.preprocessors.checks import MAX_CLASSES, MAX_UNITS, units_of
 from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, FittedColumn
-from madlib_mop.columns.preprocessors.input_fits import check_levels, fit_input, fit_number, unit_of
+from madlib_mop.columns.preprocessors.input_fits import fit_input, fit_number, own_levels, unit_of
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.columns.proposals.guesses import EXACT
 from madlib_mop.columns.proposals.kinds import CATEGORY, IGNORED, NUMBER, TARGET, ColumnSpec
 from madlib_mop.columns.proposals.names import sql_name
 from madlib_mop.columns.proposals.rules import problem
@@ -110,11 +110,11 @@ def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
             raise problem(
                 spec, f"levels has {len(spec.levels):,} classes; {MAX_CLASSES:,} are the most", "Use fewer classes."
             )
-        check_levels(spec, counted)
-        unlisted = sorted(set(counted.level_counts or ()) - set(spec.levels))
+        classes = own_levels(spec, spec.levels, counted)
+        unlisted = sorted(set(counted.level_counts or ()) - set(classes))
         if unlisted:
             raise problem(spec, f"class {unlisted[0]!r} is not in levels", "Add it, or set levels to NULL.")
-        return ClassFit(spec.levels, spec.encode)
+        return ClassFit(classes, spec.encode)
     if counts is None or len(counts) > MAX_CLASSES:
         many = f"about {counted.n_distinct:,}" if counts is None else f"{len(counts):,}"
         raise problem(

@@ -1,6 +1,6 @@
 """Fits one input to the statistics of the training rows, by its kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,9 +10,11 @@ from madlib_mop.columns.proposals.kinds import (
     BOOLEAN,
     CATEGORY,
     DATETIME,
+    GREY_PIXELS,
     IMAGE,
     MAX_ONE_HOT,
     NUMBER,
+    PADDED,
     TEXT,
     VECTOR,
     ColumnSpec,
@@ -114,13 +116,13 @@ def _category(spec: ColumnSpec, counted: Statistics) -> Fit:
         indicator = spec.impute == "level" and counted.n_missing > 0
     n_codes = FIRST + len(levels)
     width = {"index": spec.width or 1, "one_hot": n_codes - 1 + indicator}.get(spec.encode, 1 + indicator)
-    return CategoryFit(spec.encode, levels, n_codes, width, spec.constant, accepts_null, indicator, units)
+    fill = None if spec.constant is None else own_levels(spec, (spec.constant,), counted)[0]
+    return CategoryFit(spec.encode, levels, n_codes, width, fill, accepts_null, indicator, units)
 
 
 def _levels(spec: ColumnSpec, counted: Statistics) -> tuple[str, ...]:
     if spec.levels is not None and spec.encode != "frequency":
-        check_levels(spec, counted)
-        return spec.levels
+        return own_levels(spec, spec.levels, counted)
     counts = counted.level_counts
     most = MAX_ONE_HOT if spec.encode == "one_hot" else MOST_LEVELS
     if counts is None or (spec.max_levels is None and len(counts) > most):
@@ -131,28 +133,55 @@ def _levels(spec: ColumnSpec, counted: Statistics) -> tuple[str, ...]:
             f"{many} levels are too many for encode {spec.encode!r}",
             (keep + "encode hashed with max_levels 4096, or role ignored.").capitalize(),
         )
-    levels = spec.levels or most_frequent(counts, spec.max_levels, counted.n_rows)
-    if spec.constant is not None and spec.constant not in levels:
+    if spec.levels is not None:
+        levels = own_levels(spec, spec.levels, counted, needs_known=False)
+    else:
+        levels = most_frequent(counts, spec.max_levels, counted.n_rows)
+    if spec.constant is not None and own_levels(spec, (spec.constant,), counted, needs_known=False)[0] not in levels:
         raise no_level(spec, "Use one of: " + ", ".join(levels[:10]))
     return levels
 
 
-def check_levels(spec: ColumnSpec, counted: Statistics) -> None:
-    """Raise InvalidParameter if levels that were given cannot be values of the column, or none of its values is one."""
-    levels = spec.levels or ()
+def own_levels(
+    spec: ColumnSpec, levels: Sequence[str], counted: Statistics, *, needs_known: bool = True
+) -> tuple[str, ...]:
+    """Return levels that were given with the texts that the column's values have: 1.50 for 1.5 of a ``numeric(8, 2)``.
+
+    Parameters
+    ----------
+    spec : ColumnSpec
+    levels : sequence of str
+    counted : Statistics
+        Of the training rows. Levels that none of them has stay as they are.
+    needs_known : bool
+        Whether a training row must have one of the levels.
+
+    Raises
+    ------
+    InvalidParameter
+        If a level cannot be a value of the column, two are one number, or none is known although one must be.
+    """
+    counts, own = counted.level_counts, list(levels)
     if counted.family in ("number", "boolean"):
-        for level in levels:
-            if number_of_level(level) is None:
+        texts = {number_of_level(text, counted.is_single): text for text in counts or ()}
+        numbers: dict[float, str] = {}
+        for place, level in enumerate(levels):
+            number = number_of_level(level, counted.is_single)
+            if number is None:
                 raise problem(
                     spec, f"level {level!r} is no value of type {spec.sql_type}", "Write it as the table has it."
                 )
-    counts = counted.level_counts
-    if counts is not None and not set(counts) & set(levels):
+            if number in numbers:
+                raise problem(spec, f"levels {numbers[number]!r} and {level!r} are one number", "Write it once.")
+            numbers[number] = level
+            own[place] = texts.get(number, level)
+    if needs_known and counts is not None and not set(counts) & set(own):
         raise problem(
             spec,
             "no training row has one of the levels " + ", ".join(map(repr, levels[:5])),
             "Values are, for example: " + ", ".join(map(repr, sorted(counts)[:5])) + ".",
         )
+    return tuple(own)
 
 
 def _text(spec: ColumnSpec, counted: Statistics) -> Fit:
@@ -168,7 +197,10 @@ def _vector(spec: ColumnSpec, counted: Statistics) -> Fit:
     offset, divisor = 0.0, 1.0
     if spec.scale == "standard":
         offset, divisor = _vector_scale(counted)
-    return VectorFit(width, spec.impute != "error", spec.indicator, offset, divisor)
+    is_padded = spec.encode == PADDED
+    return VectorFit(
+        width, spec.impute != "error", spec.indicator, offset, divisor, counted.dimensions, is_padded=is_padded
+    )
 
 
 def _vector_scale(counted: Statistics) -> tuple[float, float]:
@@ -178,7 +210,8 @@ def _vector_scale(counted: Statistics) -> tuple[float, float]:
 
 
 def _image(spec: ColumnSpec, counted: Statistics) -> Fit:
-    return ImageFit(spec.width or 1, spec.impute != "error", spec.indicator)
+    channels = 1 if spec.encode == GREY_PIXELS else 3
+    return ImageFit(spec.width or 1, spec.impute != "error", spec.indicator, channels)
 
 
 _FITTERS: dict[str, Callable[[ColumnSpec, Statistics], Fit]] = {

@@ -1,10 +1,11 @@
 """The preprocessor of a packed table: what its encoder, its networks' inputs and every prediction follow."""
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+
+from mop_backend.bounded_json import read_json
 
 from madlib_mop.columns.preprocessors.canonical import build, canonical_json, plain
 from madlib_mop.columns.preprocessors.checks import check_fitted
@@ -111,7 +112,7 @@ class Preprocessor:
             If the text is no JSON, not what `to_json` writes, or contradicts itself.
         """
         try:
-            document = json.loads(text)
+            document = read_json(text)
         except (ValueError, RecursionError):
             raise UnreadableText("the preprocessor is damaged: it is not JSON", hint="Pack the table again.") from None
         if not isinstance(document, dict) or not isinstance(document.get("columns"), list):
@@ -154,9 +155,10 @@ def _own_tensor(column: FittedColumn, taken: set[str]) -> InputTensor | None:
     if isinstance(fit, TextFit | VectorFit):
         kind = "text" if isinstance(fit, TextFit) else "vector"
         units = tuple(_unused(f"{name}[{place + 1}]", taken) for place in range(fit.width))
-        return InputTensor(name, kind, "float32", (fit.width,), (name,), units)
+        dimensions = fit.dimensions if isinstance(fit, VectorFit) else ()
+        return InputTensor(name, kind, "float32", dimensions or (fit.width,), (name,), units)
     if isinstance(fit, ImageFit):
-        return InputTensor(name, "image", "uint8", (fit.side, fit.side, 3), (name,), ())
+        return InputTensor(name, "image", "uint8", fit.shape, (name,), ())
     return None
 
 

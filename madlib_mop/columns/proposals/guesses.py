@@ -1,27 +1,32 @@
 """What each family of types is proposed as: thresholds and their reasons in words."""
 
 import re
+import struct
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from madlib_mop.columns.blobs import Blobs
+from madlib_mop.columns.numbers import EXACT
 from madlib_mop.columns.proposals.kinds import (
     ARRAY,
     BOOLEAN,
     CATEGORY,
     DATETIME,
+    ENCODINGS,
+    GREY_PIXELS,
     IGNORED,
     IMAGE,
     IMAGE_WIDTH,
     NUMBER,
+    PADDED,
     TEXT,
     TEXT_WIDTH,
     VECTOR,
+    WIDTHS,
     ColumnSpec,
     embedding_width,
 )
 from madlib_mop.columns.proposals.statistics import Statistics
-from madlib_mop.columns.raw import text_of_number
 from madlib_mop.columns.states import text_of_moment
 
 #: Categories with at most this number of levels are one-hot; RealMLP (Holzmueller et al., 2024) uses the same limit.
@@ -42,12 +47,12 @@ EXPECTED_REPEATS = 5
 HEAVY_TAIL = 5.0
 #: A column has outliers if a value is this number of standard deviations from the mean.
 FAR = 8.0
-#: Greatest number below which float64, as which numbers are read, tells all whole numbers apart.
-EXACT = 2**53
 _FLOATS = ("real", "double precision")
 _FEW_NUMBERS = 10
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # how JPEG and PNG files begin
-_MAGIC_BYTES = 8
+#: Bytes of a file in which its size is looked for: a JPEG can have long segments of metadata before it.
+_HEAD_BYTES = 1 << 16
+_GREY_TYPES = (0, 4)  # color types of PNG: grey, and grey with alpha
 _NEARLY = 0.94  # threshold for estimated numbers of distinct values
 _KEY = re.compile(r"(^|_)(id|ids|key|pk|uuid|guid|rowid|rownum|ctid|oid)$|[a-z](Id|ID|Key|Uuid|UUID|Guid)$", re.ASCII)
 _CODE = re.compile(
@@ -230,8 +235,9 @@ def guess_span(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
 def guess_vector(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
     """Return the proposal of an array or vector of numbers: an input of its own, with one scale."""
     is_array = spec.sql_type.endswith("[]")
-    what = f"{'Array' if is_array else 'Vector'} of {statistics.width} numbers"
-    return replace(
+    n_elements = " x ".join(map(str, statistics.dimensions)) or f"{statistics.width}"
+    what = f"{'Array' if is_array else 'Vector'} of {n_elements} numbers"
+    proposed = replace(
         spec,
         kind=ARRAY if is_array else VECTOR,
         impute="zero",
@@ -240,40 +246,108 @@ def guess_vector(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
         width=statistics.width or None,
         reason=f"{what}: one mean and one deviation for all.",
     )
+    if not statistics.is_padded:
+        return proposed
+    return replace(
+        proposed,
+        encode=PADDED,
+        reason=f"Arrays of up to {statistics.width} numbers: one mean and one deviation for all. Elements that are NULL"
+        " or after the end of a shorter array are 0.",
+    )
 
 
 def guess_blob(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
-    """Return the proposal of bytes as images; see `are_images`."""
+    """Return the proposal of bytes as images of unknown form; see `guess_images`."""
+    return guess_images(spec, statistics, ImageForm(None, False))
+
+
+def guess_images(spec: ColumnSpec, statistics: Statistics, form: "ImageForm") -> ColumnSpec:
+    """Return the proposal of images: small square ones as they are, grey ones with one channel."""
     nulls = statistics.n_missing > 0
+    is_kept = form.side is not None and WIDTHS[IMAGE][0] <= form.side <= IMAGE_WIDTH
+    width = form.side if is_kept else IMAGE_WIDTH
+    what = "Grey images" if form.is_grey else "Images"
+    size = f"of {width} by {width} pixels" if is_kept else f"resized to {width} by {width} pixels"
     return replace(
         spec,
         kind=IMAGE,
         impute="zero" if nulls else "error",
         indicator=nulls,
-        encode="pixels",
+        encode=GREY_PIXELS if form.is_grey else ENCODINGS[IMAGE][0],
         scale="none",
-        width=IMAGE_WIDTH,
-        reason=f"Images, resized to {IMAGE_WIDTH} by {IMAGE_WIDTH} pixels: change width for another size.",
+        width=width,
+        reason=f"{what}, {size}: change width for another size.",
     )
 
 
-def are_images(column: Blobs) -> bool:
-    """Return whether at least half of the values that are not NULL begin as a JPEG or PNG file does.
+@dataclass(frozen=True)
+class ImageForm:
+    """What the images of a column have in common.
 
-    All values are looked at, so that the answer does not depend on their order.
+    Attributes
+    ----------
+    side : int or None
+        Height and width in pixels, if all images are squares of one size.
+    is_grey : bool
+        Whether all have shades of grey only.
     """
-    begins = column.begins(_MAGIC_BYTES)
-    n_images = sum(begin.startswith(_MAGIC) for begin in begins)
-    return bool(begins) and 2 * n_images >= len(begins)
+
+    side: int | None
+    is_grey: bool
 
 
-def text_of(value: float | None, family: str | None) -> str | None:
+def form_of_images(column: Blobs) -> ImageForm | None:
+    """Return the form of the images of a column; None if it has none.
+
+    It has images if at least half of the values that are not NULL begin as a JPEG or PNG file does. All values are
+    looked at, so that the answer does not depend on their order.
+    """
+    n_values = n_images = 0
+    forms: set[tuple[int, int, bool] | None] = set()
+    for begin in column.begins(_HEAD_BYTES):
+        n_values += 1
+        if begin.startswith(_MAGIC):
+            n_images += 1
+            forms.add(_form_of_png(begin) if begin.startswith(_MAGIC[1]) else _form_of_jpeg(begin))
+    if not n_values or 2 * n_images < n_values:
+        return None
+    known = [form for form in forms if form is not None]
+    sides = {form[:2] for form in known}
+    height, width = next(iter(sides), (0, 1))
+    is_same = len(known) == len(forms) and len(sides) == 1 and height == width
+    return ImageForm(height if is_same else None, len(known) == len(forms) and all(form[2] for form in known))
+
+
+def _form_of_png(head: bytes) -> tuple[int, int, bool] | None:
+    """Return height, width, and whether a PNG is grey, from its first chunk; None if that is not IHDR."""
+    if head[12:16] != b"IHDR" or len(head) < 26:
+        return None
+    width, height = struct.unpack_from(">II", head, 16)
+    return height, width, head[25] in _GREY_TYPES
+
+
+def _form_of_jpeg(head: bytes) -> tuple[int, int, bool] | None:
+    """Return height, width, and whether a JPEG is grey, from its frame header; None if that is not in these bytes."""
+    position = 2
+    while position + 10 <= len(head) and head[position] == 0xFF:
+        marker = head[position + 1]
+        if marker == 0xFF:  # a byte of filling
+            position += 1
+            continue
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width, channels = struct.unpack_from(">HHB", head, position + 5)
+            return height, width, channels == 1
+        position += 2 + int.from_bytes(head[position + 2 : position + 4], "big")
+    return None
+
+
+def text_of(value: float | None, family: str | None, statistics: Statistics) -> str | None:
     """Return a minimum or maximum as text; None for families without an order."""
     if value is None or family is None or family == "vector":
         return None
     if family in ("moment", "time", "span"):
         return text_of_moment(int(value), family)
-    return text_of_number(value, family)
+    return statistics.text(value)
 
 
 def _has_words(statistics: Statistics) -> bool:

@@ -9,6 +9,13 @@ NUMBER, CATEGORY, BOOLEAN, DATETIME, TEXT, VECTOR, ARRAY, IMAGE = (
 )  # fmt: skip
 KINDS = (NUMBER, CATEGORY, BOOLEAN, DATETIME, TEXT, VECTOR, ARRAY, IMAGE)
 TARGET_KINDS = (NUMBER, CATEGORY, BOOLEAN)
+#: The encoding of arrays that may have fewer elements than ``width``, and NULL among them.
+PADDED = "padded"
+#: The encoding of images with one channel.
+GREY_PIXELS = "grey_pixels"
+CLASSIFICATION, REGRESSION = "classification", "regression"
+#: What the argument ``task`` may be: what the targets of a table are.
+TASKS = (CLASSIFICATION, REGRESSION)
 #: Families of types (`madlib_mop.columns.raw`) that can be encoded as each kind.
 FAMILIES_OF_KIND: dict[str, frozenset[str | None]] = {
     NUMBER: frozenset({"number", "boolean", "span", "time"}),
@@ -28,8 +35,8 @@ ENCODINGS: dict[str, tuple[str, ...]] = {
     DATETIME: ("parts", "age"),
     TEXT: ("hashed_ngrams",),
     VECTOR: ("identity",),
-    ARRAY: ("identity",),
-    IMAGE: ("pixels",),
+    ARRAY: ("identity", PADDED),
+    IMAGE: ("pixels", GREY_PIXELS),
 }
 SCALES: dict[str, tuple[str, ...]] = {
     NUMBER: ("standard", "min_max", "robust", "quantile", "log1p", "none"),
@@ -93,9 +100,9 @@ class ColumnSpec:
     indicator : bool
         Whether one more unit is 1 where the value is NULL.
     encode : str
-        ``identity`` for numbers; ``index``, ``one_hot``, ``ordinal``, ``hashed`` or ``frequency`` for categories;
-        ``parts`` or ``age`` for dates and times; ``hashed_ngrams`` for text; ``pixels`` for images. Of targets:
-        ``identity``, or for classes ``one_hot`` or ``index``.
+        ``identity`` for numbers and arrays, or ``padded`` for arrays; ``index``, ``one_hot``, ``ordinal``, ``hashed``
+        or ``frequency`` for categories; ``parts`` or ``age`` for dates and times; ``hashed_ngrams`` for text;
+        ``pixels`` or ``grey_pixels`` for images. Of targets: ``identity``, or for classes ``one_hot`` or ``index``.
     scale : str
         ``standard``, ``min_max``, ``robust``, ``quantile``, ``log1p`` or ``none``.
     width : int or None

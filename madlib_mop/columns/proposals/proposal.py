@@ -1,15 +1,19 @@
 """Proposes what is done with each column of a table, with a sentence that says why; the start of ``pack_columns``."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from madlib_mop.columns.proposals.guesses import GUESSES, key_reason, text_of
+from madlib_mop.columns.proposals.guesses import GUESSES, ImageForm, guess_images, key_reason, text_of
 from madlib_mop.columns.proposals.kinds import (
     BOOLEAN,
     CATEGORY,
+    CLASSIFICATION,
+    FAMILIES_OF_KIND,
     NUMBER,
+    REGRESSION,
     TARGET,
+    TASKS,
     VECTOR,
     ColumnSpec,
     TableColumn,
@@ -28,6 +32,8 @@ _CLASSES = 10
 _MOST_BITS = 31
 #: The families of values that can be predicted.
 _PREDICTED = ("number", "boolean", "text", "enum", "uuid", "inet", "span")
+#: Those whose values are classes, unless the caller says otherwise.
+_OF_CLASSES = ("boolean", "text", "enum", "uuid", "inet")
 _EXPRESSIONS = {
     "json": "({name}->>'key')::float8",
     "jsonb": "({name}->>'key')::float8",
@@ -56,8 +62,8 @@ class CountedColumn:
         None where ``family`` is None, and of a column whose values were not read.
     labels : tuple of str or None
         Of an enum: its labels, in their order.
-    is_image : bool
-        Of bytea: whether values are image files (`are_images`).
+    images : ImageForm or None
+        Of bytea: the form of its images; None if the values are no images (`form_of_images`).
     reader : str or None
         What `reader_of` gives for its type, or for the base type of its domain; None: what it gives for ``sql_type``.
     unusable : str or None
@@ -69,13 +75,17 @@ class CountedColumn:
     family: str | None
     statistics: Statistics | None
     labels: tuple[str, ...] | None = None
-    is_image: bool = False
+    images: ImageForm | None = None
     reader: str | None = None
     unusable: str | None = None
 
 
 def propose(
-    columns: Sequence[CountedColumn], dependent: Sequence[str], exclude: Sequence[str] = (), counted: str = "rows"
+    columns: Sequence[CountedColumn],
+    dependent: Sequence[str],
+    exclude: Sequence[str] = (),
+    counted: str = "rows",
+    classes: Collection[str] | None = None,
 ) -> list[ColumnSpec]:
     """Return a proposal for each column of a table, in their order.
 
@@ -88,6 +98,8 @@ def propose(
         Columns to ignore, by the caller's wish.
     counted : str
         Which rows were counted, for errors: ``rows`` or ``training rows``.
+    classes : collection of str or None
+        The targets whose values are classes: what `targets_of_classes` found, maybe in more rows. None: it decides.
 
     Raises
     ------
@@ -97,10 +109,57 @@ def propose(
         If no target is named, one is named twice or excluded, or a target cannot be trained.
     """
     check_targets([TableColumn(c.name, c.sql_type, c.family) for c in columns], dependent, exclude)
+    known = targets_of_classes(columns, dependent) if classes is None else classes
     return [
-        _target(column, counted) if column.name in dependent else _input(column, column.name in exclude)
+        _target(column, counted, column.name in known)
+        if column.name in dependent
+        else _input(column, column.name in exclude)
         for column in columns
     ]
+
+
+def targets_of_classes(
+    columns: Sequence[CountedColumn], dependent: Sequence[str], task: str | None = None
+) -> frozenset[str]:
+    """Return the targets whose values are classes; the others are numbers, the targets of a regression.
+
+    This is the only place that decides it. Without a task, texts and booleans are classes, so are integers with at most
+    10 distinct values, and other numbers if they have at most 2 distinct values, which are whole.
+
+    Parameters
+    ----------
+    columns : sequence of CountedColumn
+        At least the targets, counted in all rows.
+    dependent : sequence of str
+        The targets.
+    task : str or None
+        One of `TASKS`, which `check_task` has checked: what all targets are.
+    """
+    return frozenset(c.name for c in columns if c.name in dependent and _has_classes(c, task))
+
+
+def _has_classes(column: CountedColumn, task: str | None) -> bool:
+    if task is not None:
+        return task == CLASSIFICATION
+    if column.family in _OF_CLASSES:
+        return True
+    statistics = column.statistics
+    if column.family != "number" or statistics is None or not statistics.distinct_is_exact:
+        return False
+    return statistics.is_integral and statistics.n_distinct <= (_CLASSES if _is_integer(column) else 2)
+
+
+def check_task(columns: Sequence[TableColumn], dependent: Sequence[str], task: str | None) -> None:
+    """Raise InvalidParameter if a target's type cannot be what the argument ``task`` says."""
+    kinds = {CLASSIFICATION: CATEGORY, REGRESSION: NUMBER}
+    for column in columns:
+        if task is None or column.name not in dependent or column.family in FAMILIES_OF_KIND[kinds[task]]:
+            continue
+        other = next(other for other in TASKS if other != task)
+        raise InvalidParameter(
+            f"task is {task!r}, but dependent column {column.name!r} is of type {column.sql_type}",
+            hint=f"Use task => '{other}', leave task out, or cast the column in a view.",
+        )
 
 
 def check_targets(columns: Sequence[TableColumn], dependent: Sequence[str], exclude: Sequence[str] = ()) -> None:
@@ -139,6 +198,8 @@ def _guess(column: CountedColumn) -> ColumnSpec:
         return spec
     if statistics is None:
         return default_input(column.name, column.sql_type, column.family)
+    if column.images is not None:
+        return guess_images(spec, statistics, column.images)
     return GUESSES[column.family](replace(spec, levels=column.labels), statistics) if statistics.n_rows else spec
 
 
@@ -157,15 +218,21 @@ def _why_ignored(column: CountedColumn) -> str | None:
         return f"Not finite: {_special(statistics)}. Replace such values by NULL in a view."
     if statistics.width == 0:
         return "All arrays are empty."
+    n_elements = (statistics.width or 0) * (statistics.n_rows - statistics.n_missing)
+    if 2 * statistics.n_absent > n_elements:
+        return (
+            f"Arrays of up to {statistics.width} numbers, most of which are absent. Set role to input to use them with"
+            " zeros in their place."
+        )
     is_counted = statistics.distinct_is_exact or column.family == VECTOR  # few distinct vectors are counted by hashes
     if statistics.n_distinct == 1 and is_counted and not statistics.n_missing:
         return f"Constant: all rows have {_shown(statistics)}."
-    if column.family == "blob" and not column.is_image:
+    if column.family == "blob" and column.images is None:
         return "Bytes that are no JPEG or PNG image. Decode them in a view."
     return key_reason(column.name, column.family, statistics)
 
 
-def _target(column: CountedColumn, counted: str) -> ColumnSpec:
+def _target(column: CountedColumn, counted: str, has_classes: bool) -> ColumnSpec:
     """Return the proposal of a target: classes, or a number for regression."""
     statistics, family = column.statistics, column.family
     assert statistics is not None, "columns of these types are counted"
@@ -178,20 +245,16 @@ def _target(column: CountedColumn, counted: str) -> ColumnSpec:
             hint="Name a column that has values.",
         )
     n_distinct = statistics.n_distinct
-    if family == "boolean":
-        return replace(spec, kind=BOOLEAN, reason="Target with two classes: it is boolean.")
-    if family in ("text", "enum", "uuid", "inet"):
-        return replace(
-            spec, kind=CATEGORY, levels=column.labels, reason=f"Target with {_many(n_distinct, statistics)} classes."
-        )
-    few = statistics.distinct_is_exact and n_distinct <= (_CLASSES if _is_integer(column) else 2)
-    if family == "number" and statistics.is_integral and few:
-        return replace(
-            spec,
-            kind=CATEGORY,
-            reason=f"Target with {n_distinct} classes: whole numbers with few distinct values. For a regression set"
-            " kind to number, encode to identity and scale to standard.",
-        )
+    if has_classes:
+        if family == "boolean":
+            return replace(spec, kind=BOOLEAN, reason="Target with two classes: it is boolean.")
+        why = f"Target with {_many(n_distinct, statistics)} classes"
+        if family == "number":
+            why += (
+                ": numbers with few distinct values. For a regression use task => 'regression', or set kind to number,"
+                " encode to identity and scale to standard"
+            )
+        return replace(spec, kind=CATEGORY, levels=column.labels, reason=f"{why}.")
     return replace(
         spec,
         kind=NUMBER,
@@ -217,8 +280,8 @@ def _counted(column: CountedColumn) -> ColumnSpec:
         n_rows=statistics.n_rows,
         n_null=statistics.n_missing,
         n_distinct=statistics.n_distinct,
-        minimum=text_of(statistics.minimum, column.family),
-        maximum=text_of(statistics.maximum, column.family),
+        minimum=text_of(statistics.minimum, column.family, statistics),
+        maximum=text_of(statistics.maximum, column.family, statistics),
         examples=tuple(_short(str(example)) for example in list(statistics.examples)[:_N_EXAMPLES]),
     )
 

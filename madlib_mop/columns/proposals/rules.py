@@ -14,6 +14,7 @@ from madlib_mop.columns.proposals.kinds import (
     MAX_LEVELS,
     MAX_ONE_HOT,
     NUMBER,
+    PADDED,
     SCALES,
     TARGET_SCALES,
     TEXT,
@@ -21,6 +22,7 @@ from madlib_mop.columns.proposals.kinds import (
     WIDTHS,
     ColumnSpec,
 )
+from madlib_mop.columns.vectors import MAX_WIDTH
 from madlib_mop.errors import InvalidParameter
 
 _DEFAULT = "NULL is the default of the kind."
@@ -203,12 +205,13 @@ def _check_max_levels(spec: ColumnSpec) -> None:
 
 def _check_width(spec: ColumnSpec) -> None:
     if spec.width is None:
-        if spec.kind in (TEXT, IMAGE) or spec.encode in EMBEDDED:
+        if spec.kind in (TEXT, IMAGE) or spec.encode in EMBEDDED or spec.encode == PADDED:
             raise problem(spec, f"encode {spec.encode!r} needs a width", "Copy it from the proposal.")
         return
     if spec.kind in (VECTOR, ARRAY):
-        if spec.width < 1:
-            raise problem(spec, f"width must be 1 or more. Received: {spec.width}", "Set it to NULL.")
+        if not 1 <= spec.width <= MAX_WIDTH:
+            hint = "Set it to the most elements of an array." if spec.encode == PADDED else "Set it to NULL."
+            raise problem(spec, f"width must be from 1 to {MAX_WIDTH:,}. Received: {spec.width}", hint)
         return
     if spec.kind not in WIDTHS or (spec.kind == CATEGORY and spec.encode not in EMBEDDED):
         raise problem(

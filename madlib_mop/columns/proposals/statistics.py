@@ -23,8 +23,16 @@ class Statistics(Protocol):
         Some distinct values, as text.
     width : int or None
         Elements of a vector.
+    dimensions : tuple of int
+        Of arrays of several dimensions, if all rows have the same; else ().
+    is_padded : bool
+        Whether arrays were read as padded ones.
+    n_absent : int
+        Elements that padded arrays do not have.
     is_integral : bool
         Whether all numbers are whole.
+    is_single : bool
+        Whether the column is of type ``real``, whose numbers are float32.
     special : mapping of str to int
         Rows of NaN, infinities and endless moments; they are in no other statistic but ``n_distinct``.
     """
@@ -54,10 +62,22 @@ class Statistics(Protocol):
     @property
     def width(self) -> int | None: ...
     @property
+    def dimensions(self) -> tuple[int, ...]: ...
+    @property
+    def is_padded(self) -> bool: ...
+    @property
+    def n_absent(self) -> int: ...
+    @property
     def is_integral(self) -> bool: ...
+    @property
+    def is_single(self) -> bool: ...
     @property
     def special(self) -> Mapping[str, int]: ...
 
     def quantile(self, q: float) -> float | None:
         """Return the value at a share of the rows, 0 to 1; None without values."""
+        ...
+
+    def text(self, value: float) -> str | None:
+        """Return a number as SQL prints it in this column; None of columns that are no numbers."""
         ...

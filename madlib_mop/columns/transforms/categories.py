@@ -95,13 +95,22 @@ def bucket_of(text: bytes, n_buckets: int) -> int:
     return 1 + int.from_bytes(digest, "little") % n_buckets
 
 
-def number_of_level(text: str) -> float | None:
-    """Return the number that a level of a numeric or boolean column is; None if it is none."""
+def number_of_level(text: str, is_single: bool = False) -> float | None:
+    """Return the number that a level of a numeric or boolean column is; None if it is none.
+
+    Parameters
+    ----------
+    text : str
+    is_single : bool
+        Whether the column is of type ``real``, so that its numbers are float32.
+    """
     words = {"true": 1.0, "false": 0.0, "t": 1.0, "f": 0.0}
     try:
-        return words[text] if text in words else float(text) + 0.0
+        number = words[text] if text in words else float(text) + 0.0
     except ValueError:
         return None
+    with np.errstate(over="ignore"):
+        return float(np.float32(number)) if is_single else number
 
 
 class LevelCodes:
@@ -116,13 +125,7 @@ class LevelCodes:
         self.fit = fit
         self._by_text = {level.encode(): FIRST + place for place, level in enumerate(fit.levels)}
         self._null = NULL if fit.fill is None else self._code(fit.fill.encode())
-        self._by_number: dict[float, int] = {}
-        self._sorted = (np.zeros(0), np.zeros(0, np.int32))
-        if fit.encode != "hashed":
-            numbers = [(number_of_level(level), FIRST + place) for place, level in enumerate(fit.levels)]
-            self._by_number = {number: code for number, code in numbers if number is not None}
-            known = sorted(self._by_number.items())
-            self._sorted = (np.array([key for key, _ in known]), np.array([code for _, code in known], np.int32))
+        self._numbers: dict[bool, _CodesOfNumbers] = {}
         self._table: Codes = np.array([self._null], np.int32)
         self._seen: object = None
 
@@ -151,20 +154,45 @@ class LevelCodes:
             self._seen = levels
         return self._table[codes]
 
-    def of_numbers(self, values: Floats, missing: Flags) -> Codes:
-        """Return codes of numbers or booleans: float64 (n,), bool (n,) to int32 (n,)."""
-        if len(values) <= _FEW:
-            pairs = zip(values.tolist(), missing.tolist(), strict=True)
-            found = [self._null if gone else self._by_number.get(value, OTHER) for value, gone in pairs]
-            return np.array(found, np.int32)
-        keys, codes = self._sorted
-        if not len(keys):
-            return np.where(missing, np.int32(self._null), np.int32(OTHER))
-        place = np.minimum(keys.searchsorted(values), len(keys) - 1)
-        present = np.where(keys[place] == values, codes[place], np.int32(OTHER))
-        return np.where(missing, np.int32(self._null), present)
+    def of_numbers(self, values: Floats, missing: Flags, is_single: bool = False) -> Codes:
+        """Return codes of numbers or booleans: float64 (n,), bool (n,) to int32 (n,).
+
+        Parameters
+        ----------
+        values, missing : numpy.ndarray
+        is_single : bool
+            Whether the numbers are of type ``real``: then the level 0.1 is the float32 that is nearest to it.
+        """
+        numbers = self._numbers.get(is_single)
+        if numbers is None:
+            numbers = self._numbers[is_single] = _CodesOfNumbers(self.fit, is_single)
+        return numbers.of(values, missing, self._null)
 
     def _code(self, text: bytes) -> int:
         if self.fit.encode == "hashed":
             return bucket_of(text, self.fit.n_codes - 1)
         return self._by_text.get(text, OTHER)
+
+
+class _CodesOfNumbers:
+    """Finds the codes of numbers; two ways, for few and for many of them."""
+
+    def __init__(self, fit: CategoryFit, is_single: bool):
+        levels = fit.levels if fit.encode != "hashed" else ()
+        numbers = [(number_of_level(level, is_single), FIRST + place) for place, level in enumerate(levels)]
+        self._codes = {number: code for number, code in numbers if number is not None}
+        known = sorted(self._codes.items())
+        self._sorted = np.array([number for number, _ in known]), np.array([code for _, code in known], np.int32)
+
+    def of(self, values: Floats, missing: Flags, null: int) -> Codes:
+        """Return int32 (n,); ``null`` is the code of NULL."""
+        if len(values) <= _FEW:
+            pairs = zip(values.tolist(), missing.tolist(), strict=True)
+            found = [null if gone else self._codes.get(value, OTHER) for value, gone in pairs]
+            return np.array(found, np.int32)
+        numbers, codes = self._sorted
+        if not len(numbers):
+            return np.where(missing, np.int32(null), np.int32(OTHER))
+        place = np.minimum(numbers.searchsorted(values), len(numbers) - 1)
+        present = np.where(numbers[place] == values, codes[place], np.int32(OTHER))
+        return np.where(missing, np.int32(null), present)

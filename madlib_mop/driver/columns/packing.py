@@ -19,8 +19,8 @@ from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.fitting import fit_preprocessor
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.columns.proposals.kinds import IGNORED, INPUT, TARGET, ColumnSpec
-from madlib_mop.columns.proposals.proposal import check_targets, propose
+from madlib_mop.columns.proposals.kinds import IGNORED, INPUT, NUMBER, PADDED, REGRESSION, TARGET, ColumnSpec
+from madlib_mop.columns.proposals.proposal import check_targets, check_task, propose, targets_of_classes
 from madlib_mop.columns.proposals.specification import check_specification, check_table, read_specification
 from madlib_mop.columns.raw import RawColumn
 from madlib_mop.columns.records import Field
@@ -60,12 +60,13 @@ def pack_columns(call: Call) -> None:
             f"exclude cannot be combined with columns. Received: {', '.join(map(repr, exclude))}",
             hint=f"Set role to ignored for these columns in {arguments['columns']}.",
         )
-    given = _given_specification(session, arguments["columns"], source, dependent)
+    given = _given_specification(session, arguments["columns"], source, dependent, arguments["task"])
     rule = split_rule(arguments["validation"], source)
     if given is not None:
         _notice_missing(call, source, given, rule)
     if given is None:
         check_targets(table_columns(source), dependent, exclude)
+        check_task(table_columns(source), dependent, arguments["task"])
     elif rule is not None and rule.by == BY_COLUMN:
         given = [_unused(spec) if spec.name == rule.column else spec for spec in given]
         check_specification(given, several_targets=len(dependent) > 1)
@@ -77,11 +78,14 @@ def pack_columns(call: Call) -> None:
     if packing.rule is not None:
         needed = [*dependent, *([packing.rule.column] if packing.rule.column is not None else [])]
         check_kept(rows, needed, "Shorten its texts in a view.")
-        validation = choose_validation(packing.rule, rows, class_codes(rows, dependent), packing.seed)
+    classes = _targets_of_classes(source, rows, given, dependent, arguments["task"])
+    if packing.rule is not None:
+        codes = class_codes(rows, dependent) if classes >= set(dependent) else None
+        validation = choose_validation(packing.rule, rows, codes, packing.seed)
     training = None if validation is None else ~validation
     with ThreadPoolExecutor(1) as thread, FileDecoder() as decode:
         order = thread.submit(rows.order, training)
-        preprocessor, ignored = _fit(source, rows, training, given, dependent, exclude)
+        preprocessor, ignored = _fit(source, rows, training, given, dependent, exclude, classes)
         encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
         first = order.result()
         write_packed(call, packing, packing.output, packing.output_text, rows, first, encoder, targets, thread)
@@ -92,9 +96,9 @@ def pack_columns(call: Call) -> None:
 
 
 def _given_specification(
-    session: CallerSession, name: str | None, source: SourceTable, dependent: Sequence[str]
+    session: CallerSession, name: str | None, source: SourceTable, dependent: Sequence[str], task: str | None
 ) -> list[ColumnSpec] | None:
-    """Read and check the edited proposal, if one is given."""
+    """Read and check the edited proposal, if one is given; ``task`` must not contradict it."""
     if name is None:
         return None
     table = session.relation(name, "columns")
@@ -116,6 +120,12 @@ def _given_specification(
             f"columns: the targets of {table} are {', '.join(targets)}, but dependent is {', '.join(dependent)}",
             hint="Edit the roles, or give the same columns as dependent.",
         )
+    for spec in specs:
+        if task is not None and spec.role == TARGET and (spec.kind == NUMBER) != (task == REGRESSION):
+            raise InvalidParameter(
+                f"task is {task!r}, but target {spec.name!r} has the kind {spec.kind!r} in {table}",
+                hint="Leave task out, or set kind, encode and scale of the target there.",
+            )
     check_table(specs, table_columns(source))
     by_name = {spec.name: spec for spec in specs}
     return [by_name[column.name] for column in source.columns if column.name in by_name]
@@ -140,7 +150,19 @@ def _fields(
         spec.name for spec in given if spec.role != IGNORED
     }  # fmt: skip
     wanted = rule.column if rule is not None else None
-    return [field for field in source.fields if field.name not in unused or field.name == wanted]
+    widths = {spec.name: spec.width for spec in given or () if spec.role != IGNORED and spec.encode == PADDED}
+    fields = [field for field in source.fields if field.name not in unused or field.name == wanted]
+    return [replace(field, padded_to=widths[field.name]) if field.name in widths else field for field in fields]
+
+
+def _targets_of_classes(
+    source: SourceTable, rows: Rows, given: Sequence[ColumnSpec] | None, dependent: Sequence[str], task: str | None
+) -> frozenset[str]:
+    """Return the targets that are classes: as the edited proposal has them, else as all rows are."""
+    if given is not None:
+        return frozenset(spec.name for spec in given if spec.role == TARGET and spec.kind != NUMBER)
+    targets = {name: column for name, column in rows.columns.items() if name in dependent}
+    return targets_of_classes(count(source, replace(rows, columns=targets)), dependent, task)
 
 
 def _fit(
@@ -150,6 +172,7 @@ def _fit(
     given: Sequence[ColumnSpec] | None,
     dependent: Sequence[str],
     exclude: Sequence[str],
+    classes: frozenset[str],
 ) -> tuple[Preprocessor, list[ColumnSpec]]:
     """Fit the preprocessor of the given specification, or of the one that is proposed, to the training rows.
 
@@ -159,7 +182,7 @@ def _fit(
     if given is None:
         counted = count(source, rows, training)
         statistics = {c.name: c.statistics for c in counted if isinstance(c.statistics, ColumnStatistics)}
-        specs = propose(counted, dependent, exclude, "rows" if training is None else "training rows")
+        specs = propose(counted, dependent, exclude, "rows" if training is None else "training rows", classes)
         ignored = [spec for spec in specs if spec.role == IGNORED and spec.name not in exclude]
         _require_inputs(specs, ignored)
         check_specification(specs, several_targets=len(dependent) > 1)

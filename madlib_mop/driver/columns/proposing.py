@@ -1,16 +1,18 @@
 """The command propose_columns: counts the rows of a table, and writes what pack_columns would do with each column."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.columns.blobs import Blobs
-from madlib_mop.columns.proposals.guesses import are_images
+from madlib_mop.columns.proposals.guesses import form_of_images
 from madlib_mop.columns.proposals.kinds import ColumnSpec, TableColumn
-from madlib_mop.columns.proposals.proposal import CountedColumn, check_targets, propose
+from madlib_mop.columns.proposals.proposal import CountedColumn, check_targets, check_task, propose, targets_of_classes
 from madlib_mop.columns.records import family_of
+from madlib_mop.columns.vectors import MAX_WIDTH
 from madlib_mop.driver.columns.rows import Rows, UnusableColumn, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.data.engine import table_form
@@ -35,8 +37,10 @@ def propose_columns(call: Call) -> None:
     output = session.output(arguments["output_table"], ("",), "output_table")
     exclude = arguments["exclude"] or []
     check_targets(table_columns(source), dependent, exclude)
+    check_task(table_columns(source), dependent, arguments["task"])
     rows, unusable = _read(session, source, dependent, exclude)
-    specs = propose(count(source, rows, unusable=unusable), dependent, exclude)
+    counted = count(source, rows, unusable=unusable)
+    specs = propose(counted, dependent, exclude, classes=targets_of_classes(counted, dependent, arguments["task"]))
     write_proposal(session, output, specs)
     n_inputs = sum(spec.role == "input" for spec in specs)
     ignored = [spec.name for spec in specs if spec.role == "ignored"]
@@ -49,19 +53,38 @@ def _read(
 ) -> tuple[Rows, dict[str, str]]:
     """Read the columns that are not excluded.
 
-    Inputs with a value that cannot be used are left out, and the rows are read again for each of them: most tables have
-    none. The second result is the problem of each.
+    Arrays with different numbers of elements, or with NULL as an element, are read as padded ones. Other inputs with a
+    value that cannot be used are left out. The rows are read again for each of them: most tables have none. The second
+    result is the problem of each.
     """
     unusable: dict[str, str] = {}
+    padded: dict[str, int] = {}
     while True:
-        fields = [f for f in source.fields if f.name not in exclude and f.name not in unusable]
+        fields = [
+            replace(f, padded_to=padded.get(f.name))
+            for f in source.fields
+            if f.name not in exclude and f.name not in unusable
+        ]
         unchecked = [f.name for f in fields if f.name not in dependent]
         try:
             return read_rows(session, source, fields, 0, unchecked=unchecked), unusable
         except UnusableColumn as error:
             if error.column in dependent:
                 raise
-            unusable[error.column] = error.problem
+            width = _most_elements(session, source, error.column) if error.is_ragged else 0
+            if 0 < width <= MAX_WIDTH and error.column not in padded:
+                padded[error.column] = width
+            else:
+                unusable[error.column] = error.problem
+
+
+def _most_elements(session: CallerSession, source: SourceTable, column: str) -> int:
+    """Return the most elements of an array in a column; 0 if the column has no arrays."""
+    field = next(field for field in source.fields if field.name == column)
+    if not field.reader.startswith("_"):
+        return 0
+    query = "SELECT pg_catalog.max(pg_catalog.cardinality(s.{c})) AS most FROM {source} s"
+    return int(session.execute(statement(query, c=Identifier(column), source=source.relation))[0]["most"] or 0)
 
 
 def table_columns(source: SourceTable) -> list[TableColumn]:
@@ -95,7 +118,7 @@ def count(
         reader = column.field.reader if column.field is not None else None
         family = family_of(reader) if reader is not None else None
         values = rows.columns.get(column.name)
-        is_image = isinstance(values, Blobs) and are_images(values)
+        images = form_of_images(values) if isinstance(values, Blobs) else None
         counted.append(
             CountedColumn(
                 column.name,
@@ -103,7 +126,7 @@ def count(
                 family,
                 found.get(column.name),
                 column.labels,
-                is_image,
+                images,
                 reader,
                 (unusable or {}).get(column.name),
             )

@@ -1,6 +1,7 @@
 """The columns of a table that a recorded preprocessor needs; for all that encode rows after packing."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -47,8 +48,18 @@ def needed_fields(columns: Iterable[FittedColumn], source: SourceTable, what: st
                 f" encoded. When it was packed it was {column.spec.sql_type}. Received: {source.text!r}",
                 hint="Cast it in a view.",
             )
-        fields.append(found.field)
+        fields.append(replace(found.field, padded_to=column.padded_to))
     return fields
+
+
+def together(fields: Iterable[Field]) -> list[Field]:
+    """Return fields for several encodings, each column once: arrays are padded to the most elements of any of them."""
+    found: dict[str, Field] = {}
+    for field in fields:
+        known = found.get(field.name)
+        if known is None or (field.padded_to or 0) > (known.padded_to or 0):
+            found[field.name] = field
+    return list(found.values())
 
 
 def check_names(text: str | None, columns: Iterable[FittedColumn], what: str) -> None:

@@ -1,4 +1,4 @@
-"""A source table is read: typed columns of all rows, and a hash of each row's content, which orders them."""
+"""A source table is read: typed columns of all rows, and a hash of each row's values, which orders them."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -12,7 +12,7 @@ from mop_backend.machine import processors
 
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import UnreadableValue
-from madlib_mop.columns.hashing import RowHasher, with_oids
+from madlib_mop.columns.hashing import RowHasher
 from madlib_mop.columns.numbers import is_finite_numeric
 from madlib_mop.columns.raw import RawColumn
 from madlib_mop.columns.records import Field, RecordReader, family_of, value_of
@@ -33,7 +33,8 @@ _MOST_THREADS = 4  # each has a copy of one column
 _HINT = "Replace it (NULL is imputed), leave the row out by a view, or exclude the column."
 _SPLIT_HINT = "The rows are split by this column: leave the row out by a view, or split by another column."
 Naming = dict[str, BytesColumn | list[object]]
-_TEMP_FILE_LIMIT = "SELECT setting::pg_catalog.int8 AS kb FROM pg_catalog.pg_settings WHERE name = 'temp_file_limit'"
+# pg_settings has more than 64 kB, and would need a temporary file itself where work_mem is as small
+_TEMP_FILE_LIMIT = "SELECT pg_catalog.pg_size_bytes(pg_catalog.current_setting('temp_file_limit')) AS bytes"
 
 
 class UnusableColumn(InvalidParameter):
@@ -44,12 +45,15 @@ class UnusableColumn(InvalidParameter):
     column : str
     problem : str
         What is wrong, and in which row: the text after the column's name.
+    is_ragged : bool
+        Whether the column can be read with padded arrays.
     """
 
-    def __init__(self, column: str, problem: str, hint: str | None):
+    def __init__(self, column: str, problem: str, hint: str | None, *, is_ragged: bool = False):
         super().__init__(f"column {column!r} {problem}", hint=hint)
         self.column = column
         self.problem = problem
+        self.is_ragged = is_ragged
 
 
 @dataclass(frozen=True)
@@ -61,18 +65,21 @@ class Rows:
     columns : dict of str to RawColumn
         The columns that were read, by name.
     hashes : numpy.ndarray
-        uint64 (n_rows, 2): what `RowHasher` returns for the seed and each row's bytes, with the same oids of types in
-        every database. Equal rows have equal hashes.
+        uint64 (n_rows, 2): what `RowHasher` returns for the seed and each row's values. Rows that are equal as they are
+        read have equal hashes, however their values were written.
     overflowed : dict of str to ColumnStatistics
         The columns with more distinct texts than can be kept, with the statistics of their first rows.
     names : RowNames
         What names a row in an error.
+    folded : frozenset of str
+        The columns whose texts SQL compares without regard to case or accents.
     """
 
     columns: dict[str, RawColumn]
     hashes: Hashes
     overflowed: dict[str, ColumnStatistics] = field(default_factory=dict)
     names: "RowNames" = field(default_factory=lambda: RowNames())
+    folded: frozenset[str] = frozenset()
 
     @property
     def n_rows(self) -> int:
@@ -174,6 +181,12 @@ def read_rows(
     return _read_once(session, source, fields, seed, batch_rows, unchecked, split_by)
 
 
+def temp_file_limit(session: CallerSession) -> int | None:
+    """Return the most bytes that the caller's temporary files may take; None: no limit."""
+    limit_bytes: int = session.execute(_TEMP_FILE_LIMIT)[0]["bytes"]
+    return limit_bytes if limit_bytes >= 0 else None
+
+
 def _read_once(
     session: CallerSession,
     source: SourceTable,
@@ -184,16 +197,14 @@ def _read_once(
     split_by: str | None,
 ) -> Rows:
     """Read every row of a table; an error has the name of its row if ``source.naming`` says what to read for it."""
-    limit_kb = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
-    spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
+    spool = Spool(temp_file_limit(session))
     hashes = [np.zeros((0, 2), np.uint64)]
+    folded = {place for place, field_ in enumerate(fields) if field_.is_folded}
     hasher, names, typed = RowHasher(seed), RowNames(), _Typed(source, fields, unchecked, split_by)
-    oids = source.changed_oids(fields)
 
     def keep(batch: Batch) -> None:
-        columns, sent = typed.columns(batch), batch.bytes_of("r")
-        lengths = np.asarray(sent.lengths, np.int64)
-        hashes.append(hasher.of(with_oids(sent.data, lengths, oids) if oids else sent.data, lengths))
+        columns = typed.columns(batch)
+        hashes.append(hasher.of(columns, folded))
         if _has_blobs(fields):
             names.add(spool.n_rows, batch)
         with naming_rows(names_of(batch, spool.n_rows)):
@@ -207,7 +218,7 @@ def _read_once(
     named = {f.name: column for f, column in zip(fields, spool.columns(), strict=True)}
     kept = {name: column for name, column in named.items() if column is not None}
     overflowed = {fields[i].name: statistics for i, statistics in spool.overflowed.items()}
-    return Rows(kept, np.concatenate(hashes), overflowed, names)
+    return Rows(kept, np.concatenate(hashes), overflowed, names, frozenset(fields[i].name for i in folded))
 
 
 def read_batches(
@@ -341,7 +352,7 @@ def naming_rows(name_of: Callable[[int], str]) -> Iterator[None]:
         yield
     except UnreadableValue as error:
         problem = f"{error.problem.removesuffix(',')} ({name_of(error.row)})"
-        raise UnusableColumn(error.column, problem, error.hint) from None
+        raise UnusableColumn(error.column, problem, error.hint, is_ragged=error.is_ragged) from None
 
 
 def names_of(batch: Batch, n_before: int) -> Callable[[int], str]:

@@ -23,8 +23,6 @@ _BLOCKS = 256
 #: Readers of text types, whose values are sent in the client's encoding.
 _TEXTS = ("text", "varchar", "bpchar", "name", "char", "enum", "citext")
 _BYTEA_OID = 17
-#: Oids from here on are given as objects are created (FirstNormalObjectId): another database has others.
-_FIRST_OWN_OID = 16_384
 _ENCODING = "SELECT pg_catalog.pg_client_encoding()::pg_catalog.text AS name"
 
 # Resolves a domain over a domain to its innermost base type. record_send names a field by its declared type.
@@ -41,10 +39,12 @@ SELECT a.attname::pg_catalog.text AS name, pg_catalog.format_type(a.atttypid, a.
        a.atttypid::pg_catalog.int8 AS oid, b.typname::pg_catalog.text AS base, b.typtype = 'e' AS is_enum,
        CASE WHEN b.typtype = 'e' THEN ARRAY(SELECT e.enumlabel::pg_catalog.text FROM pg_catalog.pg_enum e
            WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END AS labels,
+       l.oid IS NOT NULL AS is_folded,
        n.nspname = 'pg_catalog' AS is_builtin, x.extname::pg_catalog.text AS extension, o.rolsuper AS is_superusers
 FROM chain c
 JOIN pg_catalog.pg_attribute a ON a.attrelid = $1::pg_catalog.oid AND a.attnum = c.attnum
 JOIN pg_catalog.pg_type b ON b.oid = c.oid
+LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation AND NOT l.collisdeterministic
 JOIN pg_catalog.pg_namespace n ON n.oid = b.typnamespace
 JOIN pg_catalog.pg_roles o ON o.oid = b.typowner
 LEFT JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.objid = b.oid
@@ -145,14 +145,6 @@ class SourceTable:
         """Return the fields as the rows of `rows_query` have them: texts that it converts are sent as bytea."""
         return [replace(f, oid=_BYTEA_OID) if self.converts and f.reader in _TEXTS else f for f in fields]
 
-    def changed_oids(self, fields: Sequence[Field]) -> dict[int, int]:
-        """Return the oids that rows of `rows_query` have for this client or database alone, by place: what they become.
-
-        Otherwise the hash of a row would depend on more than its content.
-        """
-        own = {i: f.oid if f.oid < _FIRST_OWN_OID else 0 for i, f in enumerate(fields)}
-        return {i: own[i] for i, f in enumerate(self.sent(fields)) if f.oid != own[i]}
-
     def _row(self, fields: Sequence[Field]) -> tuple[str, dict[str, Slot]]:
         """Return the expression of a row's bytes, and the names in it."""
         slots: dict[str, Slot] = {f"c{i}": Identifier(field.name) for i, field in enumerate(fields)}
@@ -196,7 +188,9 @@ def read_source(session: CallerSession, name: str | None, what: str = "source_ta
         # The bytes of an enum are its label, whoever owns the type; those of another type come from its owner's send
         # function.
         reader = reader_of(base) if row["is_enum"] or (known and row["is_superusers"]) else None
-        field = Field(row["name"], row["type_sql"], row["oid"], reader) if reader is not None else None
+        field = None
+        if reader is not None:
+            field = Field(row["name"], row["type_sql"], row["oid"], reader, is_folded=row["is_folded"])
         labels = tuple(row["labels"]) if row["labels"] is not None else None
         columns.append(SourceColumn(row["name"], row["type_sql"], field, labels))
     assert name is not None, "a relation was found"

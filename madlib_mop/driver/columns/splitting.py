@@ -1,15 +1,13 @@
 """Which rows of a table are kept for validation, as the argument ``validation`` says."""
 
-import hashlib
-import struct
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.columns.hashing import RowHasher
 from madlib_mop.columns.proposals.specification import other_names
-from madlib_mop.columns.raw import NUMBER, Codes, Levels, Moments, Numbers, RawColumn
-from madlib_mop.columns.sketch import Hashes
+from madlib_mop.columns.raw import Codes, Levels, Moments, Numbers
 from madlib_mop.columns.splits import (
     BY_COLUMN,
     BY_GROUP,
@@ -29,8 +27,6 @@ from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 
 Flags = npt.NDArray[np.bool_]
-#: A number with at most this number of values may be a class; a class has at least this number of rows on average.
-_FEW = 10
 #: What JSON, in which arguments arrive, has for numbers that are not finite.
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
@@ -79,7 +75,8 @@ def choose_validation(rule: SplitRule, rows: Rows, classes: Codes | None, seed: 
         return by_hash(hashes, fraction)
     column = rows.columns[rule.column]
     if rule.by == BY_GROUP:
-        return by_group(_group_hashes(column, rule.column, seed), fraction)
+        folded = (0,) if rule.column in rows.folded else ()
+        return by_group(RowHasher(seed).of([column], folded)[:, 0], fraction)  # NULL is a value of its own
     if rule.by == BY_TIME:
         if not isinstance(column, Moments) or column.family != "moment":
             raise InvalidParameter(
@@ -93,45 +90,17 @@ def choose_validation(rule: SplitRule, rows: Rows, classes: Codes | None, seed: 
     return by_column(column, rule.column)
 
 
-def class_codes(rows: Rows, targets: Sequence[str]) -> Codes | None:
-    """Return one code for each combination of the targets' values, int32.
-
-    None if the rows have no classes: a target is no text or number, or it is a number with more than ten values which
-    have fractions, or fewer than ten rows each. Such a target is that of a regression.
-    """
+def class_codes(rows: Rows, targets: Sequence[str]) -> Codes:
+    """Return one code for each combination of the values of these targets, which are classes, int32."""
     codes: npt.NDArray[np.int64] | None = None
     for name in targets:
         column = rows.columns[name]
         if isinstance(column, Levels):
             values, n_values = column.codes.astype(np.int64) + 1, len(column.levels) + 1
-        elif isinstance(column, Numbers):
+        else:
+            assert isinstance(column, Numbers), "other columns have no classes"
             distinct, values = np.unique(np.where(column.missing, np.nan, column.values), return_inverse=True)
             n_values = len(distinct)
-            if column.family == NUMBER and _are_measures(distinct[~np.isnan(distinct)], len(values)):
-                return None
-        else:
-            return None
         codes = values if codes is None else np.unique(codes * n_values + values, return_inverse=True)[1]
-    return None if codes is None else codes.astype(np.int32)
-
-
-def _are_measures(distinct: npt.NDArray[np.float64], n_rows: int) -> bool:
-    """Return whether the distinct values of a target are not those of classes."""
-    return len(distinct) > _FEW and (len(distinct) * _FEW > n_rows or bool((distinct % 1 != 0).any()))
-
-
-def _group_hashes(column: RawColumn, name: str, seed: int) -> Hashes:
-    """Return a hash of the seed and each row's value: uint64 (n_rows,); NULL is a value of its own."""
-    if isinstance(column, Moments):
-        column = Numbers(column.values.astype(np.float64), column.missing)
-    levels = column.as_levels(name) if isinstance(column, Numbers) else column
-    if not isinstance(levels, Levels):
-        raise InvalidParameter(f"validation by group: column {name!r} cannot be grouped by", hint="Name another one.")
-    start = hashlib.sha256(struct.pack(">q", seed))
-    hashes = np.empty(len(levels.levels) + 1, np.uint64)
-    for code, key in enumerate([*levels.levels.keys(), b"\0NULL"]):
-        digest = start.copy()
-        digest.update(key)
-        hashes[code] = int.from_bytes(digest.digest()[:8], "big")
-    found: Hashes = hashes[levels.codes]
-    return found
+    assert codes is not None, "there is a target"
+    return codes.astype(np.int32)

@@ -12,7 +12,7 @@ from mop_backend.machine import processors
 
 from madlib_mop.columns.blobs import Blobs, StoredValues
 from madlib_mop.columns.cells import wrong_width
-from madlib_mop.columns.raw import Dictionary, Levels, RawColumn, TooManyLevels, Vectors
+from madlib_mop.columns.raw import Dictionary, Levels, Numbers, RawColumn, TooManyLevels, Vectors
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.errors import OutOfResources
 
@@ -99,6 +99,10 @@ class Spool:
             return replace(first, codes=parts[0], levels=levels)
         if isinstance(first, Blobs):
             return replace(first, values=StoredValues.of(parts[0], parts[1]))
+        if isinstance(first, Numbers) and first.rest is not None:
+            return replace(first, values=parts[0], missing=parts[1], rest=parts[2])
+        if isinstance(first, Vectors) and first.absent is not None:
+            return replace(first, values=parts[0], missing=parts[1], absent=parts[2])
         return replace(first, values=parts[0], missing=parts[1])
 
     def _in_same_form(self, i: int, column: RawColumn) -> RawColumn | None:
@@ -111,6 +115,8 @@ class Spool:
         """Return vectors with the width of those before; where there was none yet, those before get this width."""
         before = self._first[i]
         assert isinstance(before, Vectors), "columns keep their class"
+        if column.absent is not None:  # padded: all are as wide
+            return column
         if column.width is None:
             return replace(column, values=np.zeros((column.n_rows, before.values.shape[1]), np.float32))
         if before.width is None:
@@ -119,6 +125,8 @@ class Spool:
                 self._series[i][0].reset(np.zeros((self.n_rows, column.width), np.float32))
         elif column.width != before.width:
             raise wrong_width(before.column, int(np.argmin(column.missing)), before.width, column.width)
+        elif column.dimensions != before.dimensions:
+            self._first[i] = replace(before, dimensions=())
         return column
 
     def _renumbered(self, i: int, column: Levels) -> Levels | None:
@@ -148,13 +156,17 @@ class Spool:
             for series in column:
                 self._written += series.spill(self._file, self._written)
                 if self._limit_bytes is not None and _COPIES * self._written > self._limit_bytes:
-                    raise OutOfResources(
-                        f"the rows need temporary files of more than {self._limit_bytes >> 10} kB, the caller's"
-                        " temp_file_limit",
-                        hint="A superuser may raise it for the role: ALTER ROLE ... SET temp_file_limit.",
-                    )
+                    raise beyond_limit(self._limit_bytes)
         self._file.flush()
         self._n_bytes = 0
+
+
+def beyond_limit(limit_bytes: int) -> OutOfResources:
+    """Return the error for rows that need more temporary files than the caller may have."""
+    return OutOfResources(
+        f"the rows need temporary files of more than {limit_bytes >> 10} kB, the caller's temp_file_limit",
+        hint="A superuser may raise it for the role: ALTER ROLE ... SET temp_file_limit.",
+    )
 
 
 class _Series:
@@ -212,4 +224,8 @@ def _parts(column: RawColumn) -> list[np.ndarray]:
     if isinstance(column, Blobs):
         lengths = np.array([-1 if value is None else len(value) for value in column.values], np.int64)
         return [np.frombuffer(b"".join(value or b"" for value in column.values), np.uint8), lengths]
+    if isinstance(column, Numbers) and column.rest is not None:
+        return [column.values, column.missing, column.rest]
+    if isinstance(column, Vectors) and column.absent is not None:
+        return [column.values, column.missing, column.absent]
     return [column.values, column.missing]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.catalog.names import MAX_NAME_BYTES, Identifier, Relation, Slot, statement
+from madlib_mop.catalog.names import MAX_NAME_BYTES, SYSTEM_COLUMNS, Identifier, Relation, Slot, statement
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
@@ -27,7 +27,6 @@ from madlib_mop.driver.packing.columns import find_column, split_columns
 from madlib_mop.driver.packing.tables import comment_on
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.engines.base.system_columns import SYSTEM_COLUMNS
 from madlib_mop.errors import InvalidParameter
 
 #: PostgreSQL's limit of the columns of a table.

@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.columns.encoding.encoder import Encoder
-from madlib_mop.columns.encoding.targets import Targets
+from madlib_mop.columns.encoding.targets import ClassTarget, Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import MAX_LEVELS
 from madlib_mop.columns.splits import SplitRule
-from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.rows import Rows, naming_rows
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.threads import computed_ahead
@@ -130,7 +129,7 @@ def write_packed(
     with packing.engine.store(session, output, names, distribution.segments) as store:
         store.create()
         chosen_rows = _buffers(plan, order)
-        encoded = computed_ahead(thread, lambda chosen: _encoded(rows, chosen, encoder, targets), chosen_rows)
+        encoded = computed_ahead(thread, lambda chosen: encode_rows(rows, chosen, encoder, targets), chosen_rows)
         with closing(encoded) as buffers:
             for buffer_id, tensors in enumerate(buffers):
                 values = [tensor.tobytes() for tensor in tensors]
@@ -147,8 +146,8 @@ def write_packed(
         session.warning(f"{call.function}: {text}: there are too few rows for all segments; these get none: {empty}")
 
 
-def _encoded(rows: Rows, chosen: npt.NDArray[np.int64], encoder: Encoder, targets: Targets) -> list[Array]:
-    """Return the tensors of the rows of a buffer: inputs, then targets."""
+def encode_rows(rows: Rows, chosen: npt.NDArray[np.int64], encoder: Encoder, targets: Targets) -> list[Array]:
+    """Return the tensors of some rows, by their numbers: inputs, then targets."""
     raw = {name: column.take(chosen) for name, column in rows.columns.items()}
     with naming_rows(lambda row: rows.names.of(int(chosen[row]))):
         return [*encoder.encode(raw).arrays.values(), *targets.encode(raw).values()]
@@ -215,7 +214,7 @@ def _classes(column: FittedColumn, holder: Relation, rows: Rows, order: npt.NDAr
     fit = column.fit
     if not isinstance(fit, ClassFit):
         return None
-    found = ColumnStatistics.of(rows.columns[column.name].take(order)).level_counts or {}
+    counts = ClassTarget(column.name, fit).counts(rows.columns[column.name].take(order))
     return Classes(
         _array_literal(fit.classes),
         len(fit.classes),
@@ -225,7 +224,7 @@ def _classes(column: FittedColumn, holder: Relation, rows: Rows, order: npt.NDAr
         holder,
         f"{column.name}_class_values",
         as_index=fit.encode == "index",
-        counts=tuple(found.get(name, 0) for name in fit.classes),
+        counts=counts,
     )
 
 

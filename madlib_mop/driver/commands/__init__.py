@@ -42,6 +42,7 @@ COMMANDS = {
     "replay": "commands.runs:replay",
     "report": "commands.runs:report",
     "drop_run": "commands.runs:drop_run",
+    "end_lost_run": "commands.runs:end_lost_run",
     "drop_models": "commands.runs:drop_models",
     **dict.fromkeys(
         ("stop_model", "resume_model", "clone_model", "extend", "add_models", "pause", "unpause", "pin_model"),

@@ -62,6 +62,7 @@ def wait_for_others(session: CallerSession, table: Relation) -> None:
     (row,) = session.execute(_MAY_CHANGE, [table.oid], ["bigint"])
     mode = "SHARE ROW EXCLUSIVE" if row["may"] else "ROW EXCLUSIVE"
     session.execute(statement(f"LOCK TABLE {{table}} IN {mode} MODE", table=table))
+    session.lock_to_write(table, _WHAT)
 
 
 def _model(call: Call) -> tuple[DescribedModel, bytes | None]:
@@ -107,6 +108,7 @@ def delete_keras_model(call: Call) -> None:
     table = session.relation(given[_WHAT], _WHAT)
     check_architecture_table(session, table, given[_WHAT], _WHAT)
     model_id = given["model_id"]
+    session.lock_to_write(table, _WHAT)
     deleted = session.execute(
         statement("DELETE FROM {table} WHERE model_id = $1 RETURNING model_id", table=table), [model_id], ["integer"]
     )

@@ -157,11 +157,14 @@ def generate_model_configs(call: Call) -> None:
         )
     if existing is None:
         create_selection(session, target)
+    else:
+        session.lock_to_write(target, _MST)
     _append(session, target, rows)
     if existing is None or existing.summary is None:
         qualified = session.qualified(arch_table)
         write_selection_summary(session, target, given[_ARCH], stored_name(given.get("object_table")), qualified)
     elif existing.object_table is None and object_table is not None:
+        session.lock_to_write(existing.summary, _MST)
         session.execute(
             statement("UPDATE {table} SET object_table = $1", table=existing.summary), [stored_name(object_table)]
         )

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.commands.evaluate import Evaluation, evaluate_shards
+from madlib_mop.driver.commands.evaluate import Evaluation, evaluate_rows
 from madlib_mop.driver.data.custom_functions import functions_of_model
-from madlib_mop.driver.data.packed import PackedTable, read_packed_table
 from madlib_mop.driver.ensembles.candidates import Candidate, kinds_of, read_candidates
 from madlib_mop.driver.ensembles.criterion import Kind, Target, without_logits
 from madlib_mop.driver.ensembles.predictions import predict_candidates
 from madlib_mop.driver.ensembles.selection import BlockLoss, Selection, select
 from madlib_mop.driver.inference.described import describe_model
-from madlib_mop.driver.inference.fits import check_preprocessor, check_test_table
+from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.trained_by import find_run
 from madlib_mop.driver.inference.trainer import LocalTrainer
@@ -59,10 +58,11 @@ def make_ensemble(call: Call) -> list[dict[str, Any]]:
     a, session, started = call.arguments, call.session, datetime.now(UTC)
     there = if_there(session, a["replace"], MODEL_TABLES, "output_table")
     output = session.output(a.get("output_table"), SUFFIXES, "output_table", there)
-    packed = read_packed_table(session, a.get(_WHAT), _WHAT)
+    table = find_labelled(session, a.get(_WHAT), _WHAT)
     candidates = read_candidates(session, a.get("model_table"), a.get("mst_keys"))
     source = candidates[0].model.place.relation
-    _check(session, a, output, source, packed, candidates)
+    _check(session, a, output, source, candidates)
+    packed = table.rows_of([candidate.model for candidate in candidates])[0]  # of one table, so of one encoding
     with LocalTrainer(session) as trainer:
         library = predict_candidates(session, trainer, candidates, packed)
         kinds = kinds_of(library.candidates)
@@ -75,7 +75,7 @@ def make_ensemble(call: Call) -> list[dict[str, Any]]:
         best = library.candidates[selection.order[0]]
         chosen.sort(key=lambda pair: pair[0] is not best)  # the best gives the names of inputs and outputs
         built = _build(session, trainer, chosen)
-        evaluation = evaluate_shards(session, trainer, built.model, packed, built.weights, _WHAT)
+        evaluation = evaluate_rows(session, trainer, built.model, packed, built.weights)
     chosen.sort(key=lambda pair: (-pair[1], pair[0].mst_key))
     numbers = {c.mst_key: i for i, c in enumerate(library.candidates)}
     values = [_shown(a["metric"], selection.losses[numbers[c.mst_key]]) for c, _ in chosen]
@@ -103,13 +103,9 @@ def _check(
     arguments: dict[str, Any],
     output: Relation,
     source: Relation,
-    packed: PackedTable,
     candidates: Sequence[Candidate],
 ) -> None:
     """Raise an error about arguments that do not fit each other."""
-    check_preprocessor(session, candidates[0].model, packed, _WHAT)
-    for candidate in candidates:
-        check_test_table(candidate.model, packed, _WHAT)
     if session.existing(output.sql) == session.existing(source.sql):
         raise InvalidParameter(
             f"output_table: {output} has the models of the ensemble, so it cannot be replaced by it."
@@ -117,7 +113,7 @@ def _check(
             hint="Choose another name.",
         )
     if arguments["metric"] == "accuracy":
-        _check_classes(source, packed.dependent, kinds_of(candidates))
+        _check_classes(source, [one.name for one in candidates[0].model.outputs], kinds_of(candidates))
 
 
 def _check_classes(source: Relation, dependent: Sequence[str], kinds: Sequence[Kind]) -> None:
@@ -136,7 +132,7 @@ def _block_loss(
     kinds: Sequence[Kind],
     predictions: Sequence[np.ndarray],
     labels: Sequence[np.ndarray],
-    packed: PackedTable,
+    packed: LabelledRows,
 ) -> BlockLoss:
     """Return the function that `select` makes least: the sum of the outputs' losses, or the mean share of errors."""
     targets = [
@@ -216,7 +212,7 @@ def _shown(metric: str, loss: float) -> float:
 def _notice(
     metric: str,
     output: Relation,
-    packed: PackedTable,
+    packed: LabelledRows,
     selection: Selection,
     candidates: Sequence[Candidate],
     found: float,
@@ -224,6 +220,7 @@ def _notice(
     best = selection.order[0]
     return (
         f"make_ensemble: {output.written} averages {len(selection.counts)} of {len(candidates)} models: {metric}"
-        f" {found:.6g} on {packed.relation.written}; the best single model, mst_key {candidates[best].mst_key}, has"
+        f" {found:.6g} on {packed.relation.written}; the single model with the"
+        f" {'highest accuracy' if metric == 'accuracy' else 'lowest loss'}, mst_key {candidates[best].mst_key}, has"
         f" {_shown(metric, selection.losses[best]):.6g}"
     )

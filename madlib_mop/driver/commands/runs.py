@@ -1,13 +1,19 @@
 """Control of recorded runs: resume, cancel, replay, report and drop_run."""
 
+import time
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
+
+import psycopg2
+from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog.names import statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.plan import Output
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState
-from madlib_mop.catalog.state_slots import drop_slot, existing_slots, sweep_slots
+from madlib_mop.catalog.state_slots import sweep_slots
 from madlib_mop.driver.data.moved_shards import follow_shards
 from madlib_mop.driver.data.packed import new_segments
 from madlib_mop.driver.data.remote_shards import check_versions
@@ -19,13 +25,18 @@ from madlib_mop.driver.outputs.writers import outputs_of
 from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.replay import parent_dropped, plan_replay
 from madlib_mop.driver.running.driving import take
+from madlib_mop.driver.running.event_loop import was_cancelled
 from madlib_mop.driver.running.whole_runs import begin_run, finish_run
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import find_run, open_record
-from madlib_mop.engines.sessions.login import sweep_logins
+from madlib_mop.engines.sessions.ending import end_forcibly, sweep
 from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, NotReady
 from madlib_mop.schedule import Visit
+
+_REACTS_WITHIN_S = 4.0
+_TELLS_CALLER_WITHIN_S = 1.0
+_PAUSE_S = 0.05
 
 
 def resume(call: Call) -> None:
@@ -93,13 +104,48 @@ def cancel(call: Call) -> bool:
     run = find_run(record, call)
     run_id = run.run_id
     if record.ask_to_cancel(run_id, call.info.role, call.info.pid):
+        _make_stop(record, run, call.info.role)
         return True
-    if record.known_run(run_id).state is RunState.RUNNING and record.take(run_id):
-        sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
-        record.end_run(run_id, RunState.INTERRUPTED, "its driver no longer exists", 0.0)
-        record.give_up(run_id)
+    sweep(record, call.info.pid)
     call.session.notice(f"run {run_id} is not training: it is {record.known_run(run_id).state}")
     return False
+
+
+def _make_stop(record: Record, run: Run, by: str) -> None:
+    """Wait until a run has stopped; if its driver does not react, such as one that is suspended, end the run here."""
+    asked_at: datetime = record.execute("SELECT pg_catalog.clock_timestamp()")[0][0]
+    if _has_stopped(record, run.run_id, _REACTS_WITHIN_S):
+        return
+    reason = was_cancelled(run.run_id, by).message
+    end_forcibly(record, run.run_id, RunState.CANCELLED, reason)
+    time.sleep(_TELLS_CALLER_WITHIN_S)  # a driver that only waited for a lock now tells the caller why it ends
+    record.end_statement(run.caller_pid, asked_at)
+
+
+def _has_stopped(record: Record, run_id: int, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while record.known_run(run_id).state is RunState.RUNNING:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
+
+
+def end_lost_run(call: Call) -> str | None:
+    """End a run whose driver the caller's backend has killed or found dead; return who has cancelled the run.
+
+    Only the backend calls it, with the number of a run whose driver it has started.
+    """
+    record = open_record(call.info)
+    run_id = call.arguments["run_id"]
+    record.execute("SELECT pg_catalog.set_config('lock_timeout', '2000', false)")
+    by = None
+    with suppress(psycopg2.Error, SQLAlchemyError):  # another session may have locked the table
+        by = record.cancelled_by(run_id)
+    state = RunState.INTERRUPTED if by is None else RunState.CANCELLED
+    reason = call.arguments["reason"] if by is None else was_cancelled(run_id, by).message
+    end_forcibly(record, run_id, state, reason)
+    return by
 
 
 def report(call: Call) -> str:
@@ -127,10 +173,8 @@ def drop_run(call: Call) -> None:
     if not record.take(run_id):
         raise NotReady(f"run {run_id} is running", hint=f"SELECT madlib_mop.cancel({run_id}); stops it.")
     end_old_writers(record, run_id)
-    for slot in existing_slots(record, run_id):
-        drop_slot(record, slot)
     record.delete_run(run_id)
-    sweep_slots(record)
+    sweep_slots(record, [call.info.pid])
     record.give_up(run_id)
 
 

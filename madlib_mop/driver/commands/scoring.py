@@ -2,16 +2,18 @@
 session."""
 
 from mop_backend.frames import Header
+from mop_backend.nodes import AT_COORDINATOR
+from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation, quote, split_name, statement
-from madlib_mop.driver.data.engine import engine_of_table, keeps_order
+from madlib_mop.driver.data.engine import engine_of_table, is_missing_here, keeps_order
 from madlib_mop.driver.inference.model import Place, TrainedModel
 from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import FixedSettings, read_settings
-from madlib_mop.errors import MopError
+from madlib_mop.errors import MopError, Unsupported
 
 
 def predict(call: Call) -> Header:
@@ -21,14 +23,19 @@ def predict(call: Call) -> Header:
     -------
     dict
         ``model``, ``normalizing_const`` and ``preprocessor``: for the trainer's request predict_load. ``images``: the
-        columns with images, each with the side in pixels that its images get. ``keeps_order``: see `keeps_order` of
-        driver/data/engine.py. ``start``: for the request start. ``outputs``: the name and the classes of each output
-        (mop_backend/classes.py). For a model of a table also what `_queries` returns.
+        columns with images, each with the height, width and channels that its images get. ``keeps_order``: see
+        `keeps_order` of driver/data/engine.py. ``start``: for the request start. ``outputs``: the name and the classes
+        of each output (mop_backend/classes.py). For a model of a table also what `_queries` returns.
     """
     session, name = call.session, call.arguments["model_table"]
+    if name is not None and not is_registered(name):
+        _check_at_node(session, name)
     model = find_model(session, call.function, name, call.arguments.get("mst_key"))
     images = _images(model, model.preprocessor) if model.preprocessor is not None else {}
-    queries = _queries(session, name, model.place) if isinstance(model.place, Place) else {}
+    queries = {}
+    if isinstance(model.place, Place):
+        is_only = call.arguments.get("mst_key") is None and model.place.key is not None
+        queries = _queries(session, name, model.place, is_only)
     return {
         **queries,
         "model": model.request(compiled=False),
@@ -41,8 +48,26 @@ def predict(call: Call) -> Header:
     }
 
 
-def _queries(session: CallerSession, name: str, place: Place) -> Header:
-    """Return the queries of a model of a table, which may change.
+def _check_at_node(session: CallerSession, name: str) -> None:
+    """Raise Unsupported if Citus evaluates the query at a node where one of a model's tables cannot be read."""
+    relation = session.existing(name, "model_table")
+    needed = {name: relation}
+    if relation is not None:
+        is_multi = "mst_key" in {column.name for column in session.columns(relation)}
+        for table in map(relation.with_suffix, ("_summary", "_info") if is_multi else ("_summary",)):
+            needed[table.written] = session.existing(table.sql)
+    missing = [table for table, found in needed.items() if is_missing_here(session, found)]
+    if missing:
+        raise Unsupported(
+            f"model_table: Citus evaluates this query at a worker node, where {missing[0]} cannot be read: it is no"
+            f" reference table. Received: {name!r}",
+            hint="On the coordinator, SELECT create_reference_table('...'); for the model's table, and those with"
+            f" _summary and _info after its name. {AT_COORDINATOR}",
+        )
+
+
+def _queries(session: CallerSession, name: str, place: Place, is_only: bool) -> Header:
+    """Return the queries of a model of a table, which may change; ``is_only``: it was named as the only one of many.
 
     ``version_query``, to run before each prediction: one row with the column ``version``, which changes with the model;
     no row if it was dropped. ``weights_query``, with the weights in column ``weights``. ``params`` and ``types`` for
@@ -52,7 +77,7 @@ def _queries(session: CallerSession, name: str, place: Place) -> Header:
     schema, base = split_name(name, "model_table")
     summary = session.relation(place.relation.with_suffix("_summary").sql)
     return {
-        "version_query": _version_query(session, place, summary),
+        "version_query": _version_query(session, place, summary, is_only),
         "weights_query": place.weights_query,
         "params": place.params,
         "types": place.types,
@@ -62,14 +87,14 @@ def _queries(session: CallerSession, name: str, place: Place) -> Header:
     }
 
 
-def _images(model: TrainedModel, document: str) -> dict[str, int]:
+def _images(model: TrainedModel, document: str) -> dict[str, list[int]]:
     """Check that a preprocessor fits its model; return its columns with images."""
     from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # brings NumPy along
     from madlib_mop.driver.inference.fits import check_fit
 
     preprocessor = Preprocessor.from_json(document)
     check_fit(model, preprocessor)
-    return {tensor.name: tensor.shape[0] for tensor in preprocessor.tensors if tensor.kind == "image"}
+    return {tensor.name: list(tensor.shape) for tensor in preprocessor.tensors if tensor.kind == "image"}
 
 
 def describe_outputs(model: TrainedModel) -> list[Header]:
@@ -89,13 +114,18 @@ def _output(output: Output, n_units: int | None) -> Header:
     return {"name": output.name, "labels": labels, "problem": problem}
 
 
-def _version_query(session: CallerSession, place: Place, summary: Relation) -> str:
-    """Return the query of a model's version; it reads weights only if rows have no versions."""
+def _version_query(session: CallerSession, place: Place, summary: Relation, is_only: bool) -> str:
+    """Return the query of a model's version, which changes too when the only model of a table gets others beside it.
+
+    It reads weights only if rows have no versions.
+    """
     own = _version(
         session,
         place.relation,
         "pg_catalog.encode(pg_catalog.sha256(m.model_weights), 'hex'), m.model_arch::pg_catalog.text",
     )
+    if is_only:
+        own += ", (SELECT pg_catalog.count(*) FROM {m})"
     beside = _version(session, summary, "m.normalizing_const::pg_catalog.text")
     query = statement(
         f"SELECT pg_catalog.concat_ws(' ', {own}, (SELECT pg_catalog.concat_ws(' ', {beside}) FROM {{s}} m)) AS version"

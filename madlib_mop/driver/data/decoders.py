@@ -35,15 +35,14 @@ class FileDecoder:
     def __exit__(self, *_: object) -> None:
         self._pool.close()
 
-    def __call__(self, files: Sequence[bytes], side: int) -> npt.NDArray[np.uint8]:
-        """Return the pixels of some files, resized: uint8 (n, side, side, 3).
+    def __call__(self, files: Sequence[bytes], shape: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
+        """Return the pixels of some files, resized: uint8 (n, height, width, channels).
 
         Raises
         ------
         BadFile
             For the first one that cannot be decoded.
         """
-        shape = (side, side, 3)
         try:
             pixels: npt.NDArray[np.uint8] = self._pool.decode(files, shape, shape)
         except BadRow as bad:

@@ -4,11 +4,18 @@ from collections.abc import Callable
 
 from psycopg2.extensions import connection
 
-from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.interface import HOSTS, Engine
-from madlib_mop.engines.citus import Citus, has_citus, is_citus, is_distributed
+from madlib_mop.engines.citus import (
+    Citus,
+    has_citus,
+    has_rows_elsewhere,
+    is_citus,
+    is_distributed,
+    is_worker_node,
+)
 from madlib_mop.engines.cloudberry import Cloudberry
 from madlib_mop.engines.greenplum import Greenplum, find_product
 from madlib_mop.engines.postgres import Postgres
@@ -42,6 +49,11 @@ def keeps_order(session: Session) -> bool:
     return (Citus if has_citus(session) else Postgres).keeps_order
 
 
+def is_missing_here(session: Session, relation: Relation | None) -> bool:
+    """Return whether a query that Citus evaluates at this node cannot read a relation; False at a coordinator."""
+    return is_worker_node(session) and (relation is None or has_rows_elsewhere(session, relation))
+
+
 def table_form(session: Session, *columns: str) -> str:
     """Return the clause of CREATE TABLE after the columns: heap, regardless of the default access method.
 
@@ -49,6 +61,11 @@ def table_form(session: Session, *columns: str) -> str:
     `distribution`.
     """
     return " USING heap" + distribution(session, *columns)
+
+
+def identify_rows(session: Session, table: Relation) -> None:
+    """Let rows of a table without a primary key be changed even if a publication includes the table."""
+    session.execute(statement("ALTER TABLE {t} REPLICA IDENTITY FULL", t=table))
 
 
 def distribution(session: Session, *columns: str) -> str:

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Sequence
 
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.data.engine import identify_rows, table_form
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import UndefinedColumn
@@ -53,6 +53,7 @@ def create_architectures(session: CallerSession, name: str, what: str) -> Relati
     """Make a table of architectures without rows; ``what`` is the name of the argument for messages."""
     table = session.output(name, suffixes=("",), what=what)
     session.execute(statement(_CREATE_ARCHITECTURES, table=table) + table_form(session, "__internal_madlib_id__"))
+    identify_rows(session, table)
     return session.relation(table.sql, what)
 
 

@@ -194,10 +194,13 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
     of_keys = engine.shard_keys(session, relation, what)
     places = engine.shard_places(session, relation)
     elsewhere = {key: place for key, place in places.items() if place.server is not None}
-    check_reachable(session, relation, sorted({p.server for p in places.values() if p.server is not None}))
+    servers = sorted({place.server for place in places.values() if place.server is not None})
+    check_reachable(session, relation, servers)
     columns = [*independent, *dependent]
     are_all = bool(places) and places.keys() == of_keys.keys()
     with ShardReader(session, relation, places, are_all) as reader:
+        if servers:
+            reader.check_committed(what)
         if are_all and (strange := reader.strange_key()) is not None:
             raise InvalidParameter(
                 f"{what}: {relation} has a shard with more than one value of __dist_key__, among them {strange}; each"

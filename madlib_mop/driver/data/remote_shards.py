@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from madlib_mop.catalog.names import Relation, Slot, statement
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.messages import not_committed
 from madlib_mop.engines.base.interface import ShardPlace
 from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady
 
@@ -130,6 +131,13 @@ class ShardReader:
                 rows += self._rows_at(place.server, query, key)
         return rows
 
+    def check_committed(self, what: str) -> None:
+        """Raise NotReady if the table was created in the caller's transaction: its shards cannot be read yet."""
+        with self._open_catalog().cursor() as cursor:
+            cursor.execute("SELECT FROM pg_catalog.pg_class WHERE oid = %s", [self._relation.oid])
+            if not cursor.rowcount:
+                raise not_committed(what, self._relation)
+
     def strange_key(self) -> int | None:
         """Return a ``__dist_key__`` of a row that is in the wrong shard's table, if there is any."""
         query = "SELECT __dist_key__ AS strange FROM {packed} WHERE __dist_key__ IS DISTINCT FROM $1 LIMIT 1"
@@ -165,12 +173,16 @@ class ShardReader:
             raise NotReady(message, hint="madlib_mop.hosts lists the servers.") from None
 
     def _host(self, server: str) -> "tuple[psycopg.Connection, HostLogin]":
-        from madlib_mop.driver.session.opening import open_record
         from madlib_mop.engines.hosts.connections import connect_host, read_login
 
         if server not in self._hosts:
-            if self._catalog is None:
-                self._catalog = open_record(self._session.info).raw
-            login = read_login(self._catalog, server, self._session.info.role)
+            login = read_login(self._open_catalog(), server, self._session.info.role)
             self._hosts[server] = connect_host(login, "madlib_mop planning", same_version=True), login
         return self._hosts[server]
+
+    def _open_catalog(self) -> "CatalogConnection":
+        from madlib_mop.driver.session.opening import open_record
+
+        if self._catalog is None:
+            self._catalog = open_record(self._session.info).raw
+        return self._catalog

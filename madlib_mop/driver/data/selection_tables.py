@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.data.engine import identify_rows, table_form
 from madlib_mop.driver.session.caller import CallerSession
 
 _CREATE = """
@@ -23,7 +23,9 @@ FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest(
      WITH ORDINALITY AS u (model_id, compile_params, fit_params, position)
 ORDER BY u.position
 """
-_CREATE_SUMMARY = "CREATE TABLE {table} (model_arch_table varchar, object_table varchar, qualified_names json)"
+_CREATE_SUMMARY = """
+CREATE TABLE {table} (model_arch_table varchar PRIMARY KEY, object_table varchar, qualified_names json)
+"""
 _ARCH = "model_arch_table"
 _CUSTOM_SCHEMA = "madlib"
 
@@ -32,6 +34,7 @@ def create_selection(session: CallerSession, target: Relation) -> None:
     """Make a model selection table without rows."""
     made = statement(_CREATE, table=target)
     session.execute(made + table_form(session, "model_id", "compile_params", "fit_params"))
+    identify_rows(session, target)
 
 
 def fill_selection(session: CallerSession, target: Relation, rows: Sequence[tuple[int, str, str]]) -> None:
@@ -65,7 +68,7 @@ def write_selection_summary(
     """
     summary = target.with_suffix("_summary")
     if not created:
-        session.execute(statement(_CREATE_SUMMARY, table=summary) + table_form(session))
+        session.execute(statement(_CREATE_SUMMARY, table=summary) + table_form(session, "model_arch_table"))
     session.execute(
         statement("INSERT INTO {table} VALUES ($1, $2, $3)", table=summary),
         [arch_text, object_table, json.dumps({_ARCH: qualified})],

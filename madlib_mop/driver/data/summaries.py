@@ -46,7 +46,10 @@ def read_summary(session: CallerSession, relation: Relation, name: str | None, w
     if found is None:
         raise UndefinedTable(
             f"{what}: table {relation} is not packed: {summary} does not exist. Received: {name!r}",
-            hint="Pack the data first, with madlib.training_preprocessor_dl or madlib_mop.pack_columns.",
+            hint="Pack it with madlib.validation_preprocessor_dl and the training table as training_preprocessor_table,"
+            " so that both have one encoding."
+            if what == "validation_table"
+            else "Pack the data first, with madlib.training_preprocessor_dl or madlib_mop.pack_columns.",
         )
     types = {column.name: column.type_sql for column in session.columns(found)}
     missing = [column for column in _COLUMNS if column not in types]

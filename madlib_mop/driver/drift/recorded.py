@@ -1,9 +1,8 @@
-"""The predictions of a packed table, counted: what register records, so that drift can compare later ones with them."""
+"""The predictions of a table, counted: what register records, so that drift can compare later ones with them."""
 
 from madlib_mop.columns.drift.profiler import Profiler
-from madlib_mop.driver.data.packed import read_packed_table
 from madlib_mop.driver.drift.outputs import CountedOutputs
-from madlib_mop.driver.inference.fits import check_preprocessor, check_test_table
+from madlib_mop.driver.inference.labelled_rows import find_labelled
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.output import PredictionProfile
 from madlib_mop.driver.inference.packed_rows import predicted_buffers
@@ -13,31 +12,29 @@ from madlib_mop.errors import InvalidParameter
 
 
 def record_predictions(session: CallerSession, model: TrainedModel, name: str) -> tuple[PredictionProfile, ...]:
-    """Predict all rows of a packed table, and return the distribution of each output.
+    """Predict all rows of a table, and return the distribution of each output.
 
     Parameters
     ----------
     session : CallerSession
     model : TrainedModel
     name : str
-        The packed table, as written by the caller in the argument ``baseline``.
+        The table, packed or not, as written by the caller in the argument ``baseline``.
 
     Raises
     ------
     MopError
         If there is no such table, it does not fit the model, or it has no rows.
     """
-    packed = read_packed_table(session, name, "baseline")
-    check_preprocessor(session, model, packed, "baseline")
-    check_test_table(model, packed, "baseline")
+    (rows,) = find_labelled(session, name, "baseline").rows_of([model])
     outputs = CountedOutputs(model, Profiler)
     with LocalTrainer(session) as trainer:
-        for _, _, scores in predicted_buffers(session, trainer, model, packed, "baseline"):
+        for _, _, scores in predicted_buffers(session, trainer, model, rows, "baseline"):
             outputs.add(scores)
     if not outputs.counters:
         raise InvalidParameter(f"baseline has no rows. Received: {name!r}")
     found = []
     for output, profiler in outputs.counters.items():
         assert isinstance(profiler, Profiler), "it was made so"
-        found.append(PredictionProfile(output, str(packed.relation), profiler.profile()))
+        found.append(PredictionProfile(output, str(rows.relation), profiler.profile()))
     return tuple(found)

@@ -1,13 +1,13 @@
-"""The predictions of the candidates for the rows of a packed table, in memory; used by `make_ensemble`."""
+"""The predictions of the candidates for the rows of a table, in memory; used by `make_ensemble`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.ensembles.candidates import Candidate
 from madlib_mop.driver.ensembles.criterion import apply, problem_of
+from madlib_mop.driver.inference.labelled_rows import LabelledRows
 from madlib_mop.driver.inference.packed_rows import array_of, predicted_buffers, ragged, two_shapes
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
@@ -42,10 +42,10 @@ def predict_candidates(
     session: CallerSession,
     trainer: LocalTrainer,
     candidates: Sequence[Candidate],
-    packed: PackedTable,
+    packed: LabelledRows,
     max_bytes: int = MAX_BYTES,
 ) -> Library:
-    """Predict all rows of a packed table with each candidate, one after the other.
+    """Predict all rows with each candidate, one after the other.
 
     A candidate whose predictions cannot be averaged is left out, with a warning.
 
@@ -81,7 +81,7 @@ def _predict(
     session: CallerSession,
     trainer: LocalTrainer,
     candidate: Candidate,
-    packed: PackedTable,
+    packed: LabelledRows,
     max_bytes: int,
     labels: list[np.ndarray] | None,
 ) -> list[np.ndarray]:
@@ -116,7 +116,7 @@ def _predict(
     return outputs
 
 
-def _check_memory(n_bytes: int, max_bytes: int, packed: PackedTable) -> None:
+def _check_memory(n_bytes: int, max_bytes: int, packed: LabelledRows) -> None:
     if n_bytes > max_bytes:
         raise OutOfResources(
             f"the predictions of one model for the {packed.n_rows:,} rows of {packed.relation} take"

@@ -18,7 +18,6 @@ from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots, best_key
 from madlib_mop.driver.session.progress import Progress
-from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.early_stopping import EarlyStopping, follow
 
 
@@ -84,11 +83,11 @@ class EarlyStops:
         for metric in metrics:
             self._add(metric)
         if len(self._series[mst_key]) == before:
+            # a rule of an earlier version, which did not compare the name with those of all outputs
             names = ", ".join(sorted({_prefix(m.data_set) + m.name for m in metrics}))
-            raise InvalidParameter(
-                f"early_stopping: mst_key {mst_key} has no such metric. Received: {self._rules[mst_key].metric!r}",
-                hint=f"Its metrics are {names}. Start a new run.",
-            )
+            wanted = self._rules.pop(mst_key).metric
+            self._progress.tell(f"mst_key {mst_key} does not stop early: it has no metric {wanted!r}, only {names}")
+            return False
         return self._decide(mst_key)
 
     def restore(self, mst_key: int) -> None:

@@ -59,6 +59,7 @@ def import_weights(call: Call) -> int:
         raise
     target = Target(arch, weights, bool(given["by_name"]), bool(given["skip_mismatch"]))
     found = read_file(session, given["file"], target)
+    session.lock_to_write(place.relation, _WHAT)
     rows = session.execute(
         statement(
             "UPDATE {t} SET model_weights = $1 WHERE {k} = $2 AND model_arch::pg_catalog.text = $3"

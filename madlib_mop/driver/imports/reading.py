@@ -50,7 +50,7 @@ class Target:
     weights : bytes or None
         Those that it has; None: layers that the file lacks get new ones.
     by_name, skip_mismatch : bool
-        How weights are matched with layers (madlib_mop/trainer/imports/matching.py).
+        How weights are matched with layers (madlib_mop/imports/weights/matching.py).
     """
 
     arch: Node

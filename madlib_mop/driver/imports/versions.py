@@ -9,6 +9,7 @@ from madlib_mop.driver.imports.reading import ImportedFile, read_file
 from madlib_mop.driver.imports.signed import Meaning, meaning_of
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, losses_of
 from madlib_mop.driver.inference.registered import document_of
+from madlib_mop.driver.planning.label_fit import check_single_values
 from madlib_mop.driver.registry.registering import add_version, check_model, check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -71,6 +72,7 @@ def _model(arch: Node, meaning: Meaning, name: str, compile_params: str | None) 
     params = None if compile_params is None else parse_compile_params(compile_params)
     outputs = meaning.outputs
     if params is not None:
+        check_single_values(params, describe(arch))
         losses = losses_of(compile_params, arch, len(outputs))
         outputs = tuple(
             type(output)(output.name, output.vartype, output.values, output.values_text, loss)

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
 from madlib_mop.driver.inference.model import TrainedModel
@@ -13,6 +14,23 @@ from madlib_mop.models.shapes import ModelShape, shapes_fit
 
 if TYPE_CHECKING:  # brings NumPy along
     from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+
+
+class Encoded(Protocol):
+    """Rows that were encoded: of a packed table, or by a model's encoder; as `LabelledRows`."""
+
+    @property
+    def relation(self) -> Relation: ...
+    @property
+    def independent(self) -> list[str]: ...
+    @property
+    def dependent(self) -> list[str]: ...
+    @property
+    def class_values(self) -> list[tuple[str, str | None]]: ...
+    @property
+    def normalizing_const(self) -> float: ...
+    @property
+    def shapes(self) -> list[list[int]]: ...
 
 
 def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[int, ...]) -> None:
@@ -42,7 +60,7 @@ def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[
         )
 
 
-def is_split(shape: ModelShape, packed: PackedTable) -> bool:
+def is_split(shape: ModelShape, packed: Encoded) -> bool:
     """Return whether a packed row of numbers is split into the inputs of a model, one number each."""
     return (
         shape.n_inputs > 1
@@ -74,13 +92,13 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def check_test_table(model: TrainedModel, packed: PackedTable, argument: str = "test_table") -> None:
-    """Reject a packed test table with another encoding than the model's training data.
+def check_test_table(model: TrainedModel, packed: Encoded, argument: str = "test_table") -> None:
+    """Reject encoded rows with another encoding than the model's training data.
 
     Parameters
     ----------
     model : TrainedModel
-    packed : PackedTable
+    packed : Encoded
     argument : str
         The one that named the table, for messages.
 
@@ -143,8 +161,9 @@ def check_preprocessor(
         raise _unlike(argument, packed, problem)
 
 
-def _unlike(argument: str, packed: PackedTable, problem: str) -> InvalidParameter:
+def _unlike(argument: str, packed: Encoded, problem: str) -> InvalidParameter:
     return InvalidParameter(
         f"{argument}: {problem}. Received: {str(packed.relation)!r}",
-        hint="Pack it by validation_preprocessor_dl with the model's training table as training_preprocessor_table.",
+        hint="Pass the table of the rows before they were packed: each model encodes it as its training table was. Or"
+        " pack it by validation_preprocessor_dl with the model's training table as training_preprocessor_table.",
     )

@@ -169,7 +169,7 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
     name : str
         Output table of a fit function, as written by the caller.
     mst_key : int or None
-        The model; None for a table with a single one.
+        The model; None for the only one of the table.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
     summary = _companion(session, relation, "_summary", name)
     if is_multi:
         params_table = _companion(session, relation, "_info", name)
-        _check_key(session, relation, params_table, mst_key, name)
+        mst_key = _choose_key(session, relation, params_table, mst_key, name)
         label = f"mst_key {mst_key} of {relation}"
     else:
         if mst_key is not None:
@@ -223,17 +223,20 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
     )
 
 
-def _check_key(
+def _choose_key(
     session: CallerSession, relation: Relation, info: Relation, mst_key: int | None, name: str | None
-) -> None:
+) -> int:
+    """Return the key of the model: the given one, or that of the only model. Raises InvalidParameter."""
     keys = session.execute(statement("SELECT mst_key FROM {t} ORDER BY mst_key", t=relation))
     shown = ", ".join(str(row["mst_key"]) for row in keys[:_N_KEYS_SHOWN]) + (", ..." if keys[_N_KEYS_SHOWN:] else "")
     choose = f"Use one of: {shown}. {info.written} has their metrics." if keys else "The table is empty."
+    if mst_key is None and len(keys) == 1 and keys[0]["mst_key"] is not None:
+        return int(keys[0]["mst_key"])
     if mst_key is None:
         raise InvalidParameter(f"mst_key is missing: {relation} has {len(keys)} models. Received: NULL", hint=choose)
     n_found = sum(row["mst_key"] == mst_key for row in keys)
     if n_found == 1:
-        return
+        return mst_key
     if n_found:
         raise InvalidParameter(f"model_table: {relation} has {n_found} rows with mst_key {mst_key}. Received: {name!r}")
     columns = {column.name for column in session.columns(info)}

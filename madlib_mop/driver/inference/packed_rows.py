@@ -1,13 +1,13 @@
-"""Predicts the rows of a packed table, buffer by buffer; used by `make_ensemble` and by `register` for its baseline."""
+"""Predicts labelled rows, buffer by buffer; used by `make_ensemble` and by `register` for its baseline."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import numpy as np
 from mop_backend.frames import Blob, Frame
 
-from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.inference.fits import is_split
+from madlib_mop.driver.inference.labelled_rows import LabelledRows
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
@@ -15,12 +15,9 @@ from madlib_mop.errors import InvalidParameter, Unsupported
 from madlib_mop.trainer.data.shards import buffer_array
 from madlib_mop.trainer.process.failures import Failure
 
-#: The shapes and the bytes of a buffer's columns.
-Buffer = tuple[list[list[int]], list[Blob]]
-
 
 def predicted_buffers(
-    session: CallerSession, trainer: LocalTrainer, model: TrainedModel, packed: PackedTable, what: str
+    session: CallerSession, trainer: LocalTrainer, model: TrainedModel, packed: LabelledRows, what: str
 ) -> Iterator[tuple[list[list[int]], list[Blob], list[np.ndarray]]]:
     """Yield the shapes and the bytes of each buffer's columns, and each output of the model: float32 (n_rows, n_units).
 
@@ -29,10 +26,10 @@ def predicted_buffers(
     session : CallerSession
     trainer : LocalTrainer
     model : TrainedModel
-    packed : PackedTable
+    packed : LabelledRows
         Checked to fit the model.
     what : str
-        The argument that named the packed table, for messages.
+        The argument that named the table, for messages.
 
     Raises
     ------
@@ -43,26 +40,18 @@ def predicted_buffers(
     with _naming(model):
         request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
         trainer.ask({**request, "normalizing_const": packed.normalizing_const}, [read_weights(session, model)])
-    for shapes, blobs in _buffers(session, packed):
+    buffers = (buffer for part in packed.parts for buffer in packed.buffers(part))
+    for shapes, blobs in buffers:
+        if shapes[0][:1] == [0]:
+            continue
         x = array_of(packed, 0, shapes, blobs, what)
         with _naming(model):
             answer = trainer.ask(*_request(model, packed, x, shapes[:n_inputs], blobs[:n_inputs], what))
             yield shapes, blobs, _outputs(answer, model, len(x))
 
 
-def _buffers(session: CallerSession, packed: PackedTable) -> Iterator[Buffer]:
-    """Yield the shapes and the bytes of each buffer's columns, in order."""
-    n_columns = len(packed.columns)
-    for shard in packed.shards:
-        with closing(session.stream(packed.query, [shard.key_there], ["integer"], batch_rows=1)) as buffers:
-            for buffer in buffers:
-                shapes = [buffer.values_of(f"s{i}")[0] for i in range(n_columns)]
-                if shapes[0][:1] != [0]:
-                    yield shapes, [buffer.bytes_of(f"b{i}").data for i in range(n_columns)]
-
-
 def _request(
-    model: TrainedModel, packed: PackedTable, x: np.ndarray, shapes: list[list[int]], blobs: list[Blob], what: str
+    model: TrainedModel, packed: LabelledRows, x: np.ndarray, shapes: list[list[int]], blobs: list[Blob], what: str
 ) -> Frame:
     """Return the request to predict a buffer; ``x`` is its first input as an array."""
     header = {"op": "predict", "index_inputs": list(packed.index_inputs)}
@@ -87,7 +76,7 @@ def _outputs(answer: Frame, model: TrainedModel, n_rows: int) -> list[np.ndarray
 
 
 def array_of(
-    packed: PackedTable,
+    packed: LabelledRows,
     number: int,
     shapes: Sequence[list[int]],
     blobs: Sequence[Blob],
@@ -111,7 +100,7 @@ def ragged(problem: str, what: str) -> InvalidParameter:
     return InvalidParameter(f"{what}: {problem}", hint="Pack the table again.")
 
 
-def two_shapes(packed: PackedTable, column: str, what: str) -> InvalidParameter:
+def two_shapes(packed: LabelledRows, column: str, what: str) -> InvalidParameter:
     """Return the error for a column whose buffers have rows of different shapes."""
     return ragged(f"column {column!r} of {packed.relation} has rows of two shapes", what)
 

@@ -58,7 +58,7 @@ def join_inputs(
         elif tensor.kind == "text":
             parts.append(_text(graph, x, dropout, text_units))
         else:
-            parts.append(_hidden(graph, x, tensor.kind, dropout, 128))
+            parts.append(_hidden(graph, graph.flatten(x), tensor.kind, dropout, 128))
     return graph.concatenate(parts)
 
 

@@ -15,6 +15,7 @@ from madlib_mop.catalog.rows.plan import Summary
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.driver.outputs import hopper
+from madlib_mop.driver.outputs.figures import shown_frequency, shows_only_last
 from madlib_mop.driver.outputs.hopper import weights_to_write
 from madlib_mop.driver.outputs.tables import (
     QUALIFIED,
@@ -71,9 +72,10 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
     if not (run.warm_start and session.existing(output.sql)):
         create_table(session, output, _MODEL)
         session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
-        create_table(session, output.with_suffix("_summary"), _summary_columns(summary))
+        create_table(session, output.with_suffix("_summary"), _summary_columns(summary), "model")
     else:
         for suffix in SUFFIXES:
+            session.lock_to_write(output.with_suffix(suffix))
             session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
     weights = weights_to_write(session, record, model, str(output))
     insert_row(
@@ -93,6 +95,7 @@ def _summary_columns(summary: Summary) -> list[tuple[str, str]]:
 def _summary_values(run: Run, model: Model, metrics: list[Metric]) -> dict[str, Any]:
     epochs = sorted({metric.epoch for metric in metrics})
     values_at = {(metric.epoch, metric.data_set, metric.ordinal): metric.value for metric in metrics}
+    shown = slice(-1 if shows_only_last(run) else 0, None)
     elapsed = [next(metric.elapsed_s for metric in metrics if metric.epoch == epoch) for epoch in epochs]
     assert run.created_at is not None and run.ended_at is not None, "it is recorded, and trained"
     assert model.model_bytes is not None, "it is trained"
@@ -102,18 +105,18 @@ def _summary_values(run: Run, model: Model, metrics: list[Metric]) -> dict[str, 
         "model_type": "madlib_keras",
         "model_size": model.model_bytes / 1024.0,
         "num_iterations": run.num_iterations,
-        "metrics_compute_frequency": run.metrics_compute_frequency,
+        "metrics_compute_frequency": shown_frequency(run),
         "start_training_time": run.created_at.isoformat(),
         "end_training_time": run.ended_at.isoformat(),
-        "metrics_elapsed_time": elapsed or None,
+        "metrics_elapsed_time": elapsed[shown] or None,
         "madlib_version": f"madlib_mop {__version__}",
         "metrics_type": model.metrics_type,
         "loss_type": model.loss_type,
-        "metrics_iters": [model.iteration(epoch) for epoch in epochs],
+        "metrics_iters": [model.iteration(epoch) for epoch in epochs[shown]],
     }
     final_epoch = model.best_epoch or (epochs[-1] if epochs else None)
     for column, place in _SERIES.items():
         series = [values_at[epoch, *place] for epoch in epochs if (epoch, *place) in values_at]
-        values[column] = series or None
+        values[column] = series[shown] or None
         values[f"{column}_final"] = None if final_epoch is None else values_at.get((final_epoch, *place))
     return values | {name: text for name, _, text in run.plan.summary.class_columns}

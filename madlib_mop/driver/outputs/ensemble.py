@@ -97,7 +97,7 @@ def write_ensemble(
                 session.execute(statement("DROP TABLE {t}", t=there))
     create_models(session, output)
     create_table(session, output.with_suffix("_info"), _INFO_COLUMNS, "mst_key")
-    create_table(session, output.with_suffix("_summary"), columns)
+    create_table(session, output.with_suffix("_summary"), columns, "model")
     insert_model(session, output, MST_KEY, model.weights, model.arch, None)
     info = {"mst_key": MST_KEY, "model_type": "madlib_keras", "status": str(ModelState.TRAINED), **model.info}
     insert_row(session, output.with_suffix("_info"), _INFO_COLUMNS, {name: info.get(name) for name, _ in _INFO_COLUMNS})

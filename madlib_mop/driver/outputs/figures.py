@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.run import Run
 
 _COLUMNS = {  # column -> data set and index of the metric
     "training_loss": ("training", 0), "training_metrics": ("training", 1),
@@ -50,28 +51,42 @@ class Figures:
         return {**iterations, **self.series, **final}
 
 
-def figures_of(models: Iterable[Model], metrics: Iterable[Metric]) -> dict[int, Figures]:
-    """Return the figures of each model, by mst_key."""
+def figures_of(models: Iterable[Model], metrics: Iterable[Metric], only_last: bool = False) -> dict[int, Figures]:
+    """Return the figures of each model, by mst_key; ``only_last``: their history has the last iteration alone."""
     by_model: dict[int, list[Metric]] = defaultdict(list)
     for metric in metrics:
         by_model[metric.mst_key].append(metric)
-    return {model.mst_key: _figures(model, by_model[model.mst_key]) for model in models}
+    return {model.mst_key: _figures(model, by_model[model.mst_key], only_last) for model in models}
 
 
-def _figures(model: Model, metrics: Sequence[Metric]) -> Figures:
+def _figures(model: Model, metrics: Sequence[Metric], only_last: bool) -> Figures:
     by_epoch: dict[int, list[Metric]] = defaultdict(list)
     for metric in metrics:
         if metric.epoch >= model.first_epoch:
             by_epoch[metric.epoch].append(metric)
     epochs = sorted(by_epoch)
+    shown = slice(-1 if only_last else 0, None)
     elapsed_s = [by_epoch[epoch][0].elapsed_s for epoch in epochs]
     series: dict[str, list[float] | None] = {}
     final: dict[str, float | None] = {}
     for column, place in _COLUMNS.items():
         values = [m.value for epoch in epochs for m in by_epoch[epoch] if (m.data_set, m.ordinal) == place]
-        series[column] = values or None
+        series[column] = values[shown] or None
         final[column] = _final(values, epochs, model.best_epoch)
-    return Figures([model.iteration(epoch) for epoch in epochs], elapsed_s, series, final)
+    return Figures([model.iteration(epoch) for epoch in epochs[shown]], elapsed_s[shown], series, final)
+
+
+def shown_frequency(run: Run) -> int | None:
+    """Return metrics_compute_frequency as output tables have it: as MADlib's, whose default is the last iteration."""
+    if run.is_search:
+        return run.plan.summary.metrics_compute_frequency
+    given: int | None = run.arguments.get("metrics_compute_frequency")
+    return run.num_iterations if given is None else given
+
+
+def shows_only_last(run: Run) -> bool:
+    """Return whether output tables have the metrics of the last iteration alone."""
+    return not run.is_search and run.arguments.get("metrics_compute_frequency") is None
 
 
 def _final(values: list[float], epochs: list[int], restored: int | None) -> float | None:

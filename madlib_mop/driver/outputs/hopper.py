@@ -2,8 +2,12 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from itertools import islice
+
+from mop_backend.refusals import STATE_DAMAGED, how_to_train_again
 
 from madlib_mop import __version__
 from madlib_mop.catalog.names import Relation, statement
@@ -15,7 +19,7 @@ from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.data.preprocessors import COLUMNS as PREPROCESSOR_COLUMNS
 from madlib_mop.driver.outputs.earlier_runs import has_models_of, passes_field
-from madlib_mop.driver.outputs.figures import Figures, figures_of
+from madlib_mop.driver.outputs.figures import Figures, figures_of, shown_frequency, shows_only_last
 from madlib_mop.driver.outputs.search import (
     SELECTION_SUFFIXES,
     info_columns,
@@ -36,10 +40,11 @@ from madlib_mop.driver.outputs.tables import (
 )
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.relations import exist_already
-from madlib_mop.errors import DuplicateTable, ModelFailed
+from madlib_mop.errors import DataDamaged, DuplicateTable, ModelFailed
 from madlib_mop.models.parameters.class_weights import as_given
 
 SUFFIXES = ("", "_info", "_summary")
+_TRAIN_AGAIN = "Restore the database from a backup, or train in a new run."
 #: Columns of ``_info`` and ``_summary``, name and SQL type, before and after those of a search and of class values.
 INFO = (
     ("mst_key", "integer"), ("model_id", "integer"), ("compile_params", "text"), ("fit_params", "text"),
@@ -190,12 +195,17 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
         _create(session, output, run)
     else:
         for suffix in SUFFIXES:
+            session.lock_to_write(output.with_suffix(suffix))
             session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
     last_segment = {visit.mst_key: visit.segment_id for visit in record.visits(run_id)}
-    for model in models:
-        if model.state is ModelState.TRAINED:
-            _write_model(session, record, output, model, last_segment.get(model.mst_key))
-    figures = figures_of(models, record.metrics(run_id))
+    models = [
+        _write_model(session, record, output, model, last_segment.get(model.mst_key))
+        if model.state is ModelState.TRAINED
+        else model
+        for model in models
+    ]
+    check_some_trained(run_id, models)
+    figures = figures_of(models, record.metrics(run_id), shows_only_last(run))
     _write_info(session, record, output, run, models, figures)
     _write_summary(session, record, output, run, sorted({i for f in figures.values() for i in f.iterations}))
     if selection_relation(run) is not None:
@@ -211,25 +221,28 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
 
 
 def _create(session: CallerSession, output: Relation, run: Run) -> None:
-    create_models(session, output, is_search=run.is_search)
+    create_models(session, output)
     create_table(session, output.with_suffix("_info"), _info_columns(run), "mst_key")
-    create_table(session, output.with_suffix("_summary"), _summary_columns(run.plan.summary))
+    create_table(session, output.with_suffix("_summary"), _summary_columns(run.plan.summary), "model")
 
 
-def create_models(session: CallerSession, output: Relation, is_search: bool = False) -> None:
+def create_models(session: CallerSession, output: Relation) -> None:
     """Create a table of models."""
-    key = "integer PRIMARY KEY" if is_search else "integer"
-    session.execute(
-        statement(f"CREATE TABLE {{t}} (mst_key {key}, model_weights bytea, model_arch json, __dist_key__ integer)",
-                  t=output)
-        + table_form(session, "mst_key")
-    )  # fmt: skip
+    columns = "mst_key integer PRIMARY KEY, model_weights bytea, model_arch json, __dist_key__ integer"
+    session.execute(statement(f"CREATE TABLE {{t}} ({columns})", t=output) + table_form(session, "mst_key"))
     session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
 
 
-def _write_model(session: CallerSession, record: Record, output: Relation, model: Model, segment: int | None) -> None:
-    weights = weights_to_write(session, record, model, f"mst_key {model.mst_key}")
+def _write_model(session: CallerSession, record: Record, output: Relation, model: Model, segment: int | None) -> Model:
+    """Write a model; return it, as failed if its stored state is damaged."""
+    try:
+        weights = weights_to_write(session, record, model, f"mst_key {model.mst_key}")
+    except DataDamaged as error:
+        reason = f"{error.message}; {how_to_train_again(model.run_id, model.mst_key)}"
+        record.set_model(model.run_id, model.mst_key, state=ModelState.FAILED, state_detail=reason)
+        return replace(model, state=ModelState.FAILED, state_detail=reason)
     insert_model(session, output, model.mst_key, weights, json.dumps(model.model_arch), segment)
+    return model
 
 
 def insert_model(
@@ -246,12 +259,22 @@ def insert_model(
 
 
 def weights_to_write(session: CallerSession, record: Record, model: Model, label: str) -> bytes | None:
-    """Return a trained model's weights; None, with a warning, if they do not fit into a field."""
+    """Return a trained model's weights; None, with a warning, if they do not fit into a field.
+
+    Raises DataDamaged if they are not those that training has ended with.
+    """
     if not passes_field(model):
         # imports NumPy; must not run before the trainers have started
+        from madlib_mop.trainer.data.parts import StateError
         from madlib_mop.trainer.data.state import weights_of
 
-        return weights_of(list(islice(record.state_parts(model), model.forward_parts)))
+        try:
+            weights = weights_of(list(islice(record.state_parts(model), model.forward_parts)))
+        except StateError as error:
+            raise DataDamaged(f"its stored state is damaged or gone: {error}", hint=_TRAIN_AGAIN) from None
+        if model.weights_digest is not None and sha256(weights).hexdigest() != model.weights_digest:
+            raise DataDamaged(STATE_DAMAGED, hint=_TRAIN_AGAIN)
+        return weights
     session.warning(
         f"{label}: its weights of {model.model_bytes} bytes do not fit into a field of 1 GB;"
         f" model_weights is NULL, the weights are in madlib_mop.model_state of run {model.run_id}"
@@ -323,7 +346,7 @@ def _write_summary(session: CallerSession, record: Record, output: Relation, run
         **summary.as_json(),
         "model_info": f"{summary.model}_info",
         "num_iterations": run.num_iterations,
-        "metrics_compute_frequency": (summary if run.is_search else run).metrics_compute_frequency,
+        "metrics_compute_frequency": shown_frequency(run),
         "warm_start": run.warm_start,
         "start_training_time": run.created_at.isoformat(),
         "end_training_time": run.ended_at.isoformat(),

@@ -39,6 +39,8 @@ def reserve_outputs(session: CallerSession, record: Record, run: Run, suffixes: 
     for table in tables:
         if not record.may_write(session.info.role_oid, table):
             raise may_not_create(session.info.role, table.schema, str(table))
+    if tables:
+        session.check_tablespace(str(tables[0]))
     holder = record.holder(session.info.pid, session.keeps_names_until_it_ends)
     if holder is None:
         raise session_lost()

@@ -77,7 +77,8 @@ def write_selection(session: CallerSession, run: Run, models: list[Model], losse
         [target.sql, best],
         ["text", "bigint"],
     )
-    session.notice(f"run {run.run_id}: the best model is mst_key {best}, loss {finite[best]:.4f}; it is in {target}")
+    lowest = f"the model with the lowest loss is mst_key {best}, {finite[best]:.4f}"
+    session.notice(f"run {run.run_id}: {lowest}; it is in {target}")
 
 
 def brackets(events: Iterable[SearchEvent]) -> dict[int, tuple[int, int]]:

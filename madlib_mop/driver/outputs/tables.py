@@ -8,10 +8,17 @@ from typing import Any
 from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, quote, split_name, statement
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.class_values import class_parameter
-from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.data.engine import identify_rows, table_form
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, MopError, is_missing
+from madlib_mop.errors import (
+    DuplicateTable,
+    InsufficientPrivilege,
+    InvalidParameter,
+    ModelFailed,
+    MopError,
+    is_missing,
+)
 from madlib_mop.schedule.bulk import AVERAGING
 
 #: Columns that identify a table as written by this library or by MADlib, by the suffix of its name.
@@ -85,6 +92,7 @@ def drop_replaced(session: CallerSession, run: Run, suffixes: Sequence[str]) -> 
         table = session.existing(output.with_suffix(suffix).sql)
         if table is not None and run.reopened:
             _check_output(session, table, columns[suffix], f"run {run.run_id}", table.kind == "r")
+            session.lock_to_write(table)
             session.execute(statement("DELETE FROM {t}", t=table))
         elif table is not None:
             check_droppable(session, table, columns[suffix], f"run {run.run_id}: replace")
@@ -112,8 +120,9 @@ def telling_how_to_resume(run: Run) -> Iterator[None]:
                 hint=f"Rename or drop it, then {resume} or give another name:"
                 f" SELECT madlib_mop.resume({run_id}, output_table => '...');",
             ) from None
-        if error.hint is None and error.sqlstate != "38000":
-            error.hint = f"The models are trained; {resume} writes the tables."
+        if error.sqlstate != ModelFailed.sqlstate and resume not in (error.hint or ""):
+            kept = f"The models are trained; {resume} writes the tables."
+            error.hint = kept if error.hint is None else f"{error.hint} {kept}"
         raise
 
 
@@ -246,6 +255,8 @@ def create_table(
         slots["key"] = Identifier(key)
     made = statement("CREATE TABLE {t} (" + ", ".join(items) + ")", t=table, **slots)
     session.execute(made + (table_form(session) if key is None else table_form(session, key)))
+    if key is None:
+        identify_rows(session, table)
 
 
 def names_of(session: CallerSession, **tables: Relation | None) -> dict[str, str]:

@@ -24,7 +24,6 @@ _STRINGS = ("text", "varchar", "bpchar")
 MAX_PACKED_COLUMNS = 200
 _JOINED = "inputs"
 _FIXED_COLUMNS = ("__dist_key__", "buffer_id")
-_KINDS = ("r", "p", "m", "v", "f")  # tables, partitioned tables, materialized views, views, foreign tables
 
 
 class Kind(Enum):
@@ -170,6 +169,7 @@ def read_source(
     x_names: list[str],
     as_numbers: list[bool],
     separate: bool = False,
+    arguments: tuple[str, str, str] = ("source_table", "independent_varname", "dependent_varname"),
 ) -> Source:
     """Find the source table and the columns to pack.
 
@@ -184,18 +184,19 @@ def read_source(
         For each dependent column whether a scalar is packed unchanged (regression), instead of as a class.
     separate : bool
         Whether independent columns that are all numbers are packed separately, instead of combined as one input.
+    arguments : tuple of str
+        Those that name the table, the independent and the dependent columns, for messages.
 
     Raises
     ------
     MopError
         For a table or column that does not exist, or that cannot be packed.
     """
-    relation = session.relation(table, "source_table", any_type=True)
-    if relation.kind not in _KINDS:
-        raise InvalidParameter(f"source_table is neither a table nor a view. Received: {table!r}")
+    what, of_x, of_y = arguments
+    relation = session.relation(table, what, any_type=True)
     known = {column.name: column for column in session.columns(relation)}
     _check_names_once(x_names)
-    inputs = tuple(as_input(find_column(known, name, "independent_varname", relation)) for name in x_names)
+    inputs = tuple(as_input(find_column(known, name, of_x, relation), of_x) for name in x_names)
     if not separate:
         inputs = side_by_side(inputs, y_names)
     names = [one.name for one in inputs] + y_names
@@ -205,7 +206,7 @@ def read_source(
         relation,
         inputs,
         tuple(
-            _dependent(find_column(known, name, "dependent_varname", relation), as_number)
+            _dependent(find_column(known, name, of_y, relation), as_number, of_y)
             for name, as_number in zip(y_names, as_numbers, strict=True)
         ),
         engine_of_table(session, relation).naming_columns(session, relation),
@@ -318,31 +319,30 @@ def find_column(known: dict[str, Column], name: str, what: str, relation: Relati
     )
 
 
-def as_input(column: Column) -> SourceColumn:
-    """Return how an independent column is packed, or encoded by predict. Raises InvalidParameter."""
+def as_input(column: Column, what: str = "independent_varname") -> SourceColumn:
+    """Return how an independent column is packed, or encoded by predict. Raises InvalidParameter; ``what`` is the
+    argument with its name."""
     if column.is_array and column.element_type in _ARRAY_ELEMENTS:
         return SourceColumn(column, Kind.ARRAY)
     if column.type_name in _ARRAY_ELEMENTS:
         return SourceColumn(column, Kind.NUMBER)
     if column.type_name == "bytea":
         return SourceColumn(column, Kind.IMAGE)
-    raise _refusal(column, "independent_varname", "a numeric array, a number, or a bytea that is a JPEG or PNG image")
+    raise _refusal(column, what, "a numeric array, a number, or a bytea that is a JPEG or PNG image")
 
 
-def _dependent(column: Column, as_number: bool) -> SourceColumn:
+def _dependent(column: Column, as_number: bool, what: str) -> SourceColumn:
     if column.is_array and column.element_type in _ARRAY_ELEMENTS:
         return SourceColumn(column, Kind.ARRAY)
     if as_number:
         if column.type_name in _ARRAY_ELEMENTS:
             return SourceColumn(column, Kind.NUMBER)
         raise _refusal(
-            column,
-            "dependent_varname",
-            "a number or a numeric array, because num_classes => '{}' packs values as they are",
+            column, what, "a number or a numeric array, because num_classes => '{}' packs values as they are"
         )
     if column.type_name in (*_ARRAY_ELEMENTS, *_STRINGS, "bool") or column.is_enum:
         return SourceColumn(column, Kind.CLASS)
-    raise _refusal(column, "dependent_varname", "a boolean, text, a number, an enum or a numeric array")
+    raise _refusal(column, what, "a boolean, text, a number, an enum or a numeric array")
 
 
 def _refusal(column: Column, what: str, takes: str) -> InvalidParameter:

@@ -4,7 +4,8 @@ Checks come first; then the summary and the packed table are created and filled 
 error leaves neither.
 """
 
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,15 +31,16 @@ from madlib_mop.driver.packing.tables import (
 )
 from madlib_mop.driver.packing.training import TrainingTable, read_training_table
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.caller import BytesColumn
+from madlib_mop.driver.session.caller import BytesColumn, CallerSession
 from madlib_mop.driver.session.messages import no_rows
 from madlib_mop.engines.base.interface import Engine
 from madlib_mop.errors import InvalidParameter, NotReady
+from madlib_mop.models.parameters.literals import shorten
 from madlib_mop.packing.arrays import BadRow, read_header
 from madlib_mop.packing.buffers import MAX_VALUE_BYTES, BufferPlan, default_buffer_size, plan_buffers
 from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder, Encoder, IndexEncoder, row_bytes, value_bytes
 from madlib_mop.packing.images import DecoderPool, ImageEncoder
-from madlib_mop.packing.packer import Packer, RawColumn
+from madlib_mop.packing.packer import PackedBuffer, Packer, RawColumn
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 10_000
@@ -97,7 +99,7 @@ def training_preprocessor_dl(call: Call) -> None:
         elif i >= len(packing.source.independent) and as_index[i - len(packing.source.independent)]:
             raise not_classes(column)
     with image_decoders() as pool:
-        encoders = _encoders(packing, queries, classes, pool)
+        encoders = _encoders(packing.source, packing.constant, packing.image_shape, queries, classes, pool)
         for i, width in enumerate(widths or [], len(packing.source.independent)):
             encoder = encoders[i]
             if i not in classes and width is not None and encoder.shape != (width,):
@@ -127,7 +129,7 @@ def validation_preprocessor_dl(call: Call) -> None:
         _refuse_unseen(queries, i, known, training)
         classes[i] = replace(known, counts=queries.class_counts(i, known))
     with image_decoders() as pool:
-        encoders = _encoders(packing, queries, classes, pool)
+        encoders = _encoders(packing.source, packing.constant, packing.image_shape, queries, classes, pool)
         training.check_shapes(encoders)
         _pack(call, packing, queries, classes, encoders, None)
 
@@ -144,6 +146,13 @@ def _prepare(
     distribution = choose_segments(engine, session, arguments.get("distribution_rules"))
     parts = engine.part_suffixes(distribution.segments)
     output = session.output(arguments["output_table"], ("", "_summary", *parts), "output_table")
+    n_rows = _count_rows(session, source)
+    text = arguments["output_table"].strip()
+    return Packing(engine, source, output, text, distribution, arguments["buffer_size"], constant, n_rows, image_shape)
+
+
+def _count_rows(session: CallerSession, source: Source) -> int:
+    """Return the number of rows. Raises InvalidParameter if there is none, or a value is missing."""
     n_rows, counts = SourceQueries(session, source).count_rows()
     if not n_rows:
         raise no_rows(source.text)
@@ -153,8 +162,7 @@ def _prepare(
                 f"column {name!r} is NULL in {n_rows - n_present} of {n_rows} rows of {source.text}",
                 hint="Exclude such rows with a view.",
             )
-    text = arguments["output_table"].strip()
-    return Packing(engine, source, output, text, distribution, arguments["buffer_size"], constant, n_rows, image_shape)
+    return n_rows
 
 
 def _read_num_classes(widths: list[int | None] | None, y_names: list[str]) -> list[int | None] | None:
@@ -222,44 +230,50 @@ def _refuse_unseen(queries: SourceQueries, i: int, known: Classes, training: Tra
     unseen = queries.unseen_classes(i, known)
     if unseen:
         names = ", ".join("NULL" if value is None else repr(value) for value in unseen)
+        where = f"in column {known.column!r} of {known.holder.written}" if known.holder else shorten(known.values)
         raise InvalidParameter(
             f"column {queries.source.columns[i].name!r} has values that are not among the classes of"
             f" {training.table}: {names}",
-            hint=f"The classes are in column {known.column!r} of {training.table.with_suffix('_summary').written}.",
+            hint=f"The classes are {where}.",
         )
 
 
 def _encoders(
-    packing: Packing, queries: SourceQueries, classes: dict[int, Classes], pool: DecoderPool
+    source: Source,
+    constant: float,
+    image_shape: tuple[int, ...] | None,
+    queries: SourceQueries,
+    classes: dict[int, Classes],
+    pool: DecoderPool,
 ) -> list[Encoder]:
     """Create each column's encoder; shapes are those of an arbitrary row."""
     encoders: list[Encoder] = []
     first_row = queries.first_row()
-    for i, column in enumerate(packing.source.columns):
+    for i, column in enumerate(source.columns):
         if column.kind is Kind.CLASS:
             known = classes[i]
             encoder = IndexEncoder(column.name) if known.as_index else ClassEncoder(column.name, (known.width,))
             encoders.append(encoder)
         elif column.kind is Kind.IMAGE:
             try:
-                shape = pool.decode([first_row[i]], packing.image_shape).shape[1:]
+                shape = pool.decode([first_row[i]], image_shape).shape[1:]
             except BadRow as problem:
                 raise InvalidParameter(
                     f"column {column.name!r} {problem.problem} (the first row)", hint=problem.hint
                 ) from None
-            encoders.append(ImageEncoder(column.name, shape, packing.image_shape, pool))
+            encoders.append(ImageEncoder(column.name, shape, image_shape, pool))
         else:
             header = read_header(first_row[i])
             if not header.n_elements:
                 raise InvalidParameter(
                     f"column {column.name!r} is an empty array (the first row)", hint="Exclude such rows with a view."
                 )
-            is_y = i >= len(packing.source.independent)
+            is_y = i >= len(source.independent)
             as_int16 = is_y and column.is_integer_array and queries.fits_smallint(i)
             dtype = np.dtype(np.int16 if as_int16 else np.float32)
-            constant = 1.0 if is_y else packing.constant
+            divisor = 1.0 if is_y else constant
             encoders.append(
-                ArrayEncoder(column.name, header.shape, header.element_type, dtype, constant, column.is_narrowed)
+                ArrayEncoder(column.name, header.shape, header.element_type, dtype, divisor, column.is_narrowed)
             )
     return encoders
 
@@ -305,31 +319,81 @@ def _pack(
     ]
     create_summary(session, packing.output.with_suffix("_summary"), summary, kept)
     names = [column.name for column in source.columns]
-    packer = Packer(plan, encoders)
-    n_batch = max(1, min(_BATCH_BYTES // row_bytes(encoders), plan.rows_per_buffer, _MAX_BATCH_ROWS))
     with packing.engine.store(session, packing.output, names, packing.distribution.segments) as store:
         store.create()
-        with closing(queries.stream(classes, seed, n_batch)) as batches:
-            for batch in batches:
-                columns = [_raw_column(batch.columns[f"c{i}"]) for i in range(len(encoders))]
-                n_before = packer.n_rows
-                try:
-                    for buffer in packer.add(columns):
-                        store.insert(buffer.segment, buffer.buffer_id, buffer.values, buffer.shapes)
-                except BadRow as problem:
-                    place = row_label(batch.columns, problem.row, n_before)
-                    message = f"column {_column_of(problem, source)!r} {problem.problem} ({place})"
-                    raise InvalidParameter(message, hint=problem.hint) from None
-        for buffer in packer.finish():
-            store.insert(buffer.segment, buffer.buffer_id, buffer.values, buffer.shapes)
-        if packer.n_rows != plan.n_rows:
-            raise NotReady(
-                f"{source.text} was changed while it was being packed: {plan.n_rows} rows were counted, "
-                f"{packer.n_rows} read",
-                hint="Call again, or call in a REPEATABLE READ transaction.",
-            )
+        with closing(_buffers(queries, classes, encoders, plan, seed)) as buffers:
+            for buffer in buffers:
+                store.insert(buffer.segment, buffer.buffer_id, buffer.values, buffer.shapes)
         store.finish()
     _notice_result(call, packing, plan, seed)
+
+
+def _buffers(
+    queries: SourceQueries, classes: dict[int, Classes], encoders: list[Encoder], plan: BufferPlan, seed: int | None
+) -> Generator[PackedBuffer, None, None]:
+    """Yield the rows of the source table, encoded, in buffers."""
+    source, packer = queries.source, Packer(plan, encoders)
+    n_batch = max(1, min(_BATCH_BYTES // row_bytes(encoders), plan.rows_per_buffer, _MAX_BATCH_ROWS))
+    with closing(queries.stream(classes, seed, n_batch)) as batches:
+        for batch in batches:
+            columns = [_raw_column(batch.columns[f"c{i}"]) for i in range(len(encoders))]
+            n_before = packer.n_rows
+            try:
+                yield from packer.add(columns)
+            except BadRow as problem:
+                place = row_label(batch.columns, problem.row, n_before)
+                message = f"column {_column_of(problem, source)!r} {problem.problem} ({place})"
+                raise InvalidParameter(message, hint=problem.hint) from None
+    yield from packer.finish()
+    if packer.n_rows != plan.n_rows:
+        raise NotReady(
+            f"{source.text} was changed while it was being packed: {plan.n_rows} rows were counted, "
+            f"{packer.n_rows} read",
+            hint="Call again, or call in a REPEATABLE READ transaction.",
+        )
+
+
+@contextmanager
+def encoded_like(
+    session: CallerSession, name: str, what: str, training: TrainingTable, image_shape: tuple[int, ...] | None
+) -> Iterator[tuple[list[Encoder], Iterator[PackedBuffer]]]:
+    """Encode a table's rows in the order of a scan as the rows of a training table were, without packing them.
+
+    Parameters
+    ----------
+    session : CallerSession
+    name : str
+        The table, as written by the caller.
+    what : str
+        The argument that named it, for messages.
+    training : TrainingTable
+        Its columns are found by their names; their shapes are not checked.
+    image_shape : tuple of int or None
+        Of encoded images.
+
+    Yields
+    ------
+    tuple
+        The encoder of each column, inputs first, and the buffers, which can be iterated over once.
+
+    Raises
+    ------
+    MopError
+        If a column is missing or of another kind than in training, or a row cannot be encoded.
+    """
+    x_names, y_names = ([column.name for column in columns] for columns in (training.independent, training.dependent))
+    as_numbers = [known is None for known in training.classes]
+    source = read_source(session, name, y_names, x_names, as_numbers, separate=True, arguments=(what, what, what))
+    training.check_columns(source)
+    queries, n_rows = SourceQueries(session, source), _count_rows(session, source)
+    classes = {len(x_names) + k: known for k, known in enumerate(training.classes) if known is not None}
+    for i, known in classes.items():
+        _refuse_unseen(queries, i, known, training)
+    with image_decoders() as pool:
+        encoders = _encoders(source, training.constant, image_shape, queries, classes, pool)
+        plan = plan_buffers(n_rows, default_buffer_size(n_rows, row_bytes(encoders), 1), [0])
+        with closing(_buffers(queries, classes, encoders, plan, None)) as buffers:
+            yield encoders, buffers
 
 
 def _column_of(problem: BadRow, source: Source) -> str | None:

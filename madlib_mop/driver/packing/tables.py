@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, statement
+from madlib_mop.catalog.names import Identifier, Parameter, Relation, Slot, SqlType, statement
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import engine_of_table, table_form
 from madlib_mop.driver.packing.columns import Kind, Source, SourceColumn, as_float4
@@ -46,8 +46,9 @@ class Classes:
         Whether NULL is a class.
     type_sql : str
         The values' type.
-    holder, column : Relation, str
-        The summary table with the values (padded by NULLs), and its column.
+    holder, column : Relation or None, str
+        The summary table with the values (padded by NULLs), and its column. None: no table has them, so statements get
+        ``values`` as a parameter.
     as_index : bool
         Whether rows have their class index, from 0, instead of one-hot labels.
     counts : tuple of int
@@ -61,7 +62,7 @@ class Classes:
     width: int
     has_null: bool
     type_sql: str
-    holder: Relation
+    holder: Relation | None
     column: str
     as_index: bool = False
     counts: tuple[int, ...] = ()
@@ -165,7 +166,7 @@ class SourceQueries:
             "SELECT p.position, pg_catalog.count(*) AS n FROM"
             f" (SELECT {self._position(i, f's.{{c{i}}}', classes)} AS position FROM {{source}} s) p"
             " WHERE p.position IS NOT NULL GROUP BY 1",
-            **self._class_slots({i: classes}),
+            {i: classes},
         )
         found = {row["position"]: row["n"] for row in rows}
         return tuple(found.get(position, 0) for position in range(1, classes.width + 1))
@@ -191,7 +192,7 @@ class SourceQueries:
         rows = self._ask(
             f"SELECT DISTINCT {self.source.columns[i].text(f's.{{c{i}}}')} AS value FROM {{source}} s"
             f" WHERE {self._position(i, f's.{{c{i}}}', classes)} IS NULL LIMIT {limit:d}",
-            **self._class_slots({i: classes}),
+            {i: classes},
         )
         return [row["value"] for row in rows]
 
@@ -218,6 +219,7 @@ class SourceQueries:
         indices = range(len(self.source.columns))
         inner = ", ".join(map(self._value, indices))
         names = ", ".join(f"c{i}" for i in indices)
+        given, given_types = self._class_params(classes)
         outer = ", ".join(f"{self._raw(i, f't.c{i}', classes.get(i))} AS c{i}" for i in indices)
         for column in self.source.naming:
             inner, names = f"{inner}, s.{column}", f"{names}, {_ROW}{column}"
@@ -228,18 +230,20 @@ class SourceQueries:
                 f"coalesce({self._raw(i, self._value(i), classes.get(i))}, ''::pg_catalog.bytea)" for i in indices
             )
             # Compare in hexadecimal, which sorts in byte order: Greenplum 7 sorts bytea from 80 to ff, then 00 to 7f.
-            digest = f"pg_catalog.sha256(pg_catalog.int8send($1) || {content})"
+            digest = f"pg_catalog.sha256(pg_catalog.int8send(${len(given) + 1}) || {content})"
             inner = f"{inner}, pg_catalog.encode({digest}, 'hex') COLLATE pg_catalog.\"C\""
             names = f"{names}, shuffled"
             order, outer_order = f" ORDER BY {names.count(',') + 1} OFFSET 0", " ORDER BY t.shuffled"
         template = f"SELECT {outer} FROM (SELECT {inner} FROM {{source}} s{order}) AS t ({names}){outer_order}"
         query = statement(template, **self._slots, **self._class_slots(classes))
-        params = [] if seed is None else [seed]
+        params = [*given, *([] if seed is None else [seed])]
+        types = [*given_types, *([] if seed is None else ["bigint"])]
         has_images = any(column.kind is Kind.IMAGE for column in self.source.columns)
-        return self.session.stream(query, params, ["bigint"] * len(params), *batch_limits(batch_rows, has_images))
+        return self.session.stream(query, params, types, *batch_limits(batch_rows, has_images))
 
-    def _ask(self, template: str, **slots: Slot) -> list[dict[str, Any]]:
-        return self.session.execute(statement(template, **self._slots, **slots))
+    def _ask(self, template: str, classes: Mapping[int, Classes] | None = None) -> list[dict[str, Any]]:
+        slots = self._class_slots(classes or {})
+        return self.session.execute(statement(template, **self._slots, **slots), *self._class_params(classes or {}))
 
     def _value(self, i: int) -> str:
         """Return the expression of a column's value in the source table ``s``."""
@@ -262,6 +266,8 @@ class SourceQueries:
         The concatenation with an empty array detoasts long values once for each query.
         """
         values = f"(SELECT pg_catalog.array_cat(k.{{v{i}}}, '{{{{}}}}')::{{t{i}}}[] FROM {{h{i}}} k)"
+        if classes.holder is None:
+            values = f"(SELECT {{p{i}}}::{{t{i}}}[])"
         position = f"pg_catalog.array_position({values}, {value}::{{t{i}}}{self._collation(i)})"
         return position if classes.has_null else f"CASE WHEN {value} IS NOT NULL THEN {position} END"
 
@@ -270,11 +276,25 @@ class SourceQueries:
 
     def _class_slots(self, classes: Mapping[int, Classes]) -> dict[str, Slot]:
         slots: dict[str, Slot] = {}
+        n_given = 0
         for i, known in classes.items():
-            slots[f"v{i}"] = Identifier(known.column)
-            slots[f"h{i}"] = known.holder
             slots[f"t{i}"] = SqlType(self.source.columns[i].class_type)
+            if known.holder is None:
+                n_given += 1
+                slots[f"p{i}"] = Parameter(n_given)
+            else:
+                slots[f"v{i}"] = Identifier(known.column)
+                slots[f"h{i}"] = known.holder
         return slots
+
+    def _class_params(self, classes: Mapping[int, Classes]) -> tuple[list[Any], list[str]]:
+        """Return the class values that no table has, as the first parameters of a statement, and their types."""
+        given = [
+            class_parameter(self.session, f"{self.source.columns[i].class_type}[]", known.values)
+            for i, known in classes.items()
+            if known.holder is None
+        ]
+        return [value for value, _ in given], [sql_type for _, sql_type in given]
 
 
 def row_label(columns: Mapping[str, BytesColumn | list[Any]], row: int, n_before: int) -> str:

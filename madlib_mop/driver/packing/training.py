@@ -26,13 +26,13 @@ class PackedColumn:
     name : str
     shape : tuple of int
         Of one row.
-    itemsize : int
-        Bytes of an element: 1 for images.
+    itemsize : int or None
+        Bytes of an element: 1 for images; None if unknown.
     """
 
     name: str
     shape: tuple[int, ...]
-    itemsize: int
+    itemsize: int | None
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class TrainingTable:
 
     Attributes
     ----------
-    table : Relation
+    table : Relation or str
+        For messages.
     constant : float
     independent, dependent : tuple of PackedColumn
     vartypes : tuple of str
@@ -50,7 +51,7 @@ class TrainingTable:
         Of the dependent columns.
     """
 
-    table: Relation
+    table: Relation | str
     constant: float
     independent: tuple[PackedColumn, ...]
     dependent: tuple[PackedColumn, ...]
@@ -77,7 +78,7 @@ class TrainingTable:
     def check_columns(self, source: Source) -> None:
         """Reject a column of another kind (image, class, other) than the training table's."""
         for column, ours in zip(source.independent, self.independent, strict=True):
-            if (column.kind is Kind.IMAGE) != (ours.itemsize == 1):
+            if ours.itemsize is not None and (column.kind is Kind.IMAGE) != (ours.itemsize == 1):
                 raise InvalidParameter(
                     f"column {column.name!r} is of type {column.column.type_sql}, but column {ours.name!r} of"
                     f" {self.table} was packed from {'encoded images' if ours.itemsize == 1 else 'numbers'}"

@@ -65,7 +65,7 @@ def read_added_models(session: CallerSession, record: Record, run: Run, name: st
     source = read_packed_table(session, run.plan.training.sql_name, "source_table")
     check_fit([(c.model_id, c.arch) for c in selection.configurations], source, backend_of(run))
     frequency = run.metrics_compute_frequency or run.num_iterations
-    stops = plan_early_stopping(session, None, selection.configurations, run.num_iterations, frequency,
+    stops = plan_early_stopping(None, selection.configurations, run.num_iterations, frequency,
                                 run.validation_table is not None)  # fmt: skip
     check_labels(selection.configurations, source)
     configurations, _ = with_class_weights(selection.configurations, source)

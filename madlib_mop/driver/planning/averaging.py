@@ -64,7 +64,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     backend = read_backend(record, session)
     check_fit([(configuration.model_id, configuration.arch)], data.source, backend)
     early_stopping = plan_early_stopping(
-        session, a.get("early_stopping"), [configuration], num_iterations, frequency,
+        a.get("early_stopping"), [configuration], num_iterations, frequency,
         a.get("validation_table") is not None,
     )  # fmt: skip
     check_compile_params(parse_compile_params(configuration.compile_params, known), configuration.arch, data.source)

@@ -9,7 +9,7 @@ of the caller's; `driver.running.policy` evaluates it.
 from collections.abc import Mapping
 from typing import Any
 
-from madlib_mop.catalog.rows.plan import PolicyPlan, SamplePlan
+from madlib_mop.catalog.rows.plan import PolicyPlan, SamplePlan, query_of_policy
 from madlib_mop.driver.planning.run_data import Data
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -64,7 +64,7 @@ def plan_policy(call: Call, settings: Settings) -> PolicyPlan | None:
     given: str | None = call.arguments["policy"]
     if given is None:
         return None
-    query = given.strip().rstrip(";").strip()
+    query = query_of_policy(given)
     path = call.info.search_path
     check = f"SELECT p.mst_key::pg_catalog.int4, p.action::pg_catalog.text FROM (\n{query}\n) AS p LIMIT 0"
     try:

@@ -4,16 +4,19 @@ from collections.abc import Sequence
 
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.driver.evaluation.metrics import is_due
+from madlib_mop.driver.planning.label_fit import by_output
 from madlib_mop.driver.planning.selection import Configuration
-from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.early_stopping import EarlyStopping, read_early_stopping
 from madlib_mop.models.parameters.functions import flat_names
-from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
+from madlib_mop.models.parameters.metric_directions import higher_is_better
+from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params, parse_fit_params
+from madlib_mop.models.shapes import describe
 
 
 def plan_early_stopping(
-    session: CallerSession,
     text: str | None,
     configurations: Sequence[Configuration],
     num_iterations: int,
@@ -38,7 +41,7 @@ def plan_early_stopping(
             planned[c.mst_key] = None
             continue
         _check_due(rule, num_iterations, frequency)
-        planned[c.mst_key] = _resolved(session, rule, c, has_validation).as_json()
+        planned[c.mst_key] = _resolved(rule, c, has_validation).as_json()
     return planned
 
 
@@ -54,7 +57,7 @@ def _check_due(rule: EarlyStopping, num_iterations: int, frequency: int) -> None
         )
 
 
-def _resolved(session: CallerSession, rule: EarlyStopping, c: Configuration, has_validation: bool) -> EarlyStopping:
+def _resolved(rule: EarlyStopping, c: Configuration, has_validation: bool) -> EarlyStopping:
     """Return a rule with its metric and mode resolved. Raises InvalidParameter for a metric that is not computed."""
     metric = rule.metric or ("val_loss" if has_validation else "loss")
     if metric.startswith("val_") and not has_validation:
@@ -65,20 +68,36 @@ def _resolved(session: CallerSession, rule: EarlyStopping, c: Configuration, has
     check_metric(metric, c)
     mode = rule.mode
     if mode == "auto":
-        name = metric.removeprefix("val_")
-        (row,) = session.execute("SELECT madlib_mop.higher_is_better($1) AS higher", [name])
-        mode = "max" if row["higher"] else "min"
+        mode = "max" if higher_is_better(metric.removeprefix("val_")) else "min"
     return EarlyStopping(**{**rule.as_json(), "metric": metric, "mode": mode})
 
 
 def check_metric(metric: str, c: Configuration) -> None:
     """Raise InvalidParameter if a configuration does not compute the metric of a rule, such as ``val_accuracy``."""
-    name = metric.removeprefix("val_")
     compiled = parse_compile_params(c.compile_params, c.custom_names)
-    names = {"loss", *compiled.metric_names, *flat_names(compiled.weighted_metrics)}
-    # metric of one output, for example kind_accuracy
-    if not any(name == known or name.endswith(f"_{known}") for known in names):
+    names = reported_names(compiled, check_architecture(c.arch))
+    if metric.removeprefix("val_") not in names:
         raise InvalidParameter(
             f"early_stopping: mst_key {c.mst_key} has no such metric. Received: metric={metric}",
-            hint=f"Its metrics are {', '.join(sorted(names))}; the prefix val_ selects the validation data.",
+            hint=f"Its metrics are {', '.join(names)}; the prefix val_ selects the validation data.",
         )
+
+
+def reported_names(params: CompileParams, arch: Node) -> list[str]:
+    """Return the names under which Keras reports the loss and the metrics of a model, as its ``CompileMetrics`` does.
+
+    With several outputs, a metric's name begins with that of its output. The losses of single outputs are not recorded.
+    """
+    shape, outputs = describe(arch), arch["config"].get("output_layers")
+    output_names = tuple(outputs) if isinstance(outputs, dict) else shape.output_names
+    prefixes = [f"{name}_" for name in output_names] if shape.n_outputs > 1 else [""]
+    found, counts = ["loss"], dict[str, int]()
+    for value, again in ((params.metrics, ""), (params.weighted_metrics, "weighted_")):
+        for prefix, metrics in zip(prefixes, by_output(value, shape, len(prefixes)), strict=True):
+            for own in flat_names(metrics):
+                name = f"{prefix}{own}"
+                if name in counts:
+                    name = f"{prefix}{again}{own}" if again else f"{name}_{counts[name]}"
+                counts[f"{prefix}{own}"] = counts.get(f"{prefix}{own}", 0) + 1
+                found.append(name)
+    return list(dict.fromkeys(found))

@@ -87,7 +87,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     backend = read_backend(record, session)
     check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source, backend)
     early_stopping = plan_early_stopping(
-        session, a.get("early_stopping"), selection.configurations, num_iterations, frequency,
+        a.get("early_stopping"), selection.configurations, num_iterations, frequency,
         a.get("validation_table") is not None,
     )  # fmt: skip
     check_labels(selection.configurations, data.source)
@@ -214,14 +214,18 @@ def _continues(mst_key: int, warm: WarmStart | None) -> bool:
 
 
 def read_frequency(arguments: Mapping[str, Any], num_iterations: int) -> int:
-    """Read metrics_compute_frequency; NULL stands for the last iteration only. Raises InvalidParameter."""
+    """Return after how many iterations metrics are computed. Raises InvalidParameter.
+
+    NULL: after each iteration if there is a validation table, so that curves and leaderboards have points; else only
+    after the last one. Output tables then have what MADlib's have: the metrics of the last iteration.
+    """
     value: int | None = arguments.get("metrics_compute_frequency")
     if value is None:
-        return num_iterations
+        return 1 if arguments.get("validation_table") else num_iterations
     if not 1 <= value <= num_iterations:
         raise InvalidParameter(
             f"metrics_compute_frequency must be from 1 to num_iterations ({num_iterations}). Received: {value}",
-            hint="Omit it to compute metrics only after the last iteration.",
+            hint="Omit it: with a validation table it is 1, else metrics are computed after the last iteration.",
         )
     return value
 

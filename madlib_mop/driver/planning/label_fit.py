@@ -1,6 +1,7 @@
 """Checks that losses and metrics fit the form of the labels, and computes class weights; called when a run is
 planned."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
@@ -12,8 +13,9 @@ from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.class_weights import BALANCED, balanced_weights, written_out
+from madlib_mop.models.parameters.functions import several_values
 from madlib_mop.models.parameters.keras_names import LOSS_STRINGS, LOSSES
-from madlib_mop.models.parameters.literals import CallSpec
+from madlib_mop.models.parameters.literals import CallSpec, write_value
 from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params, parse_fit_params
 from madlib_mop.models.shapes import ModelShape, describe
 
@@ -69,10 +71,37 @@ def check_compile_params(params: CompileParams, arch: Node, packed: PackedTable)
     _check_one(params, describe(check_architecture(arch)), packed)
 
 
+def check_single_values(params: CompileParams, shape: ModelShape) -> None:
+    """Check that each metric has one value: early stopping, leaderboards and output tables take a number.
+
+    Keras itself reports an array of values, for example the F1 score of each class.
+
+    Raises
+    ------
+    InvalidParameter
+        With the metric, and how to write it.
+    """
+    n_outputs = max(1, shape.n_outputs)
+    for key, value in (("metrics", params.metrics), ("weighted_metrics", params.weighted_metrics)):
+        for number, metrics in enumerate(by_output(value, shape, n_outputs)):
+            units = shape.output_units[number] if number < len(shape.output_units) else None
+            for metric in _flat(metrics):
+                hint = several_values(metric)
+                of_thresholds = isinstance(metric, CallSpec) and isinstance(metric.kwargs.get("thresholds"), list)
+                if hint is not None and (of_thresholds or units != 1):
+                    several = "threshold" if of_thresholds else "class or output"
+                    raise InvalidParameter(
+                        f"compile_params: {key}: {_name(metric)} has a value for each {several}, and a metric of a run"
+                        f" is one number. Received: {write_value(metric)}",
+                        hint=hint,
+                    )
+
+
 def _check_one(params: CompileParams, shape: ModelShape, packed: PackedTable) -> None:
+    check_single_values(params, shape)
     n_outputs = len(packed.dependent)
-    losses = _by_output(params.loss, shape, n_outputs)
-    metrics = _by_output(params.metrics, shape, n_outputs)
+    losses = by_output(params.loss, shape, n_outputs)
+    metrics = by_output(params.metrics, shape, n_outputs)
     for number, column in enumerate(packed.dependent):
         labels = labels_of(packed, number)
         units = shape.output_units[number] if number < len(shape.output_units) else None
@@ -128,7 +157,7 @@ def _check_metric(metric: Any, labels: Labels, units: int | None, where: str) ->
         )
 
 
-def _by_output(value: Any, shape: ModelShape, n_outputs: int) -> list[Any]:
+def by_output(value: Any, shape: ModelShape, n_outputs: int) -> list[Any]:
     """Return the value of compile() for each output; a plain list of metrics belongs to the only output."""
     if isinstance(value, dict):
         return [value.get(name) for name in (*shape.output_names, *[None] * n_outputs)][:n_outputs]
@@ -154,20 +183,36 @@ def _is_sparse(function: Any) -> bool:
 
 
 def weights_of_classes(fit_params: Iterable[str], packed: PackedTable) -> dict[int, float] | None:
-    """Return the weights that ``class_weight='balanced'`` stands for; None if no fit parameters have it.
+    """Check the class weights of fit parameters, and return those that ``class_weight='balanced'`` stands for.
+
+    Returns
+    -------
+    dict of int to float, or None
+        None if no fit parameters have ``'balanced'``.
 
     Raises
     ------
     InvalidParameter
-        If the packed table does not record the number of rows of its classes.
+        If a weight is that of a class that there is not, the model has several outputs, or the packed table does not
+        record the number of rows of its classes.
     """
-    if all(parse_fit_params(text).class_weight != BALANCED for text in set(fit_params)):
-        return None
-    if len(packed.dependent) > 1:
+    given = [weights for text in set(fit_params) if (weights := parse_fit_params(text).class_weight) is not None]
+    if given and len(packed.dependent) > 1:
         raise InvalidParameter(
-            f"fit_params: class_weight cannot be used with {len(packed.dependent)} outputs. Received: 'balanced'",
+            f"fit_params: class_weight cannot be used with {len(packed.dependent)} outputs. Received: {given[0]!r}",
             hint="Keras supports class weights only for models with a single output; omit class_weight.",
         )
+    n_classes = _n_classes(packed)
+    for weights in given:
+        unknown = [] if isinstance(weights, str) else [index for index in weights if index >= n_classes]
+        if unknown:
+            raise InvalidParameter(
+                f"fit_params: class_weight has a weight of class {min(unknown)}, and {packed.relation} has the classes"
+                f" 0 to {n_classes - 1}. Received: {weights!r}",
+                hint="The key is the number of a class in the order of the column's class values, from 0.",
+            )
+    if BALANCED not in given:
+        return None
     if not packed.class_counts[0]:
         raise InvalidParameter(
             f"fit_params: class_weight='balanced' needs the number of rows of each class, which {packed.relation} "
@@ -176,6 +221,14 @@ def weights_of_classes(fit_params: Iterable[str], packed: PackedTable) -> dict[i
             hint="Pack it again from a column of labels, not of arrays; or write the weights: {0: 1.0, 1: 3.0}.",
         )
     return balanced_weights(packed.class_counts[0])
+
+
+def _n_classes(packed: PackedTable) -> float:
+    """Return the number of classes of the first dependent column; infinite if the table does not say it."""
+    row = packed.shapes[len(packed.independent)]
+    if labels_of(packed, 0) is Labels.VALUES:
+        return row[-1] if row and row[-1] > 1 else math.inf
+    return packed.num_classes[0] or math.inf
 
 
 def with_class_weights(

@@ -17,6 +17,7 @@ from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.messages import not_committed
 from madlib_mop.driver.session.settings import Settings, read_backend
 from madlib_mop.engines.sessions.login import check_limit
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
@@ -217,10 +218,7 @@ def _check_seen_by_workers(record: Record, packed: PackedTable, what: str, calle
             hint="Pack the data into an ordinary table: the segments' workers are separate sessions.",
         )
     if not record.execute("SELECT 1 FROM pg_catalog.pg_class WHERE oid = %s", [relation.oid]):
-        raise NotReady(
-            f"{what}: {relation} was created in this transaction, which is not committed. Received: {relation.name!r}",
-            hint="COMMIT first: the segments' workers are separate sessions and can only read committed tables.",
-        )
+        raise not_committed(what, relation)
     if packed.row_security and packed.limits.row_security is not None:
         raise Unsupported(
             f"{what}: {relation} has row-level security, which cannot be enforced: {packed.limits.row_security}."

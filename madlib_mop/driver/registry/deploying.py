@@ -1,11 +1,11 @@
-"""The command deploy: an alias gets a version, if a metric of the version on a packed table is good enough."""
+"""The command deploy: an alias gets a version, if a metric of the version on a table is good enough."""
 
 import json
 import math
 from typing import Any
 
-from madlib_mop.driver.commands.evaluate import evaluate_shards, prepare
-from madlib_mop.driver.data.packed import PackedTable, read_packed_table
+from madlib_mop.driver.commands.evaluate import evaluate_rows, prepare
+from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.registered import read_registered
 from madlib_mop.driver.inference.trainer import LocalTrainer
@@ -13,6 +13,7 @@ from madlib_mop.driver.registry.registering import check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.parameters.metric_directions import higher_is_better
 
 _CHANGE = (
     "INSERT INTO madlib_mop.registry_change (change, name, alias, version, reason, details)"
@@ -23,7 +24,6 @@ _MAY_DEPLOY = (
     "SELECT madlib_mop_calls._model_right(owner, name, '{deploy}') AS may FROM madlib_mop.registered_model"
     " WHERE name = $1"
 )
-_HIGHER = "SELECT madlib_mop.higher_is_better($1) AS higher"
 
 
 def deploy(call: Call) -> bool:
@@ -59,7 +59,7 @@ def _has_condition(a: dict[str, Any]) -> bool:
             raise InvalidParameter(
                 f"test_table is missing: {(conditions or ['metric'])[0]} needs rows on which the metric is computed."
                 " Received: NULL",
-                hint="Pass a packed table, made by validation_preprocessor_dl or pack_columns.",
+                hint="Pass a table of rows with their true values, packed or not.",
             )
         return False
     if not conditions:
@@ -72,7 +72,7 @@ def _has_condition(a: dict[str, Any]) -> bool:
 
 def _compare(function: str, session: CallerSession, a: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     """Compute the metric; return what was compared, and why the version is not good enough, if it is not."""
-    packed = read_packed_table(session, a["test_table"], "test_table")
+    table = find_labelled(session, a["test_table"], "test_table")
     rows = session.execute(_CURRENT, [a["name"], a["alias"]])
     current = rows[0]["version"] if rows else None
     versions = [a["version"]]
@@ -81,20 +81,23 @@ def _compare(function: str, session: CallerSession, a: dict[str, Any]) -> tuple[
             return {}, f"it has version {current} already"
         versions.append(current)
     names = [f"{a['name']}@{version}" for version in versions]
-    models = [prepare(session, read_registered(session, function, name), packed) for name in names]
+    models = [prepare(session, read_registered(session, function, name)) for name in names]
     metric = a["metric"] or [*(models[0].metrics_type or ()), "loss"][0]
     for model in models:
         if metric not in _metrics(model):
             raise InvalidParameter(
                 f"metric must be one of {', '.join(_metrics(model))}, those of {model.label}. Received: {metric!r}"
             )
-    higher = bool(session.execute(_HIGHER, [metric])[0]["higher"])
+    higher = higher_is_better(metric)
     _check_bounds(a, metric, higher)
+    rows_of = table.rows_of(models)
     with LocalTrainer(session) as trainer:
-        value, *others = [_value(session, trainer, packed, model, metric) for model in models]
+        value, *others = [
+            _value(session, trainer, rows, model, metric) for model, rows in zip(models, rows_of, strict=True)
+        ]
     evidence = {
         "metric": metric,
-        "test_table": str(packed.relation),
+        "test_table": str(table.relation),
         "value": _storable(value),
         "at_least": a["at_least"],
         "at_most": a["at_most"],
@@ -119,10 +122,10 @@ def _metrics(model: TrainedModel) -> list[str]:
 
 
 def _value(
-    session: CallerSession, trainer: LocalTrainer, packed: PackedTable, model: TrainedModel, metric: str
+    session: CallerSession, trainer: LocalTrainer, rows: LabelledRows, model: TrainedModel, metric: str
 ) -> float:
     """Compute a metric of a model."""
-    evaluation = evaluate_shards(session, trainer, model, packed)
+    evaluation = evaluate_rows(session, trainer, model, rows)
     return [evaluation.loss, *evaluation.metrics][_metrics(model).index(metric)]
 
 

@@ -10,6 +10,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.inference.trained_by import TrainedBy, find_run
 from madlib_mop.driver.session.caller import CallerSession
 
+# Greenplum does not support a subquery that refers to a query two levels further out; so these refer to the parameters.
 _LINEAGE = """
 SELECT pg_catalog.jsonb_build_object(
     'source_table', r.source_table, 'validation_table', r.validation_table, 'kind', r.kind, 'seed', r.seed,
@@ -17,9 +18,9 @@ SELECT pg_catalog.jsonb_build_object(
     coalesce((
         SELECT pg_catalog.jsonb_object_agg(x.data_set || '_' || x.name, x.value)
         FROM madlib_mop.metric x
-        WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key AND x.epoch = (
+        WHERE x.run_id = $1 AND x.mst_key = $2 AND x.epoch = (
             SELECT pg_catalog.max(y.epoch) FROM madlib_mop.metric y
-            WHERE y.run_id = m.run_id AND y.mst_key = m.mst_key AND y.epoch <= $3)), '{}')::pg_catalog.text AS metrics,
+            WHERE y.run_id = $1 AND y.mst_key = $2 AND y.epoch <= $3)), '{}')::pg_catalog.text AS metrics,
     m.digest
 FROM madlib_mop.model m JOIN madlib_mop.run r ON r.run_id = m.run_id
 WHERE m.run_id = $1 AND m.mst_key = $2

@@ -64,6 +64,9 @@ def register(call: Call) -> int:
     ensemble = read_ensemble(session, place)
     if ensemble is not None:
         details["lineage"] = {**details.get("lineage", {}), "ensemble": as_details(ensemble)}
+        # no run trained it: what make_ensemble found on its validation rows
+        known = {name: value for name, value in ensemble.metrics.items() if value is not None}
+        details["metrics"] = details.get("metrics") or known
     version_id, version = add_version(session, a["name"], details)
     _copy(session, place, version_id, document_of(model, predictions), weights.digest)
     return version

@@ -10,7 +10,7 @@ from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.driver.running.event_loop import told_reason, was_cancelled
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.settings import read_admission
+from madlib_mop.driver.session.settings import AdmissionRule, read_admission
 from madlib_mop.driver.session.stopping import ignore_from_now_on
 from madlib_mop.errors import Cancelled, OutOfResources
 
@@ -19,8 +19,8 @@ _TRAINER_BYTES = 600 << 20  # as the doctor reckons
 _BESIDES_SEGMENTS = 3
 
 
-def admit(call: Call, record: Record, run: Run) -> None:
-    """Wait until a run may train.
+def admit(call: Call, record: Record, run: Run) -> AdmissionRule:
+    """Wait until a run may train; return the rule.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def admit(call: Call, record: Record, run: Run) -> None:
     rule = read_admission(record, call.session)
     if rule.mode == "off" or (call.continue_run is not None and run.admitted_at is not None):
         record.mark_admitted(run.run_id)
-        return
+        return rule
     record.listen_for_admission()
     record.ask(run.run_id)
     n_local = sum(shard.server is None for shard in run.plan.training.segments)
@@ -44,7 +44,7 @@ def admit(call: Call, record: Record, run: Run) -> None:
         fits = available is None or available >= need_bytes
         queue = record.admit(run.run_id, rule.max_runs, n_connections, fits)
         if queue is None:
-            return
+            return rule
         why = _why(queue, rule.max_runs, n_connections, need_bytes, available, fits)
         if rule.mode == "error":
             raise OutOfResources(

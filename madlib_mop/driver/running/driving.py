@@ -2,8 +2,12 @@
 
 import os
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 
+import psycopg2
 from mop_backend.frames import PeerGone
+from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model
@@ -15,17 +19,21 @@ from madlib_mop.driver.running.admission import admit
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.event_loop import SESSION_ENDED, was_cancelled
 from madlib_mop.driver.running.hopper import Hopper
+from madlib_mop.driver.running.place import Place
 from madlib_mop.driver.running.policy import Policy
 from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
+from madlib_mop.driver.session.messages import record_failed
+from madlib_mop.driver.session.opening import reopened
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.driver.session.stopping import undisturbed
 from madlib_mop.driver.steering.controller import Controllers, RunController
 from madlib_mop.driver.steering.policy_commands import PolicyCommands
 from madlib_mop.driver.steering.repeating import RepeatedCommands
 from madlib_mop.engines.sessions.access import Access
-from madlib_mop.engines.sessions.login import RunLogin, create_login, drop_login, sweep_logins
+from madlib_mop.engines.sessions.ending import clean, end_run, sweep
+from madlib_mop.engines.sessions.login import RunLogin, create_login
 from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.engines.sessions.options import options_of
 from madlib_mop.errors import Cancelled, MopError, NotReady
@@ -61,13 +69,14 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     run = record.known_run(run_id)
     detail: str | None = SESSION_ENDED if call.session.stop_fd is not None else "the command was stopped"
     state = RunState.INTERRUPTED
-    login = workers = progress = None
+    workers = progress = None
     hopper: Hopper | Averaging | None = None
     try:
         check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
-        admit(call, record, run)
-        sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
+        rule = admit(call, record, run)
+        sweep(record, call.info.pid, but=run_id)
         end_old_writers(record, run_id)
+        run = record.known_run(run_id)  # its owner may have been renamed while it waited
         with undisturbed():
             login = create_login(record.raw, run_id, run.owner)
         record.set_run(
@@ -81,7 +90,9 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         )
         progress, controller = _make_controller(call, record, run)
         progress.started()
-        workers = Workers(record, _access(call.info, record, run, login), run.plan, progress.tell)
+        place = Place(record, run_id, rule.reading_limit_s, progress.tell)
+        access = _access(call.info, record, run, login)
+        workers = Workers(record, access, run.plan, progress.tell, place, call.info.pid)
         if run.schedule == AVERAGING:
             hopper = Averaging(record, workers, run, progress, call.session.stop_fd)
         else:
@@ -101,22 +112,66 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         raise
     except PeerGone:
         raise
+    except (psycopg2.Error, SQLAlchemyError) as error:
+        failure = record_failed(error)
+        failure.hint = f"{failure.hint or ''} SELECT madlib_mop.resume({run_id}); continues the run.".strip()
+        if record.is_lost:
+            with undisturbed():
+                record = reopened(call.info, record)
+        else:
+            state = RunState.FAILED
+        if not record.is_lost and (by := record.cancelled_by(run_id)) is not None:
+            state, failure = RunState.CANCELLED, was_cancelled(run_id, by)
+        detail = failure.message
+        raise failure from None
     except Exception as error:
         detail = f"internal error: {type(error).__name__}: {error}"
         raise
     finally:
         with undisturbed():
             if workers is not None:
-                workers.close_all()
-            if login is not None:
-                drop_login(record.raw, login.role)
-            if hopper is not None:
-                _write_times(record, run, hopper.account.efficiency(run.n_segments))
-            with record.transaction():  # no other session can see an ended run that still has a driver
-                record.end_run(run_id, state, detail, progress.spent_s if progress is not None else 0.0)
-                record.give_up(run_id)
-            record.wake_waiting()
+                workers.close()
+            spent_s = progress.spent_s if progress is not None else 0.0
+            efficiency = hopper.account.efficiency(run.n_segments) if hopper is not None else None
+            _finish(call.info, record, run, RunEnd(state, detail, spent_s, efficiency))
     return models
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run ends: its state, the reason, the seconds of training by this driver, and its use of the segments."""
+
+    state: RunState
+    detail: str | None
+    spent_s: float
+    efficiency: Efficiency | None
+
+
+def _finish(info: SessionInfo, record: Record, run: Run, end: RunEnd) -> None:
+    """Write the end of a run, then end what is left of it; an error here must not hide the cause of the end.
+
+    If the session was lost, such as in a crash of the server, another one does it.
+    """
+    with suppress(psycopg2.Error, SQLAlchemyError, MopError):
+        try:
+            _end(record, run, end)
+        except (psycopg2.Error, SQLAlchemyError):
+            if not record.is_lost:
+                raise
+            _end(reopened(info, record), run, end)
+
+
+def _end(record: Record, run: Run, end: RunEnd) -> None:
+    if not record.take(run.run_id):  # in a new session: another driver has taken the run over
+        return
+    try:
+        with record.transaction():
+            if end.efficiency is not None:
+                _write_times(record, run, end.efficiency)
+            end_run(record, run.run_id, end.state, end.detail, end.spent_s)
+    finally:  # also on a full disk
+        clean(record, run.run_id)
+        record.wake_waiting()
 
 
 def _make_policy(call: Call, record: Record, run: Run, workers: Workers, progress: Progress) -> Policy | None:
@@ -135,7 +190,7 @@ def _access(info: SessionInfo, record: Record, run: Run, login: RunLogin | None)
         catalog = {"dsn": info.catalog_dsn}
     where = run.plan.worker_host, info.port, info.database
     settings = record.caller_settings(run.run_id)
-    return Access(run.run_id, catalog, *where, options_of(record.raw), login, run.owner, settings)
+    return Access(run.run_id, catalog, *where, options_of(record.raw), login, run.owner_oid, settings)
 
 
 def _make_controller(call: Call, record: Record, run: Run) -> tuple[Progress, RunController]:
@@ -162,8 +217,11 @@ def take(record: Record, run_id: int, anew: bool = False) -> None:
         If another driver is running.
     """
     deadline = time.monotonic() + _TAKE_WITHIN_S
-    while not (record.take_anew(run_id) if anew else record.take(run_id)):
-        if time.monotonic() > deadline or record.known_run(run_id).state is not RunState.RUNNING:
+    while True:
+        state = record.known_run(run_id).state  # before the attempt: an ending driver writes it and unlocks at once
+        if record.take_anew(run_id) if anew else record.take(run_id):
+            return
+        if time.monotonic() > deadline or state is not RunState.RUNNING:
             raise NotReady(
                 f"run {run_id} is in progress in another session",
                 hint=f"madlib_mop.progress shows it; SELECT madlib_mop.cancel({run_id}); stops it.",

@@ -16,7 +16,7 @@ from mop_backend.frames import Header
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.catalog.state_slots import StateKey, StateSlots
+from madlib_mop.catalog.state_slots import StateKey, StateSlots, sweep_slots
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.running.consistency import RunConsistency
@@ -121,12 +121,14 @@ class RunLoop(ABC, Generic[_Task]):
             if self._event_loop.look_for_cancel():
                 self._notified()
             self._workers.reopen_lost()
+            self._workers.look_at_waits()
             self._tick()
             self._write_activity()
             self._signal.send_due()
         self._ended()
         self._record.clear_tasks(self._run_id)
         self._slots.finish()
+        sweep_slots(self._record)
 
     def _begun(self) -> None:
         """Called while the workers are opened."""

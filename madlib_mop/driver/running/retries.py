@@ -146,7 +146,8 @@ class Attempts:
         if sqlstate[:2] in ("42", "28", "22") or sqlstate == "55000":
             return RetryDecision(False, True, error)
         if sqlstate == "55P03":
-            error = {**error, "hint": "A transaction, possibly the caller's own, holds a lock on the packed table."}
+            hint = "A transaction, possibly the caller's own, holds a lock on a table that the statement needs."
+            error = {**error, "hint": hint}
             return RetryDecision(False, True, error)
         self._faults[repr(task)] += 1
         n_faults = self._faults[repr(task)]

@@ -13,6 +13,8 @@ from mop_backend.frames import Header
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.plan import Plan, PolicyPlan
 from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
+from madlib_mop.driver.running.lock_waits import LockWaits
+from madlib_mop.driver.running.place import Place
 from madlib_mop.engines.sessions.access import Access, reader_name, writer_name
 from madlib_mop.engines.sessions.login import renew_login
 from madlib_mop.engines.sessions.session import Failure, Opened, Session, SessionState
@@ -49,10 +51,22 @@ class Workers:
     plan : Plan
         The run's.
     tell : callable
-        Called with a sentence when a host is lost, and when it is available again.
+        Called with a sentence when a host is lost, when it is available again, and when a session waits for a lock.
+    place : Place
+        Of the run among those that train at once.
+    caller_pid : int or None
+        The session that has called the run.
     """
 
-    def __init__(self, record: Record, access: Access, plan: Plan, tell: Callable[[str], None]):
+    def __init__(
+        self,
+        record: Record,
+        access: Access,
+        plan: Plan,
+        tell: Callable[[str], None],
+        place: Place,
+        caller_pid: int | None,
+    ):
         segments = [shard.segment_id for shard in plan.training.segments]
         self._record = record
         self._access = access
@@ -65,6 +79,8 @@ class Workers:
         self._lost_hosts: dict[int, _LostHost] = {}
         self._host_wait_s = plan.host_wait_s
         self._notify = tell
+        self._place = place
+        self._lock_waits = LockWaits(record, caller_pid, tell)
         self._on_shard: Callable[[str, int, Header], None] = _accept
         self._guest: Session | None = None
 
@@ -169,6 +185,19 @@ class Workers:
         pause = min(_FIRST_PAUSE_S * 2 ** (self._failed_openings[segment] - 1), _LONGEST_PAUSE_S)
         self._reopen_at[segment] = time.monotonic() + pause
 
+    def look_at_waits(self) -> None:
+        """Say which locks the sessions at work wait for, and give the run's place back if they wait for rows too long.
+
+        Raises
+        ------
+        MopError
+            If the caller's own session holds a lock.
+        """
+        working = {worker: segment for segment, worker in self._workers.items() if worker is not None}
+        self._lock_waits.look({pid: segment for worker, segment in working.items() for pid in worker.busy_pids})
+        at_work = [worker for worker in working if worker.has_task]
+        self._place.look(bool(at_work) and all(worker.is_reading for worker in at_work))
+
     def seconds_to_reopen(self) -> float:
         """Return the time until the next reopening of a session or retry of a host; infinite if none is due."""
         asked = [host.ask_at for host in self._lost_hosts.values() if host.ask_at is not None]
@@ -186,8 +215,8 @@ class Workers:
                 host.ask_at = None
                 self.begin(segment, {"do": "start"})
 
-    def close_all(self) -> None:
-        """End every session and its work."""
+    def close(self) -> list[int]:
+        """Close every connection, so that its session ends; return the sessions' process IDs."""
         pids = [pid for worker in self._workers.values() if worker is not None for pid in worker.pids]
         if self._guest is not None and self._guest.state is not SessionState.BROKEN:
             pids += [self._guest.pid] if self._guest.pid is not None else []
@@ -195,11 +224,11 @@ class Workers:
         for worker in self._workers.values():
             if worker is not None:
                 worker.close()
-        self._end(pids, 2000)
+        return pids
 
     def rest(self) -> None:
         """End every session, until `open_all`."""
-        self.close_all()
+        self._end(self.close(), 2000)
         self._workers = dict.fromkeys(self._workers)
         self._reopen_at.clear()
         self._lost_hosts.clear()
@@ -215,11 +244,11 @@ class Workers:
         self._workers[segment] = Worker(*targets, reads_here, self._on_shard, self._renew_login)
 
     def _end(self, pids: list[int], wait_ms: int) -> None:
-        """End sessions of this run that still exist: all are terminated before waiting for any."""
+        """End sessions of this run that still exist."""
         names = [writer_name(self._run_id), reader_name(self._run_id)]
         ours = "FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s) AND application_name = ANY (%s)"
-        self._record.execute(f"SELECT pg_catalog.pg_terminate_backend(pid) {ours}", [pids, names])
-        self._record.execute(f"SELECT madlib_mop_calls.end_session(pid, %s) {ours}", [wait_ms, pids, names])
+        ended = f"SELECT madlib_mop_calls.end_sessions(pg_catalog.array_agg(pid), %s) {ours}"
+        self._record.execute(ended, [wait_ms, pids, names])
 
     def _worker(self, segment: int) -> Worker:
         worker = self._workers[segment]

@@ -16,7 +16,7 @@ from madlib_mop.catalog.sessions.session_settings import TEXT_SETTINGS
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.messages import session_lost
 from madlib_mop.driver.session.relations import RelationLookup
-from madlib_mop.errors import Unsupported, from_dict
+from madlib_mop.errors import Unsupported, from_dict, read_server_error
 
 _numbers = itertools.count()
 
@@ -82,9 +82,8 @@ class DirectSession(RelationLookup):
                     names = [column.name for column in cursor.description or ()]
                     cursor.execute("RELEASE statement")
                 except psycopg2.Error as error:
-                    fields = {"sqlstate": error.pgcode, "message": error.diag.message_primary or str(error).strip()}
                     cursor.execute("ROLLBACK TO statement")
-                    raise from_dict({**fields, "hint": error.diag.message_hint}) from None
+                    raise read_server_error(error).as_error() from None
         except (psycopg2.InterfaceError, psycopg2.OperationalError) as error:
             raise session_lost(str(error).strip()) from None
         return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]

@@ -1,11 +1,19 @@
 """The catalog session of a call, and the run that a call names; called by every command that reads the record."""
 
+import time
+
+import psycopg2
+from sqlalchemy.exc import SQLAlchemyError
+
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.sessions.connection import connect_by_dsn, connect_catalog
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
-from madlib_mop.errors import not_your_run
+from madlib_mop.errors import NotReady, not_your_run
+
+_REOPEN_WITHIN_S = 8.0
+_PAUSE_S = 0.1
 
 
 def open_record(info: SessionInfo) -> Record:
@@ -13,6 +21,18 @@ def open_record(info: SessionInfo) -> Record:
     if info.catalog_dsn is not None:
         return Record(*connect_by_dsn(info.catalog_dsn))
     return Record(*connect_catalog(info.sockets, info.port, info.database))
+
+
+def reopened(info: SessionInfo, lost: Record) -> Record:
+    """Open the catalog session again after it was lost; return the lost one if the server does not answer in time."""
+    deadline = time.monotonic() + _REOPEN_WITHIN_S
+    while True:
+        try:
+            return open_record(info)
+        except (NotReady, psycopg2.Error, SQLAlchemyError):  # the server restarts
+            if time.monotonic() > deadline:
+                return lost
+        time.sleep(_PAUSE_S)
 
 
 def find_run(record: Record, call: Call) -> Run:

@@ -10,6 +10,7 @@ from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.models.parameters.metric_directions import higher_is_better
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,6 @@ class Progress:
         }
         self._reported = min(self._iterations.values(), default=0)
         self._figures: dict[int, dict[int, _Figures]] = {}
-        self._directions: dict[str, bool] = {}
 
     @property
     def elapsed_s(self) -> float:
@@ -160,17 +160,11 @@ class Progress:
             return ""
         names = {f.metric_name for f in known.values()}
         by_metric = next(iter(names)) if len(names) == 1 else None
-        sign = -1 if by_metric and self._higher_is_better(by_metric) else 1
+        sign = -1 if by_metric and higher_is_better(by_metric) else 1
         mst_key = min(known, key=lambda key: (sign * known[key].metric if by_metric else 0, known[key].loss, key))
         best = known[mst_key]
         name, value = (by_metric, best.metric) if by_metric else ("loss", best.loss)
         return f", best {best.data_set} {name} {value:.4f} (mst_key {mst_key})"
-
-    def _higher_is_better(self, metric_name: str) -> bool:
-        if metric_name not in self._directions:
-            (row,) = self._session.execute("SELECT madlib_mop.higher_is_better($1) AS higher", [metric_name])
-            self._directions[metric_name] = row["higher"]
-        return self._directions[metric_name]
 
 
 def _count(n: int, what: str) -> str:

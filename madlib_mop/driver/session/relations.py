@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name, statement
 from madlib_mop.driver.session.info import SessionInfo
-from madlib_mop.driver.session.rights import check_owners, check_types
+from madlib_mop.driver.session.rights import check_owners, check_schema, check_types
 from madlib_mop.errors import (
     DuplicateTable,
+    InsufficientPrivilege,
     InvalidParameter,
     NotReady,
     ReadOnly,
@@ -91,6 +92,15 @@ def exist_already(tables: Sequence[Relation]) -> str:
     return f"tables {', '.join(names[:-1])} and {names[-1]} exist already"
 
 
+# The database's own tablespace needs no right, and one that does not exist stands for it.
+_FORBIDDEN_TABLESPACE = """
+SELECT t.spcname::pg_catalog.text AS name FROM pg_catalog.pg_tablespace t
+WHERE t.spcname = pg_catalog.current_setting('default_tablespace')
+      AND t.oid <> (SELECT dattablespace FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+      AND NOT pg_catalog.has_tablespace_privilege(t.oid, 'CREATE')
+"""
+
+
 class RelationLookup(ABC):
     """Queries about tables in every kind of session."""
 
@@ -167,6 +177,17 @@ class RelationLookup(ABC):
             if not any_type:
                 check_types(self, found, what)
         return found
+
+    def lock_to_write(self, table: Relation, what: str = "table") -> None:
+        """Lock an existing table in which a superuser's call will change rows, and check it again.
+
+        Who has the right TRIGGER may give the table a trigger, also after it was checked. This lock prevents that until
+        the transaction ends.
+        """
+        if not self.info.is_superuser or table.kind not in ("r", "p"):
+            return
+        self.execute(statement("LOCK TABLE {table} IN ROW EXCLUSIVE MODE", table=table))
+        self.existing(table.sql, what)
 
     def output(
         self,
@@ -265,7 +286,7 @@ class RelationLookup(ABC):
             )
 
     def check_may_create(self, target: Relation, name: str | None, what: str) -> None:
-        """Raise InsufficientPrivilege if the caller cannot create tables in the schema."""
+        """Raise InsufficientPrivilege if the caller cannot create tables in the schema, or as `check_schema`."""
         (row,) = self.execute(
             "SELECT CASE WHEN $1 = 'pg_temp'"
             " THEN pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP')"
@@ -274,6 +295,18 @@ class RelationLookup(ABC):
         )
         if not row["allowed"]:
             raise may_not_create(self.info.role, target.schema, repr(name), f"{what}: ")
+        check_schema(self, target.schema, str(target), what)
+        if not target.is_temp:
+            self.check_tablespace(repr(name), f"{what}: ")
+
+    def check_tablespace(self, received: str, what: str = "") -> None:
+        """Raise InsufficientPrivilege if the caller cannot create tables in the session's default tablespace."""
+        for row in self.execute(_FORBIDDEN_TABLESPACE):
+            raise InsufficientPrivilege(
+                f"{what}role {self.info.role} may not create tables in tablespace {row['name']}, the session's"
+                f" default_tablespace. Received: {received}",
+                hint="GRANT CREATE ON TABLESPACE ... to the role; or SET default_tablespace = ''; uses the database's.",
+            )
 
     def columns(self, relation: Relation) -> list[Column]:
         """Return a table's columns, in order."""

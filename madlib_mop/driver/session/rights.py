@@ -6,11 +6,17 @@ A role can make readers of its table or view run its code in two ways:
 - A view, rule, trigger, index expression, constraint or function of that role runs in the reading session. In a
   superuser's session it can become superuser by RESET ROLE. So superusers' calls accept only objects that superusers
   own.
+- A call names a table in many statements, in several sessions, until its end. The owner of a schema can rename it, and
+  can drop what is in it, and so put another table or type in the place of one that was checked. No lock of a table
+  prevents that. So superusers' calls accept only tables and types in schemas that superusers own. Then a name means
+  the same until the call ends: only superusers can change what it means.
 - A user-defined type can have casts by its owner, and its name can be that of a built-in type, such as
   ``float4``. So values are cast only between types that superusers own.
 """
 
 from typing import Any
+
+from mop_backend.rights import OWNER_OF_SCHEMA
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
@@ -62,10 +68,22 @@ SELECT u.objid = $1::pg_catalog.oid AND kind <> 'type' AS is_itself, kind, name,
     WHERE u.classid = 'pg_catalog.pg_operator'::pg_catalog.regclass AND o.oid = u.objid
     UNION ALL SELECT 'type', pg_catalog.format_type(t.oid, NULL), t.typowner FROM pg_catalog.pg_type t
     WHERE u.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND t.oid = u.objid
+    UNION ALL SELECT 'schema', pg_catalog.quote_ident(n.nspname), {owner} FROM pg_catalog.pg_namespace n WHERE n.oid = (
+        SELECT c.relnamespace FROM pg_catalog.pg_class c
+        WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.oid = u.objid
+        UNION ALL SELECT t.typnamespace FROM pg_catalog.pg_type t
+        WHERE u.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND t.oid = u.objid)
 ) thing LEFT JOIN pg_catalog.pg_roles r ON r.oid = thing.owner
 WHERE r.rolsuper IS NOT TRUE
-ORDER BY is_itself DESC, kind, name LIMIT 1
-"""  # noqa: E501
+ORDER BY kind = 'schema', is_itself DESC, kind, name LIMIT 1
+""".replace("{owner}", OWNER_OF_SCHEMA)  # noqa: E501
+
+_SCHEMA = f"""
+SELECT pg_catalog.quote_ident(n.nspname) AS name,
+       coalesce(r.rolname::pg_catalog.text, 'a role that was dropped') AS owner
+FROM pg_catalog.pg_namespace n LEFT JOIN pg_catalog.pg_roles r ON r.oid = {OWNER_OF_SCHEMA}
+WHERE n.nspname = $1 AND r.rolsuper IS NOT TRUE
+"""
 
 _TYPES = """
 SELECT a.attname::pg_catalog.text AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_sql
@@ -95,12 +113,39 @@ def check_owners(session: Any, relation: Relation, what: str) -> None:
     if not found:
         return
     kind, name, owner = found[0]["kind"], found[0]["name"], found[0]["owner"]
+    if kind == "schema":
+        raise _others_schema(what, str(relation), name, owner)
     uses = f"{kind} {relation}" if found[0]["is_itself"] else f"{relation} uses {kind} {name}, which"
     raise InsufficientPrivilege(
         f"{what}: {uses} belongs to {owner}, who is not a superuser: a superuser's call would run the code of {owner}",
         hint=f"Log in as {owner}, or as another role that may read it and is not a superuser (SET ROLE is not "
         f"enough); or"
         " make a superuser its owner: ALTER ... OWNER TO.",
+    )
+
+
+def check_schema(session: Any, schema: str, table: str, what: str) -> None:
+    """Raise InsufficientPrivilege if a superuser calls, and a role that is no superuser owns the schema of a new table.
+
+    Parameters
+    ----------
+    session : CallerSession or DirectSession
+    schema : str
+    table : str
+        As the caller wrote it, for the message.
+    what : str
+        The argument that names it, for the message.
+    """
+    if session.info.is_superuser and (found := session.execute(_SCHEMA, [schema])):
+        raise _others_schema(what, table, found[0]["name"], found[0]["owner"])
+
+
+def _others_schema(what: str, table: str, schema: str, owner: str) -> InsufficientPrivilege:
+    return InsufficientPrivilege(
+        f"{what}: {table} is in or uses schema {schema} of {owner}, who is not a superuser: {owner} could put another"
+        f" table or type in its place, and a superuser's call would run the code of {owner}",
+        hint=f"Use a schema that a superuser owns, or make a superuser its owner: ALTER SCHEMA {schema} OWNER TO ...;"
+        f" or log in as a role that is not a superuser.",
     )
 
 

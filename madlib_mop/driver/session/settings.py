@@ -1,6 +1,7 @@
 """Settings: superusers' in madlib_mop.setting, callers' with SET madlib_mop.<name>; read when a run is planned."""
 
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,10 +53,13 @@ class AdmissionRule:
         ``wait``, ``error`` or ``off``.
     max_runs : int
         Number of runs that train at once.
+    reading_limit_s : int
+        Seconds after which a run that only waits for rows does not count any more.
     """
 
     mode: str
     max_runs: int
+    reading_limit_s: int = 300
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,7 @@ def read_settings(
 
 
 def read_admission(record: SuperuserSettings, session: CallerSession) -> AdmissionRule:
-    """Read the settings ``admission`` and ``max_runs``.
+    """Read the settings ``admission``, ``max_runs`` and ``reading_limit_s``.
 
     Raises
     ------
@@ -218,13 +222,19 @@ def read_admission(record: SuperuserSettings, session: CallerSession) -> Admissi
                 hint=_reset_hint("admission"),
             )
         mode = word
-    text = fixed.get("max_runs", str(max(2, processors())))
+    max_runs = _whole_of(fixed, "max_runs", max(2, processors()))
+    return AdmissionRule(mode, max_runs, _whole_of(fixed, "reading_limit_s", AdmissionRule.reading_limit_s))
+
+
+def _whole_of(fixed: Mapping[str, str], name: str, default: int) -> int:
+    """Return a superusers' setting that is a whole number of 1 or more."""
+    text = fixed.get(name, str(default))
     if not text.strip().isdecimal() or int(text) < 1:
         raise not_whole(
-            "setting max_runs", 1, f"{text!r} (madlib_mop.setting)",
-            "DELETE FROM madlib_mop.setting WHERE name = 'max_runs'; resets it to its default.",
+            f"setting {name}", 1, f"{text!r} (madlib_mop.setting)",
+            f"DELETE FROM madlib_mop.setting WHERE name = '{name}'; resets it to its default.",
         )  # fmt: skip
-    return AdmissionRule(mode, int(text))
+    return int(text)
 
 
 def read_backend(record: SuperuserSettings, session: CallerSession) -> BackendName:

@@ -11,6 +11,7 @@ from madlib_mop.catalog.rows.states import CommandState, RunState
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.stopping import undisturbed
 from madlib_mop.driver.steering.ended import obey_without_driver
+from madlib_mop.engines.sessions.ending import DRIVER_GONE
 from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.errors import Cancelled
 
@@ -72,7 +73,7 @@ def _obey_here(record: Record, run_id: int, asks: int) -> None:
     try:
         run = record.known_run(run_id)
         if run.state is RunState.RUNNING:
-            record.end_run(run_id, RunState.INTERRUPTED, "its driver no longer exists", 0.0)
+            record.end_run(run_id, RunState.INTERRUPTED, DRIVER_GONE, 0.0)
             run = record.known_run(run_id)
         end_old_writers(record, run_id)
         obey_without_driver(record, run)

@@ -199,8 +199,16 @@ class Steering:
     @_effect.register
     def _(self, verb: CloneModel) -> _Effect:
         source = self._model(verb.mst_key)
-        if source.state is ModelState.FAILED:
-            raise Refused(f"mst_key {verb.mst_key} cannot be cloned: it has failed: {source.state_detail}")
+        if source.state is ModelState.FAILED and verb.from_state:
+            raise Refused(
+                f"mst_key {verb.mst_key} cannot be cloned: it has failed: {source.state_detail}. With from_state =>"
+                " false, a clone begins from its start"
+            )
+        if source.state is ModelState.FAILED and source.first_epoch > 1 and source.start_weights is None:
+            raise Refused(
+                f"mst_key {verb.mst_key} began with a state of an earlier run. Call the training function again, with"
+                " warm_start => true"
+            )
         parameters = verb.parameters or _parameters_of(source)
         has_state = verb.from_state and source.digest is not None
         same = same_configuration(parameters, _parameters_of(source), self._custom_names)

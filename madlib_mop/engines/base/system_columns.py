@@ -7,8 +7,6 @@ from typing import Any
 from madlib_mop.catalog.names import Relation
 from madlib_mop.engines.base.caller import Session
 
-#: The system columns of all engines: no other column of a table can have one of these names.
-SYSTEM_COLUMNS = ("ctid", "xmin", "cmin", "xmax", "cmax", "tableoid", "gp_segment_id")
 _WITH_ROWS = ("r", "p", "m")  # tables, partitioned tables, materialized views; not views or foreign tables
 # A table's rows are stored in the table and in those that inherit from it, including partitions.
 _STORAGE = """

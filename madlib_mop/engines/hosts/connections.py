@@ -7,14 +7,15 @@ role. They are read again for each login and never appear in messages.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import psycopg
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import quote
 from madlib_mop.catalog.one_row import one_row
-from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
+from madlib_mop.catalog.sessions import passwords
+from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS, PIN_AND_KEEP_SCHEMAS
+from madlib_mop.engines.hosts.login import connect
 from madlib_mop.engines.hosts.versions import check_version
 from madlib_mop.engines.sessions.options import OPTIONS_BUT_PATH, SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason
@@ -28,7 +29,6 @@ _CONNECTING = frozenset(
     " ssl_min_protocol_version ssl_max_protocol_version requirepeer gssencmode krbsrvname require_auth channel_binding"
     " connect_timeout".split()
 )
-_LIVENESS = {"keepalives": "1", "keepalives_idle": "5", "tcp_user_timeout": "30000", "passfile": "/dev/null"}
 _LOGIN = """
 SELECT w.fdwname, r.rolsuper, pg_catalog.has_server_privilege(r.oid, s.oid, 'USAGE'),
        (SELECT pg_catalog.json_object_agg(o.option_name, o.option_value) FROM pg_catalog.pg_options_to_table(s.srvoptions) o),
@@ -153,7 +153,7 @@ def connect_host(
         Seconds that the login may take, at least 2.
     autocommit : bool
     own_path : bool
-        Keep the role's own search_path there instead of a fixed one, to find out where it creates its tables.
+        Keep the schemas of the role's own search_path there, to find out where it creates its tables.
     same_version : bool
         Work is to be done there, for which the host must have this version of the extension.
 
@@ -163,29 +163,21 @@ def connect_host(
         If the host refuses it, or is not reached, without host, port, user and password; or for its version.
     """
     try:
-        options: dict[str, Any] = {
-            **connecting(login),
-            **_LIVENESS,
-            "options": OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS,
-            "application_name": application_name,
-            "client_encoding": "UTF8",
-            "connect_timeout": within_s,
-        }
-        connection = psycopg.connect(
-            **options,
-            autocommit=True,
-            prepare_threshold=None,  # a user's code could replace a prepared statement
-        )
+        options = {**connecting(login), "connect_timeout": str(within_s)}
+        connection = connect(options, application_name, OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS)
+        if own_path:
+            connection.execute(PIN_AND_KEEP_SCHEMAS)
         connection.execute(LIFT_NEW_TIMEOUTS)
         if same_version:
             check_version(connection, login.server)
         connection.autocommit = autocommit
     except psycopg.Error as error:
+        found = reason(error, login)
+        where = f"The options of CREATE SERVER {quote(login.server)} and of the user mapping define the address and "
         raise NotReady(
             f"server {login.server} cannot be reached, or rejects the login of role {login.role} by its user mapping",
-            detail=reason(error, login),
-            hint=f"The options of CREATE SERVER {quote(login.server)} and of the user mapping define the address and "
-            f"the role.",
+            detail=found,
+            hint=passwords.HINT if passwords.is_refused(found) else f"{where}the role.",
         ) from None
     if login.must_use_password and not connection.pgconn.used_password:
         connection.close()

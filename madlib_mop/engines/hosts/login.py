@@ -1,6 +1,6 @@
-"""Opens a session at a segment's host; called by the relay.
+"""Opens sessions at segments' hosts; called by the relay and by `connections`.
 
-It fails fast on rejected logins and retries lost connections. libpq has no SQLSTATE for a failed
+`log_in` fails fast on rejected logins and retries lost connections. libpq has no SQLSTATE for a failed
 login, and messages can be in any language. So for an unknown message, libpq's ping checks whether the host is up: if
 it is up and rejects the login repeatedly, the login is rejected.
 """
@@ -10,10 +10,22 @@ from collections.abc import Mapping
 from typing import Any
 
 import psycopg
+from psycopg import pq
 from psycopg.conninfo import make_conninfo
-from psycopg.pq import PGconn, Ping
 
+from madlib_mop.catalog.sessions import passwords
+from madlib_mop.engines.sessions.options import SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason
+
+#: Seconds until a host that does not answer counts as lost.
+_SILENCE_S = 20
+_LIVENESS = {
+    "keepalives": "1",
+    "keepalives_idle": "5",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": str(_SILENCE_S * 1000),
+}
 
 #: Texts in messages of libpq and of a server (in English) for errors that waiting cannot solve.
 _NOT_LET_IN = (
@@ -25,7 +37,6 @@ _NOT_LET_IN = (
     "permission denied for database",
     "does not support SSL",
     "certificate verify failed",
-    "authentication method requirement",
 )
 #: Texts in messages of a server (in English) that has no free connection, which waiting can solve.
 _FULL = ("too many clients", "too many connections", "connection slots")
@@ -48,13 +59,38 @@ class NotLetIn(Exception):
         self.hint = hint
 
 
-def log_in(options: Mapping[str, Any]) -> psycopg.Connection:
-    """Open a session, in autocommit.
+def connect(
+    options: Mapping[str, Any], application_name: str, session_options: str = SESSION_OPTIONS
+) -> psycopg.Connection:
+    """Open a session, in autocommit; its statements are not prepared, as a user's code could replace a prepared one.
 
     Parameters
     ----------
     options : mapping of str to object
-        libpq's keywords.
+        libpq's keywords, from the foreign server and the user mapping.
+    application_name : str
+    session_options : str
+
+    Raises
+    ------
+    psycopg.Error
+        If the host is not reached, rejects the login, or asks for the password other than by SCRAM.
+    """
+    protected = passwords.protecting(options, pq.version(), may_be_let_in=not options.get("password"))
+    keywords: dict[str, Any] = {
+        **options,
+        **_LIVENESS,
+        **protected,
+        "client_encoding": "UTF8",
+        "application_name": application_name,
+        "options": session_options,
+        "passfile": "/dev/null",
+    }
+    return psycopg.connect(**keywords, autocommit=True, prepare_threshold=None)
+
+
+def log_in(options: Mapping[str, Any], application_name: str) -> psycopg.Connection:
+    """Open a session as `connect` does, and try again for a while.
 
     Raises
     ------
@@ -67,21 +103,22 @@ def log_in(options: Mapping[str, Any]) -> psycopg.Connection:
     """
     for pause_s in (*_PAUSES_S, None):
         try:
-            return psycopg.connect(**options, autocommit=True)
+            return connect(options, application_name)
         except psycopg.errors.ConnectionTimeout:
             raise
         except psycopg.OperationalError as error:
             message = plain_reason(error)
-            refused = any(words in message for words in _NOT_LET_IN)
+            is_method = passwords.is_refused(message)
+            refused = is_method or any(words in message for words in _NOT_LET_IN)
             if not refused and (any(words in message for words in _FULL) or not _is_up(options)):
                 raise
             if refused or pause_s is None:
                 hint = "Check the user mapping (pg_user_mappings) and pg_hba.conf there."
-                raise NotLetIn("28000", message, hint) from None
+                raise NotLetIn("28000", message, passwords.HINT if is_method else hint) from None
         time.sleep(pause_s)
     raise AssertionError("the last try returns or raises")
 
 
 def _is_up(options: Mapping[str, Any]) -> bool:
     """Return whether a server accepts connections, regardless of authentication."""
-    return PGconn.ping(make_conninfo(**options).encode()) == Ping.OK
+    return pq.PGconn.ping(make_conninfo(**options).encode()) == pq.Ping.OK

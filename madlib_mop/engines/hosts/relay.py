@@ -6,6 +6,9 @@ sql/25-segments.sql), whose backend runs the trainer. Started by `mop_backend.ch
 A failure of the trainer or its host is also an answer, and the last one: ``{"host_lost": {"message"}}`` when the
 host is not reached or lost, ``{"host_refused": {"sqlstate", "message", "hint"}}`` when it rejects the login or a
 statement, ``{"died": {"status", "stderr"}}`` when its trainer ended. None of them contains a password or a key.
+
+Answers of a host are signed as messages to it are, so who is between the two servers can change none. The host itself
+is not trusted either: the size of an answer is limited, and so is the memory of this process.
 """
 
 import hashlib
@@ -17,28 +20,21 @@ from collections.abc import Sequence
 from typing import Any, LiteralString
 
 import psycopg
-from mop_backend.frames import Blob, Channel, Frame, Header, PeerGone
+from mop_backend.frames import Blob, Channel, Frame, Header, PeerGone, TooLarge, of_answers
 from mop_backend.peer import end_with_parent, end_with_peer, take_pipes
 
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.hosts.login import NotLetIn, log_in
 from madlib_mop.engines.hosts.versions import check_version
-from madlib_mop.engines.sessions.options import SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason
-from madlib_mop.errors import NotReady
+from madlib_mop.errors import NotReady, read_server_error
 
 #: Requests without an answer of the trainer.
 _SILENT = frozenset({"shard_begin", "shard_rows"})
-#: Seconds until a host that does not answer counts as lost.
-_SILENCE_S = 20
 _CONNECT_S = "10"
-_LIVENESS = {
-    "keepalives": 1,
-    "keepalives_idle": 5,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": _SILENCE_S * 1000,
-}
+_SIGNATURE_CHARACTERS = 64
+#: What the relay and its libraries have themselves, with a part of a state on its way.
+_USUAL_BYTES = 1 << 30
 #: SQLSTATEs of failed connections, of a server that starts or stops, and of too many connections.
 _LOST = re.compile("08|57|53300")
 
@@ -47,6 +43,7 @@ def main() -> None:
     """Serve the frames on stdin and stdout until the worker closes them."""
     end_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory()
     read_fd, write_fd = take_pipes()
     end_with_peer(read_fd)
     channel = Channel(read_fd, write_fd)
@@ -60,11 +57,25 @@ def main() -> None:
         pass
 
 
+def limit_memory() -> None:
+    """Let this process have an answer of the host and a message to it, each with its blobs, and no more.
+
+    libpq reads each row of a host whole, before anybody can see how large it is.
+    """
+    most = _USUAL_BYTES + 2 * (of_answers().blob_bytes or 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+class NotSealed(Exception):
+    """An answer does not come from the host's session, or was changed on the way."""
+
+
 class Relay:
     """Translates between frames and the session at the host."""
 
     def __init__(self) -> None:
         self._host: Host | None = None
+        self._server = ""
         self._ended: Header | None = None
 
     def do(self, header: Header, blobs: Sequence[Blob]) -> Frame | None:
@@ -81,6 +92,7 @@ class Relay:
         if self._ended is None:
             try:
                 if header["op"] == "connect":
+                    self._server = header["server"]
                     self._host = Host(header)
                     return None
                 assert self._host is not None, "the first request is connect"
@@ -93,6 +105,14 @@ class Relay:
             except NotLetIn as error:
                 message = f"{header['server']}: {error.message}"
                 self._ended = {"host_refused": {"sqlstate": error.sqlstate, "message": message, "hint": error.hint}}
+            except NotSealed:
+                message = f"{self._server}: an answer does not come from this host, or was changed"
+                hint = "Somebody may be between the two servers: use TLS, with sslmode 'verify-full'."
+                self._ended = {"host_refused": {"sqlstate": "42501", "message": message, "hint": hint}}
+            except (TooLarge, MemoryError):
+                message = f"{self._server}: the host sent more than an answer may have"
+                hint = "An answer with its blobs can have a quarter of the memory that this server may use."
+                self._ended = {"host_refused": {"sqlstate": "53200", "message": message, "hint": hint}}
             except NotReady as error:
                 fields = {"sqlstate": error.sqlstate, "message": error.message, "hint": error.hint}
                 self._ended = {"host_refused": fields}
@@ -122,17 +142,8 @@ class Host:
 
     def __init__(self, access: Header):
         self._n_messages = 0
-        self._connection = log_in(
-            {
-                "connect_timeout": _CONNECT_S,
-                **access["options"],
-                **_LIVENESS,
-                "client_encoding": "UTF8",
-                "application_name": f"madlib_mop segment of run {access['run_id']}",
-                "options": SESSION_OPTIONS,
-                "passfile": "/dev/null",
-            }
-        )
+        options = {"connect_timeout": _CONNECT_S, **access["options"]}
+        self._connection = log_in(options, f"madlib_mop segment of run {access['run_id']}")
         if access["needs_password"] and not self._connection.pgconn.used_password:
             # The same rule as that of postgres_fdw: without a password, the login would use the server's own identity.
             raise NotLetIn(
@@ -146,6 +157,7 @@ class Host:
         nonce = self._value("SELECT madlib_mop_calls.segment_open(%s)", access["coordinator"])
         # The same as mop_backend.segment.session_key, which can be imported in a backend only.
         self._key = hmac.digest(bytes.fromhex(access["key"]), nonce.encode(), "sha256")
+        self._answer_key = hmac.digest(self._key, b"answer", "sha256")
 
     def ask(self, header: Header, blobs: Sequence[Blob], wait: bool) -> Frame:
         """Send a message to the trainer there; return its answer, {} if it has none."""
@@ -155,12 +167,38 @@ class Host:
         digests = [hashlib.sha256(blob).hexdigest() for blob in blobs]
         text = json.dumps({**header, "number": self._n_messages, "blobs": digests})
         signature = hmac.new(self._key, text.encode(), "sha256").hexdigest()
-        answer = self._value("SELECT madlib_mop_calls.segment_send(%s, %s, %s)", text, signature, wait)
-        if answer is None:
+        sealed = self._value("SELECT madlib_mop_calls.segment_send(%s, %s, %s)", text, signature, wait)
+        if sealed is None and not wait:
             return {}, []
-        fields = json.loads(answer)
-        numbers = range(fields.pop("n_blobs", 0))
-        return fields, [self._value("SELECT madlib_mop_calls.segment_get(%s::integer)", number) for number in numbers]
+        fields = self._opened(sealed)
+        return fields, self._parts(fields.pop("blobs"))
+
+    def _opened(self, sealed: object) -> Header:
+        """Return an answer. Raises NotSealed and TooLarge."""
+        if not isinstance(sealed, str):
+            raise NotSealed
+        answer = sealed[_SIGNATURE_CHARACTERS:].encode()
+        of_answers().check_header(answer)
+        ours = hmac.new(self._answer_key, answer, "sha256").hexdigest()
+        if not hmac.compare_digest(ours.encode(), sealed[:_SIGNATURE_CHARACTERS].encode()):
+            raise NotSealed
+        fields: Header = json.loads(answer)
+        if fields.pop("number") != self._n_messages:
+            raise NotSealed
+        return fields
+
+    def _parts(self, digests: Sequence[str]) -> list[Blob]:
+        """Return the blobs of the last answer. Raises NotSealed and TooLarge."""
+        limits = of_answers()
+        parts: list[Blob] = []
+        limits.check_blobs([0] * len(digests))
+        for number, digest in enumerate(digests):
+            part = self._value("SELECT madlib_mop_calls.segment_get(%s::integer)", number)
+            if not isinstance(part, bytes) or hashlib.sha256(part).hexdigest() != digest:
+                raise NotSealed
+            parts.append(part)
+            limits.check_blobs([len(part) for part in parts])
+        return parts
 
     def close(self) -> None:
         """End the session and its trainer there."""
@@ -180,21 +218,21 @@ class Host:
 
 def _error_fields(error: psycopg.Error, request: Header, host: Host | None) -> Header:
     """Return the meaning of an error for the run, without the connection's parameters."""
-    message = plain_reason(error)
-    if error.sqlstate is None and request["op"] == "connect":
+    message, found = plain_reason(error), read_server_error(error)
+    if found.sqlstate is None and request["op"] == "connect":
         if not isinstance(error, psycopg.OperationalError):  # libpq rejects one of the options
             return {"host_refused": {"sqlstate": "55000", "message": f"{request['server']}: {message}", "hint": None}}
         return {"host_lost": {"message": message}}
-    if error.sqlstate is None or _LOST.match(error.sqlstate) or (host is not None and not host.is_open):
+    if found.sqlstate is None or _LOST.match(found.sqlstate) or (host is not None and not host.is_open):
         return {"host_lost": {"message": message}}
-    fields = {"sqlstate": error.sqlstate, "message": message, "hint": error.diag.message_hint}
+    fields = {"sqlstate": found.sqlstate, "message": message, "hint": found.hint}
     if request["op"] == "connect":
         fields["message"] = f"{request['server']}: {message}"
-        if error.sqlstate == "42501":
+        if found.sqlstate == "42501":
             grant = "There, madlib_mop.grant_use must have let in the mapping's user"
             fields["hint"] = f"{grant}; here, add_host the server."
-        elif error.diag.message_hint:
-            fields["hint"] = f"At that host: {error.diag.message_hint}"
+        elif found.hint:
+            fields["hint"] = f"At that host: {found.hint}"
     return {"host_refused": fields}
 
 

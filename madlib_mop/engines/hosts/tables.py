@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from mop_backend.rights import OWNER_OF_SCHEMA
 from psycopg import sql
 from psycopg2.extensions import connection as CatalogConnection
 
@@ -22,9 +23,16 @@ from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady
 
 _NAME_BYTES = 40  # bytes of the packed table's name that start the name of a shard's table
 _SWEEP_WITHIN_S = 3
-_ROOM = """
-SELECT (SELECT s.name FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS s (name, ordinal)
-        WHERE pg_catalog.has_schema_privilege(s.name, 'CREATE') ORDER BY s.ordinal LIMIT 1)::pg_catalog.text,
+# The owner of a schema can put another table in the place of one, so superusers use superusers' schemas only.
+_ROOM = f"""
+SELECT (SELECT s.name
+        FROM pg_catalog.unnest(pg_catalog.current_setting('madlib_mop.own_schemas')::pg_catalog.text[])
+            WITH ORDINALITY AS s (name, ordinal)
+        JOIN pg_catalog.pg_namespace AS n ON n.nspname = s.name
+        JOIN pg_catalog.pg_roles AS o ON o.oid = {OWNER_OF_SCHEMA}
+        JOIN pg_catalog.pg_roles AS u ON u.rolname = current_user
+        WHERE pg_catalog.has_schema_privilege(n.oid, 'CREATE') AND (o.rolsuper OR NOT u.rolsuper)
+        ORDER BY s.ordinal LIMIT 1)::pg_catalog.text,
        coalesce((SELECT pg_catalog.has_schema_privilege(n.oid, 'USAGE') FROM pg_catalog.pg_namespace n
                  WHERE n.nspname = 'madlib_mop_calls'), false)
 """
@@ -225,7 +233,6 @@ def _room(connection: psycopg.Connection, login: HostLogin) -> str:
                 " right to use extension madlib_mop there",
                 hint="At that host, for the role that the user mapping names: SELECT madlib_mop.grant_use('...');",
             )
-        cursor.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog', false)")
     return str(schema)
 
 

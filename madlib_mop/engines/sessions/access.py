@@ -11,6 +11,8 @@ from madlib_mop.engines.sessions.session import Target
 
 _OPEN_WRITER = "SELECT madlib_mop_internal.writer_open(%s, %s)"
 _SET = "SELECT pg_catalog.set_config(%s, %s, false)"
+#: Become a role, by its oid: it may be renamed at any time.
+BECOME = "SELECT pg_catalog.set_config('role', pg_catalog.pg_get_userbyid(%s::pg_catalog.oid)::pg_catalog.text, false)"
 
 
 def writer_name(run_id: int) -> str:
@@ -38,8 +40,8 @@ class Access:
         Settings of the sessions (`engines.options.options_of`).
     login : RunLogin or None
         The run's role; None for a superuser's run.
-    caller : str
-        The role that a reader takes on.
+    caller : int
+        The oid of the role that a reader takes on.
     settings : mapping of str to str
         Parameters of the caller's session that a reader sets, because row policies of its tables read them.
     """
@@ -51,7 +53,7 @@ class Access:
     database: str
     options: str
     login: RunLogin | None
-    caller: str
+    caller: int
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def writer(self, segment: int) -> Target:
@@ -67,7 +69,7 @@ class Access:
         """
         session = self._session(reader_name(self.run_id))
         settings = [(_SET, [name, value]) for name, value in self.settings.items()]
-        steps = [(LIFT_NEW_TIMEOUTS, []), *settings, (_SET, ["role", self.caller])]
+        steps: list[tuple[str, list[Any]]] = [(LIFT_NEW_TIMEOUTS, []), *settings, (BECOME, [self.caller])]
         if self.login is None:
             return Target({**self.catalog, **session}, steps)
         where = {"host": self.host, "port": self.port, "dbname": self.database}

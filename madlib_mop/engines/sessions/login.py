@@ -22,6 +22,7 @@ from psycopg2.extensions import cursor as Cursor
 
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.sessions.lock_holders import end_holders
+from madlib_mop.catalog.sessions.passwords import protecting
 from madlib_mop.errors import OutOfResources
 
 PREFIX = "madlib_mop_run_"
@@ -29,7 +30,7 @@ PREFIX = "madlib_mop_run_"
 JOB_PREFIX = "madlib_mop_job_"
 _VALID_S = 60
 _LOCK_TIMEOUT_MS = 2000
-_NUMBERS = "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}"
+_NUMBERS = "([0-9]{1,10})_([0-9]{1,19})_[0-9a-f]{8}"
 _SWEEP_LOCK_TIMEOUT_MS = 100  # the waits for roles of several earlier runs must not add up
 _MOST_OBJECTS = 1000  # dropping them takes one lock each, from the lock table that all sessions share
 _MOST_LEFT = 2  # roles without any right that a sweep tries to drop: a user can prevent it, by grants elsewhere
@@ -64,6 +65,10 @@ _LEFT = """
 SELECT rolname, rolcanlogin OR EXISTS (SELECT FROM pg_catalog.pg_auth_members m WHERE m.member = r.oid)
 FROM pg_catalog.pg_roles r WHERE pg_catalog.starts_with(rolname::text, %s) AND NOT rolsuper ORDER BY pg_catalog.random()
 """
+_END_SESSIONS = """
+SELECT madlib_mop_calls.end_sessions(pg_catalog.array_agg(pid), 1000)
+FROM pg_catalog.pg_stat_activity WHERE usename = %s
+"""
 _MEMBERSHIPS = """
 SELECT g.rolname, o.rolname FROM pg_catalog.pg_auth_members m
 JOIN pg_catalog.pg_roles g ON g.oid = m.roleid JOIN pg_catalog.pg_roles r ON r.oid = m.member
@@ -86,10 +91,10 @@ class RunLogin:
         """Return psycopg2's keywords of this login.
 
         The password is never sent as it is: while the server is down, another user's program could listen at its port
-        and ask for it. libpq can refuse that since version 16.
+        and ask for it.
         """
         found = {"user": self.role, "password": self.password}
-        return found | ({"require_auth": "!password"} if libpq_version() >= 160000 else {})
+        return found | protecting(found, libpq_version())
 
 
 def is_superuser(catalog: connection, role: str) -> bool:
@@ -189,8 +194,7 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
         try:
             with contextlib.suppress(errors.UndefinedObject):
                 _execute_with_retries(cursor, sql.SQL("ALTER ROLE {} NOLOGIN").format(name))
-            for end in ("pg_terminate_backend(pid)", "madlib_mop_calls.end_session(pid, 2000)"):
-                cursor.execute(f"SELECT {end} FROM pg_stat_activity WHERE usename = %s", [role])
+            cursor.execute(_END_SESSIONS, [role])
             cursor.execute(_N_OWNED, [role])
             if one_row(cursor)[0] <= _MOST_OBJECTS:
                 _attempt(cursor, sql.SQL("DROP OWNED BY {} CASCADE").format(name), 2 * lock_timeout_ms)
@@ -206,6 +210,13 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
                 _attempt(cursor, revoke)
         finally:
             cursor.execute("RESET lock_timeout; RESET synchronous_commit")
+
+
+def login_roles(catalog: connection, number: int, prefix: str = PREFIX) -> list[str]:
+    """Return the login roles of a run of this database, or of a job."""
+    with catalog.cursor() as cursor:
+        cursor.execute(_LEFT, [f"{prefix}{_database_oid(catalog)}_{number}_"])
+        return [role for role, _ in cursor.fetchall() if re.fullmatch(prefix + _NUMBERS, role)]
 
 
 def sweep_logins(catalog: connection, is_live: Callable[[int], bool], prefix: str = PREFIX) -> None:

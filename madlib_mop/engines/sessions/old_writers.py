@@ -13,13 +13,12 @@ def end_old_writers(record: Record, run_id: int) -> None:
     NotReady
         If one does not end, because its commits would be unknown to the run's next driver.
     """
-    ended = record.execute(
-        "SELECT pid, madlib_mop_calls.end_session(pid, 10000) FROM pg_catalog.pg_stat_activity"
+    ((left,),) = record.execute(
+        "SELECT madlib_mop_calls.end_sessions(pg_catalog.array_agg(pid), 10000) FROM pg_catalog.pg_stat_activity"
         " WHERE application_name = %s AND usename = session_user AND datname = pg_catalog.current_database()",
         [writer_name(run_id)],
     )
-    left = [pid for pid, has_ended in ended if not has_ended]
-    if left and record.execute("SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s)", [left]):
+    if left:
         raise NotReady(
             f"session {left[0]} of an earlier driver is still working on run {run_id}",
             hint="Call again when it has ended.",

@@ -9,6 +9,9 @@ _EVERYWHERE = (
     " -c row_security=on -c DateStyle=ISO -c tcp_keepalives_idle=5 -c role=none"
 )
 _PATH = " -c search_path=pg_catalog"
+#: On PostgreSQL, the driver watches the locks that its sessions wait for (`driver.running.lock_waits`), so they wait.
+#: Sessions at segments and hosts, whose locks it does not see, fail after ten seconds.
+_WAIT_FOR_LOCKS = " -c lock_timeout=0"
 _SINCE_14 = {"idle_session_timeout": "0", "client_connection_check_interval": "200"}
 #: Settings that some servers lack; a server that lacks a setting rejects connections whose options name it.
 _WHERE_KNOWN = {
@@ -27,7 +30,8 @@ OPTIONS_BUT_PATH = _EVERYWHERE + "".join(f" -c {name}={value}" for name, value i
 #: Settings that only superusers can change, for writers. Their statements last as long as visits, so they would fill
 #: the server's log as slow statements; a statement with an error is in the run's record.
 SUPERUSER_OPTIONS = (
-    " -c session_replication_role=origin -c log_min_duration_statement=-1 -c log_min_error_statement=panic"
+    " -c session_replication_role=origin -c temp_file_limit=-1"
+    " -c log_min_duration_statement=-1 -c log_min_error_statement=panic"
 )
 SESSION_OPTIONS = OPTIONS_BUT_PATH + _PATH
 _KNOWN = "SELECT name FROM pg_catalog.unnest(%s) AS name WHERE pg_catalog.current_setting(name, true) IS NOT NULL"
@@ -38,4 +42,6 @@ def options_of(catalog: connection) -> str:
     with catalog.cursor() as cursor:
         cursor.execute(_KNOWN, [list(_WHERE_KNOWN)])
         known = {name for (name,) in cursor.fetchall()}
-    return _EVERYWHERE + _PATH + "".join(f" -c {name}={_WHERE_KNOWN[name]}" for name in _WHERE_KNOWN if name in known)
+    options = "".join(f" -c {name}={_WHERE_KNOWN[name]}" for name in _WHERE_KNOWN if name in known)
+    is_greenplum = "gp_vmem_idle_resource_timeout" in known
+    return _EVERYWHERE + _PATH + options + ("" if is_greenplum else _WAIT_FOR_LOCKS)

@@ -3,6 +3,8 @@
 import re
 from typing import TYPE_CHECKING
 
+from madlib_mop.errors import read_server_error
+
 if TYPE_CHECKING:  # not needed on a single server
     import psycopg
 
@@ -12,12 +14,16 @@ _PYTHON_PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 
 
 def plain_reason(error: "psycopg.Error") -> str:
-    """Return one line: the server's message, or libpq's message about the last address that it tried."""
-    if error.diag.message_primary:
-        return without_prefix(error.diag.message_primary)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """Return one line: the server's message, or libpq's message about the last address that it tried.
+
+    Of libpq's other messages, the first line says what happened; the next ones explain it.
+    """
+    found = read_server_error(error)
+    if found.sqlstate is not None:
+        return without_prefix(found.message)
+    lines = [line.strip() for line in found.message.splitlines() if line.strip()]
     tried = [line for line in lines if "connection to server" in line]
-    line = (tried or lines or [type(error).__name__])[-1]
+    line = tried[-1] if tried else (lines or [type(error).__name__])[0]
     return _ADDRESS.sub("", line).removeprefix("FATAL:").strip()
 
 

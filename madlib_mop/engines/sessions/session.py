@@ -11,12 +11,9 @@ from mop_backend.frames import Header
 from psycopg2 import extensions
 
 from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.sessions.lost_segments import lost_at_segment
 from madlib_mop.engines.sessions.reasons import without_prefix
-
-# Greenplum's SQLSTATE for a session that has lost its process on a segment. The error bypasses PL/Python's frames, and
-# the next call of a Python function in this session would crash the coordinator: such a session is never used again.
-_LOST_SEGMENT = "58M01"
-_MOST_CHARACTERS = 10_000  # of a message; users' code can raise one of a gigabyte
+from madlib_mop.errors import read_server_error
 
 
 class SessionState(Enum):
@@ -161,12 +158,10 @@ class Session:
 
     def _failed(self, error: psycopg2.Error) -> Failure:
         lost = self._connection.closed != 0 or self.state in (SessionState.CONNECTING, SessionState.OPENING)
-        message = without_prefix((error.diag.message_primary if error.diag else None) or str(error).strip())
-        sqlstate = error.pgcode
-        lost = lost or sqlstate == _LOST_SEGMENT
+        found = read_server_error(error)
+        lost = lost or lost_at_segment(error)
         if lost:
             self.close()
         else:
             self._rest()
-        hint = error.diag.message_hint if error.diag else None
-        return Failure(sqlstate, message[:_MOST_CHARACTERS], lost, hint and hint[:_MOST_CHARACTERS])
+        return Failure(found.sqlstate, without_prefix(found.message), lost, found.hint)

@@ -84,6 +84,21 @@ class Worker:
         return [s.pid for s in (self._writer, self._reader) if s is not None and s.pid is not None]
 
     @property
+    def busy_pids(self) -> list[int]:
+        """Return the process IDs of the sessions with a statement at work."""
+        return [s.pid for s in self.sessions if s.pid is not None and s.state is not SessionState.IDLE]
+
+    @property
+    def has_task(self) -> bool:
+        """Whether it works on a task."""
+        return self._task is not None
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether its task waits for the rows of a shard."""
+        return self._load is not None
+
+    @property
     def is_idle(self) -> bool:
         """Whether it waits for a task."""
         return self._task is None and self._writer.state is SessionState.IDLE

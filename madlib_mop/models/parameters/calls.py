@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.keras_names import ARGUMENT_KINDS, REQUIRED
+from madlib_mop.models.parameters.keras_names import ARGUMENT_KINDS, METRICS, REQUIRED
+from madlib_mop.models.parameters.limits import check_name, within_limits
 from madlib_mop.models.parameters.literals import CallSpec, read_value, shorten
 
 _KIND_WORDS = {
@@ -90,7 +91,7 @@ def check_call(spec: CallSpec, table: Mapping[str, tuple[str, ...]], what: str) 
     Raises
     ------
     InvalidParameter
-        If an argument is unknown, given twice, missing, or of a wrong kind.
+        If an argument is unknown, given twice, missing, of a wrong kind, or outside Keras' limits.
     """
     name, allowed = spec.name, table[spec.name]
     if len(spec.args) > len(allowed):
@@ -106,7 +107,9 @@ def check_call(spec: CallSpec, table: Mapping[str, tuple[str, ...]], what: str) 
         raise InvalidParameter(f"{what}: {name} needs {' and '.join(missing)}. Received: {shorten(list(kwargs))}")
     for argument, value in kwargs.items():
         check_kind(value, ARGUMENT_KINDS.get(argument), f"{what}: {argument} of {name}")
-    return CallSpec(name, (), kwargs)
+    if table is not METRICS:  # Keras opens no scope of a metric's name
+        check_name(kwargs.get("name"), f"{what}: name of {name}")
+    return CallSpec(name, (), within_limits(name, kwargs, what))
 
 
 def check_kind(value: Any, kind: str | None, what: str) -> None:

@@ -91,6 +91,25 @@ class FunctionReader:
         return check_call(spec, classes, what)
 
 
+def several_values(metric: str | CallSpec) -> str | None:
+    """Return how to write a metric that has an array of values as one with a single number; None if it has one.
+
+    Metrics of classes have one number nevertheless, if the output has a single unit.
+    """
+    name, given = (metric.name, metric.kwargs) if isinstance(metric, CallSpec) else (metric, {})
+    plain = name.replace("_", "").lower()
+    if plain in ("f1score", "fbetascore") and given.get("average") is None:
+        cls = "F1Score" if plain == "f1score" else "FBetaScore"
+        return f"Write {cls}(average='macro'), or another average: 'micro' or 'weighted'."
+    if name == "R2Score" and given.get("class_aggregation", "") is None:
+        return "Write R2Score(class_aggregation='uniform_average')."
+    thresholds = given.get("thresholds")
+    if name != "AUC" and isinstance(thresholds, list) and len(thresholds) > 1:
+        each = ", ".join(f"{name}(thresholds={one}, name='{snake_case(name)}_at_{one}')" for one in thresholds[:2])
+        return f"Write a metric for each threshold: {each}{', ...' if len(thresholds) > 2 else ''}."
+    return None
+
+
 def flat_names(metrics: Any) -> tuple[str, ...]:
     """Return the names of checked metrics, in order, whatever lists and dicts they are in."""
     if metrics is None:

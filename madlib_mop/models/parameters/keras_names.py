@@ -168,6 +168,13 @@ CALLBACKS = _table(
     TerminateOnNaN="raise_error",
 )
 
+# Types of weights, of tensors and of metrics.
+DTYPES = frozenset(
+    """
+    bfloat16 bool float16 float32 float64 int8 int16 int32 int64 mixed_bfloat16 mixed_float16 uint8 uint16 uint32 uint64
+    """.split()
+)
+
 # Callbacks that write files for users: trainers write none, because the record has the same values.
 RECORDED_CALLBACKS = _table(
     TensorBoard="log_dir histogram_freq write_graph write_images write_steps_per_second update_freq profile_batch"

@@ -160,10 +160,15 @@ def _parse(source: str, text: str, what: str, hint: str | None) -> ast.expr:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(source, mode="eval").body
+            parsed = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         reason = error.msg if isinstance(error, SyntaxError) and "limit" not in error.msg else None
         raise _unreadable(what, text, hint, reason) from None
+    # before anything is written: Python has no text of a whole number of more than 4,300 digits
+    if any(isinstance(node.value, int) and abs(node.value) > MAX_INT for node in ast.walk(parsed)
+           if isinstance(node, ast.Constant)):
+        raise UnreadableText(f"{what}: a number is too large. Received: {shorten(text)}", hint=hint)
+    return parsed
 
 
 def _unreadable(what: str, text: str, hint: str | None, reason: str | None = None) -> UnreadableText:
@@ -189,7 +194,7 @@ def _value(node: ast.expr, what: str, hint: str | None, depth: int) -> Any:
         case ast.Constant(value=value) if value is None or isinstance(value, bool | str):
             return value
         case ast.Constant(value=int() | float() as value):
-            if not abs(value) <= (MAX_INT if isinstance(value, int) else MAX_FLOAT):
+            if not abs(value) <= MAX_FLOAT:
                 raise UnreadableText(f"{what}: a number is too large: {shorten(value)}", hint=hint)
             return value
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):

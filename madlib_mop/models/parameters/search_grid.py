@@ -214,6 +214,8 @@ def draw_value(rng: np.random.Generator, name: str, values: list[Value]) -> Valu
     if span is None:
         return values[int(rng.integers(len(values)))]
     low, high = span.low, span.high
+    if span.distribution == "linear" and span.whole:
+        return int(rng.integers(int(low), int(high), endpoint=True))
     if span.distribution == "linear":
         value = rng.uniform(low, high)
     elif span.distribution == "log":

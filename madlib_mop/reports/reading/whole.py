@@ -18,21 +18,22 @@ _RUN = """
 SELECT r.run_id, r.kind, r.state, r.state_detail, pg_get_userbyid(r.owner)::text AS owner, current_user::text AS viewer,
        current_database()::text AS database, r.source_table, r.validation_table, r.model_output_table,
        r.model_selection_table, r.model_arch_table, r.num_iterations, r.seed, r.schedule, r.n_segments, r.n_threads,
-       r.warm_start, r.parent_run_id, r.arguments::text AS arguments, r.versions::text AS versions,
+       r.warm_start, r.parent_run_id, 
+       (CASE WHEN p.policy IS NULL THEN r.arguments ELSE r.arguments || jsonb_build_object('policy', p.policy) END
+       )::text AS arguments, r.versions::text AS versions,
        EXTRACT(epoch FROM r.created_at)::float8 AS created, EXTRACT(epoch FROM r.ended_at)::float8 AS ended,
        EXTRACT(epoch FROM clock_timestamp())::float8 AS now,
        r.makespan_s, r.lower_bound_s, r.idle_share,
        jsonb_build_object('source_table', r.plan -> 'training' -> 'sql_name',
                           'validation_table', r.plan -> 'validation' -> 'sql_name')::text AS names,
-       (r.plan -> 'summary' -> 'qualified_names')::text AS qualified, r.plan -> 'policy' ->> 'query' AS policy
-FROM madlib_mop.run r WHERE r.run_id = $1::bigint
+       (r.plan -> 'summary' -> 'qualified_names')::text AS qualified, 
+       CASE WHEN r.plan ? 'policy' THEN coalesce(p.policy, r.arguments ->> 'policy') END AS policy
+FROM madlib_mop.run r LEFT JOIN madlib_mop.run_policy p ON p.run_id = r.run_id WHERE r.run_id = $1::bigint
 """
 _STATES = "SELECT state, count(*) AS n FROM madlib_mop.model WHERE run_id = $1::bigint GROUP BY state ORDER BY state"
 _METRIC = """
-SELECT min(x.metric_name) AS name, madlib_mop.higher_is_better(min(x.metric_name)) AS higher,
-       min(x.metric_name) = max(x.metric_name) AND count(x.metric_name) = count(x.loss) AS of_one
-FROM (SELECT l.metric_name, coalesce(l.validation_loss, l.training_loss) AS loss
-      FROM madlib_mop.leaderboard l WHERE l.run_id = $1::bigint) x
+SELECT x.name, madlib_mop.higher_is_better(x.name) AS higher
+FROM (SELECT nullif(min(l.ranked_by), 'loss') AS name FROM madlib_mop.leaderboard l WHERE l.run_id = $1::bigint) x
 """
 _FUNCTIONS = {
     "fit_multiple_model": "madlib_keras_fit_multiple_model",
@@ -52,7 +53,7 @@ def read_run(reader: Reader, run_id: int) -> RunFacts:
     """
     run = find_run(reader, run_id)
     (metric,) = reader.rows(_METRIC, run_id)
-    name = metric["name"] if metric["of_one"] else None
+    name = metric["name"]
     states = {row["state"]: int(row["n"]) for row in reader.rows(_STATES, run_id)}
     n_models = sum(states.values())
     models, sample = read_models(reader, run_id, n_models)

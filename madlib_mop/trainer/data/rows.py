@@ -1,6 +1,7 @@
 """Predictions for rows of ordinary tables: bytes of records to tensors, and outputs to the units of the table."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,6 +46,7 @@ class RowEncoder:
         self._encoder = Encoder(self._preprocessor, _pixels)
         self._targets = Targets(self._preprocessor)
         self._inputs = {column.name for column in self._preprocessor.inputs}
+        self._padded = {column.name: column.padded_to for column in self._preprocessor.inputs}
         for what, expected, received in (
             ("inputs", n_inputs, len(self._preprocessor.tensors)),
             ("outputs", n_outputs, len(self._targets.names)),
@@ -161,15 +163,15 @@ class RowEncoder:
         reader = reader_of(base) if base is not None and name in self._inputs else _SKIPPED
         if reader is None:
             raise not_an_input(name, type_sql, "Cast it to the type of the training table.")
-        return Field(name, type_sql, oid, reader)
+        return Field(name, type_sql, oid, reader, self._padded.get(name))
 
 
-def _pixels(files: Sequence[bytes], side: int) -> npt.NDArray[np.uint8]:
-    """Return images that a decoder has made pixels of: uint8 (n, side, side, 3)."""
+def _pixels(files: Sequence[bytes], shape: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
+    """Return images that a decoder has made pixels of: uint8 (n, height, width, channels)."""
     for number, file in enumerate(files):
-        if len(file) != side * side * 3:
-            raise BadFile(number, f"has {len(file)} bytes, which are not {side} x {side} pixels")
-    return np.frombuffer(b"".join(files), np.uint8).reshape(-1, side, side, 3)
+        if len(file) != math.prod(shape):
+            raise BadFile(number, f"has {len(file)} bytes, which are not pixels of the shape {list(shape)}")
+    return np.frombuffer(b"".join(files), np.uint8).reshape(-1, *shape)
 
 
 def _as_utf8(column: RawColumn, encoding: str) -> RawColumn:

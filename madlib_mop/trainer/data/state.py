@@ -196,6 +196,13 @@ class State:
         for piece in self._pieces[group, index]:
             target[piece.start * item_bytes : piece.stop * item_bytes] = self._bytes_of(piece)
 
+    def weights_digest(self) -> str:
+        """Return the SHA-256 of the weights as float32, flattened, in order, in hexadecimal."""
+        digest = hashlib.sha256()
+        for index in range(len(self._specs["weights"])):
+            digest.update(np.ascontiguousarray(self.read("weights", index), np.float32).data)
+        return digest.hexdigest()
+
     def flat_weights(self) -> bytes:
         """Return the weights as float32, flattened, in order."""
         specs = self._specs["weights"]

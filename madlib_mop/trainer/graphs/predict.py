@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import keras
 import numpy as np
 
-from madlib_mop.models.running import batch_rows, combines_rows, filled, filled_batch_rows, is_rowwise
+from madlib_mop.models.running import batch_rows, combines_rows, filled, filled_batch_rows, fixed_rows, is_rowwise
 from madlib_mop.models.shapes import shapes_fit
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.columns import DataSpec
@@ -44,7 +44,7 @@ class Predictor:
         self._fills = is_rowwise(model)
         #: Few functions for all numbers of rows, where one is compiled for each.
         self._rounds_up = not self._fills and choice.current().compiles_for_rows and not combines_rows(model)
-        self._rows = choice.current().rows_of_predictions if self._fills else None
+        self._rows = (choice.current().rows_of_predictions or fixed_rows(model)) if self._fills else None
 
     def predict(self, xs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         """Return each output for all rows.

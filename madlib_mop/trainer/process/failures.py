@@ -20,7 +20,7 @@ INTERNAL = "internal"
 
 _MEMORY_HINT = (
     "Use a smaller batch_size or a smaller model, or raise the setting madlib_mop.trainer_memory_mb,"
-    "which limits the memory of one trainer process."
+    " which limits the memory of one trainer process."
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _NOISE = re.compile(

@@ -78,6 +78,7 @@ def record_run(db, run_id: int, owner: str, state: str = "interrupted", **column
     insert(db, "start_weights", run_id=run_id, origin="model_id 1", weights=b"weights")
     insert(db, "custom_function", run_id=run_id, name="f", object=b"def f(a, b): return a")
     insert(db, "caller_setting", run_id=run_id, name="app.tenant", value="7")
+    insert(db, "run_policy", run_id=run_id, policy="SELECT 1 AS mst_key, NULL AS action")
     insert(db, "preprocessor", run_id=run_id, digest="d", document="levels of the training rows")
     insert(
         db, "visit", **key, epoch=1, position=1, segment_id=0, started_at="now", ended_at="now", n_rows=1,
@@ -110,8 +111,8 @@ def recorded_plan(schema: str, output: str, packed_table: str) -> dict:
 
 def fingerprint(db, run_id: int) -> str:
     """Return a digest of everything in the record of a run."""
-    tables = ("run", "segment", "model", "start_weights", "custom_function", "caller_setting", "preprocessor",
-              "model_state", "visit", "metric", "visit_metric", "evaluation", "search_event",
+    tables = ("run", "segment", "model", "start_weights", "custom_function", "caller_setting", "run_policy",
+              "preprocessor", "model_state", "visit", "metric", "visit_metric", "evaluation", "search_event",
               "steering_command")  # fmt: skip
     rows = [db.rows(f"SELECT t::text FROM madlib_mop.{t} t WHERE run_id = %s ORDER BY 1", [run_id]) for t in tables]
     return repr(rows)

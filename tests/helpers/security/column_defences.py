@@ -5,6 +5,7 @@ from tests.helpers.security.defence import Defence
 _COLUMNS = "tests/security/test_columns.py::"
 _IMAGES = "tests/security/test_image_columns.py::"
 _UNTRUSTED = "tests/security/test_untrusted_tables.py::"
+_PREDICTED = "tests/security/test_predicted_types.py::"
 
 DEFENCES_OF_COLUMNS = (
     Defence(
@@ -22,6 +23,20 @@ DEFENCES_OF_COLUMNS = (
         "if missing := set(oids) - types.keys():",
         "if missing := set():",
         (_COLUMNS + "test_bytes_that_are_no_row_are_one_error",),
+    ),
+    Defence(
+        "an array to predict runs no cast of its type's owner",
+        "sql/46-predict.sql",
+        "IF pg_typeof(x) <> ALL ('{smallint[]",
+        "IF pg_typeof(x) IS NULL AND pg_typeof(x) <> ALL ('{smallint[]",
+        (_PREDICTED + "test_arrays_of_a_users_type_are_refused_before_a_cast",),
+    ),
+    Defence(
+        "a row to predict runs no cast of its fields' types to json",
+        "sql/46-predict-rows.sql",
+        "IF madlib_mop_calls._has_plain_fields(sent) THEN",
+        "IF true THEN",
+        (_PREDICTED + "test_rows_with_a_users_types_run_no_cast",),
     ),
     Defence(
         "the decoder of a session is shut in",

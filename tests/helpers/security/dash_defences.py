@@ -6,6 +6,8 @@ _DASH, _AT_LOGIN = "tests/security/test_dash.py::", "tests/security/test_dash_lo
 _APP, _GUARD, _SITE = "madlib_mop/dash/app.py", "madlib_mop/dash/guard.py", "madlib_mop/dash/site.py"
 _LOGINS, _PAGES, _VERBS = "madlib_mop/dash/logins.py", "madlib_mop/dash/pages.py", "madlib_mop/dash/verbs.py"
 _SESSIONS, _SETTINGS, _LIVE = "madlib_mop/dash/sessions.py", "madlib_mop/dash/settings.py", "madlib_mop/dash/live.py"
+_HOSTILE, _CONNECTIONS = "tests/security/test_dash_hostile.py::", "madlib_mop/dash/connections.py"
+_ACCOUNTS, _COMMANDS = "madlib_mop/dash/accounts.py", "madlib_mop/dash/commands.py"
 _ENVIRONMENT = _AT_LOGIN + "test_nothing_of_our_environment_logs_anybody_in"
 _DSN = _AT_LOGIN + "test_a_dsn_with_a_secret_or_a_socket_is_refused"
 _FORM = _DASH + "test_a_form_of_another_site_does_nothing"
@@ -105,8 +107,8 @@ DEFENCES_OF_DASH = (
     Defence(
         "no command is obeyed by GET",
         _APP,
-        'Route("/runs/{run_id:int}/commands/{name}", verbs.command, methods=["POST"])',
-        'Route("/runs/{run_id:int}/commands/{name}", verbs.command, methods=["POST", "GET"])',
+        'Route("/runs/{run_id:run}/commands/{name}", verbs.command, methods=["POST"])',
+        'Route("/runs/{run_id:run}/commands/{name}", verbs.command, methods=["POST", "GET"])',
         (_DASH + "test_no_verb_is_obeyed_by_get",),
     ),
     Defence(
@@ -169,11 +171,130 @@ DEFENCES_OF_DASH = (
         (_AT_LOGIN + "test_failed_logins_slow_down_the_next",),
     ),
     Defence(
-        "failed logins of all roles have a limit",
+        "failed logins of all roles from one address have a limit",
         _LOGINS,
-        "if len(self._all) >= self._per_minute or",
-        "if",
-        (_AT_LOGIN + "test_the_wait_after_failures_grows_and_all_roles_share_a_limit",),
+        "or self._is_full(self._of_address.get(address))",
+        "or False",
+        (_AT_LOGIN + "test_who_guesses_does_not_lock_out_others",),
+    ),
+    Defence(
+        "failed logins of one role from all addresses have a limit",
+        _LOGINS,
+        "or (not is_known and self._is_full(self._of_role.get(role)))",
+        "or False",
+        (_AT_LOGIN + "test_guesses_of_one_password_from_many_addresses_are_limited",),
+    ),
+    Defence(
+        "guesses elsewhere do not lock out a person where she has logged in",
+        _LOGINS,
+        "is_known = (role, address) in self._known",
+        "is_known = False",
+        (_AT_LOGIN + "test_guesses_of_one_password_from_many_addresses_are_limited",),
+    ),
+    Defence(
+        "guesses at one address do not lock out a person at another",
+        _LOGINS,
+        "n, last = self._failures.get((role, address), (0, 0.0))",
+        "n, last = max((found for (other, _), found in self._failures.items() if other == role), default=(0, 0.0))",
+        (_AT_LOGIN + "test_who_guesses_does_not_lock_out_others",),
+    ),
+    Defence(
+        "a browser does not choose the address that its failed logins count for",
+        _SITE,
+        "if self.settings.public_url is not None:\n            peer",
+        "if True:\n            peer",
+        (_AT_LOGIN + "test_without_a_proxy_a_browser_does_not_choose_its_address",),
+    ),
+    Defence(
+        "connections that wait give way to others",
+        _CONNECTIONS,
+        "        for accepted in self._waiting.values():\n",
+        "        for accepted in ():\n",
+        (_HOSTILE + "test_connections_that_wait_give_way_to_others",),
+    ),
+    Defence(
+        "connections that are served are not ended for others",
+        _CONNECTIONS,
+        "        self._gate.set_waiting(self._number, self._is_waiting)\n        if not self._is_waiting:\n",
+        "        if not self._is_waiting:\n",
+        (_HOSTILE + "test_connections_that_are_served_are_not_ended_for_others",),
+    ),
+    Defence(
+        "one address has a limited number of connections",
+        _CONNECTIONS,
+        "if n_of_address >= self._most_of_address and not",
+        "if False and not",
+        (_HOSTILE + "test_one_address_leaves_room_for_others",),
+    ),
+    Defence(
+        "a request is complete within a time limit",
+        _CONNECTIONS,
+        "self._deadline = self.loop.call_later(REQUEST_S, self._be_late)",
+        "pass",
+        (_HOSTILE + "test_a_request_is_complete_in_time_or_refused",),
+    ),
+    Defence(
+        "a browser that takes no response is dropped",
+        _CONNECTIONS,
+        "self._taken_by = self.loop.call_later(_TAKEN_S, self.transport.abort)",
+        "pass",
+        (_HOSTILE + "test_a_browser_that_takes_nothing_is_dropped",),
+    ),
+    Defence(
+        "what is no request is refused with the headers of every response",
+        _CONNECTIONS,
+        "headers=[*self._headers_of_errors, *words, length]",
+        "headers=[*words, length]",
+        (_HOSTILE + "test_what_is_no_request_is_refused_with_the_headers_of_every_response",),
+    ),
+    Defence(
+        "a request has one length",
+        _GUARD,
+        "if {b\"content-length\", b\"transfer-encoding\"} <= dict(headers).keys():",
+        "if False:",
+        (_HOSTILE + "test_a_request_with_two_lengths_is_refused",),
+    ),
+    Defence(
+        "a form that is broken off is no error in the log",
+        _GUARD,
+        "        except ClientDisconnect:",
+        "        except ZeroDivisionError:",
+        (_HOSTILE + "test_a_form_that_is_broken_off_is_no_error_of_ours",),
+    ),
+    Defence(
+        "the number of a run in a path has a limited length",
+        _APP,
+        "regex = \"[0-9]{1,19}\"",
+        "regex = \"[0-9]+\"",
+        (_HOSTILE + "test_a_run_with_a_number_that_none_can_have_is_not_there",),
+    ),
+    Defence(
+        "a number of a form is one",
+        _COMMANDS,
+        "_WHOLE.fullmatch(text) and",
+        "text.lstrip(\"-\").isdigit() and",
+        (_HOSTILE + "test_a_number_of_a_form_that_is_none_is_refused",),
+    ),
+    Defence(
+        "a notification names a run or is ignored",
+        _ACCOUNTS,
+        "rb\"[0-9]{1,19}(?= |\\Z)\"",
+        "rb\"[0-9]+(?= |\\Z)\"",
+        (_HOSTILE + "test_a_notification_of_anybody_harms_nobody",),
+    ),
+    Defence(
+        "a feed ends when nobody watches, though its first state is not there",
+        _LIVE,
+        "            self._leave()\n",
+        "            pass\n",
+        (_HOSTILE + "test_a_feed_ends_though_its_viewers_left_before_its_first_state",),
+    ),
+    Defence(
+        "the sessions of a role that may no longer log in end at its next error",
+        _ACCOUNTS,
+        "if isinstance(error, NotReady) or await self.may_still_log_in():",
+        "if True:",
+        (_HOSTILE + "test_after_drop_role_the_answer_is_clear_at_once",),
     ),
     Defence(
         "a failed login is told in the same words whatever the reason is",
@@ -211,6 +332,14 @@ DEFENCES_OF_DASH = (
         "    return system_user is None\n",
         "    return True\n",
         (_AT_LOGIN + "test_a_login_that_our_operating_system_user_won_is_refused",),
+    ),
+    Defence(
+        "the live page sends no password in plain text or by MD5",
+        _LOGINS,
+        '    words |= passwords.protecting(words, pq.version(), never=("gss", "sspi"))\n',
+        "",
+        ("tests/security/test_impostor.py::"
+         "test_an_impostor_in_the_place_of_the_live_pages_server_gets_no_password",),
     ),
     Defence(
         "nobody logs in by the socket, where the server would trust the live page's user",

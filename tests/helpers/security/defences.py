@@ -26,6 +26,7 @@ _FRAMES = "tests/unit/backend/test_frames.py::"
 _WHAT_RUNS = "tests/security/test_what_runs.py::"
 _CUSTOM = "tests/security/test_custom_functions.py::"
 _WRITERS = "tests/security/test_writers.py::"
+_RELAY = "tests/unit/engines/test_relay.py::"
 _SEGMENTS = "tests/hosts/test_segments.py::"
 _SUPERUSERS = "tests/security/test_superusers.py::"
 _TYPES = "tests/security/test_types.py::"
@@ -307,6 +308,83 @@ DEFENCES = (
         (_SEGMENTS + "test_blobs_are_those_that_the_message_names",),
     ),
     Defence(
+        "a host signs its answers",
+        "madlib_mop/engines/hosts/relay.py",
+        "if not hmac.compare_digest(ours.encode(), sealed[:_SIGNATURE_CHARACTERS].encode()):",
+        "if False:",
+        (_RELAY + "test_a_forged_answer_is_refused",),
+    ),
+    Defence(
+        "a message to a host is no answer of it",
+        "madlib_mop/engines/hosts/relay.py",
+        'self._answer_key = hmac.digest(self._key, b"answer", "sha256")',
+        "self._answer_key = self._key",
+        (_SEGMENTS + "test_who_is_between_the_servers_can_change_no_answer",),
+    ),
+    Defence(
+        "an answer of a host belongs to the message before it",
+        "madlib_mop/engines/hosts/relay.py",
+        'if fields.pop("number") != self._n_messages:',
+        'if fields.pop("number") is None:',
+        (_RELAY + "test_a_forged_answer_is_refused",),
+    ),
+    Defence(
+        "the blobs of a host are those that its answer names",
+        "madlib_mop/engines/hosts/relay.py",
+        "or hashlib.sha256(part).hexdigest() != digest:",
+        "or False:",
+        (_RELAY + "test_a_forged_answer_is_refused",),
+    ),
+    Defence(
+        "an answer of a host that is too large is not parsed",
+        "madlib_mop/engines/hosts/relay.py",
+        "        of_answers().check_header(answer)\n",
+        "",
+        (_RELAY + "test_an_answer_that_is_too_large_is_not_parsed",),
+    ),
+    Defence(
+        "the blobs of a host have a limit together",
+        "madlib_mop/engines/hosts/relay.py",
+        "            limits.check_blobs([len(part) for part in parts])\n",
+        "",
+        (_RELAY + "test_blobs_that_are_too_large_together_are_not_kept",),
+    ),
+    Defence(
+        "the relay to a host has a limit of memory",
+        "madlib_mop/engines/hosts/relay.py",
+        "    resource.setrlimit(resource.RLIMIT_DATA, (most, most))\n",
+        "    del most\n",
+        (_RELAY + "test_a_relay_has_a_limit_of_memory",),
+    ),
+    Defence(
+        "a process that is not trusted sends no more values than can be parsed",
+        "plpython/mop_backend/frames.py",
+        "self.values is not None and sum(",
+        "False and sum(",
+        (_FRAMES + "test_a_header_with_too_many_values_is_not_parsed",),
+    ),
+    Defence(
+        "a process that is not trusted sends no blobs without end",
+        "plpython/mop_backend/frames.py",
+        "        self.limits.check_blobs(lengths)\n",
+        "",
+        (_FRAMES + "test_blobs_that_are_too_large_together_are_not_read",),
+    ),
+    Defence(
+        "the relay, the trainers and the decoders are not trusted",
+        "plpython/mop_backend/process.py",
+        "limits = of_answers() if limits is None else limits",
+        "limits = Limits()",
+        (_FRAMES + "test_a_trainer_that_sends_no_frame_is_killed",),
+    ),
+    Defence(
+        "a reader sends the shapes of a buffer, and not more",
+        "plpython/mop_backend/rows.py",
+        "limits = replace(of_answers(), header_bytes=_MOST_HEADER_BYTES)",
+        "limits = of_answers()",
+        ("tests/unit/backend/test_rows.py::test_a_reader_that_sends_too_much_is_dropped",),
+    ),
+    Defence(
         "code of users at a host does not answer for the trainer",
         "madlib_mop/engines/hosts/relay.py",
         "self._cursor.execute(query, values, prepare=False)",
@@ -337,7 +415,7 @@ DEFENCES = (
     Defence(
         "a header of a trainer has a greatest length",
         "plpython/mop_backend/frames.py",
-        "n_head > self.most_header_bytes or ",
+        "n_head > self.limits.header_bytes or ",
         "",
         (_FRAMES + "test_a_header_that_is_too_long_is_not_read",),
     ),

@@ -2,12 +2,13 @@
 
 from tests.helpers.security.defence import Defence
 
-_KINDS, _ARCHIVES = "madlib_mop/imports/kinds.py", "madlib_mop/imports/archives.py"
-_FILES, _TENSORS = "madlib_mop/imports/keras_files.py", "madlib_mop/imports/tensors.py"
-_HDF5, _TRAINER = "madlib_mop/trainer/imports/hdf5.py", "madlib_mop/trainer/importing.py"
-_SIGNED = "madlib_mop/driver/imports/signed.py"
-_OF_ARCHIVES = "tests/unit/imports/test_archives.py::"
+_KINDS, _ARCHIVES = "madlib_mop/imports/kinds.py", "madlib_mop/exports/archives.py"
+_FILES, _TENSORS = "madlib_mop/imports/keras_files.py", "madlib_mop/exports/tensors.py"
+_HDF5, _LOADING = "madlib_mop/imports/weights/hdf5.py", "madlib_mop/imports/loading.py"
+_SIGNED, _SIGNATURES = "madlib_mop/driver/imports/signed.py", "madlib_mop/imports/signatures.py"
+_OF_ARCHIVES = "tests/unit/exports/test_archives.py::"
 _OF_FILES = "tests/unit/imports/test_keras_files.py::"
+_OF_EXPORTS = "tests/unit/client/test_damaged_exports.py::"
 _OF_TRAINER = "tests/unit/trainer/test_importing.py::"
 _OF_SIGNED = "tests/unit/driver/test_import_signatures.py::"
 _HOSTILE = f"{_OF_TRAINER}test_hostile_files_are_refused_before_a_number_is_read"
@@ -23,16 +24,17 @@ DEFENCES_OF_IMPORTS = (
     Defence(
         "an archive has the members of a Keras file only",
         _ARCHIVES,
-        "        if name not in self._most_bytes:\n",
+        "        if self._others is None and name not in self._most_bytes:\n",
         "        if False:\n",
         (_OF_ARCHIVES + "test_other_names_are_refused",),
     ),
     Defence(
         "no member of an archive has a path that leaves it",
         _ARCHIVES,
-        'if name.startswith("/") or "\\\\" in name or ":" in name or ".." in name.split("/"):',
+        'if not {"", ".", ".."}.isdisjoint(parts) or "\\\\" in name or ":" in name or not name.isprintable():',
         "if False:",
-        (_OF_ARCHIVES + "test_other_names_are_refused",),
+        (_OF_ARCHIVES + "test_other_names_are_refused",
+         "tests/unit/exports/test_directory.py::test_no_file_leaves_the_directory"),
     ),
     Defence(
         "no member of an archive is a link",
@@ -102,7 +104,7 @@ DEFENCES_OF_IMPORTS = (
         _TENSORS,
         "    if any(end != begin for (_, end), (begin, _) in pairwise(places)):\n",
         "    if False:\n",
-        ("tests/unit/imports/test_tensors.py::test_a_damaged_header_is_one_clear_error",),
+        ("tests/unit/exports/test_tensors.py::test_a_damaged_header_is_one_clear_error",),
     ),
     Defence(
         "an HDF5 file has no links to other places and files",
@@ -155,28 +157,56 @@ DEFENCES_OF_IMPORTS = (
     ),
     Defence(
         "an imported network is measured before there is memory for it",
-        _TRAINER,
-        "        _check_size(arch)\n",
-        "",
+        _LOADING,
+        "    if n_bytes > MAX_BYTES:\n",
+        "    if False:\n",
         (_OF_TRAINER + "test_weights_that_no_value_holds_are_refused_without_memory_for_them",),
     ),
     Defence(
+        "an architecture that its file has not the weights of gets no memory",
+        _LOADING,
+        "    if n_stored is not None and n_bytes > max(_RATIO_FLOOR_BYTES, _MAX_RATIO * n_stored):\n",
+        "    if False:\n",
+        (_OF_EXPORTS + "test_one_changed_number_of_an_architecture_takes_no_memory",),
+    ),
+    Defence(
+        "a document with very many lists and objects is not parsed",
+        "plpython/mop_backend/bounded_json.py",
+        "    if n_containers > MAX_CONTAINERS:\n",
+        "    if False:\n",
+        ("tests/unit/models/test_architecture.py::test_very_many_empty_objects_are_refused_before_they_are_read",),
+    ),
+    Defence(
+        "a text beside an exported model has a largest size",
+        "madlib_mop/client/exported/model.py",
+        "        if n_bytes > most_bytes:\n",
+        "        if False:\n",
+        (_OF_EXPORTS + "test_texts_beside_a_model_have_a_largest_size",),
+    ),
+    Defence(
+        "a number of a Protobuf message has an end",
+        "madlib_mop/exports/formats.py",
+        "        if shift > _MAX_SHIFT:\n",
+        "        if False:\n",
+        (_OF_EXPORTS + "test_a_number_of_many_bytes_in_an_onnx_file_is_one_clear_error",),
+    ),
+    Defence(
         "the fields of a signature have the types that they should have",
-        _SIGNED,
-        "        signature = build(Signature, json.loads(text), SIGNATURE)\n",
-        "        signature = Signature.from_json(text)\n",
+        _SIGNATURES,
+        "        signature = build(Signature, fields, SIGNATURE)\n",
+        "        signature = Signature(**fields)\n",
         (_OF_SIGNED + "test_a_damaged_signature_is_one_clear_error",),
     ),
     Defence(
         "a signature belongs to the model that it came with",
         _SIGNED,
-        "    check_signature(signature, arch, file.weights)\n",
+        "    check_signature(signature, arch, hashlib.sha256(file.weights).hexdigest())\n",
         "",
         (_OF_SIGNED + "test_a_signature_is_checked_before_it_is_used",),
     ),
     Defence(
         "a preprocessor is the one that the signature names",
-        _SIGNED,
+        _SIGNATURES,
         "    if (None if found is None else found.digest) != signature.preprocessor_digest:\n",
         "    if False:\n",
         (_OF_SIGNED + "test_a_preprocessor_must_be_the_one_that_the_signature_names",),

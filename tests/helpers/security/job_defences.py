@@ -96,9 +96,23 @@ DEFENCES_OF_JOBS = (
     Defence(
         "a job that ends without a start is a turn of its role",
         "madlib_mop/catalog/jobs.py",
-        "max(coalesce(o.started_at, CASE WHEN o.state <> 'cancelled' THEN o.ended_at END)) AS at\n",
-        "max(o.started_at) AS at\n",
+        "(SELECT max(coalesce(r.started_at, CASE WHEN r.state <> 'cancelled' THEN r.ended_at END))\n",
+        "(SELECT max(r.started_at)\n",
         (_STUBBORN + "test_jobs_that_end_without_a_start_keep_no_other_role_waiting",),
+    ),
+    Defence(
+        "a role learns of no other role's jobs from the queue",
+        "sql/49-jobs.sql",
+        "    WHERE q.is_seen\n",
+        "",
+        ("tests/security/test_job_queue.py::test_a_role_sees_the_places_of_its_own_jobs",),
+    ),
+    Defence(
+        "jobs that have ended do not slow down the next claim",
+        "sql/49-jobs.sql",
+        "madlib_mop.job_record (owner, (coalesce(started_at,",
+        "madlib_mop.job_record (job_id, (coalesce(started_at,",
+        ("tests/security/test_job_queue.py::test_jobs_that_have_ended_are_not_read_for_the_next_one",),
     ),
     Defence(
         "a job worker keeps no notices of the sessions of jobs",
@@ -148,5 +162,26 @@ DEFENCES_OF_JOBS = (
         '    if encoding == "SQL_ASCII":',
         "    if False:",
         (_STUBBORN + "test_no_worker_reads_texts_without_an_encoding",),
+    ),
+    Defence(
+        "an error of a job is cut where it is raised",
+        "sql/49-jobs.sql",
+        "'message', left(error_message, 10000)",
+        "'message', error_message",
+        (_STUBBORN + "test_a_huge_error_is_cut_where_it_is_raised",),
+    ),
+    Defence(
+        "no job takes more memory of its worker than the worker may use",
+        "madlib_mop/cli/work.py",
+        "    limit_memory()\n",
+        "",
+        (_STUBBORN + "test_a_message_that_is_too_large_for_the_worker_ends_its_job",),
+    ),
+    Defence(
+        "runs whose views sleep do not keep others from training",
+        "madlib_mop/driver/running/place.py",
+        "            self._record.give_place_back(self._run_id)\n",
+        "",
+        ("tests/integration/test_admission.py::test_a_run_that_only_waits_for_rows_gives_its_place_back",),
     ),
 )

@@ -26,6 +26,13 @@ DEFENCES_OF_MONITORING = (
         (_PAGE + "test_it_listens_on_this_machine_only_and_a_port_that_is_taken_is_one_clear_error",),
     ),
     Defence(
+        "connections to the page of metrics that are held give way to others",
+        "madlib_mop/jobs/metrics_page.py",
+        "for oldest in self._open[:-_MOST_CONNECTIONS]:",
+        "for oldest in ():",
+        ("tests/unit/jobs/test_metrics.py::test_connections_that_are_held_give_way_to_others",),
+    ),
+    Defence(
         "a web page whose name points at 127.0.0.1 does not read the metrics",
         "madlib_mop/jobs/metrics_page.py",
         "if (host[0] or host[2]) not in _HOSTS:",

@@ -5,6 +5,7 @@ from tests.helpers.security.defence import Defence
 _RIGHTS = "tests/security/test_registry.py::"
 _REGISTRY = "tests/integration/test_registry.py::"
 _CHALLENGER = "tests/integration/test_challenger.py::"
+_CHALLENGERS = "tests/security/test_challengers.py::"
 _EXPORTS = "tests/security/test_exports.py::"
 _LOADING = "tests/unit/client/test_exported.py::"
 _DRIFT = "tests/security/test_drift.py::"
@@ -131,24 +132,17 @@ DEFENCES_OF_REGISTRY = (
         ("tests/integration/test_exports.py::test_registered_models_and_their_cards",),
     ),
     Defence(
-        "the files of a SavedModel stay in its directory",
-        "madlib_mop/exports/directory.py",
-        'if not parts or ".." in parts or info.filename.startswith("/") or "\\\\" in info.filename:',
-        "if not parts:",
-        ("tests/unit/exports/test_directory.py::test_no_file_leaves_the_directory",),
-    ),
-    Defence(
         "the architecture of an exported file is checked before Keras loads it",
-        "madlib_mop/models/exported.py",
-        "build_architecture(json.loads(",
-        "keras.saving.deserialize_keras_object(json.loads(",
+        "madlib_mop/imports/keras_files.py",
+        "        return check_architecture(config)\n",
+        "        return json.loads(config)\n",
         (_LOADING + "test_a_file_with_code_is_refused_before_keras_sees_it",),
     ),
     Defence(
         "Keras gets the checked copy of an exported file's architecture, not the file",
-        "madlib_mop/models/exported.py",
-        "            model.load_weights(Path(folder) / _WEIGHTS)\n",
-        "            model = keras.saving.load_model(path, compile=False, safe_mode=True)\n",
+        "madlib_mop/client/exported/runners.py",
+        "    model = model_of(file)\n",
+        "    import io, keras; model = keras.saving.load_model(io.BytesIO(data), compile=False, safe_mode=True)\n",
         (_LOADING + "test_what_the_check_leaves_out_of_a_file_never_reaches_keras",),
     ),
     Defence(
@@ -185,6 +179,27 @@ DEFENCES_OF_REGISTRY = (
         "    version_id  uuid NOT NULL REFERENCES madlib_mop.model_version,\n    version     integer NOT NULL,",
         "    version_id  uuid NOT NULL,\n    version     integer NOT NULL,",
         (_REGISTRY + "test_what_is_aliased_cannot_be_dropped_and_numbers_are_not_used_again",),
+    ),
+    Defence(
+        "a challenger predicts only for roles that have agreed, because a network can return its inputs",
+        "plpython/mop_backend/registered.py",
+        "u.rolname = current_user and (u.oid = r.owner::oid or",
+        "u.rolname = current_user and (true or",
+        (_CHALLENGERS + "test_the_owner_of_a_model_sees_no_inputs_of_a_role_that_has_not_agreed",),
+    ),
+    Defence(
+        "a role agrees to be recorded for itself alone, not for those who call its functions or are its members",
+        "plpython/mop_backend/registered.py",
+        "k.name = r.name and k.role::oid = u.oid",
+        "k.name = r.name and pg_has_role(k.role::oid, 'member')",
+        (_CHALLENGERS + "test_another_role_agrees_for_nobody_else",),
+    ),
+    Defence(
+        "an agreement to be recorded is that of the role that inserts it",
+        "sql/90-grants.sql",
+        "GRANT INSERT (name, agrees) ON madlib_mop.recording_change",
+        "GRANT INSERT (name, agrees, role) ON madlib_mop.recording_change",
+        (_CHALLENGERS + "test_another_role_agrees_for_nobody_else",),
     ),
     Defence(
         "a challenger writes nothing where that could make the caller's transaction fail",

@@ -12,7 +12,84 @@ _OWN_RUNS = "tests/security/test_own_runs.py::"
 _START_FROM = "tests/integration/test_start_from.py::"
 _STEERING = "tests/integration/test_steering.py::test_other_roles_cannot_steer"
 
+_SWAPPED = "tests/security/test_swapped_schemas.py::"
+_PREDICTING = "tests/security/test_predicting_sessions.py::"
+_PATH = "tests/security/test_hostile_path.py::"
+
 DEFENCES_OF_RIGHTS = (
+    Defence(
+        "a superuser's call takes no table whose schema another role can rename",
+        "madlib_mop/driver/session/rights.py",
+        "pg_catalog.quote_ident(n.nspname), {owner} FROM pg_catalog.pg_namespace n WHERE n.oid = (",
+        "pg_catalog.quote_ident(n.nspname), {owner} FROM pg_catalog.pg_namespace n WHERE 0 = (",
+        (_SWAPPED + "test_a_schema_that_is_renamed_while_a_superuser_packs_a_table_brings_no_code_along",),
+    ),
+    Defence(
+        "a superuser's call makes no table in a schema that another role can rename",
+        "madlib_mop/driver/session/relations.py",
+        "        check_schema(self, target.schema, str(target), what)\n",
+        "",
+        (_SWAPPED + "test_a_superusers_call_takes_no_table_that_another_role_could_swap",),
+    ),
+    Defence(
+        "a table to which a superuser's call adds gets no trigger meanwhile",
+        "madlib_mop/driver/session/relations.py",
+        """        self.existing(table.sql, what)
+
+    def output(""",
+        """
+    def output(""",
+        (_SWAPPED + "test_a_trigger_that_a_table_gets_while_a_superuser_adds_to_it_does_not_fire",),
+    ),
+    Defence(
+        "a superuser's predictions read no table ahead whose schema another role can rename",
+        "plpython/mop_backend/read_ahead.py",
+        "o.oid = {owner_of_schema} and o.rolsuper) or not exists (",
+        "o.oid = {owner_of_schema}) or not exists (",
+        (_SWAPPED + "test_a_superusers_predictions_read_no_table_ahead_that_another_role_could_swap",),
+    ),
+    Defence(
+        "a superuser's tracker does not trust the owner of the database",
+        "madlib_mop/trackers/exported.py",
+        "AND (u.rolsuper OR NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER'))",
+        "AND NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER')",
+        (_SWAPPED + "test_a_superusers_tracker_reads_no_table_that_the_owner_of_the_database_could_swap",),
+    ),
+    Defence(
+        "no view chooses the key by which a session's trainer knows a model",
+        "plpython/mop_backend/predict.py",
+        'model.key = f"{model.origin} {digest}"',
+        "model.key = model.version",
+        (_PREDICTING + "test_a_view_that_shows_the_version_of_another_model_gets_and_gives_no_answer_of_it",),
+    ),
+    Defence(
+        "a prediction within a prediction is refused",
+        "plpython/mop_backend/predict.py",
+        "        if self._busy:\n",
+        "        if False:\n",
+        (_PREDICTING + "test_a_view_that_a_model_is_read_through_predicts_nothing",),
+    ),
+    Defence(
+        "rows go to the sockets of our listeners only",
+        "plpython/mop_backend/rows.py",
+        "        if not address.startswith(_PREFIX):\n",
+        "        if False:\n",
+        ("tests/unit/backend/test_rows.py::test_rows_go_to_no_socket_of_another_kind",),
+    ),
+    Defence(
+        "a command's session finds no name on the path of the database",
+        "madlib_mop/cli/sessions.py",
+        "    search_path, _ = _row(connection, PIN_SEARCH_PATH)\n",
+        "    search_path, _ = _row(connection, \"SELECT 'public', ''\")\n",
+        (_PATH + "test_a_command_springs_no_trap",),
+    ),
+    Defence(
+        "nor does the doctor's",
+        "madlib_mop/cli/doctor/__init__.py",
+        "        context.row(PIN_SEARCH_PATH)\n",
+        "",
+        (_PATH + "test_a_command_springs_no_trap",),
+    ),
     Defence(
         "nobody may call a function who was not granted it",
         "sql/90-grants.sql",
@@ -86,7 +163,7 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "a reader acts as the caller",
         "madlib_mop/engines/sessions/access.py",
-        """, (_SET, ["role", self.caller])]""",
+        """, (BECOME, [self.caller])]""",
         "]",
         (_USERS_RUNS + "test_no_trap_got_more_rights_than_the_caller_has",),
     ),
@@ -230,7 +307,7 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "a role that looks like a login role stops no sweep",
         "madlib_mop/engines/sessions/login.py",
-        '_NUMBERS = "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}"',
+        '_NUMBERS = "([0-9]{1,10})_([0-9]{1,19})_[0-9a-f]{8}"',
         '_NUMBERS = r"(\\d+)_(.+)_[0-9a-f]{8}"',
         (_LOGIN_ROLES + "test_a_role_that_looks_like_a_login_role_stops_no_sweep",),
     ),
@@ -244,16 +321,60 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "a reader whose code takes no cancel, and has another name, ends with the run",
         "madlib_mop/engines/sessions/login.py",
-        'for end in ("pg_terminate_backend(pid)", "madlib_mop_calls.end_session(pid, 2000)"):',
-        "for end in ():",
+        "cursor.execute(_END_SESSIONS, [role])",
+        "pass",
         ("tests/security/test_stuck_readers.py::test_a_reader_that_takes_no_cancel_ends_with_the_run",),
     ),
     Defence(
         "the password of a login role is never sent as it is",
         "madlib_mop/engines/sessions/login.py",
-        'return found | ({"require_auth": "!password"} if libpq_version() >= 160000 else {})',
+        "return found | protecting(found, libpq_version())",
         "return found",
         ("tests/security/test_impostor.py::test_an_impostor_at_the_servers_port_gets_no_password",),
+    ),
+    Defence(
+        "a login sends no hash of a password by MD5",
+        "madlib_mop/catalog/sessions/passwords.py",
+        '("password", "md5")',
+        '("password",)',
+        ("tests/security/test_impostor.py::test_an_impostor_at_the_servers_port_gets_no_password",),
+    ),
+    Defence(
+        "the password of a host goes to no server that asks for it in plain text",
+        "madlib_mop/engines/hosts/login.py",
+        "        **protected,\n",
+        "",
+        ("tests/security/test_impostor.py::test_an_impostor_in_the_place_of_a_host_gets_no_password",),
+    ),
+    Defence(
+        "a host proves by SCRAM that it knows the password",
+        "madlib_mop/catalog/sessions/passwords.py",
+        "if not may_be_let_in and not is_proven:",
+        "if False:",
+        ("tests/security/test_impostor.py::"
+         "test_a_host_that_lets_everybody_in_is_not_taken_for_the_one_that_knows_the_password",),
+    ),
+    Defence(
+        "a run logs in at a host with its owner's password, or not at all",
+        "madlib_mop/engines/hosts/relay.py",
+        'if access["needs_password"] and not self._connection.pgconn.used_password:',
+        "if False:",
+        ("tests/security/test_impostor.py::"
+         "test_a_host_that_asks_for_no_password_is_refused_to_a_role_that_is_no_superuser",),
+    ),
+    Defence(
+        "roles that may see a run do not see the text of its policy",
+        "madlib_mop/catalog/record.py",
+        "query = insert(t.run).values(**hide_policy(run.as_row()))",
+        "query = insert(t.run).values(**run.as_row())",
+        ("tests/integration/test_policies.py::test_only_the_owner_of_a_run_sees_the_text_of_its_policy",),
+    ),
+    Defence(
+        "a Unix socket counts as no proof of the server",
+        "madlib_mop/catalog/sessions/passwords.py",
+        'all(name and name[0] not in "/@" for name in named)',
+        "True",
+        ("tests/unit/catalog/test_passwords.py::test_a_socket_is_no_proof",),
     ),
     Defence(
         "grants to a login role do not keep the driver busy that drops it",
@@ -261,6 +382,13 @@ DEFENCES_OF_RIGHTS = (
         'cursor.execute("SET statement_timeout = %s", [limit_ms])',
         'cursor.execute("SET statement_timeout = 0")',
         ("tests/security/test_login_roles.py::test_grants_to_a_login_role_do_not_keep_its_driver_busy",),
+    ),
+    Defence(
+        "snapshots of roles that cannot see a run's states do not keep its replaced states on disk",
+        "madlib_mop/catalog/old_snapshots.py",
+        "WHERE (o.rolsuper OR o.rolbypassrls OR o.oid",
+        "WHERE (true OR o.rolbypassrls OR o.oid",
+        ("tests/integration/test_copies.py::test_sessions_that_cannot_see_the_states_keep_none",),
     ),
     Defence(
         "login roles that cannot be dropped do not slow down other calls",

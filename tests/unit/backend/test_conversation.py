@@ -19,8 +19,8 @@ sys.modules["plpy"] = plpy
 from mop_backend import call, process
 started = []
 class Driver(process.Child):
-    def __init__(self, module, check, forkserver):
-        super().__init__(module, python={driver!r})
+    def __init__(self, module, check, forkserver, limits):
+        super().__init__(module, python={driver!r}, limits=limits)
         started.append(self)
 class Done(list):
     status = lambda self: 7

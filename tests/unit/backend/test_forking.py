@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
 import pytest
+from mop_backend import sockets
 from mop_backend.forkserver import ForkServer
 from mop_backend.process import Child, ChildDied
 
@@ -106,3 +109,18 @@ def test_its_error_is_what_the_waiting_ones_get(start, tmp_path):
         child.ask({"file": str(tmp_path / "signal"), "stays": False})
     assert death.value.returncode == 1 and "/no/such/file" in death.value.last_words
     child.stop()
+
+
+def test_connections_without_a_request_do_not_keep_it(start, tmp_path):
+    """Each call that may start a fork server connects to the sockets of all, also of those of earlier libraries."""
+    server = start("sys.argv.append('0.3')")
+    child = Child("of tests", forkserver=server)
+    parent = child.ask({"file": str(tmp_path / "signal"), "stays": False})[0]["parent"]
+    child.stop(10)
+    process, deadline = os.pidfd_open(parent), time.monotonic() + 20
+    while not select.select([process], [], [], 0.02)[0] and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            sockets.connect(server.address, deadline).close()
+    has_ended = bool(select.select([process], [], [], 0)[0])
+    os.close(process)
+    assert has_ended, "it is still there"

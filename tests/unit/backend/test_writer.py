@@ -34,7 +34,7 @@ class Record:
         return None
     def model(self, mst_key):
         names = "arch compile_params fit_params seed_key has_weights state_version forward_parts digest".split()
-        return dict.fromkeys(names)
+        return dict.fromkeys([*names, "weights_digest"])
     def state(self, model, n_parts):
         return [b"state"]
 writer.RunRecord, writer.Local, writer.Interrupts = Record, Trainer, object

@@ -133,3 +133,12 @@ def test_every_argument_explains_itself_in_a_line_and_its_default_passes_its_che
     for a in function.arguments:
         assert a.help and "\n" not in a.help and not a.help.endswith(".")
         assert a.is_required or a.check is None or a.check(a.name, a.default) is not False
+
+
+def test_a_blank_text_is_null_where_null_is_the_default():
+    function = find_function("madlib_keras_fit_multiple_model")
+    for blank in ("", "  "):
+        given = {"validation_table": blank, "policy": blank, "early_stopping": blank, "source_table": blank}
+        found = read_arguments(function, {"num_iterations": 1, **given})
+        assert [found[name] for name in ("validation_table", "policy", "early_stopping")] == [None] * 3
+        assert found["source_table"] == blank, "it has no default"

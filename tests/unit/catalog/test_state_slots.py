@@ -1,4 +1,7 @@
-"""Promise 9 without a server: `StateSlots` empties only dead states, and its disk usage stays small."""
+"""Promises 9 and 15 without a server: `StateSlots` empties only states that no model and no snapshot needs.
+
+Its disk usage stays small.
+"""
 
 import random
 
@@ -7,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from madlib_mop.catalog.old_snapshots import Holder, Look
 from madlib_mop.catalog.state_slots import StateSlots, StoredState
 
 RUN_ID = 7
@@ -15,13 +19,15 @@ RUN_ID = 7
 class Disk:
     """Replaces the record: stores what is written to each slot, and empties slots on request."""
 
-    server = "postgres"
-
     def __init__(self):
         self.slots: dict[int, list[tuple[int, int]]] = {}
         self.is_read = False
         self.locked: set[int] = set()  # slots that a dump reads
         self.n_truncated = 0
+        self.holders: list[Holder] = []
+
+    def look(self) -> Look:
+        return Look(0, list(self.holders))
 
     def execute(self, query, params=(), slot=None):
         if query.startswith("SELECT"):
@@ -52,7 +58,7 @@ def train(
     sizes: list[int], n_segments: int, n_visits: int, chance: random.Random, disk: Disk, keeps_best: bool = False
 ) -> tuple[int, StateSlots]:
     """Let models visit segments in any order; return the maximum disk usage, without the visits in flight."""
-    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(len(sizes))])
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(len(sizes))], disk.look)
     in_flight, written, most, n_ended = {}, {}, 0, 0
     while n_ended < n_visits:
         idle = [key for key in range(len(sizes)) if key not in in_flight and key not in written]
@@ -136,7 +142,8 @@ def test_with_best_states_beside_the_newest_ones_the_same_holds_of_both(sizes, n
 @pytest.mark.parametrize("n_bytes, pause_s", [(1 << 10, 0.125), (20 << 20, 0.125), (1 << 30, 2.0)])
 def test_few_bytes_are_moved_often_and_many_rarely(n_bytes, pause_s):
     """A pause of seconds between the moves of kilobytes would let small states use more disk than allowed."""
-    slots = StateSlots(Disk(), RUN_ID, [StoredState(key, RUN_ID * 1000, n_bytes // 16) for key in range(16)])
+    states = [StoredState(key, RUN_ID * 1000, n_bytes // 16) for key in range(16)]
+    slots = StateSlots(Disk(), RUN_ID, states, Disk().look)
     assert slots.pause_s == pause_s
 
 
@@ -144,7 +151,7 @@ def test_few_bytes_are_moved_often_and_many_rarely(n_bytes, pause_s):
 def test_no_visit_waits_for_a_truncate(n_bytes):
     """One empty slot more than are in use is enough for that."""
     disk = Disk()
-    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(8)])
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(8)], disk.look)
     n_truncated = 0
     for key in [*range(8)] * 20:
         before = disk.n_truncated
@@ -161,7 +168,7 @@ def test_a_run_with_all_its_slots_uses_none_of_the_next_run():
     """Model averaging on 1,000 segments has as many staged states, each above the quota of a slot."""
     disk, size = Disk(), 2 << 20
     keys = [(1, segment) for segment in range(1100)]
-    slots = StateSlots(disk, RUN_ID, [StoredState(1)])
+    slots = StateSlots(disk, RUN_ID, [StoredState(1)], disk.look)
     for _ in range(2):
         written = {key: slots.begin_write(key) for key in keys}
         assert set(written.values()) <= set(range(RUN_ID * 1000, (RUN_ID + 1) * 1000))
@@ -175,7 +182,7 @@ def test_a_run_with_all_its_slots_uses_none_of_the_next_run():
 
 def test_a_model_that_ends_with_its_best_state_leaves_the_newest_one_to_be_emptied():
     disk = Disk()
-    slots = StateSlots(disk, RUN_ID, [StoredState(1)])
+    slots = StateSlots(disk, RUN_ID, [StoredState(1)], disk.look)
     for key in (1, ("best", 1), 1):
         slot = slots.begin_write(key)
         disk.slots[slot].append((key, 2 << 20))
@@ -196,7 +203,7 @@ def test_after_the_last_visit_only_newest_states_are_left():
 def test_while_a_dump_reads_some_slots_the_others_are_emptied():
     """It reads those that were there when it began. Otherwise each visit would make a slot, for hours."""
     disk, sizes = Disk(), [2 << 20] * 6
-    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(6)])
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(6)], disk.look)
     for key in [*range(6)] * 20:
         slot = slots.begin_write(key)
         disk.slots[slot].append((key, sizes[key]))
@@ -217,3 +224,127 @@ def test_a_slot_that_somebody_reads_is_let_be(n_models):
     disk.is_read = False
     slots.finish()
     assert disk.n_bytes == n_models * (2 << 20)
+
+
+class Server(Disk):
+    """A disk with snapshots: each sees the states of the models at its time, and exports itself to later sessions."""
+
+    def __init__(self, one_xmin: bool, chance: random.Random):
+        super().__init__()
+        self._one_xmin, self._chance = one_xmin, chance
+        self.newest: dict[int, tuple[int, int]] = {}  # model -> slot, version
+        self.snapshots: dict[str, tuple[int, dict[int, tuple[int, int]]]] = {}  # session -> xmin, what it sees
+        self.versions: dict[int, set[tuple[int, int]]] = {}  # slot -> models and versions in it
+        self.xid = 1
+        self._n_sessions = 0
+        self._is_moving = False
+
+    def look(self) -> Look:
+        holders = [Holder(name, xmin) for name, (xmin, _) in self.snapshots.items()]
+        if holders and self._chance.random() < 0.1:  # an import while the list is read hides both
+            exporter = self._chance.choice(holders)
+            self.begin(exporter.key)
+            self.end(exporter.key)
+            holders.remove(exporter)
+        is_moving, self._is_moving = self._is_moving, False
+        return Look(self.xid, holders, bool(self.snapshots), is_moving)
+
+    def execute(self, query, params=(), slot=None):
+        if slot is not None and ("TRUNCATE" in query or "DROP TABLE" in query):
+            number = RUN_ID * 1000 + int(str(slot).rsplit("_", 1)[1].strip('"'))
+            self.versions.pop(number, None)
+        return super().execute(query, params, slot)
+
+    def commit(self, key: int, slot: int, version: int) -> None:
+        self.xid += 1
+        self.newest[key] = slot, version
+        self.versions.setdefault(slot, set()).add((key, version))
+
+    def begin(self, of: str | None) -> None:
+        self._n_sessions += 1
+        xmin = 1 if self._one_xmin else self.xid
+        self.snapshots[f"s{self._n_sessions}"] = self.snapshots[of] if of else (xmin, dict(self.newest))
+        self._is_moving |= of is not None
+
+    def end(self, name: str) -> None:
+        del self.snapshots[name]
+
+    def check(self) -> None:
+        """Each snapshot finds the states that it sees."""
+        for _, seen in self.snapshots.values():
+            for key, (slot, version) in seen.items():
+                assert (key, version) in self.versions.get(slot, ()), "a snapshot lacks a state"
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    size=st.sampled_from([100 << 10, 2 << 20]), n_models=st.integers(1, 8), one_xmin=st.booleans(),
+    seed=st.integers(0, 2**32),
+)  # fmt: skip
+def test_each_snapshot_finds_the_states_that_it_sees(size, n_models, one_xmin, seed):
+    """Snapshots come, are imported and end at any moment, before or after the driver knows of a commit."""
+    chance = random.Random(seed)
+    server = Server(one_xmin, chance)
+    slots = StateSlots(server, RUN_ID, [StoredState(key) for key in range(n_models)], server.look)
+    version = 0
+    for _ in range(150):
+        key = chance.randrange(n_models)
+        slot = slots.begin_write(key)
+        _come_and_go(server, chance)
+        version += 1
+        server.commit(key, slot, version)
+        server.slots[slot].append((key, size))
+        _come_and_go(server, chance)
+        slots.end_write(slot, key, size)
+        slots.empty_dead()
+        server.check()
+    slots.finish()
+    server.check()
+    for name in list(server.snapshots):
+        server.end(name)
+    server.look()
+    for _ in range(3):
+        slots._next_look_at = 0.0
+        slots.empty_dead()
+    assert server.n_bytes <= 3 * n_models * size + (4 << 20), "what no snapshot needs is emptied"
+
+
+def _come_and_go(server: Server, chance: random.Random) -> None:
+    for _ in range(chance.randrange(3)):
+        names = list(server.snapshots)
+        if names and chance.random() < 0.5:
+            server.end(chance.choice(names))
+        elif len(names) < 3:
+            server.begin(chance.choice(names) if names and chance.random() < 0.3 else None)
+
+
+def test_one_old_snapshot_keeps_one_state_of_each_model():
+    disk, sizes = Disk(), [2 << 20] * 6
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(6)], disk.look)
+    most = 0
+    for n, key in enumerate([*range(6)] * 40):
+        if n == 60:
+            disk.holders = [Holder("a dump", 1)]
+        slot = slots.begin_write(key)
+        disk.slots[slot].append((key, sizes[key]))
+        slots.end_write(slot, key, sizes[key])
+        slots.empty_dead()
+        most = max(most, disk.n_bytes)
+    assert 2 * sum(sizes) <= most <= 3 * sum(sizes)
+
+
+def test_a_standby_keeps_what_was_replaced_since_its_oldest_snapshot():
+    """Its feedback has one number for all its snapshots, also for those that it takes later."""
+    disk, size = Disk(), 2 << 20
+    slots = StateSlots(disk, RUN_ID, [StoredState(1)], lambda: Look(7, list(disk.holders)))
+    disk.holders = [Holder("standby", 6, holds_many=True)]
+    for _ in range(5):
+        slot = slots.begin_write(1)
+        disk.slots[slot].append((1, size))
+        slots.end_write(slot, 1, size)
+        slots.empty_dead()
+    assert disk.n_bytes == 5 * size
+    disk.holders = [Holder("standby", 7, holds_many=True)]
+    slots._next_look_at = 0.0
+    slots.empty_dead()
+    assert disk.n_bytes <= 2 * size

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -11,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from madlib_mop.client import HopperClassifier, HopperRegressor
 from madlib_mop.client.calling.sessions import Sessions, make_engine
 from madlib_mop.client.database import Database
+from madlib_mop.client.frames.columns import read_frame
 
 ESTIMATORS = (HopperClassifier, HopperRegressor)
 SECRET = "hunter2secret"
@@ -55,6 +57,63 @@ def test_a_dsn_is_no_database(kind):
 def test_bad_rows_are_refused_before_a_session(kind, X, y, message):
     with pytest.raises(ValueError, match=message):
         kind(database=database()).fit(X, y)
+
+
+@pytest.mark.parametrize("as_frame", [False, True])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["2020-01-01", "NaT", "2020-01-02"], "datetime64[D]"),
+        np.array(["a", None, "b"], object),
+        np.array(["a", np.nan, "b"], object),
+        np.array([1.0, np.nan, 2.0]),
+        [1, np.nan, 2],
+        pd.Series([1, None, 2], dtype="Int64"),
+        pd.Series(["a", None, "b"], dtype="string"),
+        pd.Series(pd.Categorical(["a", None, "b"])),
+        pl.Series(["a", None, "b"]),
+    ],
+)
+def test_a_missing_label_is_no_class(labels, as_frame):
+    X = np.eye(3)
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        HopperClassifier(database=database()).fit(pd.DataFrame(X, columns=list("abc")) if as_frame else X, labels)
+
+
+@pytest.mark.parametrize("labels", [[1, None, 2], pd.Series([1.5, None, 2], dtype="Float64")])
+def test_a_missing_number_is_no_target(labels):
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        HopperRegressor(database=database()).fit(pd.DataFrame(np.eye(3), columns=list("abc")), labels)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize(
+    "column", [[1.0, np.inf, 2.0], [{"a": 1}, {"a": 2}, {}], pd.period_range("2020-01", periods=3, freq="M")]
+)
+def test_a_frame_with_values_that_no_column_has_is_a_value_error(kind, column):
+    with pytest.raises(ValueError, match="column 'c' of the frame") as raised:
+        kind(database=NoDatabase()).fit(pd.DataFrame({"c": column}), [0, 1, 0])
+    assert raised.value.__cause__.sqlstate.startswith("22")
+
+
+class NoDatabase(Database):
+    """A database that checks frames, and has no sessions."""
+
+    def __init__(self) -> None:
+        super().__init__(Sessions(make_engine("postgresql://localhost:1/db"), {}))
+
+    def upload(self, data, table=None):
+        self.frame = read_frame(data)
+        "".join(self.frame.pieces())
+        raise StopIteration
+
+
+@pytest.mark.parametrize("names", [["xmin", "b"], ["ctid", "tableoid"], ["x" * 64, "b"]])
+def test_columns_have_other_names_in_the_table_if_it_cannot_have_theirs(names):
+    database = NoDatabase()
+    with pytest.raises(StopIteration):
+        HopperClassifier(database=database).fit(pd.DataFrame([[1, 2], [3, 4]], columns=names), [0, 1])
+    assert [column.name for column in database.frame.columns] == ["x0", "x1", "target"]
 
 
 def test_a_classifier_needs_classes():

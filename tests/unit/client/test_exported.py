@@ -1,5 +1,6 @@
 """Loading exported models without a database: no code of a file is run, and each fault is one clear error."""
 
+import hashlib
 import io
 import json
 import zipfile
@@ -16,6 +17,7 @@ from madlib_mop.client.frames.raw import raw_columns
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, Unsupported
 from madlib_mop.exports.formats import archive
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature
+from tests.helpers.inference import weights_of
 
 SIGNATURE = Signature(
     "m", "1.1.0", "00", None, (ModelInput("x", "x", "float32", (None, 3), None),),
@@ -45,12 +47,17 @@ def test_a_file_with_code_is_refused_before_keras_sees_it(tmp_path):
 def exported(keras, path, change=lambda config: config):
     """Write a .keras file of a model in a model, as an export does, with another config.json; return the model."""
     inner = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "relu")], name="inner")
-    model = keras.Sequential([keras.Input((3,)), inner, keras.layers.Dense(2, "softmax")])
+    model = keras.Sequential([keras.Input((3,), name="x"), inner, keras.layers.Dense(2, "softmax", name="y")])
     model.save(path)
     members = members_of(path)
     members["config.json"] = json.dumps(change(json.loads(members["config.json"]))).encode()
-    path.write_bytes(archive(members, {"signature.json": SIGNATURE.to_json()}))
+    path.write_bytes(archive(members, {"signature.json": signature_of(model).to_json()}))
     return model
+
+
+def signature_of(model) -> Signature:
+    """Return the signature with the digest of a model's weights."""
+    return replace(SIGNATURE, weights_digest=hashlib.sha256(weights_of(model)).hexdigest())
 
 
 def members_of(path):
@@ -79,32 +86,36 @@ def test_what_the_check_leaves_out_of_a_file_never_reaches_keras(tmp_path, monke
 
 def test_a_damaged_file_of_keras_is_one_clear_error(tmp_path, keras):
     path = tmp_path / "model.keras"
-    exported(keras, path)
-    members, additions = members_of(path), {"signature.json": SIGNATURE.to_json()}
+    model = exported(keras, path)
+    members, additions = members_of(path), {"signature.json": signature_of(model).to_json()}
     weights = members["model.weights.h5"]
-    for damaged in (b"", weights[: len(weights) // 2], b"no"):
+    for damaged, text in (
+        (b"", "model.weights.h5: the file is empty"),
+        (weights[: len(weights) // 2], "the HDF5 file is damaged"),
+        (b"no", "model.weights.h5: the file is neither"),
+    ):
         path.write_bytes(archive({**members, "model.weights.h5": damaged}, additions))
-        with pytest.raises(UnreadableText, match="Keras cannot load the weights of .*model.keras") as caught:
+        with pytest.raises(UnreadableText, match=f"model.keras: {text}") as caught:
             load_exported(path)
         assert "Export the model again" in caught.value.__notes__[0]
-    for damaged in ({"config.json": members["config.json"]}, {**members, "config.json": b"\xff"}):
+    for damaged, text in (
+        ({"config.json": members["config.json"]}, "it has no model.weights.h5"),
+        ({**members, "config.json": b"\xff"}, "config.json of the zip archive is not text in UTF-8"),
+    ):
         path.write_bytes(archive(damaged, additions))
-        with pytest.raises(UnreadableText, match="is no file of a Keras model"):
+        with pytest.raises(UnreadableText, match=f"model.keras: .*{text}"):
             load_exported(path)
 
 
-def test_a_file_that_expands_too_much_is_not_read(tmp_path, monkeypatch, keras):
-    from madlib_mop.models import exported as module
-
-    monkeypatch.setattr(module, "_RATIO_FLOOR_BYTES", 1000)
+def test_a_file_that_expands_too_much_is_not_read(tmp_path, keras):
     path = tmp_path / "model.keras"
     exported(keras, path)
     with zipfile.ZipFile(path) as file:
         members = {name: file.read(name) for name in file.namelist()}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for name, data in members.items():
-            file.writestr(name, data if name != "model.weights.h5" else bytes(1 << 20))
-    with pytest.raises(UnreadableText, match="is no file of a Keras model"):
+            file.writestr(name, data if name != "model.weights.h5" else bytes(2 << 20))
+    with pytest.raises(Unsupported, match="model.weights.h5 expands from"):
         load_exported(path)
 
 
@@ -123,7 +134,7 @@ def test_damaged_additions_are_one_clear_error(tmp_path):
         unknown[at] = 99
     for damaged in (cut, encrypted, unknown):
         path.write_bytes(damaged)
-        with pytest.raises(UnreadableText, match="model.keras is damaged"):
+        with pytest.raises((UnreadableText, Unsupported), match="model.keras is damaged"):
             load_exported(path)
     (tmp_path / "signature.json").write_bytes(b"\xff\xfe")
     with pytest.raises(UnreadableText, match="are damaged"):
@@ -134,6 +145,7 @@ def test_outputs_of_no_class_have_no_column():
     (one,) = SIGNATURE.outputs
     for classes, names in (((None, "a", None, None), [None, "a"]), (("a", "b", None, None), ["a", "b"])):
         model = ExportedModel.__new__(ExportedModel)
+        model.path = "model.keras"
         model.signature = replace(SIGNATURE, outputs=(replace(one, classes=classes),))
         model.preprocessor, model._runner = None, Scores()
         found = model.predict_proba(np.ones((1, 3), np.float32))
@@ -166,12 +178,12 @@ def test_faults_are_one_clear_error(tmp_path):
     with pytest.raises(MopError, match="model.onnx is damaged"):
         load_exported(tmp_path / "model.onnx")
     (tmp_path / "signature.json").write_text(SIGNATURE.to_json())
-    with pytest.raises(MopError, match="ONNX Runtime cannot load"):
+    with pytest.raises(MopError, match="model.onnx: ONNX Runtime cannot load it"):
         load_exported(tmp_path)
     file = io.BytesIO()
     zipfile.ZipFile(file, "w").close()
     (tmp_path / "model.keras").write_bytes(file.getvalue())
-    with pytest.raises(MopError, match="is no file of a Keras model"):
+    with pytest.raises(MopError, match="model.keras: the zip archive is no Keras model: it has no config.json"):
         load_exported(tmp_path, "keras")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "model.tflite").write_bytes(b"TFL3")

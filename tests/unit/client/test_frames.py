@@ -149,3 +149,39 @@ def test_results_keep_columns_of_one_name_and_timestamps_that_pandas_lacks():
         assert frame_of(connection.exec_driver_sql("CREATE TABLE t (i int)")).empty
     ends = [dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999), None]
     assert [None if pd.isna(one) else one for one in _series(ends, 1114)] == ends
+
+
+_FAR = pa.array([0, 7_000_000, None], pa.int32()).cast(pa.date32())
+_FAR_MOMENT = pa.array([0, 2**62, None], pa.int64())
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pa.table({"d": _FAR}),
+        pa.table({"d": _FAR_MOMENT.cast(pa.timestamp("us"))}),
+        pa.table({"d": _FAR_MOMENT.cast(pa.timestamp("us", "UTC"))}),
+        pa.table({"d": _FAR_MOMENT.cast(pa.duration("s"))}),
+        pd.DataFrame({"d": pd.array(_FAR, dtype=pd.ArrowDtype(pa.date32()))}),
+        pl.DataFrame({"d": pl.Series([0, 7_000_000], dtype=pl.Int32).cast(pl.Date)}),
+        pl.DataFrame({"d": pl.Series([0, 2**62]).cast(pl.Datetime("us"))}),
+        pl.DataFrame({"d": pl.Series([0, 2**62]).cast(pl.Duration("ms"))}),
+    ],
+)
+def test_a_date_that_python_lacks_is_one_error_with_column_and_row(frame):
+    with pytest.raises(InvalidParameter, match="column 'd' of the frame, row 1 .*out of Python's range") as raised:
+        rows_of(frame)
+    assert "1 to 9999" in raised.value.hint
+
+
+def test_timestamps_of_pandas_beyond_python_have_the_texts_of_postgresql():
+    far = np.array(["20000-01-02", "0099-03-04", "0000-01-02T03:04:05", "-0043-03-15"], "datetime64[s]")
+    assert [row for (row,) in rows_of(pd.DataFrame({"d": far}))] == [
+        "20000-01-02T00:00:00", "0099-03-04T00:00:00", "0001-01-02T03:04:05 BC", "0044-03-15T00:00:00 BC",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["xmin", "ctid", "tableoid"])
+def test_a_column_of_a_system_columns_name_is_refused(name):
+    with pytest.raises(InvalidParameter, match=f"cannot have a column '{name}'"):
+        read_frame(pd.DataFrame({name: [1]}))

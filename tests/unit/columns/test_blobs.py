@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from madlib_mop.columns.blobs import Blobs, StoredValues
-from madlib_mop.columns.proposals.guesses import are_images
+from madlib_mop.columns.proposals.guesses import form_of_images
 
 VALUES = [b"abc", None, b"", b"0123456789", None, b"z"]
 PNG, JPEG = b"\x89PNG\r\n\x1a\n...", b"\xff\xd8\xff\xe0..."
@@ -24,7 +24,7 @@ def test_values_come_back(make):
     column = make(VALUES)
     assert list(column.values) == VALUES and column.n_rows == 6
     assert column.missing.tolist() == [value is None for value in VALUES]
-    assert column.begins(2) == [b"ab", b"", b"01", b"z"]
+    assert list(column.begins(2)) == [b"ab", b"", b"01", b"z"]
     assert list(column.values[1:4]) == VALUES[1:4]
     chosen = column.take(np.array([3, 1, 0, 3]))
     assert list(chosen.values) == [VALUES[3], None, b"abc", VALUES[3]]
@@ -43,8 +43,10 @@ def test_parts_have_limited_bytes_and_rows(make, most_bytes, most_rows, parts):
 
 
 def test_a_column_has_images_if_half_of_its_values_begin_so(make):
-    assert are_images(make([None, PNG, JPEG, b"text"])) and are_images(make([b"text", b"", JPEG, PNG]))
-    assert not are_images(make([b"GIF8", b"text", PNG])) and not are_images(make([None])) and not are_images(make([]))
+    for values in ([None, PNG, JPEG, b"text"], [b"text", b"", JPEG, PNG]):
+        assert form_of_images(make(values)) is not None
+    for values in ([b"GIF8", b"text", PNG], [None], []):
+        assert form_of_images(make(values)) is None
 
 
 def test_a_slice_of_a_file_is_not_read():

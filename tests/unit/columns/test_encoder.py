@@ -133,12 +133,54 @@ def test_vectors_are_scaled_and_null_is_zeros():
     assert encode(spec("v", "vector"), training, vectors([[3e38, -3e38]], 2))["v"].dtype == np.float32
 
 
+def test_arrays_of_several_dimensions_keep_them():
+    def arrays(rows, dimensions):
+        values = np.asarray(rows, np.float32).reshape(len(rows), -1)
+        return raw.Vectors(values, np.zeros(len(rows), bool), "v", dimensions=dimensions)
+
+    training = arrays([np.arange(6), np.arange(6) + 2], (3, 2))
+    one = spec("v", "array", scale="none")
+    assert encode(one, training, training)["v"].tolist() == [
+        [[0, 1], [2, 3], [4, 5]], [[2, 3], [4, 5], [6, 7]]
+    ]  # fmt: skip
+    assert encode(one, training, vectors([None], 6))["v"].shape == (1, 3, 2)
+    for other, has in (((2, 3), "2 x 3"), ((), "one dimension")):
+        with pytest.raises(InvalidParameter, match=f"'v' has arrays of {has}, where 3 x 2 is expected"):
+            encode(one, training, arrays([np.arange(6)], other))
+
+
+def test_absent_elements_of_padded_arrays_are_0_and_count_in_no_statistic():
+    absent = np.array([[False, False], [False, True], [False, False]])
+    values = np.array([[10, 14], [12, 0], [0, 0]], np.float32)
+    training = raw.Vectors(values, np.array([False, False, True]), "v", absent=absent)
+    one = spec("v", "array", encode="padded", width=2, impute="zero")
+    found = encode(one, training, training)["v"]  # the mean is 12, the deviation 1.63
+    np.testing.assert_allclose(found, [[-2 / 1.633, 2 / 1.633], [0, 0], [0, 0]], atol=1e-3)
+
+
+def test_arrays_that_are_padded_for_another_encoding_are_encoded_if_they_have_the_elements_of_this_one():
+    def padded(rows, width):
+        values = np.array([row + [0] * (width - len(row)) for row in rows], np.float32)
+        absent = np.array([[False] * len(row) + [True] * (width - len(row)) for row in rows])
+        return raw.Vectors(values, np.zeros(len(rows), bool), "v", absent=absent)
+
+    plain = spec("v", "array", scale="none")
+    training = vectors([[1.0, 2.0], [3.0, 4.0]], 2)
+    assert encode(plain, training, padded([[5, 6], [7, 8]], 4))["v"].tolist() == [[5, 6], [7, 8]]
+    for rows in ([[1, 2], [5]], [[1, 2], [5, 6, 7]]):
+        with pytest.raises(UnreadableValue, match=f"has {len(rows[1])} elements, where 2 are expected") as caught:
+            encode(plain, training, padded(rows, 4))
+        assert caught.value.row == 1
+    short = spec("v", "array", scale="none", encode="padded", width=2)
+    assert encode(short, padded([[1, 2], [3]], 2), padded([[5], [7, 8]], 4))["v"].tolist() == [[5, 0], [7, 8]]
+
+
 def test_images_are_decoded_by_whoever_can():
     one = spec("p", "image", impute="zero")
     training = raw.Blobs([b"1", None])
 
-    def decode(files, side):
-        return np.array([np.full((side, side, 3), int(file)) for file in files], np.uint8)
+    def decode(files, shape):
+        return np.array([np.full(shape, int(file)) for file in files], np.uint8)
 
     pixels = encode(one, training, raw.Blobs([b"7", None, b"9"]), decode_images=decode)["p"]
     assert pixels.shape == (3, 8, 8, 3) and pixels.dtype == np.uint8
@@ -147,15 +189,17 @@ def test_images_are_decoded_by_whoever_can():
     one = spec("p", "image", width=512)  # they are decoded in parts, because all their pixels are too many
     pixels = encode(one, training.take(np.array([0])), many, decode_images=decode)["p"]
     assert pixels.shape == (60, 512, 512, 3) and pixels[:, 0, 0, 0].tolist() == list(range(60))
+    grey = spec("p", "image", width=28, encode="grey_pixels")
+    assert encode(grey, training.take(np.array([0])), many, decode_images=decode)["p"].shape == (60, 28, 28, 1)
     with pytest.raises(Unsupported, match="'p' is an image"):
         encode(one, training, raw.Blobs([b"7"]))
 
 
 def test_an_image_that_cannot_be_decoded_is_named_by_its_row():
-    def decode(files, side):
+    def decode(files, shape):
         if b"bad" in files:
             raise BadFile(files.index(b"bad"), "is damaged")
-        return np.zeros((len(files), side, side, 3), np.uint8)
+        return np.zeros((len(files), *shape), np.uint8)
 
     one = spec("p", "image", width=512, impute="zero")
     for row in (0, 3, 50, 89):

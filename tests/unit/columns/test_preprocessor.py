@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from madlib_mop.columns import raw
@@ -39,6 +40,28 @@ def test_the_document_is_read_back_as_it_was():
     assert Preprocessor.from_json(text) == SOME
     assert Preprocessor.from_json(text).to_json() == text
     assert Preprocessor.from_json(text).digest == SOME.digest
+
+
+def test_documents_of_versions_without_dimensions_and_channels_have_the_same_text_and_digest():
+    fits = {column["spec"]["name"]: column["fit"] for column in json.loads(SOME.to_json())["columns"]}
+    assert sorted(fits["v"]) == ["accepts_null", "divisor", "indicator", "offset", "width"]
+    assert sorted(fits["p"]) == ["accepts_null", "indicator", "side"]
+    values = np.arange(12, dtype=np.float32).reshape(2, 6)
+    new = fitted(
+        [
+            (spec("v", "array"), raw.Vectors(values, np.zeros(2, bool), "v", dimensions=(3, 2))),
+            (spec("w", "array", encode="padded", width=6), raw.Vectors(values, np.zeros(2, bool), absent=values > 5)),
+            (spec("p", "image", encode="grey_pixels", width=28), raw.Blobs([b"1", b"2"])),
+            (target("y"), texts(["b", "a"])),
+        ]
+    )
+    assert Preprocessor.from_json(new.to_json()) == new
+    assert [tensor.shape for tensor in new.tensors] == [(3, 2), (6,), (28, 28, 1)]
+    for place, changed in ((0, {"dimensions": [2, 2]}), (1, {"is_padded": False}), (2, {"channels": 3})):
+        document = json.loads(new.to_json())
+        document["columns"][place]["fit"] |= changed
+        with pytest.raises(UnreadableText, match="damaged"):
+            Preprocessor.from_json(json.dumps(document))
 
 
 def test_the_document_is_canonical():

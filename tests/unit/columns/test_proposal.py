@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from madlib_mop.columns import raw
-from madlib_mop.columns.proposals.guesses import are_images
+from madlib_mop.columns.proposals.guesses import ImageForm, form_of_images
 from madlib_mop.columns.proposals.proposal import CountedColumn, propose
 from madlib_mop.columns.proposals.specification import check_specification, read_specification
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
+from tests.helpers.images import encoded
 from tests.helpers.unit.columns import counted, moments, numbers, texts, vectors
 
 RANDOM = np.random.default_rng(14)
@@ -159,9 +160,46 @@ def test_other_types_have_their_kinds(column, sql_type, kind, encode):
 
 def test_images_are_proposed_where_bytes_begin_like_one():
     blobs = raw.Blobs([None, b"\xff\xd8\xff\xe0...", b"\x89PNG\r\n\x1a\n"])
-    assert are_images(blobs)
-    one = proposed("photo", blobs, is_image=True)
+    assert form_of_images(blobs) == ImageForm(None, False)
+    one = proposed("photo", blobs, images=form_of_images(blobs))
     assert (one.kind, one.impute, one.indicator, one.width) == ("image", "zero", True, 64)
+
+
+_GREY, _COLOR = np.zeros((28, 28), np.uint8), np.zeros((28, 28, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("files", "encode", "width"),
+    [
+        ([encoded(_GREY)] * 2, "grey_pixels", 28),
+        ([encoded(_GREY, "JPEG"), encoded(_GREY), None], "grey_pixels", 28),
+        ([encoded(_GREY, mode="LA"), encoded(np.zeros((28, 28), np.uint16))], "grey_pixels", 28),
+        ([encoded(_GREY), encoded(_COLOR)], "pixels", 28),
+        ([encoded(_COLOR, "JPEG")], "pixels", 28),
+        ([encoded(_GREY, mode="P")], "pixels", 28),
+        ([encoded(_GREY), encoded(_GREY[:20, :20])], "grey_pixels", 64),
+        ([encoded(_GREY[:20])], "grey_pixels", 64),
+        ([encoded(np.zeros((100, 100), np.uint8))], "grey_pixels", 64),
+        ([encoded(_GREY[:4, :4])], "grey_pixels", 64),
+        ([encoded(_GREY), b"\x89PNG\r\n\x1a\n"], "pixels", 64),
+    ],
+)
+def test_small_images_are_proposed_as_they_are_and_grey_ones_with_one_channel(files, encode, width):
+    blobs = raw.Blobs(files)
+    one = proposed("photo", blobs, images=form_of_images(blobs))
+    assert (one.kind, one.encode, one.width) == ("image", encode, width)
+
+
+def test_arrays_keep_their_dimensions_and_padded_ones_say_so():
+    both = raw.Vectors(np.arange(12, dtype=np.float32).reshape(2, 6), np.zeros(2, bool), "v", dimensions=(3, 2))
+    assert proposed("v", both, "real[]").reason.startswith("Array of 3 x 2 numbers")
+    absent = np.array([[False, False, False], [False, False, True]])
+    values = np.array([[1, 2, 3], [4, 5, 0]], np.float32)
+    one = proposed("v", raw.Vectors(values, np.zeros(2, bool), "v", absent=absent), "real[]")
+    assert (one.role, one.encode, one.width) == ("input", "padded", 3)
+    few = np.array([[False, True, True], [True, True, False]])
+    one = proposed("v", raw.Vectors(values, np.zeros(2, bool), "v", absent=few), "real[]")
+    assert one.role == "ignored" and "most of which are absent" in one.reason
 
 
 def test_types_that_are_not_read_are_ignored_with_an_expression():

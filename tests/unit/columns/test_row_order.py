@@ -1,7 +1,6 @@
 """The order of rows by their hashes, and the classes by which they are stratified."""
 
 import numpy as np
-import pytest
 
 from madlib_mop.columns.raw import Levels, Numbers, dictionary_of
 from madlib_mop.driver.columns.rows import Rows
@@ -32,20 +31,3 @@ def test_class_codes_tell_all_combinations_of_targets_apart():
     codes = class_codes(rows, ["n", "t"])
     assert codes.dtype == np.int32
     assert len(set(codes.tolist())) == 6
-
-
-@pytest.mark.parametrize(
-    "values, are_classes",
-    [
-        (np.arange(200.0) % 7, True),
-        (np.arange(200.0) % 7 / 2, True),
-        (np.arange(2000.0) % 20, True),
-        (np.arange(200.0) % 150, False),
-        (np.arange(2000.0) % 20 + 0.5, False),
-        (np.random.default_rng(1).normal(size=200), False),
-    ],
-)
-def test_targets_of_regressions_have_no_classes_to_stratify_by(values, are_classes):
-    """Otherwise each value would be a class of a row or two, without a row for validation."""
-    rows = Rows({"n": Numbers(values, np.zeros(len(values), bool))}, np.zeros((len(values), 2), np.uint64))
-    assert (class_codes(rows, ["n"]) is not None) == are_classes

@@ -71,7 +71,7 @@ def test_ignored_columns_may_have_anything():
         ({"note": "mine"}, ["unknown column 'note'"]),
         ({"kind": "text", "width": 4}, ["width must be from 8 to 65,536", "4"]),
         ({"kind": "image", "width": 5000}, ["width must be from 8 to 512"]),
-        ({"kind": "vector", "width": 0}, ["width must be 1 or more"]),
+        ({"kind": "vector", "width": 0}, ["width must be from 1 to 65,536"]),
         ({"kind": "vector", "scale": "robust"}, ["scale 'robust' is not for kind 'vector'"]),
         ({"kind": "datetime", "impute": "constant:0"}, ["impute 'constant:0' is not for kind 'datetime'"]),
         ({"name": "y"}, ["'y' has two rows"]),

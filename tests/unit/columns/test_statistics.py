@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from madlib_mop.columns import exact, raw, sketch, states
 from madlib_mop.columns.blobs import BLOB
+from madlib_mop.columns.numbers import bigints
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.errors import InvalidParameter
 
@@ -20,6 +21,11 @@ DAY_US = 86_400_000_000
 def column_of(family, values):
     """Return a raw column of Python values, None where missing."""
     missing = np.array([value is None for value in values], bool)
+    if family == raw.INT8:
+        return bigints(np.array([value or 0 for value in values], np.int64), missing)
+    if family == raw.NUMERIC:
+        numbers, digits = zip(*[value or (0.0, 0) for value in values], strict=True) if values else ((), ())
+        return raw.Numbers(np.array(numbers, float), missing, raw.NUMBER, raw.NUMERIC, np.array(digits, np.int16))
     if family in (raw.NUMBER, raw.BOOLEAN):
         return raw.Numbers(np.array([value or 0 for value in values], float), missing, family)
     if family in (raw.MOMENT, raw.TIME, raw.SPAN):
@@ -57,7 +63,11 @@ VALUES = {
     raw.TEXT: st.text(max_size=2) | st.sampled_from("abc"),
     raw.VECTOR: st.lists(st.floats(width=32), min_size=2, max_size=2),
     BLOB: st.binary(max_size=2),
+    raw.INT8: st.integers(-(2**63), 2**63 - 1) | st.integers(2**53, 2**53 + 20) | st.integers(2**63 - 9, 2**63 - 1),
+    raw.NUMERIC: st.tuples(st.integers(-9, 9).map(lambda tenths: tenths / 10), st.integers(1, 4)),
 }
+#: The families of those that are a form of numbers.
+FAMILIES = {raw.INT8: raw.NUMBER, raw.NUMERIC: raw.NUMBER}
 
 
 @pytest.mark.one_case
@@ -78,14 +88,14 @@ def test_any_parts_in_any_order_give_the_same_bits(family, data):
         rows = [value for part in parts for value in part]
         whole = facts(ColumnStatistics.of(column_of(family, rows)))
         random.shuffle(rows)
-        added = ColumnStatistics(family)
+        added = ColumnStatistics(FAMILIES.get(family, family))
         cut = random.randint(0, len(rows))
         for part in (rows[cut:], rows[:cut]):
             added.add(column_of(family, part))
         assert facts(added) == whole
         several = [ColumnStatistics.of(column_of(family, part)) for part in parts]
         random.shuffle(several)
-        merged = ColumnStatistics(family)
+        merged = ColumnStatistics(FAMILIES.get(family, family))
         for other in several:
             before = facts(other), facts(merged)
             merged, old = other.merge(merged) if random.random() < 0.5 else merged.merge(other), merged
@@ -117,6 +127,15 @@ def test_whole_numbers_and_booleans_have_levels():
 def test_levels_of_numbers_are_those_of_numbers_as_levels():
     column = column_of(raw.NUMBER, [3.0, 2.5, None, -0.0, 1e15, 1e22, -7.0])
     assert set(ColumnStatistics.of(column).level_counts) == set(column.as_levels().levels.texts())
+
+
+def test_bigints_are_counted_one_by_one_and_numerics_have_their_fewest_digits():
+    large = of(raw.INT8, 2**53, 2**53 + 1, 2**63 - 1, 2**63 - 2, None, 2**53)
+    assert large.level_counts == {str(2**53): 2, str(2**53 + 1): 1, str(2**63 - 2): 1, str(2**63 - 1): 1}
+    assert (large.minimum, large.maximum, large.n_distinct) == (2**53, 2**63 - 1, 4) and large.is_integral
+    prices = of(raw.NUMERIC, (1.5, 2), (1.5, 4), (2.0, 2), (2.0, 0), (0.0, 2), None)
+    assert prices.level_counts == {"1.50": 2, "2": 2, "0.00": 1}
+    assert not prices.is_integral and of(raw.NUMERIC, (3.0, 2)).is_integral
 
 
 def test_special_values_are_counted_apart():

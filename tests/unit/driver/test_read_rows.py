@@ -21,7 +21,7 @@ NAN = float("nan")
 
 class Session:
     def execute(self, statement):
-        return [{"kb": -1}]
+        return [{"bytes": -1}]
 
 
 @pytest.fixture

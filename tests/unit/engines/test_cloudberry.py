@@ -114,11 +114,11 @@ def test_the_sessions_of_a_run_set_what_the_server_has():
     on_postgresql = {text.strip() for text in options(*OF_14)}
     on_greenplum = {text.strip() for text in options(*OF_GREENPLUM)}
     on_cloudberry = {text.strip() for text in options(*OF_14, *OF_GREENPLUM, *OF_CLOUDBERRY)}
-    assert on_postgresql == {text.strip() for text in SESSION_OPTIONS.split("-c ")}
+    assert on_postgresql == {text.strip() for text in SESSION_OPTIONS.split("-c ")} | {"lock_timeout=0"}
     assert on_postgresql - everywhere == {"idle_session_timeout=0", "client_connection_check_interval=200"}
     assert on_greenplum - everywhere == {"gp_vmem_idle_resource_timeout=0", "optimizer=off"}
     assert on_cloudberry - on_greenplum - on_postgresql == {f"{name}=off" for name in OF_CLOUDBERRY}
-    assert on_greenplum | on_postgresql < on_cloudberry
+    assert on_greenplum | on_postgresql - {"lock_timeout=0"} < on_cloudberry
 
 
 def version_found(product: Product | None, major: int):
@@ -155,3 +155,8 @@ def test_the_doctor_warns_of_a_timeout_that_ends_processes_at_segments(timeout, 
     found = cluster_checks._host("host a", answer, ANSWER["versions"], 3, "again")
     assert found.state is state
     assert ("idle_session_timeout is 1min there" in found.found) == (state is State.WARN)
+
+
+def test_sessions_wait_for_locks_only_where_the_driver_sees_them():
+    assert options_of(catalog_with(*OF_14)).endswith("-c lock_timeout=0")
+    assert "lock_timeout=0" not in options(*OF_14, *OF_GREENPLUM)

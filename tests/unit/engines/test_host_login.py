@@ -11,7 +11,7 @@ import pytest
 from madlib_mop.engines.hosts import login as host_login
 
 _SSL, _GSS = 80877103, 80877104
-_ASK_PASSWORD = b"R" + struct.pack("!ii", 8, 3)
+_ASK_PASSWORD = b"R" + struct.pack("!ii", 23, 10) + b"SCRAM-SHA-256\0\0"
 
 
 def told(sqlstate: str, message: str) -> bytes:
@@ -69,7 +69,8 @@ def server(*answers: bytes):
 
 def log_in(port: int):
     return host_login.log_in(
-        {"host": "127.0.0.1", "port": port, "user": "bob", "password": "s3cret", "dbname": "d", "connect_timeout": 10}
+        {"host": "127.0.0.1", "port": port, "user": "bob", "password": "s3cret", "dbname": "d", "connect_timeout": 10},
+        "a test",
     )
 
 

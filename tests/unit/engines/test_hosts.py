@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import psycopg
 import pytest
 
 from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
@@ -75,3 +76,14 @@ def test_validation_rows_are_evaluated_where_they_are(server):
 def test_backends_that_only_this_server_has_are_told(theirs, ours, missing):
     told = missing_backends(dict(zip(OPTIONAL, theirs, strict=True)), dict(zip(OPTIONAL, ours, strict=True)))
     assert told == missing or f"no package {missing}, which" in told
+
+
+@pytest.mark.parametrize("text, line", [
+    ("server closed the connection unexpectedly\n\tThis probably means the server terminated abnormally\n"
+     "\tbefore or while processing the request.\n", "server closed the connection unexpectedly"),
+    ('connection failed: connection to server at "10.0.0.1", port 5432 failed: timeout expired\n'
+     'Multiple connection attempts failed. All failures were:\n- connection to server at "10.0.0.2", port 5432 failed:'
+     " Connection refused\n", "Connection refused"),
+])  # fmt: skip
+def test_a_message_of_several_lines_is_cut_to_the_one_that_says_what_happened(text, line):
+    assert reason(psycopg.OperationalError(text), HostLogin("alpha", "anna", {}, True)).endswith(line)

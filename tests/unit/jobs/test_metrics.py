@@ -1,9 +1,10 @@
 """Metrics for Prometheus: read at most once a second, counters that never fall, trainers' memory, and who may ask."""
 
+import socket
 import threading
 import urllib.error
 import urllib.request
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import psycopg2
 import pytest
@@ -13,6 +14,7 @@ from madlib_mop.catalog.figures import Figures
 from madlib_mop.errors import NotReady
 from madlib_mop.jobs.metrics import Metrics, trainers_memory
 from madlib_mop.jobs.metrics_page import only_metrics, serve_metrics
+from tests.helpers.faults import wait_for
 
 
 def figures(failed_runs: int = 0, failed_jobs: int = 0, n_visits: int = 5) -> Figures:
@@ -142,3 +144,17 @@ def test_it_listens_on_this_machine_only_and_a_port_that_is_taken_is_one_clear_e
         with pytest.raises(NotReady, match=f"--metrics-port: port {server.server_port} of 127.0.0.1 cannot be used"):
             serve_metrics("", server.server_port)
         server.shutdown()
+
+
+def test_connections_that_are_held_give_way_to_others(monkeypatch):
+    """Any user of the machine can connect; the worker's files are for the sessions of jobs."""
+    monkeypatch.setattr("madlib_mop.jobs.metrics_page._Handler.timeout", 600)
+    with serve_metrics("host=127.0.0.1 port=1", 0) as server, ExitStack() as stack:
+        stack.callback(server.shutdown)
+        for _ in range(60):
+            held = stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port), 30))
+            held.sendall(b"GET /met")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/nothing", timeout=30)
+        assert caught.value.code == 404
+        wait_for(lambda: len(server._open) <= 20, what="the end of the oldest connections")

@@ -9,13 +9,18 @@ from madlib_mop.jobs.recurrence import NoNextTime, is_cron, knows_zone, next_tim
 BEFORE_SUMMER_TIME = datetime(2026, 3, 28, 12, tzinfo=UTC)  # clocks in Berlin go from 2:00 to 3:00 on 29 March
 
 
-@pytest.mark.parametrize("text", ["0 3 * * *", " @daily", "*/10 8-18 * * MON-FRI", "61 * * * *", "@reboot"])
+@pytest.mark.parametrize(
+    "text",
+    ["0 3 * * *", " @daily", "*/10 8-18 * * MON-FRI", "61 * * * *", "@reboot", "0 3 * * mon", "0 3 * Jan *",
+     "0 3 1 jan fri", "0 3 * * mon-fri", "0 3 * jan,jul sun"],
+)  # fmt: skip
 def test_five_fields_or_a_nickname_are_a_cron_expression(text):
     assert is_cron(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["1 day", "15 minutes", "1 day 02:00:00", "3 days 4 hours 5", "1 mon 2 days 3", "P1D", "each day at 3 h"]
+    "text", ["1 day", "15 minutes", "1 day 02:00:00", "3 days 4 hours 5", "1 mon 2 days 3", "1 mon 2 mon 3", "P1D",
+             "each day at 3 h", "1 year 2 mon 3"]
 )
 def test_other_texts_are_intervals(text):
     assert not is_cron(text)
@@ -29,6 +34,8 @@ def test_other_texts_are_intervals(text):
         ("30 2 * * *", "Europe/Berlin", "2026-03-29T03:00:00+02:00"),  # 2:30 does not exist on that day
         ("@hourly", "America/New_York", "2026-03-28T09:00:00-04:00"),
         ("0 0 29 2 *", "UTC", "2028-02-29T00:00:00+00:00"),
+        ("0 3 * * mon", "UTC", "2026-03-30T03:00:00+00:00"),
+        ("0 3 1 jan *", "UTC", "2027-01-01T03:00:00+00:00"),
         ("0 12 * * *", "UTC", "2026-03-29T12:00:00+00:00"),  # after the given time, not at it
         ("0 3 * * *", "<+02>-02", "2026-03-29T03:00:00+00:00"),  # a zone that Python does not know
         ("0 3 * * *", "../etc/passwd", "2026-03-29T03:00:00+00:00"),

@@ -5,6 +5,7 @@ import copy
 import json
 import marshal
 import pickle
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -248,3 +249,40 @@ def test_a_nested_model_that_is_frozen_freezes_its_layers(model_trainable, given
     inner = next(one for one in checked["config"]["layers"] if one["config"]["name"] == "inner")
     layers = [one["config"]["trainable"] for one in inner["config"]["layers"] if one["class_name"] == "Dense"]
     assert tuple(layers) == wanted and check_architecture(checked) == checked
+
+
+@pytest.mark.parametrize("odd", [{}, [], {"class_name": "x"}, None, 7])
+def test_names_that_are_no_texts_are_one_clear_error(odd):
+    function = {"class_name": "function", "module": "builtins", "config": odd}
+    array = {"class_name": "__numpy__", "config": {"value": [1], "dtype": odd}}
+    tensor = {"class_name": "__keras_tensor__", "config": {"shape": [None, 2], "dtype": odd, "keras_history": []}}
+    nodes = {**dense(), "inbound_nodes": [{"args": [tensor], "kwargs": {}}]}
+    for one in (layer("Activation", activation=function), layer("Normalization", mean=array), nodes):
+        with pytest.raises(MopError):
+            check_architecture(json.dumps(keras_3(one)))
+
+
+def test_very_many_empty_objects_are_refused_before_they_are_read():
+    """Each needs 64 bytes of memory for its two characters."""
+    text = json.dumps(keras_3(dense())).replace('"layers": [', '"layers": [' + "{}, " * 1_100_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableText, match="1,100,0.. lists and objects, and may have 1,000,000"):
+            check_architecture(text)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_json_has_not_is_named_with_its_layer(word):
+    """Keras writes Masking(nan) so."""
+    inner = keras_3(layer("Masking", mask_value=0.25, name="mask"))
+    for document, place in ((keras_3(layer("Masking", mask_value=0.25, name="mask"), dense()), "layer 'mask'"),
+                            (keras_3(inner, dense()), "layer 'mask'"),
+                            (keras_3(layer("Rescaling", scale=[1, 0.25], name="s")), "layer 's'")):
+        text = json.dumps(document).replace("0.25", word)
+        with pytest.raises(UnreadableText, match=f"model_arch: {place}: (mask_value|scale) is {word}, which is no"):
+            check_architecture(text)
+    with pytest.raises(UnreadableText, match="model_arch: a value is NaN"):
+        check_architecture("NaN")

@@ -12,7 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras  # noqa: E402
 from keras import layers  # noqa: E402
 
-from madlib_mop.errors import ModelFailed, MopError, Unsupported  # noqa: E402
+from madlib_mop.errors import InvalidParameter, ModelFailed, MopError, Unsupported  # noqa: E402
 from madlib_mop.models.architecture import check_architecture  # noqa: E402
 from madlib_mop.models.build import build_architecture, build_model, first_reason, make  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params  # noqa: E402
@@ -257,3 +257,16 @@ def test_an_architecture_that_does_not_pass_its_check_never_becomes_a_model():
 def test_importing_build_is_what_imports_tensorflow():
     code = "import sys, madlib_mop.models.build; assert 'tensorflow' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", ["a: 1 [b]", "é", "a b", "a(b"])
+def test_a_name_that_tensorflow_refuses_is_an_error_before_the_first_visit(name):
+    model = keras_3(layer("Dense", units=2, name=name), input_shape=(3,))
+    nested = keras_3(model, input_shape=(3,))
+    for document in (model, nested):
+        with pytest.raises(InvalidParameter, match="the name of a layer must consist of ASCII letters") as caught:
+            build_architecture(document)
+        assert f"Received: {name!r}" in caught.value.message
+    built = build_architecture(keras_3(layer("Dense", units=2, name="_a.b>c-1"), input_shape=(3,)))
+    assert built.layers[-1].name == "_a.b>c-1"

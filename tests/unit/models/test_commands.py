@@ -50,6 +50,9 @@ class FakeSession:
                 raise DuplicateTable(f"{what} exists. Received: {name!r}")
         return Relation("public", split_name(name)[1])
 
+    def lock_to_write(self, table, what="table"):
+        pass
+
     def columns(self, relation):
         return [Column(name, "text", "text", False, False, "S", "", True) for name in self.tables[relation.name]]
 

@@ -13,7 +13,8 @@ from keras.optimizers import schedules  # noqa: E402
 from madlib_mop.errors import ModelFailed  # noqa: E402
 from madlib_mop.models.build import build_model, make  # noqa: E402
 from madlib_mop.models.parameters.keras_names import LOSS_STRINGS, METRIC_STRINGS, REQUIRED, snake_case  # noqa: E402
-from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params  # noqa: E402
+from madlib_mop.models.parameters.literals import CallSpec  # noqa: E402
+from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params, parse_fit_params  # noqa: E402
 from tests.helpers.unit.plain import data_for, functional, perceptron  # noqa: E402
 
 OPTIMIZERS = {
@@ -179,6 +180,6 @@ def test_callbacks_are_made_by_name():
 
 
 def test_a_model_that_does_not_compile_fails_with_one_sentence():
-    params = parse_compile_params("loss='mse', optimizer='adam(clipnorm=1, clipvalue=1)'")
+    params = CompileParams(CallSpec("Adam", (), {"clipnorm": 1.0, "clipvalue": 1.0}), "mse")  # the parser refuses it
     with pytest.raises(ModelFailed, match="the model does not compile: Only one of `clipnorm`, `clipvalue`"):
         build_model(perceptron().to_json(), params)

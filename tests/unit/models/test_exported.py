@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from madlib_mop.imports.keras_files import read_keras_file
+from madlib_mop.imports.loading import model_of
 from madlib_mop.models.exported import KerasRunner
 from tests.helpers.training import one_thread, quiet_keras
 
@@ -35,7 +37,7 @@ def test_a_file_predicts_what_keras_predicts(make, tmp_path):
     rng = np.random.default_rng(5)
     xs = [rng.integers(0, 9, (N_ROWS, *one.shape[1:])).astype(one.dtype) for one in model.inputs]
     expected = keras.tree.flatten(model.predict(xs[0] if len(xs) == 1 else xs, verbose=0))
-    runner = KerasRunner(path)
+    runner = KerasRunner(model_of(read_keras_file(path.read_bytes())))
     for n_rows in (N_ROWS, 1):
         found = runner.run([x[:n_rows] for x in xs])
         assert [(one.shape, one.dtype) for one in found] == [((n_rows, *w.shape[1:]), np.float32) for w in expected]

@@ -149,3 +149,13 @@ def test_calls_of_python_functions_are_names_only_and_wait_for_the_tables(tmp_pa
 def test_texts_that_are_no_parameters(text):
     with pytest.raises(UnreadableText):
         read_keywords(text, "x")
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 6000, "1" + "0" * 30, "9223372036854775808"])
+@pytest.mark.parametrize("text", ["{}", "-{}", "[1, {}]", "Adam({})", "Adam(lr={})", "~{}", "{} + 1"])
+def test_a_whole_number_of_more_than_64_bits_is_one_clear_error(text, number):
+    """Python has no text of a whole number of more than 4,300 digits; a hexadecimal one is read nevertheless."""
+    for read, source in ((read_value, text.format(number)), (read_keywords, f"x={text.format(number)}"),
+                         (read_keywords, text.format(number))):
+        with pytest.raises(UnreadableText, match="x: a number is too large"):
+            read(source, "x")

@@ -12,7 +12,13 @@ from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 from madlib_mop.models.parameters import keras_names
 from madlib_mop.models.parameters.literals import CallSpec, write_value
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
-from madlib_mop.models.parameters.search_grid import draw_random, expand_grid, iterate_random, search_type
+from madlib_mop.models.parameters.search_grid import (
+    draw_random,
+    draw_value,
+    expand_grid,
+    iterate_random,
+    search_type,
+)
 
 GRID = """{'loss': ['categorical_crossentropy', 'mse'],
            'optimizer_params_list': [{'optimizer': ['Adam', 'sgd'], 'lr': [0.1, 0.01]},
@@ -68,14 +74,17 @@ def test_json_grids_are_read():
 
 
 _NUMBERS = st.floats(1e-6, 1, allow_nan=False)
-_METRICS = st.sampled_from(["accuracy", "mse", CallSpec("AUC", (), {"curve": "PR"})])
+_NAMES = st.sampled_from(["a", "it's", '"q"', "x,y)", "\\"])  # TensorFlow takes such names of metrics only
+_METRICS = st.sampled_from(["accuracy", "mse", CallSpec("AUC", (), {"curve": "PR"})]) | st.builds(
+    lambda name: CallSpec("AUC", (), {"name": name}), _NAMES
+)
 _OPTIMIZERS = st.fixed_dictionaries(
     {"lr": st.lists(_NUMBERS, min_size=1, max_size=2)},
     optional={
         "optimizer": st.lists(st.sampled_from(sorted(keras_names.OPTIMIZERS)), min_size=1, max_size=2),
         "use_ema": st.lists(st.booleans(), min_size=1, max_size=2),
         "clipnorm": st.lists(st.none() | _NUMBERS, min_size=1, max_size=2),
-        "name": st.lists(st.sampled_from(["a", "it's", '"q"', "x,y)", "\\"]), min_size=1, max_size=2),
+        "name": st.lists(st.sampled_from(["a", "b.c", "x>y", "0-_"]), min_size=1, max_size=2),
     },
 )
 _COMPILE_GRIDS = st.fixed_dictionaries(
@@ -230,3 +239,12 @@ def test_a_grid_too_large_is_refused_without_being_built():
 def test_bad_numbers_are_refused(num_configs, random_state):
     with pytest.raises(InvalidParameter):
         draw_random(RANGES, FIT_GRID, num_configs, random_state)
+
+
+def test_whole_numbers_of_a_linear_range_are_drawn_equally_often():
+    """Rounded numbers of the range would give the ends half as often."""
+    rng, n_draws = np.random.default_rng(3), 8000
+    drawn = [draw_value(rng, "batch_size", [1, 4, "linear"]) for _ in range(n_draws)]
+    counts = [drawn.count(value) for value in (1, 2, 3, 4)]
+    assert sum(counts) == n_draws and all(type(value) is int for value in drawn)
+    assert all(abs(count - n_draws / 4) < 5 * (n_draws * 3 / 16) ** 0.5 for count in counts), counts

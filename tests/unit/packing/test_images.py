@@ -13,6 +13,7 @@ from madlib_mop.packing.arrays import BadRow
 from madlib_mop.packing.decoder import MAX_PIXELS, BadImage, decode_image
 from madlib_mop.packing.images import DecoderPool, ImageEncoder
 from madlib_mop.trainer.process.syscalls import ARCHITECTURES
+from tests.helpers.images import BAD_FILES
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +72,29 @@ def test_what_is_no_good_image_is_refused_with_the_reason(encoded, problem):
         decode_image(encoded, None)
 
 
-def test_sixteen_bits_a_channel_are_refused(image):
-    with pytest.raises(BadImage, match="8 bits for each channel"):
-        decode_image(image(np.full((4, 4), 40_000, np.uint16)), None)
+def deep_png(values, color_type):
+    """Return a PNG with 16 bits a channel: values uint16 (h, w, c), each row with a filter of its own."""
+    lines = []
+    for number, row in enumerate(values):
+        line = np.frombuffer(row.astype(">u2").tobytes(), np.uint8).astype(int)
+        width = 2 * values.shape[2]
+        before = np.concatenate([np.zeros(width, int), line[:-width]]) if number % 2 else np.zeros(len(line), int)
+        lines.append(bytes([number % 2]) + ((line - before) % 256).astype(np.uint8).tobytes())  # none, or Sub
+    header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, color_type, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"".join(lines))), (b"IEND", b"")]
+    parts = [struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+             for name, body in chunks]  # fmt: skip
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+@pytest.mark.parametrize(("color_type", "n_channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+def test_sixteen_bits_a_channel_are_rounded_to_eight(color_type, n_channels):
+    values = np.random.default_rng(1).integers(0, 65_536, (300, 7, n_channels)).astype(np.uint16)
+    values[0, :4, 0] = [0, 128, 129, 65_535]
+    rounded = np.rint(values / 257).astype(np.uint8)
+    expected = np.stack([rounded[..., 0]] * 3 + [rounded[..., 1]], axis=-1) if color_type == 4 else rounded
+    np.testing.assert_array_equal(decode_image(deep_png(values, color_type), None), expected)
+    assert decode_image(deep_png(values, color_type), (5, 6, 1)).shape == (5, 6, 1)
 
 
 @pytest.mark.parametrize("where", [0, 4, 8])
@@ -144,3 +165,10 @@ def test_closing_the_pool_ends_its_processes(pixels, image):
         processes = [decoder._process for decoder in pool._decoders]
         assert len(processes) == 2
     assert [process.poll() is not None for process in processes] == [True, True]
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_file_that_cannot_be_decoded_does_not_end_the_decoder(name):
+    file, words = BAD_FILES[name]
+    with pytest.raises(BadImage, match=words):
+        decode_image(file, None)

@@ -65,6 +65,34 @@ def test_the_parts_of_a_forward_pass_and_the_states_digest_give_the_same_numbers
         assert (part["loss"], part["metrics"]) == (whole["loss"], whole["metrics"])
 
 
+@pytest.mark.parametrize("op", ["train", "evaluate", "train_fused", "evaluate_fused"])
+def test_a_state_without_the_recorded_digest_is_not_used(trainer, op):
+    """Promise 15: one byte of a weight differs. An evaluation gets the first parts only."""
+    case = CASES[0]
+    trainer.send_shard("s", *case.data(50))
+    answer, parts = trainer.train(case.request(), "s")
+    recorded = {"digest": answer["digest_out"], "weights_digest": answer["weights_digest"]}
+    damaged = [bytearray(part) for part in parts]
+    damaged[0][8 + int.from_bytes(damaged[0][:8], "little") + 2] ^= 1  # behind the header
+    start = {"model": case.request(), "has_state": True, **recorded}
+
+    def ask(blobs):
+        request = {"op": op, "shard": "s", "epoch": 2, "segment_id": 0}
+        if op.endswith("_fused"):
+            members = [{**start, "n_blobs": len(blobs)}]
+            found, _ = trainer.ask({**request, "members": members}, list(blobs))
+            error = (found["members"][0] or {}).get("error")
+            if error:
+                raise TrainerError({"error": error, "kind": found["members"][0]["kind"]})
+            return found
+        return trainer.ask({**request, **start}, list(blobs))[0]
+
+    assert ask(parts)
+    with pytest.raises(TrainerError, match="SHA-256 that is recorded") as refused:
+        ask(damaged)
+    assert refused.value.kind == "model"
+
+
 def test_regularization_is_part_of_the_loss(trainer):
     case = CASES[0]
     strong = case.request()["arch"].replace("0.001", "100.0")

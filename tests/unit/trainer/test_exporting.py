@@ -1,5 +1,6 @@
 """The operation export_model, in the sandbox: ten networks in each format predict what the trainer predicts."""
 
+import hashlib
 import io
 import json
 import zipfile
@@ -11,6 +12,8 @@ import pytest
 import tensorflow as tf
 
 from madlib_mop.exports.formats import Format, read_additions
+from madlib_mop.imports.keras_files import read_keras_file
+from madlib_mop.imports.loading import digest_of, model_of
 from madlib_mop.models.exported import KerasRunner
 from tests.helpers.exports import LAST_BIT, N_ROWS, networks
 from tests.helpers.inference import weights_of
@@ -73,7 +76,9 @@ def test_keras_predicts_the_same_bits(trainer, name, tmp_path):
     batch = as_inputs(network)
     outputs = plain.predict_on_batch(batch[0] if len(batch) == 1 else batch)
     assert difference(keras.tree.flatten(outputs), expected) <= LAST_BIT.get(name, 0)
-    for found, wanted in zip(KerasRunner(path).run(as_inputs(network)), expected, strict=True):
+    loaded = model_of(read_keras_file(path.read_bytes()))
+    assert digest_of(loaded) == hashlib.sha256(weights_of(network.model)).hexdigest()
+    for found, wanted in zip(KerasRunner(loaded).run(as_inputs(network)), expected, strict=True):
         assert np.array_equal(found, wanted)
     again = tmp_path / "again.keras"
     plain.save(again)

@@ -6,8 +6,8 @@ import zipfile
 import pytest
 
 from madlib_mop.errors import MopError, UnreadableText, Unsupported
+from madlib_mop.exports.archives import MAX_MEMBERS, Archive
 from madlib_mop.exports.formats import archive
-from madlib_mop.imports.archives import MAX_MEMBERS, Archive
 from tests.helpers.archives import Entry, zip_of
 
 MOST = {"a": 100, "b": 1 << 24, **{f"m{i}": 10 for i in range(MAX_MEMBERS + 1)}}

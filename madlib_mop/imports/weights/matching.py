@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, Unsupported
-from madlib_mop.imports.kinds import Data
-from madlib_mop.imports.tensors import Tensor, read_header
-from madlib_mop.trainer.imports.hdf5 import WeightsFile
-from madlib_mop.trainer.imports.layers import Unit, units_of
+from madlib_mop.exports.archives import Data
+from madlib_mop.exports.tensors import Tensor, read_header
+from madlib_mop.imports.weights.hdf5 import WeightsFile
+from madlib_mop.imports.weights.layers import Unit, units_of
 
 Array = npt.NDArray[np.generic]
 Shapes = Sequence[tuple[int, ...]]

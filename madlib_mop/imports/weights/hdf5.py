@@ -1,10 +1,12 @@
-"""Opens an HDF5 file of weights, in the sandbox, and takes nothing but plain numbers that are in the file itself.
+"""Opens an HDF5 file of weights, and takes nothing but plain numbers in the file itself; for trainers and the client.
 
 HDF5 can do much more: links to other files, data in other files, objects that are pickled or compressed, filters that
 are programs. Keras writes none of these, so a file with one is refused before any number is read.
 """
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 
 import h5py
@@ -12,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.errors import MopError, UnreadableText, Unsupported
-from madlib_mop.imports.kinds import Data
+from madlib_mop.exports.archives import Data
 
 MAX_OBJECTS = 200_000
 MAX_DEPTH = 64
@@ -44,13 +46,9 @@ class WeightsFile:
         self.datasets: dict[str, h5py.Dataset] = {}
         self.groups: dict[str, h5py.Group] = {}
         self._seen: set[tuple[int, int]] = set()
-        try:
+        with _reading():
             self._file = h5py.File(io.BytesIO(data), "r")
             self._walk(self._file["/"], "", 0)
-        except (MopError, MemoryError):
-            raise
-        except Exception as error:  # noqa: BLE001 -- h5py raises errors of many classes for damaged files
-            raise _damaged(error) from None
 
     def __enter__(self) -> "WeightsFile":
         return self
@@ -75,12 +73,8 @@ class WeightsFile:
     def read(self, path: str) -> npt.NDArray[np.generic]:
         """Read an array. Raises UnreadableText if it is damaged."""
         dataset = self.datasets[path]
-        try:
+        with _reading():
             array: npt.NDArray[np.generic] = dataset[()] if dataset.shape else np.asarray(dataset[()])
-        except MemoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 -- as above
-            raise _damaged(error) from None
         if dataset.dtype.kind == "V":
             import ml_dtypes
 
@@ -89,16 +83,17 @@ class WeightsFile:
 
     def texts(self, group: str, name: str) -> list[str] | None:
         """Return an attribute of a group that is a text or a list of texts; None if there is none of this name."""
-        attributes = self.groups[group].attrs
-        if name not in attributes:
-            return None
-        identity = attributes.get_id(name)
-        if 0 in identity.shape:  # Keras writes an empty list as one of numbers
-            return []
-        if h5py.check_string_dtype(identity.dtype) is None or identity.get_storage_size() > _MAX_ATTRIBUTE_BYTES:
-            raise _refused(f"attribute {name!r} of {group or 'the file'!r} is not a list of names")
-        value = np.asarray(attributes[name], dtype=object).ravel().tolist()
-        return [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in value]
+        with _reading():
+            attributes = self.groups[group].attrs
+            if name not in attributes:
+                return None
+            identity = attributes.get_id(name)
+            if 0 in identity.shape:  # Keras writes an empty list as one of numbers
+                return []
+            if h5py.check_string_dtype(identity.dtype) is None or identity.get_storage_size() > _MAX_ATTRIBUTE_BYTES:
+                raise _refused(f"attribute {name!r} of {group or 'the file'!r} is not a list of names")
+            value = np.asarray(attributes[name], dtype=object).ravel().tolist()
+            return [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in value]
 
     def _walk(self, group: h5py.Group, path: str, depth: int) -> None:
         self._add(group, path)
@@ -129,6 +124,17 @@ class WeightsFile:
         self._seen.add(identity)
         if len(self._seen) > MAX_OBJECTS:
             raise _refused(f"it has more than {MAX_OBJECTS:,} groups and arrays")
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Turn an error of h5py, which has many classes for damaged files, into UnreadableText."""
+    try:
+        yield
+    except (MopError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 -- see above
+        raise _damaged(error) from None
 
 
 def _check_dataset(dataset: h5py.Dataset, path: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save
 
 from madlib_mop.errors import MopError
-from madlib_mop.imports.tensors import read_header
+from madlib_mop.exports.tensors import read_header
 
 ARRAYS = {
     "b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.array(7, np.int64), "c": np.zeros((0, 4), np.float16),

@@ -3,14 +3,16 @@
 https://huggingface.co/docs/safetensors/index#format
 """
 
-import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 from typing import Any
 
+from mop_backend.bounded_json import read_json
+
 from madlib_mop.errors import MopError, UnreadableText, Unsupported
-from madlib_mop.imports.kinds import Data
+from madlib_mop.exports.archives import Data
 
 #: Bytes of one value, and NumPy's name of the type, by the file's name of it. BF16 is that of ml_dtypes.
 DTYPES = {
@@ -52,10 +54,13 @@ class TensorFile:
     tensors : dict of str to Tensor
     order : tuple of str, or None
         The names of all tensors in the order of Keras' ``get_weights()``, as an export of ours writes them.
+    metadata : mapping of str to str
+        The texts of the header that belong to no tensor.
     """
 
     tensors: dict[str, Tensor]
     order: tuple[str, ...] | None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_header(data: Data) -> TensorFile:
@@ -72,7 +77,7 @@ def read_header(data: Data) -> TensorFile:
     if len(data) < 8 or n_header > min(MAX_HEADER_BYTES, len(data) - 8):
         raise _damaged("its header ends behind the file, or is too long")
     try:
-        header: Any = json.loads(bytes(data[8 : 8 + n_header]))
+        header: Any = read_json(str(memoryview(data)[8 : 8 + n_header], "utf-8"))
     except (ValueError, RecursionError):
         raise _damaged("its header is not JSON") from None
     if not isinstance(header, dict):
@@ -87,7 +92,8 @@ def read_header(data: Data) -> TensorFile:
         raise _damaged("its tensors do not fill it")
     if any(end != begin for (_, end), (begin, _) in pairwise(places)):
         raise _damaged("its tensors overlap, or leave a gap")
-    return TensorFile(tensors, _order(metadata, tensors))
+    texts = {name: one for name, one in metadata.items() if isinstance(one, str)} if isinstance(metadata, dict) else {}
+    return TensorFile(tensors, _order(texts, tensors), texts)
 
 
 def _tensor(name: str, entry: Any, start: int, n_bytes: int) -> Tensor:
@@ -107,11 +113,11 @@ def _tensor(name: str, entry: Any, start: int, n_bytes: int) -> Tensor:
     return Tensor(tuple(shape), numpy_name, start + begin, start + end)
 
 
-def _order(metadata: Any, tensors: dict[str, Tensor]) -> tuple[str, ...] | None:
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("weights"), str):
+def _order(metadata: Mapping[str, str], tensors: dict[str, Tensor]) -> tuple[str, ...] | None:
+    if "weights" not in metadata:
         return None
     try:
-        order = json.loads(metadata["weights"])
+        order: Any = read_json(metadata["weights"])
     except (ValueError, RecursionError):
         order = None
     if not isinstance(order, list) or not all(isinstance(name, str) for name in order):

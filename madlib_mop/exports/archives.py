@@ -2,6 +2,7 @@
 
 Python's zipfile accepts more than a Keras file needs: any names, links, members that overlap, sizes of any kind. This
 reader takes the archives that Keras and `madlib_mop.exports.formats` write, and names what is wrong with all others.
+Imports, the Python client and the command line read archives with it.
 https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 """
 
@@ -12,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from madlib_mop.errors import MopError, UnreadableText, Unsupported
-from madlib_mop.imports.kinds import Data
 
-#: More members than any archive of Keras without assets has.
+#: The bytes of a file.
+Data = bytes | bytearray | memoryview
+#: More members than any archive of Keras without assets has, and than any SavedModel has.
 MAX_MEMBERS = 32
 #: A member of more than this size may not expand to more than so many times its stored size.
 RATIO_FLOOR_BYTES = 1 << 20
@@ -62,6 +64,8 @@ class Archive:
     data : bytes-like
     most_bytes : mapping of str to int
         The members that may be there, with the largest size of each, in bytes.
+    others : int or None
+        The largest size of all other members together, in bytes. None: there may be no others.
 
     Raises
     ------
@@ -71,9 +75,9 @@ class Archive:
         If it has a member that may not be there, or that is too large; or if PyTorch wrote it.
     """
 
-    def __init__(self, data: Data, most_bytes: Mapping[str, int]):
+    def __init__(self, data: Data, most_bytes: Mapping[str, int], others: int | None = None):
         self._data = memoryview(data)
-        self._most_bytes = most_bytes
+        self._most_bytes, self._others = most_bytes, others
         try:
             self._members = {member.name: member for member in self._read_members()}
         except MopError:
@@ -87,6 +91,11 @@ class Archive:
     def __contains__(self, name: str) -> bool:
         return name in self._members
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all members, in the order of the archive's directory."""
+        return tuple(self._members)
+
     def read(self, name: str) -> memoryview:
         """Return the bytes of a member. Raises UnreadableText if they are not what the directory says."""
         member = self._members[name]
@@ -98,10 +107,13 @@ class Archive:
 
     def _read_members(self) -> list[Member]:
         start, count = self._directory()
-        at, members = start, []
+        at, members, n_others = start, [], 0
         for _ in range(count):
             member, at = self._entry(at, start)
             members.append(member)
+            n_others += 0 if member.name in self._most_bytes else member.n_bytes
+            if self._others is not None and n_others > self._others:
+                raise _refused(f"its members have more than {self._others:,} bytes")
         if at != len(self._data) - _END.size:
             raise _damaged("its directory is longer or shorter than it says")
         if len({member.name for member in members}) != len(members):
@@ -159,14 +171,15 @@ class Archive:
         shown = repr(name[:100])
         if stat.S_ISLNK(mode):
             raise _refused(f"{shown} is a link")
-        if name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
-            raise _refused(f"{shown} is a path that leaves the archive")
-        if name not in self._most_bytes:
+        parts = name.removesuffix("/").split("/")
+        if not {"", ".", ".."}.isdisjoint(parts) or "\\" in name or ":" in name or not name.isprintable():
+            raise _refused(f"{shown} is a path that leaves the archive, or has other characters than a path of Keras")
+        if self._others is None and name not in self._most_bytes:
             raise _refused(f"it has a member {shown}, and may have {', '.join(self._most_bytes)} only")
         return name
 
     def _check_size(self, name: str, size: int, stored: int, method: int) -> None:
-        most = self._most_bytes[name]
+        most = self._most_bytes.get(name, self._others or 0)
         if size > most:
             raise _refused(f"{name} has {size:,} bytes, and may have {most:,}")
         if method == _STORED and size != stored:

@@ -1,0 +1,242 @@
+"""Promise 15: what a snapshot copies during a run is whole, whatever is replaced, emptied or dropped meanwhile."""
+
+import uuid
+
+import psycopg2
+import pytest
+
+from madlib_mop.catalog.state_slots import StateSlots, StoredState, slot_table, sweep_slots
+from tests.helpers.direct import record_on
+from tests.helpers.faults import BackgroundFit, wait_for
+from tests.helpers.security.attacks import record_run, user
+
+RUN_ID, KEYS, SIZE = 700, (1, 2), 2 << 20
+_NEWEST = """
+SELECT m.mst_key, m.state_version, count(s.data) FROM madlib_mop.model m
+LEFT JOIN madlib_mop.model_state s ON s.run_id = m.run_id AND s.mst_key = m.mst_key AND s.slot = m.state_slot
+    AND s.version = m.state_version
+WHERE m.run_id = 700 GROUP BY 1, 2 ORDER BY 1
+"""
+_VISIT = """
+INSERT INTO madlib_mop.model_state (slot, run_id, mst_key, version, part, data)
+SELECT %(slot)s, m.run_id, m.mst_key, m.state_version + 1, 0, pg_catalog.convert_to(repeat('x', %(size)s), 'UTF8')
+FROM madlib_mop.model m WHERE m.run_id = %(run)s AND m.mst_key = %(key)s;
+DELETE FROM madlib_mop.model_state s USING madlib_mop.model m
+WHERE m.run_id = %(run)s AND m.mst_key = %(key)s AND s.run_id = m.run_id AND s.mst_key = m.mst_key
+      AND s.slot = m.state_slot AND s.version = m.state_version;
+UPDATE madlib_mop.model SET state_slot = %(slot)s, state_version = state_version + 1
+WHERE run_id = %(run)s AND mst_key = %(key)s
+"""
+
+
+class Training:
+    """A run whose visits the test makes itself, with the slots of a driver."""
+
+    def __init__(self, db, owner: str, size: int = SIZE):
+        self.db, self.size = db, size
+        self.copies: list[Copy] = []
+        self.session = db.connect()
+        self.record = record_on(self.session)
+        record_run(db, RUN_ID, owner, state="running")
+        db.rows("INSERT INTO madlib_mop.model SELECT (m).* FROM (SELECT jsonb_populate_record(m, '{\"mst_key\": 2,"
+                " \"ordinal\": 1}') AS m FROM madlib_mop.model m WHERE run_id = %s) m", [RUN_ID])  # fmt: skip
+        db.rows("DELETE FROM madlib_mop.model_state WHERE run_id = %s", [RUN_ID])
+        assert self.record.take(RUN_ID)
+        self.slots = StateSlots(self.record, RUN_ID, [StoredState(key) for key in KEYS])
+        self.visit(1)
+
+    def visit(self, n: int) -> None:
+        """Visit each model n times."""
+        for key in [*KEYS] * n:
+            slot = self.slots.begin_write(key)
+            with self.record.transaction():
+                self.record.execute(_VISIT, {"run": RUN_ID, "slot": slot, "key": key, "size": self.size})
+            self.slots.end_write(slot, key, self.size)
+            self.slots.empty_dead()
+
+    def copy(self, *arguments, **options) -> "Copy":
+        """Begin a copy; the end of the training closes it."""
+        self.copies.append(Copy(self.db, *arguments, **options))
+        return self.copies[-1]
+
+    def end(self) -> None:
+        """Close all sessions, and remove the run."""
+        for copy in self.copies:
+            copy.close()
+        self.drop()
+        self.session.close()
+
+    def drop(self) -> None:
+        """Remove the run as `drop_run` does."""
+        self.record.delete_run(RUN_ID)
+        sweep_slots(self.record)
+        self.record.give_up(RUN_ID)
+
+    @property
+    def n_bytes(self) -> int:
+        """The size of the run's states on disk."""
+        return self.db.value("SELECT coalesce(sum(pg_table_size(oid)), 0)::bigint FROM pg_class WHERE relname LIKE"
+                             " 'model\\_state\\_700\\_%%' AND relkind = 'r'")  # fmt: skip
+
+    def empty(self) -> None:
+        """Wait until the states that are not needed any more are gone."""
+        def is_small():
+            self.slots.empty_dead()
+            return self.n_bytes <= 3 * len(KEYS) * self.size
+        wait_for(is_small, what="the slots to be emptied")  # fmt: skip
+
+
+@pytest.fixture
+def owner(db):
+    return user(db, f"owner_{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def training(db, owner):
+    training = Training(db, owner)
+    yield training
+    training.end()
+
+
+class Copy:
+    """A session that copies the record in one snapshot."""
+
+    def __init__(self, db, role: str | None = None, level: str = "REPEATABLE READ"):
+        self.connection = db.connect(role)
+        self.rows(f"BEGIN ISOLATION LEVEL {level}")
+
+    def rows(self, statement: str) -> list[tuple]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def versions(copy: Copy) -> list[int]:
+    """Return the versions of the states that the snapshot sees; all of them are there."""
+    rows = copy.rows(_NEWEST)
+    assert [(key, n_parts) for key, _, n_parts in rows] == [(key, 1) for key in KEYS], "a state is missing"
+    return [version for _, version, _ in rows]
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE", "SERIALIZABLE READ ONLY DEFERRABLE"])
+def test_a_snapshot_keeps_the_states_that_it_sees(db, training, level):
+    copy = training.copy(level=level)
+    copy.rows("SELECT 1")  # pg_dump reads the catalog first: it has not locked a table yet
+    training.visit(4)
+    assert versions(copy) == [1, 1]
+    copy.close()
+    training.empty()
+
+
+def test_one_snapshot_keeps_no_more_than_the_states_that_it_sees(db, training):
+    training.visit(2)
+    copy = training.copy()
+    copy.rows("SELECT 1")
+    training.visit(20)
+    training.empty()
+    assert versions(copy) == [3, 3]
+    copy.close()
+
+
+def test_an_imported_snapshot_keeps_them_after_its_exporter_has_ended(db, training):
+    exporter = training.copy()
+    ((name,),) = exporter.rows("SELECT pg_export_snapshot()")
+    training.visit(3)
+    copy = training.copy()
+    copy.rows(f"SET TRANSACTION SNAPSHOT '{name}'")
+    exporter.close()
+    training.visit(3)
+    assert versions(copy) == [1, 1]
+    copy.close()
+    training.empty()
+
+
+def test_an_imported_snapshot_keeps_them_though_all_snapshots_have_one_xmin(db, training):
+    """A transaction that has written and goes on is the xmin of all later snapshots."""
+    writer = training.copy()
+    writer.rows("SELECT txid_current()")
+    exporter = training.copy()
+    ((name,),) = exporter.rows("SELECT pg_export_snapshot()")
+    training.visit(3)
+    copy = training.copy()
+    copy.rows(f"SET TRANSACTION SNAPSHOT '{name}'")
+    training.visit(1)
+    exporter.close()
+    training.visit(3)
+    assert versions(copy) == [1, 1]
+    copy.close()
+    writer.close()
+    training.empty()
+
+
+def test_states_that_were_moved_stay_where_a_snapshot_sees_them(db, owner):
+    training = Training(db, owner, size=400 << 10)
+    copy = training.copy()
+    copy.rows("SELECT 1")
+    slots = training.slots
+    (old,) = {place.slot for place in slots._places.values()}
+    slots._current = None
+    for key in KEYS:
+        slots._move(key, slots.begin_write(key))
+    slots.empty_dead()
+    assert training.db.value(f"SELECT count(*) FROM {slot_table(old)}") == 0, "nothing was moved"
+    assert versions(copy) == [1, 1]
+    training.end()
+
+
+def test_the_end_of_a_run_drops_no_slot_that_a_snapshot_sees(db, training):
+    copy = training.copy()
+    copy.rows("SELECT 1")
+    training.visit(2)
+    training.slots.finish()
+    assert versions(copy) == [1, 1]
+    copy.close()
+    db.rows("UPDATE madlib_mop.run SET state = 'trained' WHERE run_id = %s", [RUN_ID])
+    training.record.give_up(RUN_ID)
+    of_run = "SELECT count(*) FROM pg_class WHERE relname LIKE 'model\\_state\\_700\\_%%' AND relkind = 'r'"
+    assert db.value(of_run) > len(KEYS)
+    sweep_slots(training.record)  # as the next run does at its end
+    assert db.value(of_run) == len(KEYS)
+
+
+def test_a_dropped_run_is_whole_in_older_snapshots(db, training):
+    copy = training.copy()
+    copy.rows("SELECT 1")
+    training.drop()
+    assert db.value("SELECT count(*) FROM madlib_mop.model_state WHERE run_id = %s", [RUN_ID]) == 0
+    assert versions(copy) == [1, 1]
+    copy.close()
+
+
+def test_sessions_that_cannot_see_the_states_keep_none(db, training, owner):
+    """Otherwise every role that may connect could fill the disk."""
+    other = user(db, f"other_{uuid.uuid4().hex[:8]}")
+    for _ in range(6):
+        training.copy(other).rows("SELECT 1")
+        training.visit(1)
+    training.empty()
+    of_owner = training.copy(owner)
+    of_owner.rows("SELECT 1")
+    before = versions(of_owner)
+    training.visit(2)
+    assert versions(of_owner) == before
+
+
+def test_a_call_that_trains_keeps_none(db, training, owner):
+    """The caller's statement holds a snapshot during the whole run."""
+    call = BackgroundFit(db, "SELECT pg_sleep(600)", role=owner)
+    db.rows("UPDATE madlib_mop.run SET caller_pid = %s WHERE run_id = %s", [call.pid, RUN_ID])
+    wait_for(
+        lambda: db.rows("SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'", [call.pid]),
+        what="the call",
+    )
+    try:
+        training.visit(10)
+        training.empty()
+    finally:
+        db.rows("SELECT pg_terminate_backend(%s)", [call.pid])
+        call.join()
+    assert isinstance(call.error, psycopg2.Error)

@@ -1,0 +1,65 @@
+"""The default of metrics_compute_frequency: each iteration with a validation table; output tables stay as MADlib's."""
+
+import pytest
+
+from tests.helpers.training import ADAM, fit, load_architectures, load_digits, one_thread, pack, select_configurations
+
+EPOCHS = "SELECT array_agg(DISTINCT epoch ORDER BY epoch) FROM madlib_mop.metric WHERE run_id = %s"
+SERIES = "SELECT training_loss, validation_loss, metrics_elapsed_time, metrics_iters, validation_loss_final FROM {}"
+N = 3
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    one_thread()
+    load_digits(db)
+    load_architectures(db)
+    pack(db, 2)
+    select_configurations(db, "mst", [(1, ADAM, "batch_size=32, epochs=1")])
+    return db
+
+
+def newest(db) -> int:
+    return db.value("SELECT max(run_id) FROM madlib_mop.run")
+
+
+def assert_last_only(db, table: str, run_id: int) -> None:
+    """Assert that the record has each iteration, and the table what MADlib's has: the last one."""
+    assert db.value(EPOCHS, [run_id]) == [1, 2, 3]
+    training, validation, elapsed, iterations, final = db.rows(SERIES.format(table))[0]
+    assert ([len(values) for values in (training, validation, elapsed)], iterations) == ([1, 1, 1], [N])
+    last = "SELECT value FROM madlib_mop.metric WHERE (run_id, epoch, data_set, ordinal) = (%s, 3, 'validation', 0)"
+    assert validation == [final] == [db.value(last, [run_id])]
+
+
+def test_with_a_validation_table_metrics_are_computed_after_each_iteration(bench):
+    run = fit(bench, "out", "mst", N, validation_table="valid", seed=1)
+    assert_last_only(bench, "out_info", run.run_id)
+    assert bench.rows("SELECT metrics_compute_frequency, metrics_iters FROM out_summary") == [(N, [N])]
+    assert all(f"iteration {epoch} of 3 done by 1 of 1 models, best validation" in run.notices for epoch in (1, 2, 3))
+    bench.rows("SELECT madlib_mop.replay(%s, 'again')", [run.run_id])
+    assert_last_only(bench, "again_info", newest(bench))
+
+
+def test_model_averaging_has_the_same_default(bench):
+    bench.rows(
+        "SELECT madlib.madlib_keras_fit('train', 'one', 'arch', 1, %s, 'batch_size=32', 3, validation_table => 'valid',"
+        " seed => 1)",
+        [ADAM],
+    )
+    assert_last_only(bench, "one_summary", newest(bench))
+    assert bench.value("SELECT metrics_compute_frequency FROM one_summary") == N
+
+
+def test_without_one_they_are_computed_after_the_last_iteration(bench):
+    run = fit(bench, "bare", "mst", N, seed=1)
+    assert bench.value(EPOCHS, [run.run_id]) == [N]
+
+
+def test_what_is_asked_for_is_what_the_tables_have(bench):
+    run = fit(bench, "each", "mst", N, validation_table="valid", metrics_compute_frequency=1, seed=1)
+    assert bench.value(EPOCHS, [run.run_id]) == [1, 2, 3]
+    assert bench.rows("SELECT array_length(validation_loss, 1), metrics_iters FROM each_info") == [(3, [1, 2, 3])]
+    rare = fit(bench, "rare", "mst", N, validation_table="valid", metrics_compute_frequency=2, seed=1)
+    assert bench.value(EPOCHS, [rare.run_id]) == [2, 3]
+    assert bench.value("SELECT metrics_iters FROM rare_info") == [2, 3]

@@ -1,0 +1,25 @@
+"""An error in writing the tables of a trained run says how they are written later."""
+
+import pytest
+
+from madlib_mop.driver.outputs.tables import telling_how_to_resume
+from madlib_mop.errors import InsufficientPrivilege, ModelFailed, OutOfResources
+from tests.helpers.unit.rows import a_plan, a_run
+
+KEPT = "The models are trained; SELECT madlib_mop.resume(7); writes the tables."
+
+
+@pytest.mark.parametrize(
+    "hint, expected", [(None, KEPT), ("Free space.", f"Free space. {KEPT}"), (f"Wait. {KEPT}", f"Wait. {KEPT}")]
+)
+@pytest.mark.parametrize("kind", [InsufficientPrivilege, OutOfResources])
+def test_whatever_the_error_the_statement_is_said(kind, hint, expected):
+    with pytest.raises(kind) as caught, telling_how_to_resume(a_run(a_plan(), run_id=7)):
+        raise kind("permission denied", hint=hint)
+    assert caught.value.hint == expected
+
+
+def test_a_failed_model_has_no_tables_to_write():
+    with pytest.raises(ModelFailed) as caught, telling_how_to_resume(a_run(a_plan(), run_id=7)):
+        raise ModelFailed("no model was trained")
+    assert caught.value.hint is None

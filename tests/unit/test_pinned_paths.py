@@ -1,0 +1,64 @@
+"""Each place that opens a session pins its search_path: tests/security/test_hostile_path.py shows why."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from madlib_mop.catalog.sessions.session_settings import CATALOG_OPTIONS, PIN_AND_KEEP_SCHEMAS, PIN_SEARCH_PATH
+from madlib_mop.engines.sessions.options import SESSION_OPTIONS
+
+LIBRARY = Path(__file__).resolve().parents[2] / "madlib_mop"
+#: Module that opens a session -> module and text by which its path is pinned; None where the session runs no statement,
+#: or is the person's own.
+PINNED_BY = {
+    "catalog/sessions/connection.py": ("catalog/sessions/connection.py", "options=CATALOG_OPTIONS"),
+    "cli/doctor/__init__.py": ("cli/doctor/__init__.py", "context.row(PIN_SEARCH_PATH)"),
+    "cli/doctor/logins.py": None,
+    "cli/sessions.py": ("cli/sessions.py", "_row(connection, PIN_SEARCH_PATH)"),
+    "client/calling/sessions.py": None,
+    "dash/logins.py": ("dash/logins.py", "-c search_path=pg_catalog,pg_temp"),
+    "engines/hosts/login.py": ("engines/hosts/login.py", "session_options: str = SESSION_OPTIONS"),
+    "engines/sessions/session.py": ("engines/sessions/options.py", "return _EVERYWHERE + _PATH"),
+    "reports/reader.py": ("reports/reader.py", "connection.execute(_PIN)"),
+    "trackers/following.py": ("trackers/following.py", '.execute("SET search_path = pg_catalog, pg_temp")'),
+}
+
+
+def opens_a_session(node: ast.AST) -> bool:
+    """Return whether a node calls the connect function of psycopg or psycopg2."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "connect":
+        return False
+    return isinstance(node.func.value, ast.Name) and node.func.value.id in ("psycopg", "psycopg2")
+
+
+def test_every_place_that_opens_a_session_is_known():
+    found = {
+        str(path.relative_to(LIBRARY))
+        for path in LIBRARY.rglob("*.py")
+        if any(opens_a_session(node) for node in ast.walk(ast.parse(path.read_text())))
+    }
+    assert found == PINNED_BY.keys()
+
+
+@pytest.mark.parametrize("module", [module for module, pin in PINNED_BY.items() if pin is not None])
+def test_its_path_is_pinned(module):
+    place, text = PINNED_BY[module]
+    assert text in (LIBRARY / place).read_text()
+
+
+def test_sessions_at_hosts_with_the_path_of_the_role_pin_it_before_any_other_statement():
+    text = (LIBRARY / "engines/hosts/connections.py").read_text()
+    opened = text.index("OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS)")
+    assert text.index("connection.execute(", opened) == text.index("connection.execute(PIN_AND_KEEP_SCHEMAS)")
+
+
+def test_the_pins_name_everything_with_its_schema_and_use_no_operator():
+    """They run while the path is still that of the login."""
+    for pin in (PIN_SEARCH_PATH, PIN_AND_KEEP_SCHEMAS):
+        without_texts = re.sub(r"'[^']*'", "", pin)
+        assert not re.search(r"(?<![.\w])(?!SELECT\b|false\b)[a-z_]+\s*\(", without_texts), pin
+        assert re.findall(r"::(\S+?)[,)\s]", without_texts) in ([], ["pg_catalog.text"])
+        assert not re.search(r"[-+*/<>=~!@#%^&|`?]|\b(?:IN|LIKE|BETWEEN)\b", without_texts), pin
+    assert "-c search_path=pg_catalog" in CATALOG_OPTIONS and "-c search_path=pg_catalog" in SESSION_OPTIONS
