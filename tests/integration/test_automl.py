@@ -10,6 +10,7 @@ from madlib_mop.driver.planning.search import plan_automl
 from madlib_mop.driver.planning.selection import read_architecture_table
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.direct import DirectSession
+from madlib_mop.models.parameters.search_grid import DRAWING
 from tests.helpers.direct import record_on
 from tests.helpers.searches import COMPILE, arguments, decisions, prepare, results, search, statement, states
 from tests.helpers.training import assert_configurations_in_parts, one_thread, weights
@@ -235,7 +236,9 @@ def test_what_is_left_out_is_in_the_summary_as_in_madlibs(iris, method, params, 
     session = DirectSession(connection)
     call = Call.read("madlib_keras_automl", arguments("planned", method, params), session)
     arch_table = read_architecture_table(session, "arch")
-    summary = plan_automl(call, record_on(catalog), Parser(session, None), arch_table, [1, 2]).run.plan.summary
+    plan = plan_automl(call, record_on(catalog), Parser(session, None), arch_table, [1, 2]).run.plan
+    summary = plan.summary
+    assert plan.search.drawing == DRAWING, "a new search draws in the present way"
     names = ("automl_method", "automl_params", "metrics_compute_frequency")
     assert tuple(getattr(summary, name) for name in names) == expected
     assert summary.random_state is summary.object_table is call.arguments["name"] is None

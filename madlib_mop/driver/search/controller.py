@@ -35,7 +35,7 @@ def make_searcher(record: Record, run: Run, progress: SearchProgress) -> "Search
         assert parent is not None, "a replay repeats a run"
         recorded = RecordedSearch(record.search_events(parent), record.models(parent))
         return Searcher(record, run, recorded, progress)
-    space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid)
+    space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid, plan.drawing)
     past = past_trials(plan.past, space, plan.custom_names)
     search = make_search(plan.method, params, space, plan.random_state, past)
     return Searcher(record, run, search, progress, params.budget_s)

@@ -7,20 +7,23 @@ an epoch is a function of its parameters and of the history of its state.
 import math
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
+from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.outputs.search import brackets
 from madlib_mop.driver.search.actions import from_json, to_json
-from madlib_mop.driver.search.controller import Searcher, loss_of
+from madlib_mop.driver.search.controller import Searcher, loss_of, make_searcher
 from madlib_mop.driver.search.recorded import RecordedSearch
 from madlib_mop.driver.steering.model_changes import ModelChanges
 from madlib_mop.errors import NotReady
+from madlib_mop.models.parameters.search_grid import DRAWING
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.search import SearchSpace, make_search
 from madlib_mop.search.base import Add, Exploit, Extend, Finish, Proposal, Stop
@@ -344,6 +347,43 @@ def test_a_search_that_decides_otherwise_than_recorded_is_not_gone_on_with():
     record.tables["events"][0].actions[0]["compile_params"] = "loss='mse'"
     with pytest.raises(NotReady, match="differs from the recorded one"):
         Driver(record, "hyperband").live()
+
+
+#: A search of version 1.0.0 over whole numbers from 1 to 4: its first decisions, and those after its first five
+#: results. Model 2 drew its batch size anew.
+OLDER_GRIDS = ("{'loss': ['mse'], 'optimizer': ['sgd']}", "{'batch_size': [1, 4, 'linear']}")
+_TEXTS = {"model_id": 1, "compile_params": "loss='mse',optimizer='sgd'"}
+OLDER_START = [
+    {"do": "add", "mst_key": n + 1, "fit_params": f"batch_size={size}", "last_epoch": 1, **_TEXTS}
+    for n, size in enumerate((3, 4, 2, 1, 2))
+]
+OLDER_LOSSES = (0.0, 1.0, 0.9, 0.8, 0.7)
+OLDER_ROUND = [
+    {"do": "exploit", "mst_key": 2, "source": 1, "fit_params": "batch_size=1", "last_epoch": 2, **_TEXTS},
+    {"do": "exploit", "mst_key": 3, "source": 5, "fit_params": "batch_size=3", "last_epoch": 2, **_TEXTS},
+    *({"do": "extend", "mst_key": key, "last_epoch": 2} for key in (1, 4, 5)),
+]
+
+
+def test_a_search_of_an_older_version_draws_on_as_it_began():
+    """Its plan does not say how it draws; decisions that differ from the recorded ones would be an error."""
+    plan = a_plan(search=a_search("pbt", params=SMALLEST["pbt"], compile_params_grid=OLDER_GRIDS[0],
+                                  fit_params_grid=OLDER_GRIDS[1])).as_json()  # fmt: skip
+    assert "drawing" not in plan["search"]
+    record = MemoryRecord()
+    record.tables["events"] = [SearchEvent(run_id=1, ordinal=0, event="start", actions=OLDER_START)] + [
+        SearchEvent(run_id=1, ordinal=key, event="result", mst_key=key, epoch=1, loss=loss,
+                    actions=OLDER_ROUND if key == 5 else [])
+        for key, loss in enumerate(OLDER_LOSSES, 1)
+    ]  # fmt: skip
+    searches = {
+        drawing: make_searcher(record, a_run(Plan.from_json(plan | {"search": plan["search"] | drawn})), Quiet())
+        for drawing, drawn in (("older", {}), ("new", {"drawing": DRAWING}))
+    }
+    searches["older"].begin(SimpleNamespace(models={}))
+    assert searches["older"].decides
+    with pytest.raises(NotReady, match="differs from the recorded one at event 0"):
+        searches["new"].begin(SimpleNamespace(models={}))
 
 
 def test_actions_travel_through_the_record():
