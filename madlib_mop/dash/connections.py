@@ -88,7 +88,8 @@ class Gate(socket.socket):
         ConnectionAbortedError
             If there are too many, and none waits.
         """
-        number, peer = self._accept()  # type: ignore[attr-defined]
+        plain, peer = super().accept()
+        number = plain.detach()
         accepted = Accepted(self.family, self.type, self.proto, fileno=number)
         accepted.address = address_of(str(peer[0]))
         n_of_address = self._n_of.get(accepted.address, 0)
@@ -154,7 +155,7 @@ class BrowserConnection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._taken_by: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""
         super().connection_made(transport)
         self._number = transport.get_extra_info("socket").fileno()

@@ -312,7 +312,7 @@ def test_fit_params_of_a_configuration_say_otherwise(bench):
         ("patience=1", {"metrics_compute_frequency": 5}, "patience 1 would never stop a model early", "lower patience"),
         ("patience=6", {}, "patience 6 would never stop a model early", "more iterations, or lower patience."),
         ("patience=1, metric=val_loss", {"validation_table": None}, "val_loss needs a validation_table", "or use loss"),
-        ("patience=1, metric=val_auc", {}, "mst_key 1 has no such metric. Received: metric=val_auc", "accuracy, loss"),
+        ("patience=1, metric=val_auc", {}, "mst_key 1 has no such metric. Received: metric=val_auc", "loss, accuracy"),
         ("patience=0", {}, "patience must be a whole number of 1 or more", "patience=3"),
     ],
 )

@@ -44,7 +44,8 @@ def build(cls: type[T], value: object, where: str) -> T:
     if not isinstance(value, dict):
         raise _damaged(where, "an object", value)
     hints = get_type_hints(cls)
-    for field in fields(cls):  # type: ignore[arg-type] # a dataclass
+    dataclass: Any = cls
+    for field in fields(dataclass):
         if "added" in field.metadata and field.name not in value:
             del hints[field.name]
     if set(value) != set(hints):
