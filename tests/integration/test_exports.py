@@ -305,7 +305,6 @@ def test_the_card_of_a_model_whose_run_is_gone(churn, user, client):
 @pytest.mark.parametrize("call, sqlstate, text", [
     ("export_model('dense', 1, 'pickle')", "22023",
      "export_model: format must be one of keras, saved_model, onnx, safetensors, tflite. Received: 'pickle'"),
-    ("export_model('dense')", "22023", "export_model: mst_key is missing: public.dense has 1 models. Received: NULL"),
     ("export_model('dense', 7)", "22023", "export_model: mst_key 7 is not in public.dense. Received: 7"),
     ("export_model('nothing', 1)", "42P01", "export_model: model_table"),
     ("export_model(NULL)", "22023", "export_model: model_table"),
