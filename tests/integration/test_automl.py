@@ -85,7 +85,7 @@ def test_the_output_tables_have_the_columns_of_madlib(iris, found):
         query = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s"
         return dict(iris.rows(query, [table]))
 
-    assert list(columns("hb")) == ["mst_key", "model_weights", "model_arch", "__dist_key__"]
+    assert list(columns("hb")) == ["mst_key", "model_weights", "model_arch", "__dist_key__", "weights_digest"]
     keys = iris.rows("SELECT conrelid::regclass::text FROM pg_constraint WHERE contype = 'p' AND conrelid IN"
                      " ('hb'::regclass, 'hb_info'::regclass) ORDER BY 1")  # fmt: skip
     assert keys == [("hb",), ("hb_info",)]
