@@ -5,6 +5,7 @@
 DO $$
 DECLARE
     relations text;
+    told boolean := false;
 BEGIN
     SELECT pg_catalog.string_agg(c.oid::pg_catalog.regclass::text, ', ' ORDER BY c.oid) INTO relations
     FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_class c ON c.oid = d.objid
@@ -16,6 +17,10 @@ BEGIN
             EXECUTE 'LOCK TABLE ' || relations || ' IN ACCESS EXCLUSIVE MODE NOWAIT';
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
+            IF NOT told THEN -- scripts of extensions show no NOTICE
+                RAISE WARNING 'madlib_mop: the update waits until no run trains and no transaction uses its tables';
+                told := true;
+            END IF;
             PERFORM pg_catalog.pg_sleep(0.5);
         END;
     END LOOP;

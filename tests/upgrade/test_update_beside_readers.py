@@ -50,4 +50,5 @@ def test_a_transaction_that_has_read_one_table_of_the_record_reads_the_others(ol
         if thread.ident is not None:
             thread.join(60)
     assert not thread.is_alive() and not errors, errors
+    assert any("the update waits until no run trains" in notice for notice in updating.notices)
     updating.close()
