@@ -231,7 +231,7 @@ COMMENT ON COLUMN madlib_mop.search_history.run_id IS 'The run';
 COMMENT ON COLUMN madlib_mop.search_history.ordinal IS 'Number of the event in the run, from 0';
 COMMENT ON COLUMN madlib_mop.search_history.event IS 'start, result, failed or budget';
 COMMENT ON COLUMN madlib_mop.search_history.mst_key IS 'The model that the event is about';
-COMMENT ON COLUMN madlib_mop.search_history.epoch IS 'The epoch that it had reached';
+COMMENT ON COLUMN madlib_mop.search_history.epoch IS 'The epoch that it had reached; with budget: the number of iterations that a new model could make before its end, NULL at its end';
 COMMENT ON COLUMN madlib_mop.search_history.loss IS 'The loss that the search received';
 COMMENT ON COLUMN madlib_mop.search_history.action_number IS 'Number of the decision among those on this event, from 1';
 COMMENT ON COLUMN madlib_mop.search_history.action IS 'add, extend, stop, exploit or finish; NULL: no decision';

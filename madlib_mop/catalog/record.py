@@ -85,6 +85,12 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         with self._engine.connect() as session:
             return bool(session.execute(query, {"role": role, "owner": owner, "rights": rights}).scalar_one())
 
+    def has_role(self, role: int) -> bool:
+        """Return whether a role, by its oid, has not been dropped."""
+        with self._engine.connect() as session:
+            query = text("SELECT EXISTS (SELECT FROM pg_roles WHERE oid = :role)")
+            return bool(session.execute(query, {"role": role}).scalar_one())
+
     # Settings
 
     def settings(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from mop_backend.weights import WEIGHTS_DAMAGED, WRITE_AGAIN, are_damaged
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.client.calling.errors import bad_input, noted
@@ -16,7 +17,7 @@ from madlib_mop.client.exported.weights import read_safetensors
 from madlib_mop.client.predicting import Predictor
 from madlib_mop.client.tables import Packed
 from madlib_mop.client.targets import Facts, Target, facts_of, read_facts, value_of_json
-from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady, Unsupported, hint_of_extra
+from madlib_mop.errors import DataDamaged, InsufficientPrivilege, MopError, NotReady, Unsupported, hint_of_extra
 from madlib_mop.exports.directory import check_directory, write_directory
 from madlib_mop.exports.formats import Format
 
@@ -31,6 +32,11 @@ _DOCUMENT = f"SELECT c.document {_VERSION}"
 _HISTORY = (
     "SELECT alias, change, from_version, to_version, changed_by, changed_at, reason, is_current"
     " FROM madlib_mop.alias_history WHERE name = %s ORDER BY change_id DESC"
+)
+
+_HAS_DIGEST = (
+    "SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s) AND attname = 'weights_digest'"
+    " AND atttypid = 'pg_catalog.text'::pg_catalog.regtype"
 )
 
 
@@ -225,13 +231,17 @@ class Model:
         )
 
     def _stored(self) -> tuple[str, bytes]:
-        query = statement("SELECT model_arch::pg_catalog.text, model_weights FROM {t}", t=self._relation)
-        rows = self._of_key(query)
+        checked = self._calls.sessions.rows(_HAS_DIGEST, [self._relation.sql])
+        digest = "weights_digest" if checked else "NULL"  # tables of earlier versions have none
+        query = f"SELECT model_arch::pg_catalog.text, model_weights, {digest} FROM {{t}}"
+        rows = self._of_key(statement(query, t=self._relation))
         if not rows:
             raise bad_input(f"{self.table} has no model with mst_key {self.mst_key}")
-        ((arch, weights),) = rows
+        ((arch, weights, digest),) = rows
         if weights is None:
             raise noted(Unsupported(f"{self} has no weights in the table: they do not fit into a field of 1 GB"))
+        if are_damaged(weights, digest):
+            raise noted(DataDamaged(f"{self} is damaged: {WEIGHTS_DAMAGED}", hint=WRITE_AGAIN))
         return arch, bytes(weights)
 
     def _of_key(self, query: str) -> list[tuple[Any, ...]]:

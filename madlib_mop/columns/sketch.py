@@ -287,19 +287,19 @@ class FewestDigits:
     def __init__(self) -> None:
         self._values: Floats = np.empty(0)
         self._digits = np.empty(0, np.int16)
-        self._is_full = False
+        self.is_full = False
 
     def add(self, values: Floats, digits: npt.NDArray[np.int16]) -> None:
         """Add numbers and the digits of each, (n,) each."""
         start = 0
-        while start < len(values) and not self._is_full:
+        while start < len(values) and not self.is_full:
             end = start + MAX_EXACT
             self._add(values[start:end], digits[start:end])
             start = end
 
     def merge(self, other: "FewestDigits") -> None:
         """Add the numbers of another to these."""
-        if other._is_full:
+        if other.is_full:
             self._fill()
         else:
             self.add(other._values, other._digits)
@@ -323,7 +323,7 @@ class FewestDigits:
             self._fill()
 
     def _fill(self) -> None:
-        self._values, self._digits, self._is_full = np.empty(0), np.empty(0, np.int16), True
+        self._values, self._digits, self.is_full = np.empty(0), np.empty(0, np.int16), True
 
 
 def _added_up(keys: Integers, counts: Integers) -> tuple[Integers, Integers]:

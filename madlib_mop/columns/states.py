@@ -289,8 +289,9 @@ class NumericState(NumberState):
     def add(self, column: RawColumn, special: Counter[str]) -> None:
         super().add(column, special)
         assert isinstance(column, Numbers) and column.rest is not None, "readers add the digits"
-        present = ~column.missing & np.isfinite(column.values)
-        self._digits.add(column.values[present] + 0.0, column.rest[present])
+        if not self._digits.is_full:
+            present = ~column.missing & np.isfinite(column.values)
+            self._digits.add(column.values[present] + 0.0, column.rest[present])
 
     def merge(self, other: State) -> None:
         super().merge(other)

@@ -105,8 +105,8 @@ class Search(ABC):
     """A running search; it owns its models' target epochs (``last_epoch``), the driver owns the models.
 
     It has no clock, and no other randomness than ``random_state``: the same calls in the same order give the same
-    actions. So it is never stored. The driver records each call of :meth:`result`, :meth:`failed` and :meth:`finish`
-    before it applies the actions; a resume creates the search again and repeats the recorded calls.
+    actions. So it is never stored. The driver records each call of :meth:`result`, :meth:`failed`, :meth:`time_left`
+    and :meth:`finish` before it applies the actions; a resume creates the search again and repeats the recorded calls.
 
     The driver calls :meth:`start` once, then, for every model in training, either :meth:`result` once when its
     ``last_epoch`` has been evaluated, or :meth:`failed`. A model in training is one that was added, extended or told
@@ -129,6 +129,7 @@ class Search(ABC):
         self.past = tuple(past)
         self._models: dict[int, _Standing] = {}
         self._n_in_training = 0
+        self._iterations_left: float = math.inf  # as `time_left` was told
         self._started = self._finished = False
 
     # Called by the driver
@@ -160,6 +161,17 @@ class Search(ABC):
         standing.failed, standing.loss = True, math.inf
         self._end_of_training(standing)
         return [] if self._finished else self._noted(self._result(mst_key))
+
+    def time_left(self, n_iterations: int) -> list[Action]:
+        """Record how many iterations a new model can make before the time budget ends; return the next actions, none.
+
+        The driver reports it before a result when it differs from the last report. More than
+        :attr:`enough_iterations` are reported as that number.
+        """
+        if not 0 <= n_iterations <= self.enough_iterations:
+            raise ValueError(f"a number from 0 to {self.enough_iterations} is reported, received {n_iterations}")
+        self._iterations_left = n_iterations
+        return []
 
     def finish(self, reason: str = "the time budget is used up") -> list[Action]:
         """End the search with the best so far; idempotent."""
@@ -219,6 +231,11 @@ class Search(ABC):
     def usual_frequency(self) -> int | None:
         """Return the default of metrics_compute_frequency in MADlib's summary, or None."""
         return None
+
+    @property
+    def enough_iterations(self) -> int:
+        """Return for how many iterations of a new model the time must be enough; 0 if the search has no use for it."""
+        return 0
 
     @abstractmethod
     def _begin(self, n_slots: int) -> list[Action]:

@@ -27,23 +27,24 @@ def perturbed(point: Point, space: SearchSpace, rng: np.random.Generator) -> Poi
     choice = point.choice
     changed = replace(
         choice,
-        compile=_changed(choice.compile, space.compile_grid.choices, rng),
-        fit=_changed(choice.fit, space.fit_grid.choices, rng),
+        compile=_changed(choice.compile, space.compile_grid.choices, rng, space.drawing),
+        fit=_changed(choice.fit, space.fit_grid.choices, rng, space.drawing),
     )
     if choice.which is not None and choice.optimizer is not None:
-        optimizer = _changed(choice.optimizer, space.compile_grid.optimizers[choice.which], rng)
+        alternative = space.compile_grid.optimizers[choice.which]
+        optimizer = _changed(choice.optimizer, alternative, rng, space.drawing)
         changed = replace(changed, optimizer=optimizer)
     return replace(point, choice=changed)
 
 
-def _changed(values: Values, choices: Choices, rng: np.random.Generator) -> Values:
+def _changed(values: Values, choices: Choices, rng: np.random.Generator, drawing: int) -> Values:
     return {
-        name: value if name in _AMOUNT_OF_TRAINING else _near(name, value, choices[name], rng)
+        name: value if name in _AMOUNT_OF_TRAINING else _near(name, value, choices[name], rng, drawing)
         for name, value in values.items()
     }
 
 
-def _near(name: str, value: Value, choices: list[Value], rng: np.random.Generator) -> Value:
+def _near(name: str, value: Value, choices: list[Value], rng: np.random.Generator, drawing: int) -> Value:
     if not is_number(value) or not value:
         return value
     span = as_range(name, choices)
@@ -51,7 +52,7 @@ def _near(name: str, value: Value, choices: list[Value], rng: np.random.Generato
     if span is None and len(numbers) < 2:
         return value
     if rng.random() < RESAMPLE:
-        drawn = draw_value(rng, name, choices if span else numbers)
+        drawn = draw_value(rng, name, choices if span else numbers, drawing)
         return drawn or value
     up = bool(rng.integers(2))
     if span is None:

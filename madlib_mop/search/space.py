@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from madlib_mop.models.parameters.search_grid import (
+    DRAWING,
     Choice,
     Choices,
     Grid,
@@ -53,11 +54,14 @@ class SearchSpace:
     model_ids : tuple of int
         Of the architecture table; sorted, without duplicates.
     compile_grid, fit_grid : Grid
+    drawing : int
+        The way of drawing from ranges (see `search_grid.DRAWING`); a search that an earlier version began has its own.
     """
 
     model_ids: tuple[int, ...]
     compile_grid: Grid
     fit_grid: Grid = field(default_factory=Grid)
+    drawing: int = DRAWING
 
     @classmethod
     def read(
@@ -65,6 +69,7 @@ class SearchSpace:
         model_id_list: Sequence[int | None] | None,
         compile_params_grid: str | None,
         fit_params_grid: str | None,
+        drawing: int = DRAWING,
     ) -> SearchSpace:
         """Read a user's space.
 
@@ -73,7 +78,8 @@ class SearchSpace:
         UnreadableText, InvalidParameter
             The list has no ids, or a grid cannot be read or drawn from.
         """
-        return cls(tuple(sorted(set(checked_ids(model_id_list)))), *read_ranges(compile_params_grid, fit_params_grid))
+        model_ids = tuple(sorted(set(checked_ids(model_id_list))))
+        return cls(model_ids, *read_ranges(compile_params_grid, fit_params_grid), drawing)
 
     def draw(self, random_state: int, seen: set[tuple[int, str, str]] | None = None) -> Iterator[Point]:
         """Draw points without end, the very ones that generate_model_configs' random search draws.
@@ -89,7 +95,7 @@ class SearchSpace:
         seen = set() if seen is None else seen
         ids = stream(random_state, "model_id")
         n_in_vain = 0
-        for choice in iterate_choices(self.compile_grid, self.fit_grid, random_state):
+        for choice in iterate_choices(self.compile_grid, self.fit_grid, random_state, self.drawing):
             point = Point(self.model_ids[int(ids.integers(len(self.model_ids)))], choice)
             if point.key in seen and n_in_vain < _MAX_DRAWS_FOR_ONE:
                 n_in_vain += 1

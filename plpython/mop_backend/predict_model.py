@@ -12,6 +12,7 @@ import plpy
 from mop_backend import call, classes, registered
 from mop_backend.frames import Header
 from mop_backend.rights import Moment
+from mop_backend.weights import WEIGHTS_DAMAGED, WRITE_AGAIN, are_damaged
 
 # Resets the pinned search_path before the next lookup; arguments are evaluated from left to right.
 _LOOK_UP = (
@@ -151,4 +152,7 @@ class Model(FoundModel):
         if rows.nrows() != 1 or rows[0]["weights"] is None:  # a view may have other rows each time
             raise call.CallError("predict: the model was changed while it was being read", "55000", hint="Call again.")
         weights: bytes = rows[0]["weights"]
+        if are_damaged(weights, rows[0]["digest"]):
+            message = f"predict: {self.found['label']} is damaged: {WEIGHTS_DAMAGED}"
+            raise call.CallError(message, "XX001", hint=WRITE_AGAIN)
         return weights

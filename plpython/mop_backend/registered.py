@@ -9,7 +9,6 @@ content there. Users' SQL cannot reach this memory: only superusers create funct
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from mop_backend.frames import Blob, Header
 from mop_backend.registered_names import NO_REGISTRY, ModelName, UnreadableName, read_name
 from mop_backend.rights import Moment
 from mop_backend.sql_errors import sqlstate_of
+from mop_backend.weights import WEIGHTS_DAMAGED, are_damaged
 
 
 class Right(Enum):
@@ -258,10 +258,9 @@ def read_content(found: Found, with_weights: bool, with_details: bool = False) -
             "55000",
             hint="Register the model again with madlib_mop.register.",
         )
-    if content.weights is not None and hashlib.sha256(content.weights).hexdigest() != content.digest:
+    if content.weights is not None and are_damaged(content.weights, content.digest):
         raise CallError(
-            f"version {found.version} of {found.name.name} is damaged: its weights do not have the SHA-256 that is"
-            " recorded for them",
+            f"version {found.version} of {found.name.name} is damaged: {WEIGHTS_DAMAGED}",
             "XX001",
             hint="Restore madlib_mop.version_content from a backup, or register the model again with"
             " madlib_mop.register.",

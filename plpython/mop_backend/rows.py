@@ -97,14 +97,20 @@ class Listener:
         self._socket.close()
 
     def _accept(self, check: Check, pid: int | None) -> socket.socket:
-        """Wait for the reader's connection; other connections are rejected. Raises RowsLost."""
+        """Wait for the reader's connection; other connections are rejected. Raises RowsLost.
+
+        A reader whose statement fails before it connects ends: it is not waited for.
+        """
         deadline = time.monotonic() + _CONNECT_WITHIN_S
         try:
             while time.monotonic() < deadline:
                 check()
+                has_ended = pid is not None and not os.path.exists(f"/proc/{pid}")  # it may have connected before that
                 try:
                     connection, _ = self._socket.accept()
                 except TimeoutError:
+                    if has_ended:
+                        raise RowsLost("the reader session ended before it connected") from None
                     continue
                 peer_pid, peer_user = owner_of(connection)
                 if peer_user == os.geteuid() and pid in (None, peer_pid):

@@ -1,5 +1,32 @@
 -- From 1.0.0 to 1.1.0: changes of tables, columns, policies, triggers and views.
 
+-- All locks are taken at once or not at all: while a run or a reader holds one, the update waits without any lock, so
+-- that neither waits for it, and neither is ended by a deadlock.
+DO $$
+DECLARE
+    relations text;
+    told boolean := false;
+BEGIN
+    SELECT pg_catalog.string_agg(c.oid::pg_catalog.regclass::text, ', ' ORDER BY c.oid) INTO relations
+    FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_class c ON c.oid = d.objid
+    WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.deptype = 'e' AND c.relkind IN ('r', 'p', 'v')
+          AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass
+          AND d.refobjid = (SELECT e.oid FROM pg_catalog.pg_extension e WHERE e.extname = 'madlib_mop');
+    LOOP
+        BEGIN
+            EXECUTE 'LOCK TABLE ' || relations || ' IN ACCESS EXCLUSIVE MODE NOWAIT';
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF NOT told THEN -- scripts of extensions show no NOTICE
+                RAISE WARNING 'madlib_mop: the update waits until no run trains and no transaction uses its tables';
+                told := true;
+            END IF;
+            PERFORM pg_catalog.pg_sleep(0.5);
+        END;
+    END LOOP;
+END
+$$;
+
 CREATE TABLE madlib_mop.preprocessor (
     run_id    bigint PRIMARY KEY REFERENCES madlib_mop.run ON DELETE CASCADE,
     digest    text NOT NULL,

@@ -90,7 +90,8 @@ def test_a_changed_reference_table_is_read_again_at_the_nodes(bench):
             return cursor.fetchall()
 
         assert len(predict()) > 100
-        cursor.execute("UPDATE changing SET model_weights = decode(repeat('00', length(model_weights)), 'hex')")
+        zeros = "decode(repeat('00', length(model_weights)), 'hex')"
+        cursor.execute(f"UPDATE changing SET weights_digest = NULL, model_weights = {zeros}")
         ((outputs,),) = predict()
         assert outputs == pytest.approx([1 / 3] * 3)
     connection.close()

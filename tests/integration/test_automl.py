@@ -10,6 +10,7 @@ from madlib_mop.driver.planning.search import plan_automl
 from madlib_mop.driver.planning.selection import read_architecture_table
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.direct import DirectSession
+from madlib_mop.models.parameters.search_grid import DRAWING
 from tests.helpers.direct import record_on
 from tests.helpers.searches import COMPILE, arguments, decisions, prepare, results, search, statement, states
 from tests.helpers.training import assert_configurations_in_parts, one_thread, weights
@@ -84,7 +85,7 @@ def test_the_output_tables_have_the_columns_of_madlib(iris, found):
         query = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s"
         return dict(iris.rows(query, [table]))
 
-    assert list(columns("hb")) == ["mst_key", "model_weights", "model_arch", "__dist_key__"]
+    assert list(columns("hb")) == ["mst_key", "model_weights", "model_arch", "__dist_key__", "weights_digest"]
     keys = iris.rows("SELECT conrelid::regclass::text FROM pg_constraint WHERE contype = 'p' AND conrelid IN"
                      " ('hb'::regclass, 'hb_info'::regclass) ORDER BY 1")  # fmt: skip
     assert keys == [("hb",), ("hb_info",)]
@@ -119,6 +120,19 @@ def test_asha_frees_places_at_once_and_a_replay_has_the_same_bits(iris):
     assert 1 in rungs and rungs <= {1, 2, 4} and len(rungs) > 1
     added = "SELECT max(ordinal) FROM madlib_mop.search_history WHERE run_id = %s AND action = 'add'"
     assert iris.value(added, [run.run_id]) > 0
+
+
+@pytest.mark.slow
+def test_a_replay_repeats_what_asha_decides_near_the_end_of_its_budget(iris):
+    run = search(iris, "short", "asha", "R=9, num_configs=1000, budget_s=6", random_state=3)
+    budget = "SELECT epoch FROM madlib_mop.search_event WHERE run_id = %s AND event = 'budget' ORDER BY ordinal"
+    *near, (end,) = iris.rows(budget, [run.run_id])
+    assert end is None and all(0 <= left <= 3 for (left,) in near)
+    assert ("the rest of the time budget is too short for a new model" in run.notices) == bool(near)
+    iris.rows("SELECT madlib_mop.replay(%s, 'short_again')", [run.run_id])
+    again = iris.value("SELECT max(run_id) FROM madlib_mop.run")
+    assert weights(iris, "short") == weights(iris, "short_again")
+    assert states(iris, run.run_id) == states(iris, again)
 
 
 @pytest.mark.slow
@@ -235,7 +249,9 @@ def test_what_is_left_out_is_in_the_summary_as_in_madlibs(iris, method, params, 
     session = DirectSession(connection)
     call = Call.read("madlib_keras_automl", arguments("planned", method, params), session)
     arch_table = read_architecture_table(session, "arch")
-    summary = plan_automl(call, record_on(catalog), Parser(session, None), arch_table, [1, 2]).run.plan.summary
+    plan = plan_automl(call, record_on(catalog), Parser(session, None), arch_table, [1, 2]).run.plan
+    summary = plan.summary
+    assert plan.search.drawing == DRAWING, "a new search draws in the present way"
     names = ("automl_method", "automl_params", "metrics_compute_frequency")
     assert tuple(getattr(summary, name) for name in names) == expected
     assert summary.random_state is summary.object_table is call.arguments["name"] is None

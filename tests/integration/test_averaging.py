@@ -159,7 +159,7 @@ def test_the_tables_have_the_columns_of_madlib(bench):
         "SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum) FROM pg_attribute"
         " WHERE attrelid = %s::regclass AND attnum > 0"
     )
-    assert bench.value(columns, ["out"]) == "model_weights bytea, model_arch json"
+    assert bench.value(columns, ["out"]) == "model_weights bytea, model_arch json, weights_digest text"
     assert bench.value(columns, ["out_summary"]) == SUMMARY
     assert bench.value("SELECT to_regclass('out_info')") is None
 

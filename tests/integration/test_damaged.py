@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.averaging import average, fit_statement
 from tests.helpers.security.attacks import refusal_of
 from tests.helpers.training import (
     ALIKE,
@@ -40,6 +41,14 @@ def damage(db, run_id: int, mst_key: int) -> None:
 
 def drop_outputs(db, table: str) -> None:
     db.rows(f"DROP TABLE {table}, {table}_info, {table}_summary")
+
+
+def damage_table(db, table: str) -> None:
+    """Change one byte of the weights of the first model in an output table."""
+    db.rows(
+        f"UPDATE {table} SET model_weights = set_byte(model_weights, 2, get_byte(model_weights, 2) # 1)"
+        " WHERE mst_key = 1"
+    )
 
 
 def state_of(db, run_id: int, mst_key: int) -> tuple[str, str]:
@@ -110,3 +119,96 @@ def test_a_damaged_version_neither_predicts_nor_is_exported(trained):
     for statement in (predict, "SELECT madlib_mop.export_model('kept@1', format => 'keras')"):
         error = refusal_of(db, statement)
         assert error.sqlstate == "XX001" and "SHA-256 that is recorded" in error.message, error
+
+
+@pytest.fixture(scope="module")
+def in_a_table(trained):
+    """An output table with damaged weights of mst_key 1; the number of its run."""
+    run = fit(trained, "spoilt", "mst", 1, seed=3)
+    assert trained.value(PREDICT.format("'spoilt', 1"))
+    assert trained.value("SELECT bool_and(weights_digest = encode(sha256(model_weights), 'hex')) FROM spoilt")
+    damage_table(trained, "spoilt")
+    return run.run_id
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        PREDICT.format("'spoilt', 1"),
+        "SELECT madlib.madlib_keras_evaluate('spoilt', 'valid', 'sums', mst_key := 1)",
+        "SELECT madlib_mop.register('spoilt', 'spoilt', 1)",
+        "SELECT madlib_mop.export_model('spoilt', 1, 'keras')",
+        "SELECT madlib_mop.model_card('spoilt', 1)",
+        "SELECT madlib_mop.make_ensemble('spoilt', 'valid', 'together', mst_keys => ARRAY[1, 2])",
+        "SELECT madlib.load_keras_model('arch', (SELECT model_arch FROM spoilt WHERE mst_key = 1), weights => 'spoilt',"
+        " weights_key => 1)",
+        "SELECT madlib.madlib_keras_fit_multiple_model('train', 'spoilt', 'mst', 1, warm_start := true)",
+    ],
+)
+def test_damaged_weights_of_an_output_table_are_not_used(trained, in_a_table, statement):
+    error = refusal_of(trained, statement)
+    assert error.sqlstate == "XX001" and "mst_key 1" in error.message, error
+    assert "is damaged: its weights do not have the SHA-256 that is recorded" in error.message
+    assert "madlib_mop.resume" in error.hint and "weights_digest" in error.hint
+
+
+def test_the_other_models_of_the_table_predict_and_the_table_can_be_written_again(trained, in_a_table):
+    db, before = trained, trained.rows("SELECT * FROM spoilt_info")
+    assert db.value(PREDICT.format("'spoilt', 2"))
+    db.rows("ALTER TABLE spoilt RENAME TO kept; ALTER TABLE spoilt_info RENAME TO kept_info;"
+            " ALTER TABLE spoilt_summary RENAME TO kept_summary")  # fmt: skip
+    db.rows("SELECT madlib_mop.resume(%s)", [in_a_table])
+    assert db.value(PREDICT.format("'spoilt', 1")) and db.rows("SELECT * FROM spoilt_info") == before
+
+
+def test_weights_that_were_changed_on_purpose_are_used(trained):
+    fit(trained, "changed", "mst", 1, seed=3)
+    damage_table(trained, "changed")
+    trained.rows("UPDATE changed SET weights_digest = NULL WHERE mst_key = 1")
+    assert trained.value(PREDICT.format("'changed', 1"))
+
+
+def test_tables_of_earlier_versions_have_no_digest(trained):
+    """A warm start also writes to them."""
+    db = trained
+    fit(db, "earlier", "mst", 1, seed=3)
+    db.rows("ALTER TABLE earlier DROP COLUMN weights_digest")
+    assert db.value(PREDICT.format("'earlier', 1"))
+    before = weights(db, "earlier")
+    fit(db, "earlier", "mst", 1, seed=3, warm_start=True)
+    assert db.value(PREDICT.format("'earlier', 1")) and weights(db, "earlier").keys() == before.keys()
+    assert weights(db, "earlier") != before
+
+
+def test_a_damaged_table_of_model_averaging(trained):
+    db = trained
+    run = average(db, "averaged", 1, source_table="train")
+    assert db.value(PREDICT.format("'averaged', NULL"))
+    db.rows("UPDATE averaged SET model_weights = set_byte(model_weights, 2, get_byte(model_weights, 2) # 1)")
+    for statement, params in (
+        (PREDICT.format("'averaged', NULL"), []),
+        fit_statement("averaged", 1, source_table="train", warm_start=True),
+    ):
+        error = refusal_of(db, statement, params)
+        assert error.sqlstate == "XX001" and "public.averaged is damaged" in error.message, error
+    assert run.run_id
+
+
+def test_an_average_of_damaged_states_is_not_made(trained):
+    """What a segment has trained is stored until the iteration is averaged. A trigger damages it as it is stored."""
+    db = trained
+    data = FLIP.replace("data", "NEW.data")
+    db.rows(
+        "CREATE FUNCTION damage() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.segment_id = 1 AND NEW.part = 0"
+        f" THEN NEW.data = {data}; END IF; RETURN NEW; END $$;"
+        " CREATE TRIGGER damage BEFORE INSERT ON madlib_mop.model_state FOR EACH ROW EXECUTE FUNCTION damage()"
+    )
+    try:
+        error = refusal_of(db, *fit_statement("of_damaged", 1, source_table="train"))
+    finally:
+        db.rows("DROP FUNCTION damage CASCADE")
+    assert "what segment 1 has trained: its stored state is damaged" in error.message, error
+    run_id = db.value("SELECT max(run_id) FROM madlib_mop.run")
+    state, detail = state_of(db, run_id, 1)
+    assert state == "failed" and "SHA-256 that is recorded" in detail
+    assert db.value("SELECT to_regclass('of_damaged')") is None

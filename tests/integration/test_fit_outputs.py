@@ -62,7 +62,9 @@ def columns(db, table: str) -> str:
 
 
 def test_the_tables_have_the_columns_of_madlib(bench):
-    assert columns(bench, "out") == "mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer"
+    assert columns(bench, "out") == (
+        "mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer, weights_digest text"
+    )
     assert columns(bench, "out_info") == INFO
     assert columns(bench, "out_summary") == SUMMARY
 

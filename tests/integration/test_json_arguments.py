@@ -1,5 +1,7 @@
 """Functions that take JSON take json, jsonb, texts and literals."""
 
+import json
+
 import pytest
 
 from tests.helpers.inference import User
@@ -43,6 +45,16 @@ def test_an_architecture_that_is_no_json_is_one_error(user):
     for form in FORMS[:2]:
         error = user.refused(user.rows, f"SELECT madlib.load_keras_model('archs', {form})", "{broken")
         assert error.sqlstate == "22P02" and error.message.startswith("load_keras_model: model_arch"), error.message
+
+
+def test_a_number_that_json_lacks_is_named_with_its_layer(user):
+    """Keras writes Masking(nan) so; a literal is of the form for texts, so no cast to json comes first."""
+    mask = {"class_name": "Masking", "config": {"name": "mask", "mask_value": float("nan")}}
+    text = json.dumps({"class_name": "Sequential", "config": {"name": "m", "layers": [mask]}})
+    for form in FORMS[:2]:
+        error = user.refused(user.rows, f"SELECT madlib.load_keras_model('archs', {form})", text)
+        assert error.sqlstate == "22P02" and "mask_value is NaN" in error.message, error.message
+        assert "load_keras_model: model_arch: layer 'mask'" in error.message, error.message
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -189,7 +189,6 @@ def test_it_survives_a_killed_driver_and_issues_nothing_twice(bench):
         ("SELECT 1 AS mst_key, 'a' AS action; DROP TABLE mst", "policy cannot be run: "),
         ("SELECT 1 AS mst_key, 'a' AS action) AS x; DROP TABLE mst; SELECT (1", "policy cannot be run: "),
         ("DELETE FROM mst RETURNING mst_key, 'a' AS action", "policy cannot be run: "),
-        ("", "policy cannot be run: "),
     ],
 )
 def test_one_that_cannot_be_run_is_told_before_any_work(bench, policy, message):

@@ -124,7 +124,7 @@ def test_a_model_that_changes_in_the_middle_of_a_statement(session):
     add = "INSERT INTO seen SELECT id, madlib_mop.predict('m', 1, c) FROM customers c"
     session.execute(
         f"DO $$ BEGIN {add}; DELETE FROM seen WHERE id <= 1470;"
-        " UPDATE m SET model_weights ="
+        " UPDATE m SET weights_digest = NULL, model_weights ="
         " overlay(model_weights PLACING '\\x00002041'::bytea FROM octet_length(model_weights) - 3);"
         f" {add} WHERE id > 1470; END $$"
     )

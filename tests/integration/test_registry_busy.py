@@ -39,8 +39,8 @@ def user(db):
     for biases in ((99.0, -99.0), (-99.0, 99.0)):
         bias = struct.pack("<2f", *biases)  # of the last layer
         user.rows(
-            "UPDATE churn SET model_weights = overlay(model_weights PLACING %s::bytea FROM octet_length(model_weights)"
-            " - 7)", bias,
+            "UPDATE churn SET weights_digest = NULL, model_weights = overlay(model_weights PLACING %s::bytea"
+            " FROM octet_length(model_weights) - 7)", bias,
         )  # fmt: skip
         user.rows("SELECT madlib_mop.register('turn', 'churn', 1)")
     user.rows("SELECT madlib_mop.set_alias('turn', 'busy', 1); SELECT madlib_mop.set_alias('turn', 'busy', 2)")

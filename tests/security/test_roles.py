@@ -89,7 +89,8 @@ def test_runs_of_a_dropped_role_are_the_superusers(db, victim):
     assert set(map(tuple, seen(db, None).values())) == {(RUN,)}
     connection = db.connect()
     error = refusal(connection, "SELECT madlib_mop.resume(%s)", [RUN])
-    assert (error.sqlstate, "unknown (OID=" in error.message) == ("42501", True)
+    assert error.sqlstate == "42501" and "unknown (OID=" in error.message and "which was dropped" in error.message
+    assert error.hint == f"Nobody can resume it. SELECT madlib_mop.drop_run({RUN}); deletes it."
     connection.close()
     orphans = (
         "SELECT madlib_mop.drop_run(run_id) FROM madlib_mop.run r"

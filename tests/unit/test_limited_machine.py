@@ -128,6 +128,7 @@ def test_memory_of_a_driver(container, monkeypatch, has_gib, gets_gib):
 def test_jobs_at_once(monkeypatch):
     slots = []
     monkeypatch.setattr(stopping.StopSignals, "install", lambda self: None)
+    monkeypatch.setattr(working, "limit_memory", lambda: None)  # it would limit this process for good
     monkeypatch.setattr(working, "work", lambda dsn, n, *others: slots.append(n))
     work("", None)
     assert slots == [2]
@@ -175,7 +176,7 @@ def facts():
 def doctor(machine):
     """Return the doctor's findings about limits and memory, as texts by their names."""
     probe, settings = {"machine": machine}, {"setting": lambda _: None, "number": lambda _: 100, "value": lambda _: 0}
-    context = SimpleNamespace(product=None, probe=probe, **settings)
+    context = SimpleNamespace(product=None, extension_version=None, database="shop", probe=probe, **settings)
     return {finding.check: finding for finding in server.check_resources(context)}
 
 

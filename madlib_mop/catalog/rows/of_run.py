@@ -150,6 +150,8 @@ class SearchEvent(Row):
     event : str
         ``start``, ``result``, ``failed`` or ``budget``.
     mst_key, epoch : int or None
+        The model and its epoch. ``budget`` has no model; its epoch is the number of iterations that a new model can
+        make before the budget ends, None at the end.
     loss : float or None
     actions : list of dict
         JSON, as `driver.search.actions` writes them.

@@ -14,6 +14,7 @@ from madlib_mop.catalog.rows.packed import PackedData
 
 _Part = TypeVar("_Part")
 _HOST_WAIT_S = 600  # for plans without this value
+_EARLIEST_DRAWING = 1  # for plans without this value
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,8 @@ class SearchPlan:
         The model selection table to write.
     past : tuple of PastConfiguration
         What it begins with (``start_from``); the earlier runs are not read again.
+    drawing : int
+        The way in which it draws from ranges; see `search_grid.DRAWING`. Older plans do not have it.
     """
 
     method: str
@@ -146,6 +149,7 @@ class SearchPlan:
     custom_names: Sequence[str]
     selection: Output
     past: tuple[PastConfiguration, ...] = ()
+    drawing: int = _EARLIEST_DRAWING
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
@@ -154,10 +158,12 @@ class SearchPlan:
         return cls(**{**found, "selection": Output.from_json(found["selection"]), "past": past})
 
     def as_json(self) -> Json:
-        """Return the value from the plan; without past configurations, it does not mention them."""
+        """Return the value for the plan; it has neither an empty ``past`` nor the earliest way of drawing."""
         written = dataclasses.asdict(self)
-        past = written.pop("past")
-        return {**written, "past": list(past)} if past else written
+        past, drawing = list(written.pop("past")), written.pop("drawing")
+        if past:
+            written["past"] = past
+        return written if drawing == _EARLIEST_DRAWING else {**written, "drawing": drawing}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,11 +49,7 @@ def resume(call: Call) -> None:
     run = find_run(record, call)
     run_id = run.run_id
     if call.info.role_oid != run.owner_oid:
-        raise InsufficientPrivilege(
-            f"run {run_id} belongs to role {run.owner}, who will own its output tables."
-            f" Received a call by role {call.info.role}",
-            hint=f"Log in as {run.owner} to resume it.",
-        )
+        raise _not_the_owner(record, run, call.info.role)
     if run.state is RunState.FINISHED and outputs_of(run).has_outputs(call.session, record, run):
         call.session.notice(
             f"run {run_id} is finished, and its output table {run.plan.output.relation} exists: there is nothing to "
@@ -231,6 +227,16 @@ def _notice_new_segments(call: Call, run: Run) -> None:
             f"run {run.run_id}: {training.table} got segment {segment_id} after the start of the run;"
             " the run continues on its original segments. A warm start uses all segments"
         )
+
+
+def _not_the_owner(record: Record, run: Run, role: str) -> InsufficientPrivilege:
+    """Return the error of a role that may see a run, but would not own its output tables."""
+    if record.has_role(run.owner_oid):
+        owner, hint = f"role {run.owner}, who will own its output tables", f"Log in as {run.owner} to resume it."
+    else:
+        owner = f"role {run.owner}, which was dropped"
+        hint = f"Nobody can resume it. SELECT madlib_mop.drop_run({run.run_id}); deletes it."
+    return InsufficientPrivilege(f"run {run.run_id} belongs to {owner}. Received a call by role {role}", hint=hint)
 
 
 def _recorded(record: Record, run: Run) -> list[Visit] | None:

@@ -25,7 +25,8 @@ def predict(call: Call) -> Header:
         ``model``, ``normalizing_const`` and ``preprocessor``: for the trainer's request predict_load. ``images``: the
         columns with images, each with the height, width and channels that its images get. ``keeps_order``: see
         `keeps_order` of driver/data/engine.py. ``start``: for the request start. ``outputs``: the name and the classes
-        of each output (mop_backend/classes.py). For a model of a table also what `_queries` returns.
+        of each output (mop_backend/classes.py). For a model of a table also ``label``, its name in messages, and what
+        `_queries` returns.
     """
     session, name = call.session, call.arguments["model_table"]
     if name is not None and not is_registered(name):
@@ -35,7 +36,7 @@ def predict(call: Call) -> Header:
     queries = {}
     if isinstance(model.place, Place):
         is_only = call.arguments.get("mst_key") is None and model.place.key is not None
-        queries = _queries(session, name, model.place, is_only)
+        queries = {**_queries(session, name, model.place, is_only), "label": model.label}
     return {
         **queries,
         "model": model.request(compiled=False),
@@ -70,9 +71,9 @@ def _queries(session: CallerSession, name: str, place: Place, is_only: bool) -> 
     """Return the queries of a model of a table, which may change; ``is_only``: it was named as the only one of many.
 
     ``version_query``, to run before each prediction: one row with the column ``version``, which changes with the model;
-    no row if it was dropped. ``weights_query``, with the weights in column ``weights``. ``params`` and ``types`` for
-    both. ``oid`` of the table, and ``name``, quoted, if it must be looked up again because it has no schema; else None.
-    ``oids``: of the tables that ``version_query`` reads.
+    no row if it was dropped. ``weights_query``, with the weights in column ``weights`` and their recorded SHA-256, or
+    NULL, in ``digest``. ``params`` and ``types`` for both. ``oid`` of the table, and ``name``, quoted, if it must be
+    looked up again because it has no schema; else None. ``oids``: of the tables that ``version_query`` reads.
     """
     schema, base = split_name(name, "model_table")
     summary = session.relation(place.relation.with_suffix("_summary").sql)

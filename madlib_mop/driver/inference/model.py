@@ -12,6 +12,7 @@ from mop_backend.frames import Header
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
+from madlib_mop.driver.data.weights import NO_DIGEST, check_weights, recorded_digest
 from madlib_mop.driver.inference.output import Output, PredictionProfile
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_architecture, no_column, was_changed
@@ -38,11 +39,14 @@ class Place:
     key_column : str or None
         ``mst_key`` or ``model_id``; None for a table with a single model.
     key : int or None
+    digest : str
+        The expression of the SHA-256 that is recorded for the weights (`recorded_digest`).
     """
 
     relation: Relation
     key_column: str | None = None
     key: int | None = None
+    digest: str = NO_DIGEST
 
     @property
     def condition(self) -> str:
@@ -64,8 +68,9 @@ class Place:
 
     @property
     def weights_query(self) -> str:
-        """The query of the weights, with the condition's parameters."""
-        return statement("SELECT model_weights AS weights FROM {t}", t=self.relation) + self.condition
+        """The query of the weights and of the digest to check, with the condition's parameters."""
+        query = f"SELECT model_weights AS weights, {self.digest} AS digest FROM {{t}}"
+        return statement(query, t=self.relation) + self.condition
 
 
 @dataclass(frozen=True)
@@ -195,7 +200,8 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
         params_table, label = summary, str(relation)
     params = _read_params(session, params_table, mst_key, name)
     facts = _read_summary(session, summary, name)
-    place = Place(relation, "mst_key", mst_key) if is_multi else Place(relation)
+    digest = recorded_digest(session.columns(relation))
+    place = Place(relation, "mst_key", mst_key, digest) if is_multi else Place(relation, digest=digest)
     arch = read_architecture(session, place, what, label)
     independent = tuple(_names(facts["independent_varname"]))
     dependent = _names(facts["dependent_varname"])
@@ -312,7 +318,7 @@ def read_weights(session: CallerSession, model: TrainedModel) -> bytes:
     if len(rows) != 1 or rows[0]["weights"] is None:
         raise was_changed(model.label)
     weights: bytes = rows[0]["weights"]
-    return weights
+    return check_weights(weights, rows[0]["digest"], model.label)
 
 
 def read_architecture(session: CallerSession, place: Place, what: str, label: str) -> Node:

@@ -6,6 +6,7 @@ It is found by the SHA-256 of the weights: a table of the same name may have bee
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.driver.data.weights import damaged
 from madlib_mop.driver.inference.model import Place
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import was_changed
@@ -40,7 +41,7 @@ class StoredWeights:
 
 
 def measure_weights(session: CallerSession, place: Place, label: str) -> StoredWeights:
-    """Return SHA-256 and size of a model's weights. Raises NotReady if the model is no longer there.
+    """Return SHA-256 and size of a model's weights.
 
     Parameters
     ----------
@@ -48,15 +49,24 @@ def measure_weights(session: CallerSession, place: Place, label: str) -> StoredW
     place : Place
     label : str
         The model, for messages.
+
+    Raises
+    ------
+    NotReady
+        If the model is no longer there.
+    DataDamaged
+        If the weights do not have the SHA-256 that the table records for them.
     """
     query = statement(
         "SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest,"
-        " pg_catalog.octet_length(model_weights) AS n_bytes FROM {t}",
+        f" pg_catalog.octet_length(model_weights) AS n_bytes, {place.digest} AS recorded FROM {{t}}",
         t=place.relation,
     )
     rows = session.execute(query + place.condition, place.params, place.types)
     if len(rows) != 1 or rows[0]["digest"] is None:
         raise was_changed(label)
+    if rows[0]["recorded"] not in (None, rows[0]["digest"]):
+        raise damaged(label)
     return StoredWeights(rows[0]["digest"], rows[0]["n_bytes"])
 
 

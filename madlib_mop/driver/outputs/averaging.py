@@ -14,6 +14,7 @@ from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.plan import Summary
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.driver.data.weights import DIGEST, digest_of
 from madlib_mop.driver.outputs import hopper
 from madlib_mop.driver.outputs.figures import shown_frequency, shows_only_last
 from madlib_mop.driver.outputs.hopper import weights_to_write
@@ -28,7 +29,7 @@ from madlib_mop.driver.outputs.tables import (
 from madlib_mop.driver.session.caller import CallerSession
 
 SUFFIXES = ("", "_summary")
-_MODEL = (("model_weights", "bytea"), ("model_arch", "json"))
+_MODEL = (("model_weights", "bytea"), ("model_arch", "json"), DIGEST)
 _SUMMARY = (
     ("source_table", "text"), ("model", "text"), ("dependent_varname", "text[]"), ("independent_varname", "text[]"),
     ("model_arch_table", "text"), ("model_id", "integer"), ("compile_params", "text"), ("fit_params", "text"),
@@ -78,9 +79,8 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
             session.lock_to_write(output.with_suffix(suffix))
             session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
     weights = weights_to_write(session, record, model, str(output))
-    insert_row(
-        session, output, _MODEL, {"model_weights": weights, "model_arch": json.dumps(model.model_arch)}
-    )  # fmt: skip
+    cells = {"model_weights": weights, "model_arch": json.dumps(model.model_arch), DIGEST[0]: digest_of(weights)}
+    insert_row(session, output, _MODEL, cells)
     values = _summary_values(run, model, record.metrics(run_id)) | {QUALIFIED[0]: qualified_names(session, run)}
     values |= hopper.preprocessor_values(record, run)
     insert_row(session, output.with_suffix("_summary"), _summary_columns(summary), values)

@@ -16,8 +16,8 @@ from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.plan import Summary
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState, RunState
-from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.data.preprocessors import COLUMNS as PREPROCESSOR_COLUMNS
+from madlib_mop.driver.data.weights import DIGEST, NO_DIGEST, digest_of, recorded_digest
 from madlib_mop.driver.outputs.earlier_runs import has_models_of, passes_field
 from madlib_mop.driver.outputs.figures import Figures, figures_of, shown_frequency, shows_only_last
 from madlib_mop.driver.outputs.search import (
@@ -52,6 +52,9 @@ INFO = (
     ("loss_type", "text"), ("training_metrics_final", "float8"), ("training_loss_final", "float8"),
     ("training_metrics", "float8[]"), ("training_loss", "float8[]"), ("validation_metrics_final", "float8"),
     ("validation_loss_final", "float8"), ("validation_metrics", "float8[]"), ("validation_loss", "float8[]"),
+)  # fmt: skip
+MODELS = (
+    ("mst_key", "integer"), ("model_weights", "bytea"), ("model_arch", "json"), ("__dist_key__", "integer"), DIGEST,
 )  # fmt: skip
 INFO_END = (("status", "text"), ("status_detail", "text"))
 SUMMARY = (
@@ -160,7 +163,7 @@ def check_replaceable(session: CallerSession, output: Relation, summary: Summary
         If one does not exist, has different columns, or the caller has no right to change it.
     """
     expected = {
-        "": ["mst_key", "model_weights", "model_arch", "__dist_key__"],
+        "": [name for name, _ in MODELS],
         "_info": [name for name, _ in (_info_columns(run) if run is not None else (*INFO, *INFO_END))],
         "_summary": [name for name, _ in _summary_columns(summary)],
     }
@@ -198,8 +201,10 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
             session.lock_to_write(output.with_suffix(suffix))
             session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
     last_segment = {visit.mst_key: visit.segment_id for visit in record.visits(run_id)}
+    has_digest = recorded_digest(session.columns(session.relation(output.sql))) != NO_DIGEST
+    columns = MODELS if has_digest else MODELS[:-1]
     models = [
-        _write_model(session, record, output, model, last_segment.get(model.mst_key))
+        _write_model(session, record, output, model, last_segment.get(model.mst_key), columns)
         if model.state is ModelState.TRAINED
         else model
         for model in models
@@ -228,12 +233,18 @@ def _create(session: CallerSession, output: Relation, run: Run) -> None:
 
 def create_models(session: CallerSession, output: Relation) -> None:
     """Create a table of models."""
-    columns = "mst_key integer PRIMARY KEY, model_weights bytea, model_arch json, __dist_key__ integer"
-    session.execute(statement(f"CREATE TABLE {{t}} ({columns})", t=output) + table_form(session, "mst_key"))
+    create_table(session, output, MODELS, "mst_key")
     session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
 
 
-def _write_model(session: CallerSession, record: Record, output: Relation, model: Model, segment: int | None) -> Model:
+def _write_model(
+    session: CallerSession,
+    record: Record,
+    output: Relation,
+    model: Model,
+    segment: int | None,
+    columns: Sequence[tuple[str, str]],
+) -> Model:
     """Write a model; return it, as failed if its stored state is damaged."""
     try:
         weights = weights_to_write(session, record, model, f"mst_key {model.mst_key}")
@@ -241,21 +252,27 @@ def _write_model(session: CallerSession, record: Record, output: Relation, model
         reason = f"{error.message}; {how_to_train_again(model.run_id, model.mst_key)}"
         record.set_model(model.run_id, model.mst_key, state=ModelState.FAILED, state_detail=reason)
         return replace(model, state=ModelState.FAILED, state_detail=reason)
-    insert_model(session, output, model.mst_key, weights, json.dumps(model.model_arch), segment)
+    insert_model(session, output, model.mst_key, weights, json.dumps(model.model_arch), segment, columns)
     return model
 
 
 def insert_model(
-    session: CallerSession, output: Relation, mst_key: int, weights: bytes | None, arch: str, segment: int | None
+    session: CallerSession,
+    output: Relation,
+    mst_key: int,
+    weights: bytes | None,
+    arch: str,
+    segment: int | None,
+    columns: Sequence[tuple[str, str]] = MODELS,
 ) -> None:
-    """Write one row of a table of models, without waiting for it: the next model is read meanwhile."""
-    session.post(
-        statement(
-            "INSERT INTO {t} (mst_key, model_weights, model_arch, __dist_key__) VALUES ($1, $2, $3, $4)", t=output
-        ),
-        [mst_key, weights, arch, segment],
-        ["integer", "bytea", "json", "integer"],
-    )
+    """Write one row of a table of models, without waiting for it: the next model is read meanwhile.
+
+    ``columns`` are those of `MODELS` that the table has; one of an earlier version lacks the last.
+    """
+    cells = (mst_key, weights, arch, segment, digest_of(weights))[: len(columns)]
+    names, slots = ", ".join(name for name, _ in columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
+    insert = statement(f"INSERT INTO {{t}} ({names}) VALUES ({slots})", t=output)
+    session.post(insert, cells, [type_name for _, type_name in columns])
 
 
 def weights_to_write(session: CallerSession, record: Record, model: Model, label: str) -> bytes | None:

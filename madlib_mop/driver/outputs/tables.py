@@ -9,6 +9,7 @@ from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, quote,
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import identify_rows, table_form
+from madlib_mop.driver.data.weights import DIGEST
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import (
@@ -35,6 +36,8 @@ SELECTION_TABLES = {
 _EXISTS_STATES = ("42P07", "42710", "23505")
 #: Column with the schema-qualified names of tables, by the column that has them as the user wrote them.
 QUALIFIED = ("qualified_names", "json")
+#: Columns that tables of older versions lack.
+_NEW = {QUALIFIED[0], DIGEST[0]}
 _DEPENDENTS = """
 SELECT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS what
 FROM pg_catalog.pg_depend d
@@ -220,9 +223,8 @@ def check_columns(session: CallerSession, output: Relation, expected: dict[str, 
     for suffix, columns in expected.items():
         table = session.relation(output.with_suffix(suffix).sql, argument)
         present = [column.name for column in session.columns(table)]
-        # summaries of older versions lack it
-        if present not in (columns, [name for name in columns if name != QUALIFIED[0]]):
-            odd = sorted({*present} ^ {*columns}) or present
+        if present not in (columns, [name for name in columns if name not in _NEW]):
+            odd = sorted({*present} ^ {*columns} - _NEW) or present
             raise InvalidParameter(
                 f"{argument}: a warm start cannot write its results into {table}, which has different columns"
                 f" ({', '.join(odd)}). Received: {output}",
@@ -279,7 +281,7 @@ def insert_row(
     """Write one row: for each column (name and SQL type) the value of this name.
 
     Times are ISO texts with their zone; class values are arrays in PostgreSQL's text form. Tables of older versions,
-    to which a warm start can write, have no column of qualified names.
+    to which a warm start can write, have no column of qualified names, and none of the SHA-256 of weights.
     """
     present = {column.name for column in session.columns(session.relation(table.sql))}
     columns = [column for column in columns if column[0] in present]

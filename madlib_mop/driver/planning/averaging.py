@@ -4,6 +4,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
+from madlib_mop.driver.data.weights import check_weights, recorded_digest
 from madlib_mop.driver.outputs.averaging import SUFFIXES, check_replaceable
 from madlib_mop.driver.outputs.earlier_runs import EarlierRuns, find_earlier_runs, weights_digests
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
@@ -143,5 +144,7 @@ def _find_warm_start(
     if earlier.digests[MST_KEY] is None:
         raise no_weights(f"model: {output}", state is not None)
     session.notice(f"warm start: continuing with the weights only; the optimizer state is reset ({NO_STATE})")
-    (row,) = session.execute(statement("SELECT model_weights FROM {t}", t=output))
-    return warm_start_of(earlier, {MST_KEY: WarmModel(next_epoch, weights=row["model_weights"])})
+    digest = recorded_digest(session.columns(output))
+    (row,) = session.execute(statement(f"SELECT model_weights, {digest} AS digest FROM {{t}}", t=output))
+    weights = check_weights(row["model_weights"], row["digest"], str(output))
+    return warm_start_of(earlier, {MST_KEY: WarmModel(next_epoch, weights=weights)})

@@ -132,6 +132,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         custom_names=sorted(custom_names),
         selection=Output.of(selection),
         past=past,
+        drawing=space.drawing,
     )
     run = Run(
         kind="automl",

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.driver.data.weights import DIGEST, NO_DIGEST, check_weights
 from madlib_mop.driver.inference.described import DescribedModel, LayerWeights, describe_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
@@ -103,7 +104,9 @@ def _of_model(
         raise no_column(_WHAT, str(relation), missing[0], name, hint)
     _check_type(relation, types, "model_weights", "bytea")
     key_column = next((column for column in _KEYS if column in types), None)
-    query = statement("SELECT model_arch::pg_catalog.text AS arch, model_weights AS weights FROM {t}", t=relation)
+    digest = DIGEST[0] if types.get(DIGEST[0]) == DIGEST[1] else NO_DIGEST
+    columns = f"model_arch::pg_catalog.text AS arch, model_weights AS weights, {digest} AS digest"
+    query = statement(f"SELECT {columns} FROM {{t}}", t=relation)
     if key is not None and key_column is not None:
         query += statement(" WHERE {k} = $1", k=Identifier(key_column))
         rows = session.execute(query, [key], ["integer"])
@@ -122,8 +125,8 @@ def _of_model(
         )
     if rows[0]["weights"] is None or rows[0]["arch"] is None:
         raise InvalidParameter(f"{_WHAT}: {label} has no weights. Received: {name!r}")
+    weights = bytes(check_weights(rows[0]["weights"], rows[0]["digest"], label))
     model = describe_model(trainer, check_architecture(rows[0]["arch"]))
-    weights = bytes(rows[0]["weights"])
     model.check_weights(len(weights), f"{_WHAT}: those of {label}")
     layers, start = {}, 0
     for layer in model.layers:

@@ -7,6 +7,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.run import Run
+from madlib_mop.driver.data.weights import check_weights, recorded_digest
 from madlib_mop.driver.outputs.earlier_runs import EarlierRuns, find_earlier_runs, weights_digests
 from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.driver.session.caller import CallerSession
@@ -149,10 +150,9 @@ def no_weights(label: str, has_state: bool) -> NotReady:
 
 
 def _weights(session: CallerSession, output: Relation, mst_key: int) -> bytes:
-    rows = session.execute(
-        statement("SELECT model_weights FROM {t} WHERE mst_key = $1", t=output), [mst_key], ["integer"]
-    )
+    digest = recorded_digest(session.columns(output))
+    query = statement(f"SELECT model_weights, {digest} AS digest FROM {{t}} WHERE mst_key = $1", t=output)
+    rows = session.execute(query, [mst_key], ["integer"])
     if len(rows) != 1:
         raise InvalidParameter(f"model_output_table: mst_key {mst_key} occurs {len(rows)} times. Received: {output}")
-    weights: bytes = rows[0]["model_weights"]
-    return weights
+    return check_weights(rows[0]["model_weights"], rows[0]["digest"], f"mst_key {mst_key} of {output}")

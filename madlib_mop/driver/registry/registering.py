@@ -41,9 +41,10 @@ def register(call: Call) -> int:
         )
     relation = session.relation(a.get("model_table"), "model_table")
     key = _choose(session, relation, a.get("mst_key"))
-    place = read_model(session, a["model_table"], key).place
+    found = read_model(session, a["model_table"], key)
+    place = found.place
     assert isinstance(place, Place), "it was read from a table"
-    weights = measure_weights(session, place, str(relation))
+    weights = measure_weights(session, place, found.label)
     # after their SHA-256: `_copy` finds out whether the weights were changed since, and so whether all this is of them
     model = read_model(session, a["model_table"], key)
     check_model(model)

@@ -143,6 +143,12 @@ class Attempts:
                 **error,
                 "hint": "Once the host is available again, madlib_mop.resume continues the run and finds moved shards.",
             }
+        if sqlstate == "42501" and not error.get("hint"):
+            hint = (
+                "If the run's owner has lost a right, grant it again (madlib_mop.grant_use: those of the extension); "
+                "madlib_mop.resume then continues the run."
+            )
+            error = {**error, "hint": hint}
         if sqlstate[:2] in ("42", "28", "22") or sqlstate == "55000":
             return RetryDecision(False, True, error)
         if sqlstate == "55P03":

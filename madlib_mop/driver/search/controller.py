@@ -3,6 +3,9 @@
 Every call of the search is written to `madlib_mop.search_event` with its decisions, in one transaction with the models
 that these add or change. A search has no other state than its calls: a resumed run creates it again, repeats the
 recorded calls, and delivers results that it had not yet received before the fault.
+
+An event ``budget`` without an epoch says that the time budget was used up. With one, it says how many iterations a new
+model can make before that, by the time of the fastest model so far.
 """
 
 import math
@@ -35,7 +38,7 @@ def make_searcher(record: Record, run: Run, progress: SearchProgress) -> "Search
         assert parent is not None, "a replay repeats a run"
         recorded = RecordedSearch(record.search_events(parent), record.models(parent))
         return Searcher(record, run, recorded, progress)
-    space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid)
+    space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid, plan.drawing)
     past = past_trials(plan.past, space, plan.custom_names)
     search = make_search(plan.method, params, space, plan.random_state, past)
     return Searcher(record, run, search, progress, params.budget_s)
@@ -71,6 +74,9 @@ class Searcher(RunController):
         self._progress = progress
         self._budget_s = budget_s
         self._n_events = 0
+        self._reported_left = search.enough_iterations
+        self._begun: dict[int, tuple[float, int]] = {}  # of models in training: seconds of training, epoch
+        self._iteration_s = math.inf  # of the fastest model, from its start to its result
         self._model_changes: ModelChanges  # set by `begin`
 
     def begin(self, model_changes: ModelChanges) -> None:
@@ -95,11 +101,14 @@ class Searcher(RunController):
     def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
         """Report to the search the loss of a model at its last epoch."""
         if not self._over and self._is_own(mst_key):
+            self._measure(mst_key, epoch)
+            self._report_time_left()
             self._report("result", mst_key, epoch, loss_of(metrics))
 
     def failed(self, mst_key: int) -> None:
         """Report to the search that a model has failed, or was stopped by a command."""
         if not self._over and self._is_own(mst_key):
+            self._report_time_left()
             self._report("failed", mst_key)
 
     def tick(self) -> None:
@@ -134,6 +143,23 @@ class Searcher(RunController):
         """Return whether the search has added a model, not a command."""
         return self._model_changes.models[mst_key].command_id is None
 
+    def _measure(self, mst_key: int, epoch: int) -> None:
+        """Measure the seconds of an iteration of a model that this driver has started."""
+        if mst_key in self._begun:
+            began_s, first_epoch = self._begun.pop(mst_key)
+            each_s = (self._progress.elapsed_s - began_s) / (epoch - first_epoch)
+            self._iteration_s = min(self._iteration_s, each_s)
+
+    def _report_time_left(self) -> None:
+        """Report how many iterations a new model can make before the budget ends, if that has changed."""
+        enough = self._search.enough_iterations
+        if self._budget_s is None or not enough or not math.isfinite(self._iteration_s):
+            return
+        left_s = max(0.0, self._budget_s - self._progress.elapsed_s)
+        left = enough if left_s >= enough * self._iteration_s else int(left_s / self._iteration_s)
+        if left != self._reported_left:
+            self._report("budget", epoch=left)
+
     def _report(
         self, event: str, mst_key: int | None = None, epoch: int | None = None, loss: float | None = None
     ) -> None:
@@ -150,7 +176,14 @@ class Searcher(RunController):
         )
         self._model_changes.change(self._changes(actions), lambda: self._record.add_search_event(row))
         self._n_events += 1
+        self._note_starts(actions)
         self._progress.decided(row, actions)
+
+    def _note_starts(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Add | Extend | Exploit):
+                key = action.proposal.mst_key if isinstance(action, Add) else action.mst_key
+                self._begun[key] = self._progress.elapsed_s, self._model_changes.models[key].epoch
 
     def _call(self, event: str, mst_key: int | None, epoch: int | None, loss: float | None) -> list[Action]:
         match event:
@@ -162,6 +195,9 @@ class Searcher(RunController):
             case "failed":
                 assert mst_key is not None, "it is a model that failed"
                 return self._search.failed(mst_key)
+            case "budget" if epoch is not None:
+                self._reported_left = epoch
+                return self._search.time_left(epoch)
         return self._search.finish(_BUDGET)
 
     def _repeat(self, event: SearchEvent) -> None:

@@ -34,6 +34,7 @@ class SearchProgress(Progress):
         self._n_added = self._n_results = 0
         self._counts: Counter[str] = Counter()
         self._notified_at = -math.inf
+        self._told_time_is_short = False
 
     def started(self) -> None:
         """Write a NOTICE about the start."""
@@ -68,6 +69,8 @@ class SearchProgress(Progress):
     def decided(self, event: SearchEvent, actions: Sequence[Action]) -> None:
         """Write a NOTICE about a search's decisions."""
         self.repeated(event, actions)
+        if event.event == "budget" and event.epoch is not None:
+            self._tell_time_is_short()
         for action in actions:
             if isinstance(action, Finish):
                 self._session.notice(
@@ -82,6 +85,14 @@ class SearchProgress(Progress):
         """Write a NOTICE about the end of the search."""
         self._counts["the search is over"] = 0
         self._notify()
+
+    def _tell_time_is_short(self) -> None:
+        if not self._told_time_is_short:
+            self._told_time_is_short = True
+            self.tell(
+                "the rest of the time budget is too short for a new model to go on after its first comparison; as long"
+                " as that is so, the best models that wait go on in place of new ones"
+            )
 
     def _note_loss(self, mst_key: int, epoch: int, loss: float) -> None:
         if math.isfinite(loss):

@@ -49,6 +49,15 @@ class RecordedSearch:
         """Record a failure; after an unrecorded failure, the replay lacks results that it waits for."""
         return self._advance()
 
+    @property
+    def enough_iterations(self) -> int:
+        """Return 0: decisions that depend on the time are recorded."""
+        return 0
+
+    def time_left(self, n_iterations: int) -> list[Action]:
+        """Return no actions."""
+        return []
+
     def finish(self, reason: str) -> list[Action]:
         """End the replay."""
         self._next = len(self._events)

@@ -55,6 +55,10 @@ class Asha(Search):
     that is not promoted waits at its rung without taking a place; those that still wait at the end of the search are
     stopped then.
 
+    A new model is only worth its place if it can come to the second rung. Near the end of a time budget, when none can,
+    the place is given to the waiting model with the lowest loss, and to a new one only if none waits. (The paper's
+    algorithm has no end.) Otherwise a short search ends with models that all wait at the first rung.
+
     Configurations are those of generate_model_configs' random search, in its order, whatever the order of results.
     The promotions do depend on that order, as they must. Models that failed, or have no finite loss, count as
     members of their rung and are never promoted.
@@ -76,6 +80,11 @@ class Asha(Search):
     @property
     def n_configurations(self) -> int:
         return self.params.num_configs
+
+    @property
+    def enough_iterations(self) -> int:
+        second = self.params.r * self.params.eta
+        return second if second <= self.params.R else 0
 
     def _begin(self, n_slots: int) -> list[Action]:
         r, eta = self.params.r, self.params.eta
@@ -102,15 +111,31 @@ class Asha(Search):
         for k in range(len(self._rungs) - 2, -1, -1):
             rung = self._rungs[k]
             for _, key in rung.members[: len(rung.members) // self.params.eta]:
-                if key not in rung.promoted and self._may_continue(key):
-                    rung.promoted.add(key)
-                    self._rung_of[key] = k + 1
-                    return Extend(key, self._rungs[k + 1].last_epoch)
+                if self._waits(key, k):
+                    return self._promoted(key)
         return None
+
+    def _waits(self, key: int, k: int) -> bool:
+        """Return whether a model at rung ``k``, not the last one, can be promoted."""
+        return key not in self._rungs[k].promoted and self._may_continue(key)
+
+    def _promoted(self, key: int) -> Extend:
+        k = self._rung_of[key]
+        self._rungs[k].promoted.add(key)
+        self._rung_of[key] = k + 1
+        return Extend(key, self._rungs[k + 1].last_epoch)
+
+    def _best_waiting(self) -> Extend | None:
+        waiting = [
+            one for k, rung in enumerate(self._rungs[:-1]) for one in rung.members if self._waits(one[1], k)
+        ]
+        return self._promoted(min(waiting)[1]) if waiting else None
 
     def _new(self) -> Action | None:
         if len(self._models) == self.params.num_configs:
             return None
+        if self._iterations_left < self.enough_iterations and (instead := self._best_waiting()):
+            return instead
         added = self._propose(next(self._points), self._rungs[0].last_epoch)
         self._rung_of[added.proposal.mst_key] = 0
         return added

@@ -280,7 +280,7 @@ DEFENCES_OF_DASH = (
         _ACCOUNTS,
         "rb\"[0-9]{1,19}(?= |\\Z)\"",
         "rb\"[0-9]+(?= |\\Z)\"",
-        (_HOSTILE + "test_a_notification_of_anybody_harms_nobody",),
+        (_HOSTILE + "test_only_numbers_of_runs_are_read_from_notifications",),
     ),
     Defence(
         "a feed ends when nobody watches, though its first state is not there",

@@ -106,10 +106,14 @@ class Laboratory:
         self.dead.add(key)
         return self.call("failed", key)
 
-    def run(self, n_slots: int, rng: random.Random, fail: float = 0.0, nan: float = 0.0) -> Laboratory:
-        """Start the search and end its models in a random order until it is done."""
+    def run(
+        self, n_slots: int, rng: random.Random, fail: float = 0.0, nan: float = 0.0, hurry: float = 0.0
+    ) -> Laboratory:
+        """Start the search and end its models in a random order until it is done; ``hurry`` reports times left."""
         self.call("start", n_slots)
         while not self.search.done:
+            if hurry and rng.random() < hurry:
+                assert self.call("time_left", rng.randint(0, self.search.enough_iterations)) == []
             key = rng.choice(sorted(self.awaited))
             if rng.random() < fail:
                 self.failed(key)

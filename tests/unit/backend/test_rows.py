@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 import struct
+import subprocess
 import threading
 
 import pytest
@@ -57,6 +58,15 @@ def test_a_reader_that_sends_too_much_is_dropped():
 def test_a_reader_that_sends_something_else_is_dropped(header):
     with pytest.raises(RowsLost):
         forwarded(lambda raw: raw.sendall(struct.pack(">II", len(header), 0) + header))
+
+
+def test_a_reader_that_ends_before_it_connects_is_not_waited_for(monkeypatch):
+    """Its statement failed, for example because the run's owner has lost the right to call it."""
+    monkeypatch.setattr("mop_backend.rows._CONNECT_WITHIN_S", 5)
+    reader = subprocess.Popen(["true"])
+    reader.wait()
+    with pytest.raises(RowsLost, match="the reader session ended before it connected"):
+        Listener().forward(lambda shapes, blobs: None, no_interrupt, reader.pid)
 
 
 def test_rows_go_to_no_socket_of_another_kind():

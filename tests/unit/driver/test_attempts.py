@@ -144,7 +144,8 @@ def test_killed_trainers_do_not_count_as_faults():
 def test_no_right_or_no_table_ends_the_run(sqlstate):
     decision = Attempts().decide(VISIT, sql(sqlstate))
     assert (decision.again, decision.ends_run) == (False, True)
-    assert ("madlib_mop.resume" in (decision.error.get("hint") or "")) == (sqlstate == "42P01")
+    assert ("madlib_mop.resume" in (decision.error.get("hint") or "")) == (sqlstate in ("42P01", "42501"))
+    assert ("madlib_mop.grant_use" in (decision.error.get("hint") or "")) == (sqlstate == "42501")
 
 
 def test_a_lock_that_is_not_to_be_had_ends_the_run_with_the_reason():

@@ -15,11 +15,12 @@ from madlib_mop.catalog.rows.command import Command
 from madlib_mop.catalog.rows.model import BestState, Model, TakenOver
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
 from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
-from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, PastConfiguration, Plan
+from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, PastConfiguration, Plan, SearchPlan
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import CommandState, ModelState, RunState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.errors import MopError, NotReady
+from madlib_mop.models.parameters.search_grid import DRAWING, EARLIEST_DRAWING
 from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search, packed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -74,6 +75,7 @@ PLANS = {
         search=a_search(
             start_weights={"1": "model_id 1"},
             past=(PastConfiguration(3, 2, 1, "c", "f", 0.5, 0.25), PastConfiguration(3, 1, 1, "c", "f", None, 1.0)),
+            drawing=DRAWING,
         ),
     ),
 }
@@ -127,6 +129,12 @@ def test_a_plan_of_an_older_version_is_gone_on_with():
         del old[later]
     del old["summary"]["qualified_names"]
     assert Plan.from_json(old) == dataclasses.replace(PLANS["plain"], host_wait_s=600)
+
+
+def test_a_search_plan_of_an_older_version_draws_as_it_began():
+    old = a_search().as_json()
+    assert "drawing" not in old and SearchPlan.from_json(old).drawing == EARLIEST_DRAWING
+    assert SearchPlan.from_json(old).as_json() == old
 
 
 def test_a_run_that_was_dropped_meanwhile_is_an_error_that_says_so():

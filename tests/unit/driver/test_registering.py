@@ -30,7 +30,7 @@ class Table:
     def execute(self, query, params=(), types=()):
         digest = sha256(self.weights).hexdigest()
         if query.startswith("SELECT"):
-            return [{"digest": digest, "n_bytes": len(self.weights)}]
+            return [{"digest": digest, "n_bytes": len(self.weights), "recorded": digest}]
         if params[-1] != digest:
             return []
         self.copied.append(self.weights)

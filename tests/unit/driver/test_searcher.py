@@ -5,22 +5,25 @@ an epoch is a function of its parameters and of the history of its state.
 """
 
 import math
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
+from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.outputs.search import brackets
 from madlib_mop.driver.search.actions import from_json, to_json
-from madlib_mop.driver.search.controller import Searcher, loss_of
+from madlib_mop.driver.search.controller import Searcher, loss_of, make_searcher
 from madlib_mop.driver.search.recorded import RecordedSearch
 from madlib_mop.driver.steering.model_changes import ModelChanges
 from madlib_mop.errors import NotReady
+from madlib_mop.models.parameters.search_grid import DRAWING
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.search import SearchSpace, make_search
 from madlib_mop.search.base import Add, Exploit, Extend, Finish, Proposal, Stop
@@ -147,9 +150,15 @@ def loss(digest: tuple) -> float:
 
 
 class Driver:
-    """A minimal hopper: one driver process of a run."""
+    """A minimal hopper: one driver process of a run.
 
-    def __init__(self, record: MemoryRecord, method: str, search=None, recorded=None, fails=(), late=0, stops=()):
+    The clock goes ``task_s`` further with each task, and the start takes ``start_s``.
+    """
+
+    def __init__(
+        self, record: MemoryRecord, method: str, search=None, recorded=None, fails=(), late=0, stops=(), task_s=0.0,
+        start_s=0.0, budget_s=100.0,
+    ):  # fmt: skip
         run = a_run(a_plan(tuple(SEGMENTS.items()), search=a_search(method)), kind="automl")
         self.record, self.fails, self.late, self.stops = record, fails, late, stops
         self.models = RunModels(record, 1)
@@ -163,7 +172,8 @@ class Driver:
         )  # fmt: skip
         self.progress = Quiet()
         search = search or make_search(method, SMALLEST[method], SearchSpace.read([1], *GRIDS), 7)
-        self.searcher = Searcher(record, run, search, self.progress, 100.0)
+        self.task_s, self.start_s = task_s, start_s
+        self.searcher = Searcher(record, run, search, self.progress, None if recorded is not None else budget_s)
 
     def _work(self, m: Model) -> ModelWork:
         done = [v[2] for v in self.record.tables["visits"] if v[:2] == (m.mst_key, m.epoch)]
@@ -178,8 +188,10 @@ class Driver:
         self.evaluations.add_missing()
         self.searcher.begin(self.model_changes)
         flights, n_done = [], 0
+        self.progress.elapsed_s += self.start_s
         while not self.scheduler.done:
             flights += self.scheduler.next_tasks()
+            self.progress.elapsed_s += self.task_s
             self.finish(flights.pop(-1 if self.late else 0))
             n_done += 1
             if n_done >= stop_after:
@@ -309,6 +321,53 @@ def test_a_spent_budget_leaves_whole_epochs_with_their_metrics(method, n_tasks):
     assert history(again)[1] == history(record)[1]
 
 
+def epochs_of(record: MemoryRecord) -> list[int]:
+    """Return the epochs that the models have made, most first."""
+    return sorted((m.epoch for m in record.models(1)), reverse=True)
+
+
+def times_left(record: MemoryRecord) -> list[int | None]:
+    """Return what the search was told about its budget; None is its end."""
+    return [event.epoch for event in record.tables["events"] if event.event == "budget"]
+
+
+@pytest.mark.parametrize(("task_s", "made"), [(6.0, [3, 3]), (8.0, [2, 2]), (10.0, [2, 2]), (12.0, [2, 2])])
+def test_asha_near_the_end_of_its_budget_goes_on_with_its_best_models(task_s, made):
+    """The first results come after about half of the budget: new models in their place would make one epoch."""
+    record = whole("asha", task_s=task_s)
+    assert times_left(record)[-1] is None and times_left(record)[0] < 2
+    assert epochs_of(record) == made
+    assert history(replayed(record, "asha"))[1] == history(record)[1]
+
+
+def test_asha_with_time_enough_is_not_told_about_its_budget():
+    """Its decisions are those of a search without a budget."""
+    assert times_left(whole("asha", task_s=0.1)) == []
+    assert history(whole("asha", task_s=0.1)) == history(whole("asha", budget_s=None))
+
+
+def test_a_slow_start_makes_asha_cautious_until_iterations_are_fast():
+    """The first results come late; the next ones show that many iterations are left."""
+    record = whole("asha", start_s=70.0, task_s=0.1)
+    assert times_left(record) == [0, 2]
+    assert len(record.models(1)) == 7, "all configurations were tried"
+
+
+@pytest.mark.parametrize("method", SMALLEST)
+def test_killed_near_the_end_of_its_budget_a_search_goes_on(method):
+    """The decisions before the fault are those of the record, and a replay repeats all of them."""
+    for n_writes in range(0, 30, 2):
+        record = MemoryRecord()
+        record.writes_left = n_writes
+        with suppress(Killed):
+            Driver(record, method, task_s=6.0).live()
+        record.writes_left = math.inf
+        before = list(record.tables["events"])
+        Driver(record, method, task_s=6.0).live()
+        assert record.tables["events"][: len(before)] == before
+        assert history(replayed(record, method))[1] == history(record)[1]
+
+
 @pytest.mark.parametrize("method", SMALLEST)
 @pytest.mark.parametrize("n_tasks", [12, 16])
 def test_what_is_asked_for_after_a_spent_budget_is_trained(method, n_tasks):
@@ -344,6 +403,43 @@ def test_a_search_that_decides_otherwise_than_recorded_is_not_gone_on_with():
     record.tables["events"][0].actions[0]["compile_params"] = "loss='mse'"
     with pytest.raises(NotReady, match="differs from the recorded one"):
         Driver(record, "hyperband").live()
+
+
+#: A search of version 1.0.0 over whole numbers from 1 to 4: its first decisions, and those after its first five
+#: results. Model 2 drew its batch size anew.
+OLDER_GRIDS = ("{'loss': ['mse'], 'optimizer': ['sgd']}", "{'batch_size': [1, 4, 'linear']}")
+_TEXTS = {"model_id": 1, "compile_params": "loss='mse',optimizer='sgd'"}
+OLDER_START = [
+    {"do": "add", "mst_key": n + 1, "fit_params": f"batch_size={size}", "last_epoch": 1, **_TEXTS}
+    for n, size in enumerate((3, 4, 2, 1, 2))
+]
+OLDER_LOSSES = (0.0, 1.0, 0.9, 0.8, 0.7)
+OLDER_ROUND = [
+    {"do": "exploit", "mst_key": 2, "source": 1, "fit_params": "batch_size=1", "last_epoch": 2, **_TEXTS},
+    {"do": "exploit", "mst_key": 3, "source": 5, "fit_params": "batch_size=3", "last_epoch": 2, **_TEXTS},
+    *({"do": "extend", "mst_key": key, "last_epoch": 2} for key in (1, 4, 5)),
+]
+
+
+def test_a_search_of_an_older_version_draws_on_as_it_began():
+    """Its plan does not say how it draws; decisions that differ from the recorded ones would be an error."""
+    plan = a_plan(search=a_search("pbt", params=SMALLEST["pbt"], compile_params_grid=OLDER_GRIDS[0],
+                                  fit_params_grid=OLDER_GRIDS[1])).as_json()  # fmt: skip
+    assert "drawing" not in plan["search"]
+    record = MemoryRecord()
+    record.tables["events"] = [SearchEvent(run_id=1, ordinal=0, event="start", actions=OLDER_START)] + [
+        SearchEvent(run_id=1, ordinal=key, event="result", mst_key=key, epoch=1, loss=loss,
+                    actions=OLDER_ROUND if key == 5 else [])
+        for key, loss in enumerate(OLDER_LOSSES, 1)
+    ]  # fmt: skip
+    searches = {
+        drawing: make_searcher(record, a_run(Plan.from_json(plan | {"search": plan["search"] | drawn})), Quiet())
+        for drawing, drawn in (("older", {}), ("new", {"drawing": DRAWING}))
+    }
+    searches["older"].begin(SimpleNamespace(models={}))
+    assert searches["older"].decides
+    with pytest.raises(NotReady, match="differs from the recorded one at event 0"):
+        searches["new"].begin(SimpleNamespace(models={}))
 
 
 def test_actions_travel_through_the_record():

@@ -3,6 +3,7 @@
 import math
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,41 @@ def test_a_model_that_waits_may_be_promoted_later():
     assert brief(lab.result(5, 0.8)) == ["add 6 to 1"]
     assert brief(lab.result(6, 0.9)) == ["extend 1 to 3"]
     assert brief(lab.result(1, 0.4)) == ["stop 3", "stop 4", "stop 5", "stop 6"]
+
+
+def test_near_the_end_of_the_budget_the_best_model_that_waits_takes_the_place_of_a_new_one():
+    """Three slots, eta 3: without a budget, none is promoted before the third result."""
+    lab = Laboratory(search_of("asha", "R=9, eta=3, num_configs=9"))
+    assert lab.search.enough_iterations == 3
+    assert brief(lab.call("start", 3)) == ["add 1 to 1", "add 2 to 1", "add 3 to 1"]
+    assert lab.call("time_left", 2) == []
+    assert brief(lab.result(2, 0.5)) == ["extend 2 to 3"], "a new model could not come to the second rung"
+    assert brief(lab.result(1, 0.9)) == ["extend 1 to 3"]
+    lab.call("time_left", 3)
+    assert brief(lab.result(3, 0.7)) == ["add 4 to 1"], "the time is enough after all"
+    assert brief(lab.result(4, 0.6)) == ["add 5 to 1"]
+    lab.call("time_left", 1)
+    assert brief(lab.result(2, 0.8)) == ["extend 4 to 3"], "0.6 is the lowest loss of those that wait at any rung"
+    assert brief(lab.result(1, 0.1)) == ["extend 1 to 9"], "also from the second rung"
+    assert brief(lab.failed(5)) == ["extend 3 to 3"]
+    assert brief(lab.result(4, 0.4)) == ["extend 4 to 9"], "0.4 is less than the 0.8 of model 2"
+    assert brief(lab.failed(4)) == ["extend 2 to 9"]
+    assert brief(lab.result(3, math.nan)) == ["add 6 to 1"], "none waits any more"
+
+
+def test_with_all_configurations_begun_the_budget_promotes_no_more_than_before():
+    """Where no new model is left, the promotions are those of the paper."""
+    lab = Laboratory(search_of("asha", "R=9, eta=3, num_configs=2"))
+    lab.call("start", 2)
+    lab.call("time_left", 0)
+    assert lab.result(1, 0.5) == [] and brief(lab.result(2, 0.4)) == ["stop 1", "stop 2"]
+
+
+def test_with_one_rung_the_budget_is_of_no_use():
+    search = search_of("asha", "R=2, eta=3, num_configs=2")
+    assert search.enough_iterations == 0
+    with pytest.raises(ValueError, match="a number from 0 to 0 is reported, received 1"):
+        search.time_left(1)
 
 
 class Reference:

@@ -47,7 +47,7 @@ def test_each_module_in_the_folder_is_a_method_and_the_default_is_first():
 def test_a_search_ends_whatever_fails(method, n_slots, seed):
     """Every fifth model fails or has an infinite loss: the laboratory checks that a driver can execute each action."""
     lab = Laboratory(search_of(method, random_state=seed))
-    lab.run(n_slots, random.Random(seed), fail=0.2, nan=0.2)
+    lab.run(n_slots, random.Random(seed), fail=0.2, nan=0.2, hurry=0.2)
     finite = {key: loss for key, loss in lab.losses.items() if math.isfinite(loss)}
     assert lab.search.best() == min(finite, key=lambda key: (finite[key], key), default=None)
 
@@ -74,7 +74,7 @@ def test_every_configuration_is_one_that_can_be_trained(method, n_slots, seed):
 @given(methods, slots, seeds)
 def test_the_same_calls_give_the_same_actions(method, n_slots, seed):
     """A resume repeats the recorded calls on a new search, which then has the state of the old one."""
-    lab = Laboratory(search_of(method, random_state=seed)).run(n_slots, random.Random(seed), fail=0.1, nan=0.1)
+    lab = Laboratory(search_of(method, random_state=seed)).run(n_slots, random.Random(seed), 0.1, 0.1, hurry=0.3)
     again = search_of(method, random_state=seed)
     assert [getattr(again, name)(*arguments) for name, arguments in lab.calls] == lab.said
     assert again.done and again.best() == lab.search.best()

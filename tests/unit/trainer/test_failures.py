@@ -116,8 +116,8 @@ def test_a_state_of_another_optimizer(trainer):
 
 def test_a_damaged_state(trainer):
     parts = trainer.train(CASE.request(), "s")[1]
-    error = refused(lambda: trainer.train(CASE.request(), "s", state=[parts[0][:-1]]), "internal")
-    assert "state has" in error.message and "damaged" in error.hint
+    error = refused(lambda: trainer.train(CASE.request(), "s", state=[parts[0][:-1]]), "model")
+    assert "its stored state is damaged" in error.message and "state has" in error.message
 
 
 def test_class_weights_for_two_outputs(trainer):
