@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from madlib_mop.cli.doctor import library
-from madlib_mop.cli.doctor.findings import State
+from madlib_mop.cli.doctor.findings import CheckState
 
 
 def test_packages_that_cannot_be_imported_are_removed_before_make_installs_them():
@@ -15,5 +15,5 @@ def test_packages_that_cannot_be_imported_are_removed_before_make_installs_them(
     probe = SimpleNamespace(refusal=None, error=None, get=facts.get)
     context = SimpleNamespace(probe=probe, extension_version="1", setting=lambda name: "/etc/pg_hba.conf")
     found = {finding.check: finding for finding in library.check(context)}["tensorflow"]
-    assert (found.state, found.found) == (State.FAIL, "torch cannot be imported: ImportError: libtorch.so")
+    assert (found.state, found.found) == (CheckState.FAIL, "torch cannot be imported: ImportError: libtorch.so")
     assert "remove the directory /srv/library/venv, then make server" in found.mend
