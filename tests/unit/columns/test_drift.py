@@ -14,6 +14,7 @@ from madlib_mop.columns.drift.observed import Observed
 from madlib_mop.columns.drift.profiler import Profiler, profiled
 from madlib_mop.columns.drift.stability import index_by_chance, stability_index
 from madlib_mop.columns.drift.verdicts import Verdict, judge
+from madlib_mop.columns.numbers import bigints
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.preprocessors.profiles import MAX_OTHERS
 from madlib_mop.columns.statistics import ColumnStatistics
@@ -110,6 +111,12 @@ def test_any_order_and_any_parts_give_the_same_profile(values, random):
         if part:
             profiler.add(numbers(part))
     assert profiler.profile() == column.profile
+
+
+def test_the_profile_of_bigints_beside_each_other_can_be_read():
+    column = profiled_column(spec("n"), bigints(2**60 + np.arange(6), np.zeros(6, bool)))
+    y = fitted([(spec("x"), numbers([1, 2])), (target("y"), texts(["a", "b"]))]).targets[0]
+    assert Preprocessor.from_json(Preprocessor((column, y)).to_json()).columns[0].profile == column.profile
 
 
 def test_levels_are_known_rare_or_new():

@@ -40,7 +40,8 @@ def contents(column):
     if isinstance(column, raw.Blobs):
         return column.values
     values = column.values
-    return type(column), column.family, values.dtype, values.shape, values.tobytes(), column.missing.tolist()
+    texts = column.sql_texts() if isinstance(column, raw.Numbers) else None
+    return type(column), column.family, values.dtype, values.shape, values.tobytes(), column.missing.tolist(), texts
 
 
 def column_of(reader, *values):
@@ -63,7 +64,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 VALUES = {
     "int2": st.integers(-(2**15), 2**15 - 1),
     "int4": st.integers(-(2**31), 2**31 - 1),
-    "int8": st.integers(-(2**63), 2**63 - 1),
+    "int8": st.integers(-(2**63), 2**63 - 1) | st.integers(2**53 - 1, 2**53 + 3),
     "float4": st.floats(width=32),
     "float8": FLOATS,
     "numeric": DECIMALS | st.sampled_from(SPECIALS),
@@ -111,6 +112,15 @@ def test_numbers_are_the_nearest_float64(kind, data):
     column = column_of(kind, *values)
     expected = [0.0 if value is None else float(value) for value in values]
     assert column.values.tobytes() == np.array(expected).tobytes()
+
+
+@pytest.mark.parametrize("value", [2**53, 2**53 + 1, 2**53 + 3, 2**63 - 1, -(2**53) - 1, -(2**63)])
+def test_a_bigint_is_itself_whatever_comes_with_it(value):
+    """2^53 + 1 is the first integer whose float64, 2^53, is that of another one."""
+    for others in ((), (0,), (2**60,)):
+        column = column_of("int8", value, *others)
+        assert column.integers().tolist() == [value, *others]
+        assert column.sql_texts()[0] == str(value)
 
 
 @given(st.lists(DECIMALS, min_size=1))
