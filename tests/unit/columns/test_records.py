@@ -1,6 +1,7 @@
 """Bytes of rows are read as the correct values, with the same bits for one row and for many."""
 
 import struct
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from ipaddress import ip_interface
@@ -260,6 +261,15 @@ def test_arrays_of_other_widths_are_named():
     fields = [field("_float8", "v")]
     with pytest.raises(UnreadableValue, match="'v' has 3 elements, where 2 are expected, in row 3 of its batch"):
         RecordReader(fields).read(*batch(fields, [[[1.0, 2.0]], [None], [[1.0, 2.0, 3.0]]] * 20))
+
+
+def test_damage_in_a_padded_array_is_named_by_its_row():
+    padded = replace(field("_numeric", "v"), padded_to=2)
+    whole, lengths = batch([padded], [[[]], [None], [["1"]], [["1", "2"]]])
+    damaged = whole[:-2] + b"\xff\xff"  # the last digit, in base 10,000
+    with pytest.raises(UnreadableValue, match="is no numeric") as caught:
+        RecordReader([padded]).read(damaged, lengths)
+    assert caught.value.row == 3
 
 
 @pytest.mark.parametrize("n_rows", [1, 40])
