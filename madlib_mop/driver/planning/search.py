@@ -35,7 +35,7 @@ _SELECTION = "model_selection_table"
 
 
 class ParameterParser(Protocol):
-    """The parser of parameters, with the caller's rights and custom functions: `commands.configurations.ConfigurationParser`."""
+    """The parser of parameters, with the caller's rights and custom functions; see `ConfigurationParser`."""
 
     custom_names: frozenset[str]
 
