@@ -378,6 +378,14 @@ DEFENCES = (
         (_FRAMES + "test_a_trainer_that_sends_no_frame_is_killed",),
     ),
     Defence(
+        "a relay that asks whether a host is up sends it no password",
+        "madlib_mop/engines/hosts/login.py",
+        """make_conninfo(**without)""",
+        """make_conninfo(**options)""",
+        ("tests/security/test_impostor.py::"
+         "test_an_impostor_gets_no_password_from_the_question_whether_a_host_is_up",),
+    ),
+    Defence(
         "a reader sends the shapes of a buffer, and not more",
         "plpython/mop_backend/rows.py",
         "limits = replace(of_answers(), header_bytes=_MOST_HEADER_BYTES)",
