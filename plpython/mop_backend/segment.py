@@ -155,10 +155,8 @@ class _Session:
         """Return the answer to a request with code that this server does not accept, or None.
 
         Superusers here accept a custom function by its SHA-256, or all by the word ``any``; pickles by a setting of
-        their own. Compiled functions are accepted from nobody.
+        their own.
         """
-        if "functions" in message:
-            return _refused("the host of this segment accepts no compiled functions")
         accepted = {word.strip() for word in self._settings.get(_ACCEPTED, "").split(",")}
         for asked in (message, *(member or {} for member in message.get("members") or ())):
             custom = (asked.get("model") or {}).get("custom")

@@ -414,27 +414,6 @@ DEFENCES = (
         (_SEGMENTS + "test_a_host_decides_what_code_runs_there",),
     ),
     Defence(
-        "no trainer loads machine code that a host sends",
-        "plpython/mop_backend/functions.py",
-        "if are_shared and are_small:",
-        "if are_small:",
-        ("tests/unit/backend/test_writer.py::test_machine_code_of_a_host_goes_to_no_other_trainer",),
-    ),
-    Defence(
-        "what a trainer calls compiled functions takes little memory of the driver",
-        "plpython/mop_backend/functions.py",
-        " and all(len(str(key)) <= _LONGEST_KEY for key in keys)",
-        "",
-        ("tests/unit/engines/test_functions.py::test_an_answer_with_too_many_bytes_of_functions_loses_them",),
-    ),
-    Defence(
-        "a host's trainer loads no machine code that a coordinator sends",
-        "plpython/mop_backend/segment.py",
-        """if "functions" in message:""",
-        "if False:",
-        (_SEGMENTS + "test_a_host_decides_what_code_runs_there",),
-    ),
-    Defence(
         "a trainer that only claims to send much takes no memory of the server",
         "plpython/mop_backend/frames.py",
         "_AT_FIRST_BYTES = 1 << 26",
