@@ -296,7 +296,7 @@ DEFENCES = (
     Defence(
         "a host does work that is signed with its key alone",
         "plpython/mop_backend/segment.py",
-        "if hmac.compare_digest(ours.encode(), signature.encode()) else {}",
+        " if seals.is_signed(self._key, header, signature) else {}",
         "",
         (_SEGMENTS + "test_users_at_the_host_can_do_nothing_by_hand",),
     ),
@@ -310,16 +310,16 @@ DEFENCES = (
     Defence(
         "a host signs its answers",
         "madlib_mop/engines/hosts/relay.py",
-        "if not hmac.compare_digest(ours.encode(), sealed[:_SIGNATURE_CHARACTERS].encode()):",
+        "if not seals.is_signed(self._answer_key, answer, signature):",
         "if False:",
         (_RELAY + "test_a_forged_answer_is_refused",),
     ),
     Defence(
         "a message to a host is no answer of it",
-        "madlib_mop/engines/hosts/relay.py",
-        'self._answer_key = hmac.digest(self._key, b"answer", "sha256")',
-        "self._answer_key = self._key",
-        (_SEGMENTS + "test_who_is_between_the_servers_can_change_no_answer",),
+        "plpython/mop_backend/seals.py",
+        'return hmac.digest(own_key, b"answer", "sha256")',
+        "return own_key",
+        (_RELAY + "test_a_forged_answer_is_refused",),
     ),
     Defence(
         "an answer of a host belongs to the message before it",
@@ -331,14 +331,14 @@ DEFENCES = (
     Defence(
         "the blobs of a host are those that its answer names",
         "madlib_mop/engines/hosts/relay.py",
-        "or hashlib.sha256(part).hexdigest() != digest:",
+        "or seals.digest_of(part) != digest:",
         "or False:",
         (_RELAY + "test_a_forged_answer_is_refused",),
     ),
     Defence(
         "an answer of a host that is too large is not parsed",
         "madlib_mop/engines/hosts/relay.py",
-        "        of_answers().check_header(answer)\n",
+        "        of_answers().check_header(answer.encode())\n",
         "",
         (_RELAY + "test_an_answer_that_is_too_large_is_not_parsed",),
     ),
@@ -376,6 +376,14 @@ DEFENCES = (
         "limits = of_answers() if limits is None else limits",
         "limits = Limits()",
         (_FRAMES + "test_a_trainer_that_sends_no_frame_is_killed",),
+    ),
+    Defence(
+        "a relay that asks whether a host is up sends it no password",
+        "madlib_mop/engines/hosts/login.py",
+        """make_conninfo(**without)""",
+        """make_conninfo(**options)""",
+        ("tests/security/test_impostor.py::"
+         "test_an_impostor_gets_no_password_from_the_question_whether_a_host_is_up",),
     ),
     Defence(
         "a reader sends the shapes of a buffer, and not more",
