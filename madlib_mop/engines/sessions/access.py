@@ -37,7 +37,7 @@ class Access:
     host, port, database : str
         The server that a reader logs in to.
     options : str
-        Settings of the sessions (`engines.options.options_of`).
+        Settings of the sessions (`sessions.options.options_of`).
     login : RunLogin or None
         The run's role; None for a superuser's run.
     caller : int
