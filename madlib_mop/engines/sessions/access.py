@@ -33,7 +33,7 @@ class Access:
     ----------
     run_id : int
     catalog : mapping
-        psycopg2's keywords of a login as the server's own user, or as the superuser whose DSN the command line has.
+        psycopg2's keywords of a login as the server's own user.
     host, port, database : str
         The server that a reader logs in to.
     options : str
