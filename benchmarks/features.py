@@ -80,6 +80,6 @@ def _configure(cursor) -> None:
 def _fit(cursor, table: str, n_epochs: int) -> None:
     cursor.execute(
         "SELECT madlib.madlib_keras_fit_multiple_model('train', %s, 'mst', %s, validation_table := 'valid', seed := 1,"
-        " schedule := 'rotation')",
-        [table, n_epochs],
+        " metrics_compute_frequency := %s, schedule := 'rotation')",
+        [table, n_epochs, n_epochs],
     )

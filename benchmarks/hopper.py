@@ -140,8 +140,8 @@ def configure(cursor, grid: str) -> None:
 def _fit(cursor, n_epochs: int, use_gpus: bool) -> None:
     cursor.execute(
         "SELECT madlib.madlib_keras_fit_multiple_model('train', 'models', 'mst', %s, validation_table := 'valid',"
-        " use_gpus := %s, seed := 1)",
-        [n_epochs, use_gpus],
+        " metrics_compute_frequency := %s, use_gpus := %s, seed := 1)",
+        [n_epochs, n_epochs, use_gpus],  # evaluated once, after the last epoch, as plain_keras.py does
     )
 
 

@@ -152,7 +152,7 @@ def bigints(integers: Integers, missing: npt.NDArray[np.bool_]) -> Numbers:
     """Return integers, int64 (n_rows,), as numbers of the form ``int8``."""
     values = integers.astype(np.float64)
     rest = np.zeros(len(values), np.int16)
-    if len(values) and np.abs(values).max() > EXACT:
+    if len(values) and (integers.max() > EXACT or integers.min() < -EXACT):
         # As int64, the float64 2^63 of the greatest integers is -2^63, and the difference wraps back.
         back = np.where(values >= 2.0**63, -(2.0**63), values).astype(np.int64)
         rest = (integers - back).astype(np.int16)
