@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState, ClonedFrom, Model, Parameters, TakenOver
+from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState, ClonedFrom, ModelRow, Parameters, TakenOver
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import MopError
 
 
-class RunModels(Mapping[int, Model]):
+class RunModels(Mapping[int, ModelRow]):
     """A run's models by mst_key, in the order of their ordinals.
 
     Parameters
@@ -32,7 +32,7 @@ class RunModels(Mapping[int, Model]):
         self._changed_one = changed
         self._models = {model.mst_key: model for model in record.models(run_id)}
 
-    def __getitem__(self, mst_key: int) -> Model:
+    def __getitem__(self, mst_key: int) -> ModelRow:
         return self._models[mst_key]
 
     def __iter__(self) -> Iterator[int]:
@@ -79,7 +79,7 @@ class RunModels(Mapping[int, Model]):
 
     # Decisions of a search
 
-    def added(self, models: Sequence[Model]) -> None:
+    def added(self, models: Sequence[ModelRow]) -> None:
         """Add models."""
         self._record.add_models(self._run_id, models)
         for model in models:
@@ -98,12 +98,12 @@ class RunModels(Mapping[int, Model]):
 
     def crossed(
         self, mst_key: int, source: int, slot: int, parameters: Parameters, last_epoch: int, keep_optimizer: bool
-    ) -> Model:
+    ) -> ModelRow:
         """Continue a model with a copy of another model's newest state, written to a slot, and with other parameters.
 
         Returns
         -------
-        Model
+        ModelRow
             The other model, as copied; until the transaction's end, no visit of either can be committed.
         """
         old = self._record.lock_model(self._run_id, mst_key)
@@ -137,7 +137,7 @@ class RunModels(Mapping[int, Model]):
     # Commands
 
     def cloned(
-        self, clone: Model, source: Model, slot: int, came_from: ClonedFrom, keep_optimizer: bool | None
+        self, clone: ModelRow, source: ModelRow, slot: int, came_from: ClonedFrom, keep_optimizer: bool | None
     ) -> None:
         """Add a model with a copy of another model's newest state, written to a slot.
 
@@ -145,8 +145,8 @@ class RunModels(Mapping[int, Model]):
 
         Parameters
         ----------
-        clone : Model
-        source : Model
+        clone : ModelRow
+        source : ModelRow
             The other model's locked row.
         slot : int
         came_from : ClonedFrom
@@ -216,14 +216,14 @@ class RunModels(Mapping[int, Model]):
         self._models[mst_key] = self._changed(mst_key, columns)
         self._changed_one()
 
-    def _changed(self, mst_key: int, columns: Mapping[str, Any]) -> Model:
+    def _changed(self, mst_key: int, columns: Mapping[str, Any]) -> ModelRow:
         model = self._models[mst_key]
         state = columns.get("state", model.state)
         if not model.state.may_become(state):
             raise self._impossible(model, state)
         return replace(model, **columns)
 
-    def _impossible(self, model: Model, state: ModelState) -> MopError:
+    def _impossible(self, model: ModelRow, state: ModelState) -> MopError:
         return MopError(
             f"internal error: run {self._run_id}, mst_key {model.mst_key} is {model.state} and cannot become {state}",
             hint="Please report it.",

@@ -18,7 +18,7 @@ import psycopg2
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.old_snapshots import Look, OldSnapshots, ServerLooks, has_old_snapshots
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.states import ModelState
 
 SLOTS_PER_RUN = 1000
@@ -335,12 +335,12 @@ class StateSlots:
         return self._live.get(slot, 0)
 
 
-def newest_states(models: Iterable[Model]) -> list[StoredState]:
+def newest_states(models: Iterable[ModelRow]) -> list[StoredState]:
     """Return the locations of the models' newest states."""
     return [StoredState(m.mst_key, m.state_slot, m.state_bytes) for m in models]
 
 
-def best_states(models: Iterable[Model]) -> list[StoredState]:
+def best_states(models: Iterable[ModelRow]) -> list[StoredState]:
     """Return the locations of the states of best epochs that are stored in addition to newest ones."""
     return [
         StoredState(best_key(m.mst_key), m.best_state.slot, m.best_state.state_bytes)

@@ -60,7 +60,7 @@ class ClonedFrom(Document):
     is_best: bool = False
     version: int | None = None
 
-    def is_state_of(self, model: "Model") -> bool:
+    def is_state_of(self, model: "ModelRow") -> bool:
         """Return whether the copied state is the newest state of a model, the original."""
         visit = (model.epoch, model.position)
         return visit == (self.epoch, self.position) and self.version in (None, model.state_version)
@@ -84,7 +84,7 @@ class BestState(Document):
     state_bytes, model_bytes : int
     forward_parts : int
     digest, weights_digest : str
-        As of a `Model`.
+        As of a `ModelRow`.
     """
 
     epoch: int
@@ -128,7 +128,7 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model(Row):
+class ModelRow(Row):
     """One configuration of a run and its progress: a row of `madlib_mop.model`.
 
     Attributes

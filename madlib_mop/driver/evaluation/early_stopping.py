@@ -13,11 +13,11 @@ from dataclasses import replace
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState
 from madlib_mop.catalog.rows.of_run import Metric
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots, best_key
-from madlib_mop.driver.session.progress import Progress
+from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.models.parameters.early_stopping import EarlyStopping, follow
 
 
@@ -27,13 +27,13 @@ class EarlyStops:
     Parameters
     ----------
     record : Record
-    run : Run
+    run : RunRow
     models : RunModels
     slots : StateSlots
-    progress : Progress
+    progress : ProgressReporter
     """
 
-    def __init__(self, record: Record, run: Run, models: RunModels, slots: StateSlots, progress: Progress):
+    def __init__(self, record: Record, run: RunRow, models: RunModels, slots: StateSlots, progress: ProgressReporter):
         self._record = record
         self._run_id = run.run_id
         self._n_segments = run.n_segments

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
-from madlib_mop.catalog.rows.model import Model, Parameters
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.model import ModelRow, Parameters
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.packed import read_packed_table
 from madlib_mop.driver.planning.architecture_fit import check_fit
 from madlib_mop.driver.planning.early_stopping import check_metric, plan_early_stopping
@@ -28,7 +28,7 @@ class AddedModel:
     start_weights : str or None
         Origin of its start weights, without the number of the command; see `RunCommands.issue`.
     early_stopping : dict or None
-        As in `Model`.
+        As in `ModelRow`.
     """
 
     parameters: Parameters
@@ -44,7 +44,7 @@ class AddedModels:
     weights: dict[str, bytes] = field(repr=False)
 
 
-def read_added_models(session: CallerSession, record: Record, run: Run, name: str | None) -> AddedModels:
+def read_added_models(session: CallerSession, record: Record, run: RunRow, name: str | None) -> AddedModels:
     """Read a model selection table with the caller's rights.
 
     Raises
@@ -76,7 +76,12 @@ def read_added_models(session: CallerSession, record: Record, run: Run, name: st
 
 
 def changed_parameters(
-    session: CallerSession, record: Record, run: Run, model: Model, compile_params: str | None, fit_params: str | None
+    session: CallerSession,
+    record: Record,
+    run: RunRow,
+    model: ModelRow,
+    compile_params: str | None,
+    fit_params: str | None,
 ) -> Parameters:
     """Return a model's parameters with others for compile or fit, None for those of the model.
 

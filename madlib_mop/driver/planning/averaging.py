@@ -2,7 +2,7 @@
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
 from madlib_mop.driver.data.weights import check_weights, recorded_digest
 from madlib_mop.driver.outputs.averaging import SUFFIXES, check_replaceable
@@ -90,7 +90,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     models, origins = plan_models(
         [configuration], {configuration.model_id: weights}, num_iterations, warm, early_stopping
     )
-    run = Run(
+    run = RunRow(
         kind="fit",
         owner_oid=call.info.role_oid,
         owner=call.info.role,

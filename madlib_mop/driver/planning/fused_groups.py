@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.planning.run_data import Data
 from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.fusion import Candidate, Grouping, form_groups
+from madlib_mop.models.fusion import FusionCandidate, Grouping, form_groups
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.schedule import Visit
@@ -80,7 +80,7 @@ class FusedGroups:
         until = self._until.get(mst_key)
         return until is None or (visit.epoch, visit.position) <= until
 
-    def repeated(self, models: Mapping[int, Model]) -> list[int]:
+    def repeated(self, models: Mapping[int, ModelRow]) -> list[int]:
         """Return the groups of a replay that have made their visits and have to be dissolved."""
         groups = []
         for key in sorted(self._dissolves & self._members.keys()):
@@ -89,7 +89,7 @@ class FusedGroups:
                 groups.append(key)
         return groups
 
-    def unequal(self, models: Mapping[int, Model]) -> list[int]:
+    def unequal(self, models: Mapping[int, ModelRow]) -> list[int]:
         """Return the groups whose members cannot continue together: those that are alive have other visits to make."""
         groups = []
         for key, members in self._members.items():
@@ -108,7 +108,7 @@ class FusedGroups:
                 whole.setdefault((key, visit.epoch, visit.position), replace(visit, model=key))
         return [*whole.values(), *(visit for visit in recorded if self.key_of(visit.model) != visit.model)]
 
-    def indices(self, models: Sequence[Model]) -> dict[int, int]:
+    def indices(self, models: Sequence[ModelRow]) -> dict[int, int]:
         """Number the scheduler's models by key, in the order of the models' ordinals; the numbers never change.
 
         Former members of a group and models that commands added come after all initial ones.
@@ -168,7 +168,7 @@ def plan_fused_groups(
         if c.model_id not in architectures:
             architectures[c.model_id] = check_architecture(c.arch)
         candidates.append(
-            Candidate(
+            FusionCandidate(
                 c.mst_key,
                 architectures[c.model_id],
                 parse_compile_params(c.compile_params, c.custom_names),

@@ -9,10 +9,10 @@ from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
-from madlib_mop.catalog.rows.model import Model
-from madlib_mop.catalog.rows.of_run import Segment
+from madlib_mop.catalog.rows.model import ModelRow
+from madlib_mop.catalog.rows.of_run import SegmentRow
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN, create_slot
 from madlib_mop.driver.data.custom_functions import warn_changed
 from madlib_mop.driver.outputs.earlier_runs import EarlierRuns
@@ -37,9 +37,9 @@ class RunPlan:
 
     Attributes
     ----------
-    run : Run
-    models : list of Model
-    segments : list of Segment
+    run : RunRow
+    models : list of ModelRow
+    segments : list of SegmentRow
     weights : dict of str to bytes
         Rows of `madlib_mop.start_weights` by origin.
     warm : WarmStart or None
@@ -52,9 +52,9 @@ class RunPlan:
         The row of `madlib_mop.preprocessor`.
     """
 
-    run: Run
-    models: list[Model]
-    segments: list[Segment]
+    run: RunRow
+    models: list[ModelRow]
+    segments: list[SegmentRow]
     weights: dict[str, bytes] = field(repr=False)
     warm: WarmStart | None = None
     functions: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -122,7 +122,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         max_fused = 0
     sample = plan_sample(session, a, data)
     starts = [(model.first_epoch, _continues(model.mst_key, warm)) for model in models]
-    run = Run(
+    run = RunRow(
         kind="fit_multiple_model",
         owner_oid=call.info.role_oid,
         owner=call.info.role,
@@ -161,7 +161,7 @@ def plan_models(
     num_iterations: int,
     warm: WarmStart | None,
     early_stopping: Mapping[int, Json | None],
-) -> tuple[list[Model], dict[str, bytes]]:
+) -> tuple[list[ModelRow], dict[str, bytes]]:
     """Return the models of a run, and their start weights by origin.
 
     Parameters
@@ -174,7 +174,7 @@ def plan_models(
     early_stopping : mapping
         The early stopping rule of each, by mst_key; see `plan_early_stopping`.
     """
-    models: list[Model] = []
+    models: list[ModelRow] = []
     origins: dict[str, bytes] = {}
     for ordinal, c in enumerate(configurations):
         old = warm.models.get(c.mst_key) if warm else None
@@ -187,7 +187,7 @@ def plan_models(
             origin = f"model_id {c.model_id}"
             origins[origin] = given
         models.append(
-            Model(
+            ModelRow(
                 mst_key=c.mst_key,
                 ordinal=ordinal,
                 model_id=c.model_id,

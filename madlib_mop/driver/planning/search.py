@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.plan import Output, PastConfiguration, SearchPlan
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.plan import OutputName, PastConfiguration, SearchPlan
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.custom_functions import read_custom_functions
 from madlib_mop.driver.data.selection_tables import stored_name
 from madlib_mop.driver.experience.configurations import PastConfigurations, past_trials
@@ -34,8 +34,8 @@ _ARCH = "model_arch_table"
 _SELECTION = "model_selection_table"
 
 
-class Parser(Protocol):
-    """The parser of parameters, with the caller's rights and custom functions: `commands.configurations.Parser`."""
+class ParameterParser(Protocol):
+    """The parser of parameters, with the caller's rights and custom functions; see `ConfigurationParser`."""
 
     custom_names: frozenset[str]
 
@@ -46,14 +46,16 @@ class Parser(Protocol):
         """Parse fit parameters."""
 
 
-def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation, model_ids: list[int]) -> RunPlan:
+def plan_automl(
+    call: Call, record: Record, parser: ParameterParser, arch_table: Relation, model_ids: list[int]
+) -> RunPlan:
     """Check the arguments of madlib_keras_automl and plan its run, which has no models yet.
 
     Parameters
     ----------
     call : Call
     record : Record
-    parser : Parser
+    parser : ParameterParser
     arch_table : Relation
         Table of architectures.
     model_ids : list of int
@@ -130,11 +132,11 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         archs={str(model_id): arch for model_id, arch in archs.items()},
         start_weights={str(model_id): origin for model_id, origin in origins.items()},
         custom_names=sorted(custom_names),
-        selection=Output.of(selection),
+        selection=OutputName.of(selection),
         past=past,
         drawing=space.drawing,
     )
-    run = Run(
+    run = RunRow(
         kind="automl",
         owner_oid=call.info.role_oid,
         owner=call.info.role,

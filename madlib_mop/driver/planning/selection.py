@@ -58,7 +58,7 @@ class Configuration:
 
 
 @dataclass(frozen=True)
-class Selection:
+class ModelSelection:
     """A model selection table: configurations in the order of their keys, with start weights and functions."""
 
     relation: Relation
@@ -70,7 +70,7 @@ class Selection:
     functions: CustomFunctions = CustomFunctions()
 
 
-def read_selection(session: CallerSession, name: str | None, recorded: CustomFunctions | None = None) -> Selection:
+def read_selection(session: CallerSession, name: str | None, recorded: CustomFunctions | None = None) -> ModelSelection:
     """Read a model selection table and the tables that it references.
 
     Parameters
@@ -119,7 +119,7 @@ def read_selection(session: CallerSession, name: str | None, recorded: CustomFun
     _notice_recorded(session, configurations)
     used = {used for c in configurations for used in c.custom_names}
     functions = read_custom_functions(session, object_table, used, True, recorded)
-    return Selection(relation, arch_table, arch_text, object_table, configurations, weights, functions)
+    return ModelSelection(relation, arch_table, arch_text, object_table, configurations, weights, functions)
 
 
 def read_architecture_table(session: CallerSession, name: str | None) -> Relation:

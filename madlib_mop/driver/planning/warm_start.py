@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.model import ModelRow
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.weights import check_weights, recorded_digest
 from madlib_mop.driver.outputs.earlier_runs import EarlierRuns, find_earlier_runs, weights_digests
 from madlib_mop.driver.planning.selection import Configuration
@@ -28,14 +28,14 @@ class WarmModel:
     ----------
     next_epoch : int
         Epoch of its next visit, 1-based.
-    state : Model or None
+    state : ModelRow or None
         The earlier run's model whose training state is continued.
     weights : bytes or None
         The output table's weights, if the training state is not available.
     """
 
     next_epoch: int
-    state: Model | None = None
+    state: ModelRow | None = None
     weights: bytes | None = field(default=None, repr=False)
 
 
@@ -112,7 +112,7 @@ def warm_start_of(earlier: EarlierRuns, models: dict[int, WarmModel]) -> WarmSta
     return WarmStart(parent.run_id if parent else None, parent.seed if parent else None, models)
 
 
-def backend_of(run: Run) -> BackendName:
+def backend_of(run: RunRow) -> BackendName:
     """Return the backend of a run's trainers; runs of older versions do not say."""
     return BackendName(run.plan.trainer.get("backend", BackendName.TENSORFLOW))
 

@@ -14,9 +14,9 @@ from mop_backend.machine import processors
 from mop_backend.refusals import how_to_train_again
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.state_slots import StateSlots, best_key, best_states, newest_states
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
@@ -29,7 +29,7 @@ from madlib_mop.driver.running.rest import Rest
 from madlib_mop.driver.running.retries import RetryDecision, place_of
 from madlib_mop.driver.running.steered import SteeredRun
 from madlib_mop.driver.running.workers import Workers
-from madlib_mop.driver.session.progress import Progress
+from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import ModelChanges
 from madlib_mop.driver.steering.obeying import Steering
@@ -66,8 +66,8 @@ class Hopper(RunLoop[Task]):
         self,
         record: Record,
         workers: Workers,
-        run: Run,
-        progress: Progress,
+        run: RunRow,
+        progress: ProgressReporter,
         stdin_fd: int | None,
         recorded: Sequence[Visit] | None = None,
         controller: RunController | None = None,
@@ -334,7 +334,7 @@ class Hopper(RunLoop[Task]):
             if not self._plan.is_busy(group):
                 self._separate(group, f"as in run {self._run.parent_run_id}")
 
-    def _model_added(self, model: Model) -> None:
+    def _model_added(self, model: ModelRow) -> None:
         self._stops.add_model(model.mst_key)
         self._progress.model_added(model)
 
@@ -387,7 +387,7 @@ class Hopper(RunLoop[Task]):
             works.append(ModelWork(key, indices[key], last, epoch, places, turn=turn, graph=self._graph_of(m)))
         return works
 
-    def _graph_of(self, model: Model) -> str | None:
+    def _graph_of(self, model: ModelRow) -> str | None:
         """Return what models of one compiled graph share; None if it does not matter for the schedule."""
         if self._graphs is None:
             return None

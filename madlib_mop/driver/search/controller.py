@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import CommandState, ModelState
 from madlib_mop.driver.experience.configurations import past_trials
 from madlib_mop.driver.search.actions import to_json
@@ -29,7 +29,7 @@ from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Search,
 _BUDGET = "the time budget was used up"
 
 
-def make_searcher(record: Record, run: Run, progress: SearchProgress) -> "Searcher":
+def make_searcher(record: Record, run: RunRow, progress: SearchProgress) -> "Searcher":
     """Create the controller of a run that is a search, or the replay of one."""
     plan = run.search_plan
     params = parse_params(plan.method, plan.params)
@@ -50,7 +50,7 @@ class Searcher(RunController):
     Parameters
     ----------
     record : Record
-    run : Run
+    run : RunRow
     search : Search or RecordedSearch
     progress : SearchProgress
         Notified of decisions.
@@ -61,7 +61,7 @@ class Searcher(RunController):
     def __init__(
         self,
         record: Record,
-        run: Run,
+        run: RunRow,
         search: Search | RecordedSearch,
         progress: SearchProgress,
         budget_s: float | None = None,

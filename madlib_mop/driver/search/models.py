@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from madlib_mop.catalog.rows.model import Model, Parameters
+from madlib_mop.catalog.rows.model import ModelRow, Parameters
 from madlib_mop.catalog.rows.plan import SearchPlan
 from madlib_mop.models.parameters.class_weights import written_out
 from madlib_mop.models.parameters.functions import flat_names
@@ -28,10 +28,10 @@ class SearchModels:
         self._start_weights = plan.start_weights
         self._custom_names = frozenset(plan.custom_names)
 
-    def added(self, proposal: Proposal) -> Model:
+    def added(self, proposal: Proposal) -> ModelRow:
         """Return a new model."""
         parameters = self.parameters(proposal.model_id, proposal.compile_params, proposal.fit_params)
-        return Model(
+        return ModelRow(
             mst_key=proposal.mst_key,
             ordinal=proposal.mst_key - 1,
             start_weights=self._start_weights.get(str(proposal.model_id)),

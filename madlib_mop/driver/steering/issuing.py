@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.command import Command
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.command import CommandRow
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import CommandState, RunState
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.stopping import undisturbed
@@ -19,8 +19,8 @@ _TICK_S = 0.5
 
 
 def issue(
-    call: Call, record: Record, run: Run, command: Command, weights: Mapping[str, bytes] | None = None
-) -> Command:
+    call: Call, record: Record, run: RunRow, command: CommandRow, weights: Mapping[str, bytes] | None = None
+) -> CommandRow:
     """Record a command, wait for its outcome, and return it as settled.
 
     Raises
@@ -38,7 +38,7 @@ def issue(
         raise
 
 
-def _await(call: Call, record: Record, run_id: int, command_id: int) -> Command:
+def _await(call: Call, record: Record, run_id: int, command_id: int) -> CommandRow:
     poller = select.poll()
     poller.register(record.raw.fileno(), select.POLLIN)
     if call.session.stop_fd is not None:

@@ -70,7 +70,7 @@ class CloneModel(Verb):
 
 
 @dataclass(frozen=True)
-class Extend(Verb):
+class ExtendModels(Verb):
     """Let a model, or all models that are alive, make more iterations."""
 
     num_iterations: int
@@ -111,7 +111,7 @@ VERBS: dict[str, type[Verb]] = {
     "stop_model": StopModel,
     "resume_model": ResumeModel,
     "clone_model": CloneModel,
-    "extend": Extend,
+    "extend": ExtendModels,
     "add_models": AddModels,
     "pause": Pause,
     "unpause": Unpause,

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from madlib_mop.catalog.rows.model import ClonedFrom, Model, Parameters, TakenOver
+from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow, Parameters, TakenOver
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from tests.helpers.unit.rows import a_model
@@ -18,7 +18,7 @@ OF_ADAM = Parameters(
 class Record:
     """A record in memory, of what `RunModels` writes here."""
 
-    def __init__(self, *models: Model):
+    def __init__(self, *models: ModelRow):
         self.rows = {model.mst_key: model for model in models}
 
     def models(self, run_id):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.catalog.old_snapshots import Holder, Look
+from madlib_mop.catalog.old_snapshots import Look, SnapshotHolder
 from madlib_mop.catalog.state_slots import StateSlots, StoredState
 
 RUN_ID = 7
@@ -25,7 +25,7 @@ class Disk:
         self.is_read = False
         self.locked: set[int] = set()  # slots that a dump reads
         self.n_truncated = 0
-        self.holders: list[Holder] = []
+        self.holders: list[SnapshotHolder] = []
 
     def look(self) -> Look:
         return Look(0, list(self.holders))
@@ -225,7 +225,7 @@ class LateDump(Disk):
 
     def execute(self, query, params=(), slot=None):
         if "LOCK TABLE" in query and "model_state," in query:
-            self.holders = [Holder("a dump", 1)]
+            self.holders = [SnapshotHolder("a dump", 1)]
         return super().execute(query, params, slot)
 
 
@@ -263,7 +263,7 @@ class Server(Disk):
         self._is_moving = False
 
     def look(self) -> Look:
-        holders = [Holder(name, xmin) for name, (xmin, _) in self.snapshots.items()]
+        holders = [SnapshotHolder(name, xmin) for name, (xmin, _) in self.snapshots.items()]
         if holders and self._chance.random() < 0.1:  # an import while the list is read hides both
             exporter = self._chance.choice(holders)
             self.begin(exporter.key)
@@ -347,7 +347,7 @@ def test_one_old_snapshot_keeps_one_state_of_each_model():
     most = 0
     for n, key in enumerate([*range(6)] * 40):
         if n == 60:
-            disk.holders = [Holder("a dump", 1)]
+            disk.holders = [SnapshotHolder("a dump", 1)]
         slot = slots.begin_write(key)
         disk.slots[slot].append((key, sizes[key]))
         slots.end_write(slot, key, sizes[key])
@@ -360,14 +360,14 @@ def test_a_standby_keeps_what_was_replaced_since_its_oldest_snapshot():
     """Its feedback has one number for all its snapshots, also for those that it takes later."""
     disk, size = Disk(), 2 << 20
     slots = StateSlots(disk, RUN_ID, [StoredState(1)], lambda: Look(7, list(disk.holders)))
-    disk.holders = [Holder("standby", 6, holds_many=True)]
+    disk.holders = [SnapshotHolder("standby", 6, holds_many=True)]
     for _ in range(5):
         slot = slots.begin_write(1)
         disk.slots[slot].append((1, size))
         slots.end_write(slot, 1, size)
         slots.empty_dead()
     assert disk.n_bytes == 5 * size
-    disk.holders = [Holder("standby", 7, holds_many=True)]
+    disk.holders = [SnapshotHolder("standby", 7, holds_many=True)]
     slots._next_look_at = 0.0
     slots.empty_dead()
     assert disk.n_bytes <= 2 * size
