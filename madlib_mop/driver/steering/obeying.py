@@ -201,18 +201,19 @@ class Steering:
     @_effect.register
     def _(self, verb: CloneModel) -> _Effect:
         source = self._model(verb.mst_key)
-        if source.state is ModelState.FAILED and verb.from_state:
+        has_state = verb.from_state and source.digest is not None
+        has_failed = source.state is ModelState.FAILED
+        if has_failed and verb.from_state and not source.is_restored:
             raise CommandRefused(
                 f"mst_key {verb.mst_key} cannot be cloned: it has failed: {source.state_detail}. With from_state =>"
                 " false, a clone begins from its start"
             )
-        if source.state is ModelState.FAILED and source.first_epoch > 1 and source.start_weights is None:
+        if has_failed and not has_state and source.first_epoch > 1 and source.start_weights is None:
             raise CommandRefused(
                 f"mst_key {verb.mst_key} began with a state of an earlier run. Call the training function again, with"
                 " warm_start => true"
             )
         parameters = verb.parameters or _parameters_of(source)
-        has_state = verb.from_state and source.digest is not None
         same = same_configuration(parameters, _parameters_of(source), self._custom_names)
         first = self._complete_epochs(source) if has_state else source.first_epoch - 1
         last_epoch = source.last_epoch if verb.num_iterations is None else first + verb.num_iterations
@@ -330,18 +331,24 @@ class Steering:
     def _where(self, model: ModelRow) -> str:
         if model.epoch < model.first_epoch:
             return "before its first visit"
+        if model.best_epoch is not None:
+            return f"after iteration {model.iteration(model.best_epoch)}, its best"
         return f"after visit {model.position} of {self._n_segments} in iteration {model.iteration(model.epoch)}"
 
     def _came_from(self, newest: ModelRow) -> ClonedFrom:
         """Return the origin of a clone of a model in its locked row."""
         key, epoch = newest.mst_key, newest.epoch
+        turn = self._side.turn_of(key)
+        best = newest.best_state
+        if newest.state is ModelState.FAILED and best is not None:
+            # A replay makes the clone when its original has just made that iteration: then the state is the newest one.
+            return ClonedFrom(key, best.epoch, self._n_segments, (), turn, version=-1 - best.version)
         visits = [v for v in self._record.visits(self._run_id) if (v.mst_key, v.epoch) == (key, epoch)]
         segments = (*newest.visited(newest.position), *(v.segment_id for v in sorted(visits, key=lambda v: v.position)))
         complete = newest.position == self._n_segments
         epoch = newest.best_epoch or epoch
         segments = () if complete else segments
-        turn, version = self._side.turn_of(key), newest.state_version
-        return ClonedFrom(key, epoch, newest.position, segments, turn, newest.is_restored, version)
+        return ClonedFrom(key, epoch, newest.position, segments, turn, newest.is_restored, newest.state_version)
 
     def _new_model(self, parameters: Parameters, origin: str | None, last_epoch: int, offset: int = 0) -> ModelRow:
         first_key = FIRST_KEY_IN_SEARCH if self._run.is_search else 1
