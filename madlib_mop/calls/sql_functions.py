@@ -24,10 +24,13 @@ def sql_functions() -> str:
 
 
 def function_sql(function: Function) -> str:
-    """Return the statements that create one function, in each of its signatures."""
-    signatures = zip(function.signatures(), function.comments, strict=True)
+    """Return the statements that create one function, in each of its signatures. Raises ValueError without comments."""
+    signatures = function.signatures()
+    if len(signatures) != len(function.comments):
+        raise ValueError(f"{function.name} needs {len(signatures)} comments, one a signature: {function.comments}")
+    pairs = zip(signatures, function.comments, strict=True)
     return "\n\n".join(
-        _create(function, form, comment) for signature, comment in signatures for form in _json_forms(signature)
+        _create(function, form, comment) for signature, comment in pairs for form in _json_forms(signature)
     )
 
 

@@ -69,7 +69,7 @@ def test_each_type_of_an_argument_is_a_signature_with_a_comment_and_its_kind():
     assert re.findall(r"^    k (.*),$", text, re.MULTILINE) == ["varchar DEFAULT 'all'", "integer", "double precision"]
     assert re.findall(r"json_build_object\('k', k, 'k_kind', '(\w+)'\)", text) == ["text", "integer", "float8"]
     assert re.findall(r"^    '(by \w+)';$", text, re.MULTILINE) == ["by name", "by number", "by share"]
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="f needs 3 comments"):
         sql_of(kinds, comments=("by name",))
 
 
