@@ -152,7 +152,7 @@ BEGIN
     PERFORM pg_terminate_backend(p.pid) FROM unnest(pids) AS p (pid);
     FOR i IN 0 .. wait_ms / 10 LOOP -- the server's own wait checks ten times a second
         PERFORM pg_stat_clear_snapshot();
-        remaining := ARRAY(SELECT a.pid FROM pg_stat_activity a WHERE a.pid = ANY (pids));
+        remaining := coalesce(ARRAY(SELECT a.pid FROM pg_stat_activity a WHERE a.pid = ANY (pids)), '{}');
         EXIT WHEN remaining = '{}';
         PERFORM pg_sleep(0.01);
     END LOOP;

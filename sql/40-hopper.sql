@@ -43,6 +43,6 @@ COMMENT ON FUNCTION madlib_mop.drop_run(bigint) IS 'Drops the record and the sta
 
 CREATE FUNCTION madlib_mop.drop_models(model_table text, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS text[] LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT ARRAY(SELECT json_array_elements_text(madlib_mop_calls.call('drop_models', json_build_object(@ARGUMENTS@), caller_path)));
+    SELECT coalesce(ARRAY(SELECT json_array_elements_text(madlib_mop_calls.call('drop_models', json_build_object(@ARGUMENTS@), caller_path))), '{}');
 $body$;
 COMMENT ON FUNCTION madlib_mop.drop_models(text, text) IS 'Drops the output table of a fit function with its _info and _summary, as far as they exist, and reports which; the record stays';

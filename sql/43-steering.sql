@@ -30,7 +30,7 @@ CREATE FUNCTION madlib_mop.add_models(
     run_id bigint, model_selection_table text,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS integer[] LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT ARRAY(SELECT json_array_elements_text(madlib_mop_calls.call('add_models', json_build_object(@ARGUMENTS@), caller_path))::integer);
+    SELECT coalesce(ARRAY(SELECT json_array_elements_text(madlib_mop_calls.call('add_models', json_build_object(@ARGUMENTS@), caller_path))::integer), '{}');
 $body$;
 COMMENT ON FUNCTION madlib_mop.add_models(bigint, text, text) IS 'Adds the configurations of a model selection table to a run, and returns their keys';
 
