@@ -46,6 +46,13 @@ BEGIN
                     ' FROM: (SELECT t FROM t WHERE ...); for arrays of rows too: predict_rows(..., (SELECT array_agg(x) FROM t)).'
                 ELSE 'Call it without FROM, once for each row.' END;
     END IF;
+    -- While segments work for the query around this call, Greenplum cannot begin a subtransaction, as this block does.
+    -- The error must come here: an interpreter of Python that it passes through crashes the coordinator at a later call.
+    BEGIN
+        NULL;
+    EXCEPTION WHEN feature_not_supported THEN
+        RAISE;
+    END;
 END
 -- else
 DECLARE
