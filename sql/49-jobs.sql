@@ -156,6 +156,7 @@ BEGIN
     EXCEPTION WHEN OTHERS OR query_canceled OR assert_failure THEN
         GET STACKED DIAGNOSTICS error_state = RETURNED_SQLSTATE, error_message = MESSAGE_TEXT,
             error_detail = PG_EXCEPTION_DETAIL, error_hint = PG_EXCEPTION_HINT;
+        PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true); -- that of the statement can have functions of others
         PERFORM madlib_mop_calls._raise(json_build_object('sqlstate', error_state, 'message', left(error_message, 10000),
             'detail', nullif(left(error_detail, 10000), ''), 'hint', nullif(left(error_hint, 10000), '')));
     END;

@@ -67,7 +67,7 @@ class Argument:
         return f"'{self.default}'" if isinstance(self.default, str) else str(self.default)
 
     def is_blank(self, value: Any) -> bool:
-        """Return whether a value is a text without a letter that stands for NULL, which is the default.
+        """Return whether a value is an empty text, or one of blanks, that stands for NULL, which is the default.
 
         A check of the argument itself decides what a blank text is.
         """

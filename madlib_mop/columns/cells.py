@@ -12,6 +12,10 @@ from madlib_mop.errors import InvalidParameter
 
 #: Zero bytes after the rows' bytes, so that a gather of up to this size does not read beyond the buffer.
 PADDING = 64
+_NULL_HINT = (
+    "Replace it in a view, leave such rows out, ignore the column, or use the proposal of madlib_mop.propose_columns,"
+    " in which such elements are absent."
+)
 
 
 class UnreadableValue(InvalidParameter):
@@ -42,6 +46,11 @@ def wrong_width(column: str, row: int, expected: int, received: int) -> Unreadab
     """Return the error for a vector of another width than those before it; ``row`` is 0-based, within the batch."""
     problem = f"has {received} elements, where {expected} are expected,"
     return UnreadableValue(column, row, problem, WIDTH_HINT, is_ragged=True)
+
+
+def null_element(column: str, row: int, place: int) -> UnreadableValue:
+    """Return the error for NULL as an element of an array that is not padded; both numbers are 0-based."""
+    return UnreadableValue(column, row, f"has a NULL element (number {place + 1})", _NULL_HINT, is_ragged=True)
 
 
 def wrong_length(n_bytes: int, expected: int) -> str:

@@ -502,4 +502,7 @@ def other_width(column: str, expected: int, received: int) -> InvalidParameter:
 def other_dimensions(column: str, expected: tuple[int, ...], received: tuple[int, ...]) -> InvalidParameter:
     """Return the error for arrays of other dimensions than those of training; () are those of rows of elements."""
     has, wanted = (" x ".join(map(str, found)) or "one dimension" for found in (received, expected))
-    return InvalidParameter(f"column '{column}' has arrays of {has}, where {wanted} is expected", hint=WIDTH_HINT)
+    return InvalidParameter(
+        f"column '{column}' has arrays of {has}, where {wanted} is expected",
+        hint="All arrays must have the dimensions that those of training have. Leave other rows out by a view.",
+    )

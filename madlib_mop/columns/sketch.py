@@ -4,7 +4,7 @@ All states are functions of the multiset of values: rows in any order, in any pa
 same bits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import floor
 from zlib import crc32
@@ -35,6 +35,11 @@ def keys_of_floats(values: Floats) -> Integers:
 def floats_of_keys(keys: Integers) -> Floats:
     """Return the values of `keys_of_floats`."""
     return keys_of_floats(keys.view(np.float64)).view(np.float64)
+
+
+def keys_of_integers(integers: Integers) -> Integers:
+    """Return the keys of the float64s that are nearest to some int64; beyond 2^53, several integers have one key."""
+    return keys_of_floats(integers.astype(np.float64))
 
 
 def mixed(keys: npt.NDArray[np.int64] | Hashes) -> Hashes:
@@ -162,12 +167,16 @@ class ValueCounts:
     ----------
     max_shift : int
         Bits that are left out at most, even if more than `MAX_EXACT` bins have values.
+    to_bins : callable or None
+        From keys to those of which bins leave out bits, in the same order; None: they are the same. Bins of integers
+        are as wide as their values, if these are the keys of floats.
     """
 
-    def __init__(self, max_shift: int = 63):
+    def __init__(self, max_shift: int = 63, to_bins: Callable[[Integers], Integers] | None = None):
         self.shift = 0
         self.sample = DistinctSample()
         self._max_shift = max_shift
+        self._to_bins = to_bins
         self._keys = np.empty(0, np.int64)
         self._counts = np.empty(0, np.int64)
         self._pending: list[tuple[Integers, Integers]] = []
@@ -177,7 +186,7 @@ class ValueCounts:
         """Add distinct ascending keys and how often each occurs, int64 (n,) each."""
         if self.shift:
             self.sample.add(mixed(keys), keys)
-            keys, counts = _added_up(keys >> self.shift, counts)
+            keys, counts = _added_up(self._of_bins(keys) >> self.shift, counts)
         self._pending.append((keys, counts))
         self._n_pending += len(keys)
         if self._n_pending > max(MAX_EXACT, len(self._keys)):
@@ -187,7 +196,7 @@ class ValueCounts:
         """Add keys in any order, int64 (n,), n > 0, and return True; False, without adding, if they must be sorted."""
         if not self.shift:
             return False
-        bins = keys >> self.shift
+        bins = self._of_bins(keys) >> self.shift
         least = int(bins.min())
         if int(bins.max()) - least >= _MOST_BINS:
             return False
@@ -246,10 +255,13 @@ class ValueCounts:
     def histogram(self, n_bins: int) -> tuple[Integers, Integers]:
         """Return the greatest key of each of at most ``n_bins`` bins and how many values it has, int64 (n,) each.
 
-        The bins have about equally many values. If there are at most ``n_bins`` distinct keys, each is a bin. The
-        counts are exact also where keys are binned: a bin of the histogram consists of whole bins of keys.
+        The keys are those that ``to_bins`` returns. The bins have about equally many values. If there are at most
+        ``n_bins`` distinct keys, each is a bin. The counts are exact also where keys are binned: a bin of the histogram
+        consists of whole bins of keys.
         """
         keys, counts = self.items()
+        if not self.shift:
+            keys, counts = _added_up(self._of_bins(keys), counts)
         ends = np.cumsum(counts)
         places = np.arange(len(keys))
         if len(keys) > n_bins:
@@ -267,6 +279,8 @@ class ValueCounts:
         self._pending, self._n_pending = [], 0
         order = np.argsort(keys, kind="stable")  # which merges what is ascending already
         self._keys, self._counts = _added_up(keys[order], counts[order])
+        if len(self._keys) > MAX_EXACT and not self.shift:
+            self._leave_out(1)
         if len(self._keys) > MAX_EXACT:  # neighbours that differ only in the ignored bits share a bin
             differences = (self._keys[1:] ^ self._keys[:-1]).view(np.uint64)
             least_kept = int(np.partition(differences, -MAX_EXACT)[-MAX_EXACT])
@@ -277,8 +291,12 @@ class ValueCounts:
             return
         if not self.shift:
             self.sample.add(mixed(self._keys), self._keys)
+            self._keys = self._of_bins(self._keys)
         self._keys, self._counts = _added_up(self._keys >> (shift - self.shift), self._counts)
         self.shift = shift
+
+    def _of_bins(self, keys: Integers) -> Integers:
+        return keys if self._to_bins is None else self._to_bins(keys)
 
 
 class FewestDigits:

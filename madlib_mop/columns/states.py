@@ -36,6 +36,7 @@ from madlib_mop.columns.sketch import (
     floats_of_keys,
     hashes_of,
     keys_of_floats,
+    keys_of_integers,
 )
 
 #: Most bytes and values that are hashed at once.
@@ -87,10 +88,10 @@ class State:
 class OrderedState(State):
     """Values that have an order and moments; rows wait until there are enough of them to be added together."""
 
-    def __init__(self, max_shift: int):
+    def __init__(self, counts: ValueCounts):
         super().__init__()
         self._moments = ExactMoments()
-        self._counts = ValueCounts(max_shift)
+        self._counts = counts
         self._waiting: list[Values] = []
         self._n_waiting = 0
 
@@ -167,7 +168,7 @@ class OrderedState(State):
         found = self._counts.quantile(q)
         if found is None or self._minimum is None or self._maximum is None:
             return None
-        low, high = (min(max(self._value(key), self._minimum), self._maximum) for key in found[:2])
+        low, high = (min(max(self._middle(key), self._minimum), self._maximum) for key in found[:2])
         weight = found[2]
         return float(low) if low == high or not weight else low * (1.0 - weight) + high * weight
 
@@ -175,10 +176,18 @@ class OrderedState(State):
         """Return the upper limits of all bins but the last one, and the counts of all."""
         self._settle()
         keys, counts = self._counts.histogram(n_bins)
-        return [float(self._limit(key)) for key in keys[:-1].tolist()], counts.tolist()
+        limits = np.array([self._limit(key) for key in keys.tolist()], np.float64)
+        if not len(limits):
+            return [], []
+        starts = np.flatnonzero(np.append(True, limits[1:] != limits[:-1]))  # int64 has more values than float64
+        return limits[starts][:-1].tolist(), np.add.reduceat(counts, starts).tolist()
+
+    def _middle(self, key: int) -> float:
+        """Return the value of a key, or of the middle of a bin."""
+        return self._value(key)
 
     def _limit(self, key: int) -> float:
-        """Return the value of the greatest key of a bin."""
+        """Return the value of the greatest key of a bin of a histogram."""
         return self._value(key)
 
     def _frequent(self) -> list[int]:
@@ -199,8 +208,8 @@ class NumberState(OrderedState):
         Of the column, as `Numbers` has it: how its numbers are written.
     """
 
-    def __init__(self, form: str | None = None, max_shift: int = MAX_FLOAT_SHIFT):
-        super().__init__(max_shift)
+    def __init__(self, form: str | None = None, counts: ValueCounts | None = None):
+        super().__init__(counts or ValueCounts(MAX_FLOAT_SHIFT))
         self.form = form
         self._is_integral = True
 
@@ -230,11 +239,10 @@ class NumberState(OrderedState):
         return self._values(np.array([key], np.int64))[0]
 
     def _values(self, keys: Integers) -> list[float]:
-        found: list[float] = floats_of_keys(keys).tolist()
-        return found
+        return _floats(keys)
 
     def _limit(self, key: int) -> float:
-        return self._value(min(key, -2) if key < 0 else key)  # -1 is the key of -0, which equals 0
+        return _float(min(key, -2) if key < 0 else key)  # -1 is the key of -0, which equals 0
 
     def number_counts(self) -> dict[float, int] | None:
         """Return how often each number occurs, ascending; None if there are too many."""
@@ -257,10 +265,10 @@ class NumberState(OrderedState):
 
 
 class IntegerState(NumberState):
-    """Numbers of ``bigint``, which float64 does not tell apart beyond 2^53."""
+    """Numbers of ``bigint``, which float64 does not tell apart beyond 2^53; their bins are those of floats."""
 
     def __init__(self) -> None:
-        super().__init__(INT8, 63)
+        super().__init__(INT8, ValueCounts(MAX_FLOAT_SHIFT, keys_of_integers))
 
     def add(self, column: RawColumn, special: Counter[str]) -> None:
         assert isinstance(column, Numbers)
@@ -275,8 +283,8 @@ class IntegerState(NumberState):
         found: list[float] = keys.tolist()
         return found
 
-    def _limit(self, key: int) -> float:
-        return key
+    def _middle(self, key: int) -> float:
+        return key if self._counts.is_exact else _float(key)
 
 
 class NumericState(NumberState):
@@ -307,7 +315,7 @@ class MomentState(OrderedState):
     """Moments, times and spans."""
 
     def __init__(self) -> None:
-        super().__init__(63)
+        super().__init__(ValueCounts())
 
     def add(self, column: RawColumn, special: Counter[str]) -> None:
         assert isinstance(column, Moments)
@@ -447,6 +455,15 @@ def state_of(column: RawColumn) -> State:
             return IntegerState()
         return NumericState() if column.form == NUMERIC else NumberState(column.form)
     return _STATES[type(column)]()
+
+
+def _floats(keys: Integers) -> list[float]:
+    found: list[float] = floats_of_keys(keys).tolist()
+    return found
+
+
+def _float(key: int) -> float:
+    return _floats(np.array([key], np.int64))[0]
 
 
 def text_of_moment(value: int, family: str = MOMENT) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.cells import PADDING, Cells, UnreadableValue, wrong_width
+from madlib_mop.columns.cells import PADDING, Cells, UnreadableValue, null_element, wrong_width
 from madlib_mop.columns.numbers import NumberReader, NumericReader, Reader
 from madlib_mop.columns.raw import Vectors
 
@@ -20,10 +20,6 @@ MAX_WIDTH = 65_536
 _FIXED_BYTES = 12
 _DIMENSION_BYTES = 8
 _MAX_DIMENSIONS = 6
-_NULL_HINT = (
-    "Replace it in a view, leave such rows out, ignore the column, or use the proposal of madlib_mop.propose_columns,"
-    " in which such elements are absent."
-)
 _LONG_HINT = "Cut it in a view, such as a[1:10] for ten elements, or pack the table again with a greater width."
 Elements = npt.NDArray[np.float32]
 
@@ -130,8 +126,7 @@ class ArrayReader(VectorReader):
             _raise_first(cells, starts + 4 > ends, "is no array")
             lengths = Cells(cells.column, cells.data, starts, cells.lengths).gather(">i4").astype(np.int64)
             if (lengths < 0).any():
-                problem = f"has a NULL element (number {position + 1})"
-                raise UnreadableValue(cells.column, int(np.argmax(lengths < 0)), problem, _NULL_HINT, is_ragged=True)
+                raise null_element(cells.column, int(np.argmax(lengths < 0)), position)
             _raise_first(cells, starts + 4 + lengths > ends, "is no array")
             numbers = self._element.values(Cells(cells.column, cells.data, starts + 4, lengths))
             values[:, position] = _as_float32(numbers)
@@ -174,19 +169,18 @@ class PaddedReader(VectorReader):
         absent = np.arange(self._width) >= widths[:, np.newaxis]
         starts, ends = cells.starts + _FIXED_BYTES + _DIMENSION_BYTES, cells.starts + cells.lengths
         for position in range(int(widths.max(initial=0))):
-            rows = np.flatnonzero(widths > position)
-            few = cells.take(rows)
-            _raise_first(few, starts[rows] + 4 > ends[rows], "is no array")
-            lengths = Cells(cells.column, cells.data, starts[rows], few.lengths).gather(">i4").astype(np.int64)
-            _raise_first(few, starts[rows] + 4 + lengths > ends[rows], "is no array")
-            is_null = lengths < 0
-            absent[rows[is_null], position] = True
-            present = rows[~is_null]
-            found = self._element.values(
-                Cells(cells.column, cells.data, starts[present] + 4, lengths[~is_null])
-            )
+            has_more = widths > position
+            _raise_first(cells, has_more & (starts + 4 > ends), "is no array")
+            lengths = Cells(cells.column, cells.data, starts, cells.lengths).gather(">i4").astype(np.int64)
+            _raise_first(cells, has_more & (starts + 4 + lengths > ends), "is no array")
+            absent[has_more & (lengths < 0), position] = True
+            present = np.flatnonzero(has_more & (lengths >= 0))
+            try:
+                found = self._element.values(Cells(cells.column, cells.data, starts[present] + 4, lengths[present]))
+            except UnreadableValue as error:
+                raise error.at(int(present[error.row])) from None
             values[present, position] = _as_float32(found)
-            starts[rows] += 4 + np.maximum(lengths, 0)
+            starts = starts + np.where(has_more, 4 + np.maximum(lengths, 0), 0)
         absent[cells.missing] = False
         return Vectors(values, cells.missing, cells.column, absent=absent)
 

@@ -98,6 +98,7 @@ class Account:
         self.closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._fd = self.live.connection.fileno()
+        self._is_looking = False
         # psycopg's own would decode payloads, which need not be text of the database's encoding
         self.live.connection.pgconn.notify_handler = self._on_notify
         self.live.before, self.live.after = self._look_away, self._look
@@ -153,7 +154,7 @@ class Account:
         """End the sessions at the server."""
         if not self.closed.is_set():
             self.closed.set()
-            self._loop.remove_reader(self._fd)
+            self._look_away()
             _close_later([line.connection for line in (self.live, self.slow, self.steering)])
 
     def _look(self) -> None:
@@ -161,11 +162,14 @@ class Account:
         if self.live.connection.closed:
             self.close()
         elif not self.closed.is_set():
+            self._is_looking = True
             self._loop.add_reader(self._fd, self._on_input)
             self._on_input()
 
     def _look_away(self) -> None:
-        self._loop.remove_reader(self._fd)
+        if self._is_looking:  # else a thread may have lost the session, and its descriptor be another connection's
+            self._is_looking = False
+            self._loop.remove_reader(self._fd)
 
     def _on_input(self) -> None:
         try:
@@ -250,6 +254,10 @@ def _prove(server: Server, role: str, password: str) -> tuple[Connection, int]:
             connection.execute(f"LISTEN {RUNS_CHANNEL}")
         except psycopg.errors.ReadOnlySqlTransaction:  # a standby: there runs are read every few seconds
             pass
+    except psycopg.Error as error:
+        found = mop_error(error, connection)
+        connection.close()
+        raise found from None
     except BaseException:
         connection.close()
         raise

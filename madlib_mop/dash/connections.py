@@ -177,6 +177,8 @@ class BrowserConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """Wait for the next request; until its first byte, uvicorn's limit for idle connections applies."""
         super().on_response_complete()
+        if self.transport.is_closing():  # it waits until the browser has taken what is left
+            self._limit_taking()
         self._gate.set_waiting(self._number, self._is_waiting)
         self._stop_clock()
         if self.conn.trailing_data[0] or self.conn.their_state is h11.SEND_BODY:
@@ -185,13 +187,12 @@ class BrowserConnection(H11Protocol):
     def pause_writing(self) -> None:
         """Wait until the browser takes what was sent, for some time."""
         super().pause_writing()
-        if self._taken_by is None:
-            self._taken_by = self.loop.call_later(_TAKEN_S, self.transport.abort)
+        self._limit_taking()
 
     def resume_writing(self) -> None:
         """Go on."""
         super().resume_writing()
-        if self._taken_by is not None:
+        if self._taken_by is not None and not self.transport.is_closing():
             self._taken_by.cancel()
             self._taken_by = None
 
@@ -209,6 +210,10 @@ class BrowserConnection(H11Protocol):
             self._stop_clock()
         elif self._deadline is None:
             self._deadline = self.loop.call_later(REQUEST_S, self._be_late)
+
+    def _limit_taking(self) -> None:
+        if self._taken_by is None:
+            self._taken_by = self.loop.call_later(_TAKEN_S, self.transport.abort)
 
     def _stop_clock(self) -> None:
         if self._deadline is not None:
@@ -231,3 +236,4 @@ class BrowserConnection(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
+        self._limit_taking()

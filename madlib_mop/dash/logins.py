@@ -76,7 +76,7 @@ class LoginLimits:
         """Raise TooManyLogins if this role has to wait at this address."""
         now = self._clock()
         n, last = self._failures.get((role, address), (0, 0.0))
-        wait_s = 0.0 if n < self._free else min(self._longest_wait_s, 2.0 ** (n - self._free))
+        wait_s = 0.0 if n < self._free else min(self._longest_wait_s, 2.0 ** min(n - self._free, 10))
         is_known = (role, address) in self._known
         if (
             now < last + wait_s

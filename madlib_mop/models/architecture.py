@@ -115,7 +115,7 @@ def _find_no_number(value: Any, where: str, key: str) -> UnreadableText | None:
     items: Any = value.items() if isinstance(value, dict) else ((key, one) for one in value)
     if isinstance(value, dict) and isinstance(config := value.get("config"), dict):
         name = config.get("name", value.get("name"))
-        is_model = value.get("class_name") in MODELS
+        is_model = _is_one_of(value.get("class_name"), MODELS)
         if isinstance(name, str) and not is_model:
             where = f"model_arch: layer {name[:100]!r}"
     for name, one in items:

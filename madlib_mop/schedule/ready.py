@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush, merge
 from itertools import islice
 
@@ -82,45 +82,6 @@ class KnownGraphs:
         return n_models / n_segments * self._visits_s / self._n_visits < self._once_s
 
 
-class CompilingGraphs:
-    """Graphs that one trainer is compiling for all trainers, in the first visit of a model with this graph.
-
-    A model of another graph starts meanwhile, if there is one: a visit that starts later need not compile the graph. A
-    model of another family is better still, because graphs of one family have functions in common.
-    """
-
-    def __init__(self) -> None:
-        self._known: set[str] = set()
-        self._compiling: Counter[str] = Counter()  # visits in flight of graphs that are not known
-
-    def shared_with(self, model: Progress) -> int:
-        """Return how much of what is being compiled now a model's visit would compile too: all (2), some (1), none."""
-        if model.graph is None or model.graph in self._known or not self._compiling:
-            return 0
-        if self._compiling[model.graph]:
-            return 2
-        family = _family(model.graph)
-        return int(any(n > 0 and _family(graph) == family for graph, n in self._compiling.items()))
-
-    def started(self, model: Progress) -> None:
-        """Note that a visit has started."""
-        if model.graph is not None and model.graph not in self._known:
-            self._compiling[model.graph] += 1
-
-    def ended(self, model: Progress, is_done: bool) -> None:
-        """Note that a visit has ended, with or without a result."""
-        if model.graph is None or not self._compiling[model.graph]:
-            return
-        self._compiling[model.graph] -= 1
-        if is_done:
-            self._known.add(model.graph)
-            del self._compiling[model.graph]
-
-
-def _family(graph: str) -> str:
-    return graph.partition(" ")[0]
-
-
 class ReadyModels:
     """Models whose next visit may start, in two kinds; used by the scheduler.
 
@@ -130,8 +91,8 @@ class ReadyModels:
     With n models and p segments, a bound model costs O(log n) a visit. A roaming model costs O(log n) comparisons and a
     memory move of at most 8n bytes to add and to remove. Each segment has the set of the models that have yet to visit
     it, as bits, so one AND of n bits returns the models that fit. If these are few, only they are examined; if they are
-    many, a scan in the order of ranks finds one soon, unless most models have a graph that is being compiled. A segment
-    that no model wanted is later matched against new models only.
+    many, a scan in the order of ranks finds one soon. A segment that no model wanted is later matched against new
+    models only.
     """
 
     # up to this number, the models that fit are sorted; otherwise a scan in the order of ranks finds the first
@@ -140,7 +101,6 @@ class ReadyModels:
     def __init__(
         self, n_segments: int, choose: Choice, rank: Callable[[Progress], Rank], graphs: KnownGraphs | None = None
     ):
-        self._compiling = CompilingGraphs()
         self._choose = choose
         self._rank = rank
         self._graphs = graphs
@@ -175,9 +135,8 @@ class ReadyModels:
             self._new.pop(model.index, None)
         model.entry = None
 
-    def ended(self, model: Progress, is_done: bool) -> None:
-        """Note that a visit has ended, with or without a result, before the model's visits are counted anew."""
-        self._compiling.ended(model, is_done)
+    def ended(self, model: Progress) -> None:
+        """Note that a visit has ended, before the model's visits are counted anew."""
         if self._graphs is not None:
             self._graphs.ended(model)
 
@@ -189,9 +148,8 @@ class ReadyModels:
     def match(self, free: int, fresh: int, n_busy: int) -> list[tuple[Progress, int]]:
         """Return the visits that start now, as (model, segment number), and remove their models.
 
-        Pairs are chosen in the order of the models' ranks until no further pair can start; models whose graph is being
-        compiled come last. A new model takes a segment that no earlier model wanted, if there is one, rather than a
-        fresh segment.
+        Pairs are chosen in the order of the models' ranks until no further pair can start. A new model takes a segment
+        that no earlier model wanted, if there is one, rather than a fresh segment.
 
         Parameters
         ----------
@@ -209,11 +167,10 @@ class ReadyModels:
         def try_to_start(model: Progress, fits: int) -> int:
             number = self._choose(model, fits)
             pairs.append((model, number))
-            self._compiling.started(model)
             return ~(1 << number)
 
         if fresh:
-            for model in self._not_compiling_first(self._by_rank(fresh)):
+            for model in self._by_rank(fresh):
                 if model.bound_to is not None:
                     fits = fresh & (1 << model.bound_to)
                 else:
@@ -226,7 +183,7 @@ class ReadyModels:
                         break
         if free and self._new:  # free segments that no model wanted before
             started = {model.index for model, _ in pairs}
-            for model in self._not_compiling_first(sorted(self._new.values(), key=self._rank)):
+            for model in sorted(self._new.values(), key=self._rank):
                 fits = model.left & free
                 if fits and model.index not in started:
                     free &= try_to_start(model, fits)
@@ -255,16 +212,6 @@ class ReadyModels:
         """Return the first models, at most `_FEW`, that may start on a segment, by rank."""
         fitting = (model for model in self._by_rank(1 << number) if model.left & (1 << number))
         return list(islice(fitting, self._FEW))
-
-    def _not_compiling_first(self, models: Iterable[Progress]) -> Iterator[Progress]:
-        """Return models in their order, but those whose graph, or a part of it, is being compiled at the end."""
-        later: list[Progress] = []
-        for model in models:
-            if self._compiling.shared_with(model):
-                later.append(model)
-            else:
-                yield model
-        yield from sorted(later, key=self._compiling.shared_with)
 
     def _list_left(self, model: Progress) -> None:
         """Update the segments' sets of models for a model that begins to roam."""

@@ -81,7 +81,7 @@ class Scheduler:
         completed an epoch of its model; that epoch's evaluations are to be added before the next call of
         :meth:`next_tasks`.
         """
-        model, number = self._end(task, is_done=True)
+        model, number = self._end(task)
         if isinstance(task, Evaluation):
             model.n_evaluations -= 1
             self._offer(model)
@@ -381,7 +381,7 @@ class Scheduler:
         self._free &= ~(1 << number)
         return task
 
-    def _end(self, task: Task, is_done: bool = False) -> tuple[Progress, int]:
+    def _end(self, task: Task) -> tuple[Progress, int]:
         number = self._numbers[task.segment]
         if self._in_flight.get(number) != task:
             raise ValueError(f"{task} is not in flight on its segment")
@@ -390,7 +390,7 @@ class Scheduler:
         model = self._models[task.model]
         if isinstance(task, Visit):
             model.in_flight = False
-            self._ready.ended(model, is_done)
+            self._ready.ended(model)
         return model, number
 
     def _set_free(self, number: int) -> None:

@@ -20,7 +20,6 @@ from madlib_mop.trainer import requests
 from madlib_mop.trainer.process import lifetime, loading
 from madlib_mop.trainer.process.failures import INPUT, MEMORY, Failure, blaming, failure_of
 from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
-from madlib_mop.trainer.sharing import Sharing
 
 if TYPE_CHECKING:  # these import NumPy and Keras
     from madlib_mop.trainer.backends.base.interface import Backend
@@ -63,11 +62,7 @@ def _handle(session: "Session", header: Header, blobs: list[Blob]) -> tuple[Head
             raise malformed(f"no operation {op!r}")
         if op not in Session.ANY_TIME and not session.started:
             raise malformed(f"operation {op} came before start")
-        compiles = op in Session.COMPILING
-        if compiles:
-            session.sharing.take(header, blobs)
         answer, out = getattr(session, op)(Request(header), blobs)
-        answer, out = session.sharing.with_new(answer, out) if compiles else (answer, out)
         return (None if silent else {"ok": True, **answer}), out
     except Exception as error:
         traceback.print_exc()
@@ -88,8 +83,6 @@ class Session:
     )
     #: Requests that do not need Keras.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
-    #: Requests that may have compiled functions, as their answers may.
-    COMPILING = frozenset({"train", "train_fused", "evaluate", "evaluate_fused"})
     SILENT = frozenset({"shard_begin", "shard_rows"})
 
     def __init__(self, read_fd: int):
@@ -100,7 +93,6 @@ class Session:
         self._memory_limit: int | None = None
         self._gpus: list[str] = []
         self._idle_bytes = 0
-        self.sharing = Sharing()
 
     def start(self, header: Request, blobs: list[Blob]) -> Reply:
         """Import Keras and its backend, then enter the sandbox; return versions and the protections in force."""
@@ -129,8 +121,6 @@ class Session:
         from madlib_mop.trainer.data import shards, state
 
         backend.set_threads(threads)
-        if header.get("share_functions"):
-            self.sharing.begin(backend)
         before_gpus = lifetime.data_bytes()
         self._gpus = backend.open_gpus() if gpu_numbers else []
         if gpu_numbers and not self._gpus and header.get("need_gpus", True):

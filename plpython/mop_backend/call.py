@@ -17,6 +17,7 @@ from typing import Any
 import plpy
 
 from mop_backend import __version__, allocation
+from mop_backend.bounded_json import read_json
 from mop_backend.forkserver import BACKENDS, DRIVERS, USUAL_BACKEND, of_this_server
 from mop_backend.frames import TRUSTED, Blob, Header, Json
 from mop_backend.interrupts import ClientGone, Interrupts
@@ -126,7 +127,7 @@ def _read_arguments(text: str) -> dict[str, Any]:
     """Read a JSON object without nested objects; a direct call of `madlib_mop_calls.call` can pass any JSON."""
     values: dict[str, Any] = {}
     try:
-        values = json.loads(text)
+        values = read_json(text)
         good = isinstance(values, dict) and not any(map(_holds_object, values.values()))
     except (TypeError, ValueError, RecursionError):
         good = False

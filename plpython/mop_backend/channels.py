@@ -1,9 +1,8 @@
 """Channels: the connection of a writer session with the trainer of its segment, on this or another host.
 
-A channel is a `Child` that forwards a trainer's requests and answers, with four additions: `reader_of` and
-`load_shard`, by which a shard's rows get to it; ``averages``, which says whether states of this server are averaged
-by that trainer; and ``shares_functions``, which says whether it exchanges compiled functions with other trainers.
-Called by `writer` only, independent of the kind of channel.
+A channel is a `Child` that forwards a trainer's requests and answers, with three additions: `reader_of` and
+`load_shard`, by which a shard's rows get to it, and ``averages``, which says whether states of this server are averaged
+by that trainer. Called by `writer` only, independent of the kind of channel.
 """
 
 from __future__ import annotations
@@ -106,7 +105,6 @@ class Local(FedByReader):
     """
 
     averages = True
-    shares_functions = True
 
     def __init__(self, check: Check, gpus: Sequence[int] = (), backend: str = USUAL_BACKEND):
         # CUDA reads the list of its GPUs when TensorFlow is imported; a forked process has imported it already.
@@ -129,7 +127,6 @@ class Remote(FedByReader):
     """
 
     averages = False  # the states to average are on this server
-    shares_functions = False  # a host accepts no code from a coordinator, and its processor may be another one
 
     def __init__(self, check: Check, server: str, access: Header, run_id: int):
         super().__init__("madlib_mop.engines.hosts.relay", check)

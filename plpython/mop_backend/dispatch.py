@@ -47,7 +47,6 @@ class Dispatch:
     """
 
     averages = True
-    shares_functions = False  # each segment may be on another machine
 
     def __init__(self, segment_id: int, key: int, check: Check):
         self._key = int(key)

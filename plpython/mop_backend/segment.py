@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
-import hmac
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -21,6 +19,7 @@ from typing import NoReturn
 
 import plpy
 
+from mop_backend import seals
 from mop_backend.call import CallError, check_version
 from mop_backend.frames import Blob, Frame, Header
 from mop_backend.interrupts import Interrupts
@@ -53,18 +52,8 @@ def open_session(coordinator: str) -> str:
     nonce = secrets.token_hex(32)
     settings = plpy.execute(plpy.prepare(_SETTINGS, ["text[]"]), [[_SANDBOX, _ACCEPTED, _PICKLES]])
     own = {row["name"]: row["value"] for row in settings}
-    _session = _Session(session_key(bytes(rows[0]["key"]), nonce), own)
+    _session = _Session(seals.session_key(bytes(rows[0]["key"]), nonce), own)
     return nonce
-
-
-def session_key(key: bytes, nonce: str) -> bytes:
-    """Return the key of one session, made of the key that the two servers share; both are bytes."""
-    return hmac.digest(key, nonce.encode(), "sha256")
-
-
-def answer_key(own_key: bytes) -> bytes:
-    """Return the key of a session's answers, made of the session's own: so a message is never taken for an answer."""
-    return hmac.digest(own_key, b"answer", "sha256")
 
 
 def put(part: bytes) -> None:
@@ -85,7 +74,7 @@ def get(number: int) -> Blob:
 class _Session:
     def __init__(self, key: bytes, settings: Mapping[str, str]):
         self._key = key
-        self._answer_key = answer_key(key)
+        self._answer_key = seals.answer_key(key)
         self._settings = settings
         self._n_messages = 0
         self._parts: list[bytes] = []
@@ -120,7 +109,7 @@ class _Session:
         -------
         str or None
             The signature of the answer, as the message's, and the answer: a JSON object with the ``number`` of the
-            message and the SHA-256 of its ``blobs``. ``{"died": {"status", "stderr"}}`` when there is no trainer more.
+            message and the SHA-256 of its ``blobs``. ``{"died": {"status", "stderr"}}`` when the trainer has ended.
         """
         self._not_busy()
         message, parts = self._verified(header, signature)
@@ -143,9 +132,8 @@ class _Session:
         return self._sealed(fields, blobs)
 
     def _sealed(self, fields: Header, blobs: Sequence[Blob]) -> str:
-        digests = [hashlib.sha256(blob).hexdigest() for blob in blobs]
-        text = json.dumps({**fields, "number": self._n_messages, "blobs": digests})
-        return hmac.new(self._answer_key, text.encode(), "sha256").hexdigest() + text
+        text = json.dumps({**fields, "number": self._n_messages, "blobs": list(map(seals.digest_of, blobs))})
+        return seals.signature_of(self._answer_key, text) + text
 
     def _do(self, message: Header, parts: list[bytes], wait: bool) -> Frame | None:
         op = message["op"]
@@ -167,10 +155,8 @@ class _Session:
         """Return the answer to a request with code that this server does not accept, or None.
 
         Superusers here accept a custom function by its SHA-256, or all by the word ``any``; pickles by a setting of
-        their own. Compiled functions are accepted from nobody.
+        their own.
         """
-        if "functions" in message:
-            return _refused("the host of this segment accepts no compiled functions")
         accepted = {word.strip() for word in self._settings.get(_ACCEPTED, "").split(",")}
         for asked in (message, *(member or {} for member in message.get("members") or ())):
             custom = (asked.get("model") or {}).get("custom")
@@ -178,7 +164,7 @@ class _Session:
                 continue
             custom["pickles"] = bool(custom.get("pickles")) and self._settings.get(_PICKLES) == "on"
             for name, source in custom["functions"].items():
-                digest = hashlib.sha256(base64.b64decode(source)).hexdigest()
+                digest = seals.digest_of(base64.b64decode(source))
                 if not accepted & {"any", digest}:
                     return _not_accepted(name, digest)
         return None
@@ -187,9 +173,8 @@ class _Session:
         parts, self._parts = self._parts, []
         if len(header) > _MOST_HEADER:
             _refuse(f"a message has a header of at most {_MOST_HEADER >> 20} million characters")
-        ours = hmac.new(self._key, header.encode(), "sha256").hexdigest()
-        message: Header = json.loads(header) if hmac.compare_digest(ours.encode(), signature.encode()) else {}
-        digests = [hashlib.sha256(part).hexdigest() for part in parts]
+        message: Header = json.loads(header) if seals.is_signed(self._key, header, signature) else {}
+        digests = list(map(seals.digest_of, parts))
         if message.pop("number", None) != self._n_messages + 1 or message.pop("blobs", None) != digests:
             _refuse("this message does not come from the coordinator; users must not send work to a segment")
         self._n_messages += 1

@@ -11,15 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import plpy
 
 from mop_backend import averaging
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
-from mop_backend.frames import Blob, Frame, Header
-from mop_backend.functions import Functions
+from mop_backend.frames import Frame, Header
 from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied, backend_of
 from mop_backend.record import RunRecord
@@ -76,7 +75,6 @@ class Writer:
         self._shards: set[str] = set()
         # The shard that was loaded last: available for one task, even if it is too large for the cache.
         self._fresh: str | None = None
-        self._functions = Functions()
         answer = self._record.plan()
         self._plan = with_sample(answer["plan"])
         self._seed = answer["seed"]
@@ -118,7 +116,7 @@ class Writer:
             ``error``. Whatever is not "done" left nothing behind in the tables.
         """
         try:
-            return self._functions.on_answer(self._attempt(task))
+            return self._attempt(task)
         except ChildDied as death:
             self._forget_trainer()
             return {"outcome": "died", "status": death.returncode, "stderr": death.stderr}
@@ -145,7 +143,6 @@ class Writer:
         if self._child is None or not self._child.alive:
             self._forget_trainer()
             self._start()
-        self._functions.take(task, self._trainer.shares_functions)
         if not self._ready:
             try:
                 self._versions, _ = checked(self._trainer.receive())
@@ -178,11 +175,6 @@ class Writer:
         self._record.keep(task, model, answer, parts, started_at)
         return {"outcome": "done", "versions": self._versions, **answer}
 
-    def _ask(self, request: Header, blobs: Iterable[Blob]) -> Frame:
-        """Let the trainer run something that it may have to compile."""
-        answer, out = checked(self._trainer.ask(*self._functions.on_request(request, blobs)))
-        return self._functions.from_answer(answer, out, self._trainer.shares_functions)
-
     def _has(self, shard: Header) -> bool:
         """Return whether the trainer has the rows of a shard, given by ``data_set`` and ``segment_id``."""
         key = _shard_key(shard["data_set"], shard["segment_id"])
@@ -202,7 +194,7 @@ class Writer:
         start, parts = self._start_of(model)
         place = {name: task[name] for name in ("epoch", "segment_id")}
         request = {"op": "train", **_shards_of(task), **place, **start}
-        answer, new_parts = self._ask(request, parts)
+        answer, new_parts = checked(self._trainer.ask(request, parts))
         check_digest(model, answer)
         return answer, new_parts
 
@@ -234,7 +226,7 @@ class Writer:
             request = {"op": "evaluate", **start}
         evaluated: list[Header] = []
         for shard in present:
-            answer, _ = self._ask({**request, "shard": _shard_key(**shard)}, blobs)
+            answer, _ = checked(self._trainer.ask({**request, "shard": _shard_key(**shard)}, blobs))
             for mst_key, member in zip(task.get("members", ()), answer.get("members", ()), strict=True):
                 if member is not None:
                     member["mst_key"] = mst_key
@@ -307,7 +299,7 @@ class Writer:
         models, members, blobs = self._members([member and member["mst_key"] for member in task["members"]])
         place = {name: task[name] for name in ("epoch", "segment_id")}
         request = {"op": "train_fused", **_shards_of(task), **place}
-        answer, parts = self._ask({**request, "members": members}, blobs)
+        answer, parts = checked(self._trainer.ask({**request, "members": members}, blobs))
         outcomes: list[Header | None] = []
         timing: dict[str, float] = {}
         for member, model, trained in zip(task["members"], models, answer["members"], strict=True):
@@ -387,7 +379,7 @@ class Writer:
             self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)
         self._ready = False
         self._shards, self._fresh = set(), None
-        start = {"op": "start", **self._plan["trainer"], "gpus": own, "share_functions": self._child.shares_functions}
+        start = {"op": "start", **self._plan["trainer"], "gpus": own}
         if isinstance(self._child, Remote) and self._place is not None:
             start["share"] = self._plan.get("shares", {}).get(self._place["server"])
         self._child.send(start)
@@ -395,7 +387,6 @@ class Writer:
     def _forget_trainer(self) -> None:
         self.close()
         self._shards, self._fresh = set(), None
-        self._functions.forget()
 
 
 def _unchanged_copy(model: Header) -> Header | None:

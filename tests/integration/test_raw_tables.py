@@ -132,6 +132,24 @@ def test_models_of_arrays_take_their_columns_from_the_table(arrays, model):
     user.rows(f"DROP TABLE points_{model[-1]}")
 
 
+def test_versions_with_different_targets_are_each_compared_with_their_own(arrays, keras):
+    """They differ in nothing else; the second version is right in each row, the first one is not."""
+    net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3, "softmax")])
+    for name in ("y", "z"):
+        dependent = [Dependent(name=name, values=["a", "b", "c"])]
+        arrays.write_models(f"of_{name}", {1: net}, ModelTable(**{**vars(ARRAYS), "dependent": dependent}))
+        arrays.rows("SELECT madlib_mop.register('of_targets', %s, 1)", f"of_{name}")
+    arrays.rows(
+        "CREATE TABLE both_targets AS SELECT x, z, CASE WHEN id % 2 = 0 THEN z ELSE translate(z, 'abc', 'cab') END AS y"
+        " FROM (SELECT p.id, p.x, madlib_mop.predict_class('of_targets@1', NULL, p.x) AS z FROM points p) q"
+    )
+    arrays.rows("SELECT madlib_mop.set_alias('of_targets', 'champion', 1)")
+    deploy = DEPLOY.format("both_targets").replace("'churn'", "'of_targets'")
+    assert arrays.value(deploy, 2) is True
+    evidence = "SELECT evidence ->> %s FROM madlib_mop.alias_history WHERE name = 'of_targets' AND change = 'deploy'"
+    assert [float(arrays.value(evidence, key)) for key in ("value", "current_value")] == [1, 0.5]
+
+
 def test_classes_that_a_model_of_arrays_does_not_know_are_refused(arrays):
     arrays.rows("CREATE VIEW strange AS SELECT x, 'd' AS y FROM points")
     refused = arrays.refused(arrays.evaluate, "one_hot", "strange", "out", mst_key=1)

@@ -11,12 +11,14 @@ from contextlib import ExitStack, closing, contextmanager
 import httpx
 import pytest
 from starlette.requests import Request
+from starlette.responses import HTMLResponse
 
-from madlib_mop.dash import connections, feeds
+from madlib_mop.dash import accounts, connections, feeds
 from madlib_mop.dash.accounts import run_of_notice
 from madlib_mop.dash.connections import Gate, address_of
 from madlib_mop.dash.guard import Guard
 from madlib_mop.dash.settings import DashSettings, server_of
+from madlib_mop.dash.site import Site
 from tests.helpers.certificates import make_certificate
 from tests.helpers.dash import Dash, Stopping, make_people, serving
 from tests.helpers.faults import wait_for
@@ -158,6 +160,26 @@ def test_a_browser_that_takes_nothing_is_dropped(dash, monkeypatch):
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.connect(("127.0.0.1", dash.port))
         raw.sendall(head(dash, path=vega) * 5)
+        wait_for(lambda: len(dash.gate._open) <= n_before, what="the end of the connection")
+
+
+def test_a_browser_that_does_not_take_the_last_response_is_dropped(dash, monkeypatch):
+    """The rest of the response is less than what pauses the server."""
+
+    class Small(connections.Accepted):
+        def __init__(self, *words, **more):
+            super().__init__(*words, **more)
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
+    monkeypatch.setattr(connections, "_TAKEN_S", 0.3)
+    monkeypatch.setattr(connections, "Accepted", Small)
+    monkeypatch.setattr(Site, "html", lambda *_, **__: HTMLResponse("x" * 50_000))
+    n_before = len(dash.gate._open)
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", dash.port))
+        raw.sendall(head(dash, "Connection: close", path="/nowhere"))
+        assert raw.recv(1) == b"H"
         wait_for(lambda: len(dash.gate._open) <= n_before, what="the end of the connection")
 
 
@@ -441,6 +463,19 @@ def test_viewers_that_leave_at_once_are_not_counted_for_ever(dash):
 
 
 # ---- roles
+
+
+def test_a_login_whose_session_the_server_ends_is_no_error_of_ours(dash, monkeypatch):
+    """The fixture sees the log."""
+
+    def lose(connection):
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    browser = dash.browser()
+    with monkeypatch.context() as patch:
+        patch.setattr(accounts, "check_rights", lose)
+        answer = browser.log_in("ann")
+    assert answer.status_code == 403 and "Log in again" in answer.text
 
 
 def test_after_drop_role_the_answer_is_clear_at_once(dash, lab):

@@ -103,6 +103,10 @@ def test_the_wait_after_failures_grows():
         waited.append(now[0] - began)
         limits.failed("ann", "192.0.2.1")
     assert waited == [0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    for _ in range(1100):  # a float has no power of two that is as large
+        limits.failed("ann", "192.0.2.1")
+    assert refuses(limits, "ann", "192.0.2.1")
+    now[0] += 61
     limits.succeeded("ann", "192.0.2.1")
     assert not refuses(limits, "ann", "192.0.2.1")
 

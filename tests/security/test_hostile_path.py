@@ -190,14 +190,19 @@ def test_a_call_in_sql_and_its_sessions_spring_no_trap(trapped):
     connection.close()
 
 
-def test_a_job_worker_springs_no_trap(trapped):
+@pytest.mark.parametrize(("statement", "end"), [("SELECT 1", "finished"), ("TABLE nowhere", "failed")])
+@pytest.mark.parametrize("role", [ALICE, None], ids=["alice", "superuser"])
+def test_a_job_worker_springs_no_trap(trapped, role, statement, end):
+    """Nor does the session of a job, which has the path of the session that submitted it."""
     db, _ = trapped
-    with JobWorker(db) as worker:
-        job = db.value("SELECT madlib_mop.submit('SELECT 1')", role=ALICE)
-        state = f"SELECT state FROM madlib_mop.job WHERE job_id = {job}"
+    connection = Database.connect(db, role)
+    with connection.cursor() as cursor, JobWorker(db) as worker:
+        cursor.execute("SELECT madlib_mop.submit(%s)", [statement])
+        state = f"SELECT state FROM madlib_mop.job WHERE job_id = {cursor.fetchone()[0]}"
         wait_for(lambda: db.value(state) in ("finished", "failed"), what="the job", log=lambda: worker.log)
-        assert db.value(state) == "finished", worker.log
+        assert db.value(state) == end, worker.log
         worker.stop(signal.SIGTERM)
+    connection.close()
 
 
 def test_the_live_page_springs_no_trap(trapped):

@@ -7,6 +7,8 @@ import re
 import select
 import socket
 import struct
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -122,6 +124,16 @@ def test_an_impostor_in_the_place_of_a_host_gets_no_password(log_in, asked):
     said = log_in(impostor)
     assert kept_its_password(impostor), said
     assert "scram-sha-256" in said and "verify-full" in said, "what the administrator can do"
+
+
+@asked
+def test_an_impostor_gets_no_password_from_the_question_whether_a_host_is_up(asked):
+    """A relay asks after an error that it does not know. libpq's ping keeps the lock of the interpreter meanwhile."""
+    impostor = Impostor(asked)
+    options = {"host": "127.0.0.1", "port": impostor.port, "dbname": "d", "user": ROLE, "password": PASSWORD}
+    code = f"from madlib_mop.engines.hosts.login import _is_up; print(_is_up({options!r}))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert printed.stdout == "True\n" and kept_its_password(impostor), impostor.heard
 
 
 @needs_libpq_16

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from madlib_mop.cli.doctor import library
+from madlib_mop.cli.doctor import library, runs, server
 from madlib_mop.cli.doctor.findings import State
 
 
@@ -17,3 +17,19 @@ def test_packages_that_cannot_be_imported_are_removed_before_make_installs_them(
     found = {finding.check: finding for finding in library.check(context)}["tensorflow"]
     assert (found.state, found.found) == (State.FAIL, "torch cannot be imported: ImportError: libtorch.so")
     assert "remove the directory /srv/library/venv, then make server" in found.mend
+
+
+def test_segments_at_other_nodes_of_citus_take_no_memory_of_this_server(monkeypatch):
+    monkeypatch.setattr(server.citus, "n_segments", lambda _: 8)
+    probe = {"machine": {"processors": 2, "available_bytes": 5 * server.TRAINER_BYTES}}
+    context = SimpleNamespace(product=None, probe=probe, setting=lambda _: "")
+    for has_shards_here, n_trainers in ((True, 2), (False, 0)):
+        monkeypatch.setattr(server.citus, "has_shards_here", lambda _, answer=has_shards_here: answer)
+        found = server._memory(context)
+        assert found.state is State.OK and f"{n_trainers} trainer(s) need" in found.found
+
+
+def test_runs_of_another_version_are_not_ended():
+    """Its functions are not there: the update comes first, as another check says."""
+    context = SimpleNamespace(is_superuser=True, extension_version="1.0.0", value=lambda _: True)
+    assert list(runs.check(context, "host=/nowhere")) == []

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from madlib_mop import __version__
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from madlib_mop.cli.doctor.context import CheckContext
@@ -10,14 +11,16 @@ from madlib_mop.engines.sessions.ending import sweep
 from madlib_mop.errors import MopError
 
 _CAN_WRITE = """
-SELECT pg_catalog.to_regclass('madlib_mop.run') IS NOT NULL AND NOT pg_catalog.pg_is_in_recovery()
-       AND pg_catalog.current_setting('default_transaction_read_only') = 'off'
+SELECT NOT pg_catalog.pg_is_in_recovery() AND pg_catalog.current_setting('default_transaction_read_only') = 'off'
 """
 
 
 def check(context: CheckContext, dsn: str) -> Iterator[Finding]:
-    """End the runs whose driver has died, and return the finding about them."""
-    if not context.is_superuser or not context.value(_CAN_WRITE):
+    """End the runs whose driver has died, and return the finding about them; none with an extension of another version.
+
+    Its record may be another one, and it lacks functions that are called.
+    """
+    if not context.is_superuser or context.extension_version != __version__ or not context.value(_CAN_WRITE):
         return
     try:
         record = Record(*connect_by_dsn(dsn))

@@ -196,7 +196,9 @@ def _segments(context: CheckContext) -> int:
 
 def _segments_here(context: CheckContext) -> int:
     """Return how many of these segments are on this server."""
-    return _segments(context) if citus.n_segments(context) is None or citus.has_shards_here(context) else 0
+    if citus.n_segments(context) is None:
+        return _segments(context)
+    return min(_segments(context), _processors(context)) if citus.has_shards_here(context) else 0
 
 
 def _processors(context: CheckContext) -> int:

@@ -6,6 +6,8 @@ from typing import Any
 
 _INTEGERS = ("smallint", "integer", "bigint")
 _FLOATS = ("real", "double precision")
+#: Of a numeric, before the decimal point.
+_MOST_DIGITS = 131_072
 
 
 def class_of(text: str | None, sql_type: str) -> Any:
@@ -22,6 +24,8 @@ def class_of(text: str | None, sql_type: str) -> Any:
         return int(text)
     if sql_type == "numeric":
         number = Decimal(text)
+        if number.is_finite() and number.adjusted() > _MOST_DIGITS:
+            raise ValueError(f"no number of PostgreSQL: {text[:20]}")  # int() would write out all its digits
         return int(number) if number.is_finite() and number == number.to_integral_value() else float(text)
     if sql_type in _FLOATS:
         return float(text)

@@ -79,17 +79,21 @@ def _of_vectors(column: Vectors, width: int) -> list[tuple[str, Numbers | Moment
     values, names = column.values, _names_of_elements(width)
     if column.width is None:
         return [(name, Numbers(np.zeros(column.n_rows), column.missing)) for name in names]
+    absent = column.absent
     if width <= MAX_ELEMENTS:
-        absent = np.zeros_like(values, np.bool_) if column.absent is None else column.absent
-        return [
-            (name, Numbers(values[:, i].astype(np.float64), column.missing | absent[:, i]))
-            for i, name in enumerate(names)
-        ]
-    means, deviations = np.empty(column.n_rows), np.empty(column.n_rows)
+        missing = [column.missing if absent is None else column.missing | absent[:, i] for i in range(width)]
+        return [(name, Numbers(values[:, i].astype(np.float64), missing[i])) for i, name in enumerate(names)]
+    means, deviations = np.zeros(column.n_rows), np.zeros(column.n_rows)
+    is_empty = column.missing if absent is None else column.missing | absent.all(axis=1)
     with np.errstate(all="ignore"):  # NaN and infinities are counted later
         for start in range(0, column.n_rows, _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
             block = values[rows].astype(np.float64)
-            means[rows] = block.mean(axis=1)
-            deviations[rows] = block.std(axis=1)
-    return [(names[0], Numbers(means, column.missing)), (names[1], Numbers(deviations, column.missing))]
+            if absent is None:
+                means[rows], deviations[rows] = block.mean(axis=1), block.std(axis=1)
+            else:
+                some = np.flatnonzero(~is_empty[rows])
+                block, present = block[some], ~absent[start + some]
+                means[start + some] = block.mean(axis=1, where=present)
+                deviations[start + some] = block.std(axis=1, where=present)
+    return [(names[0], Numbers(means, is_empty)), (names[1], Numbers(deviations, is_empty))]

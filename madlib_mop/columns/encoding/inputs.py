@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.cells import UnreadableValue, wrong_width
+from madlib_mop.columns.cells import UnreadableValue, null_element, wrong_width
 from madlib_mop.columns.preprocessors.fits import TextFit, VectorFit
 from madlib_mop.columns.preprocessors.input_fits import unit_of
 from madlib_mop.columns.raw import (
@@ -199,5 +199,7 @@ class VectorInput:
         if wrong.any():
             row = int(np.argmax(wrong))
             n_elements = int(np.flatnonzero(~absent[row]).max(initial=-1)) + 1
+            if n_elements == width:
+                raise null_element(self._name, row, int(np.argmax(absent[row])))
             raise wrong_width(self._name, row, width, n_elements)
         return replace(column, values=column.values[:, :width], absent=absent[:, :width])

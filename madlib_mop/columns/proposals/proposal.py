@@ -251,7 +251,7 @@ def _target(column: CountedColumn, counted: str, has_classes: bool) -> ColumnSpe
         why = f"Target with {_many(n_distinct, statistics)} classes"
         if family == "number":
             why += (
-                ": numbers with few distinct values. For a regression use task => 'regression', or set kind to number,"
+                ": each number is one. For a regression use task => 'regression', or set kind to number,"
                 " encode to identity and scale to standard"
             )
         return replace(spec, kind=CATEGORY, levels=column.labels, reason=f"{why}.")

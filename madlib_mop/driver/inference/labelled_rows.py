@@ -7,7 +7,7 @@ preprocessor encodes them, so models that were trained on different packings can
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -247,7 +247,7 @@ class _OfSource:
                 found.append(by_document[model.preprocessor])
                 continue
             training = self._training_table(model)
-            key = (training.constant, training.independent, training.vartypes, training.classes, _image_shape(model))
+            key = replace(training, table=""), _image_shape(model)  # the table is for messages only
             if key not in by_arrays:
                 by_arrays[key] = self._by_arrays(model, training)
             check_test_table(model, by_arrays[key], self.what)

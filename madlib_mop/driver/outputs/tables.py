@@ -13,6 +13,7 @@ from madlib_mop.driver.data.weights import DIGEST
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import (
+    DataDamaged,
     DuplicateTable,
     InsufficientPrivilege,
     InvalidParameter,
@@ -123,7 +124,8 @@ def telling_how_to_resume(run: Run) -> Iterator[None]:
                 hint=f"Rename or drop it, then {resume} or give another name:"
                 f" SELECT madlib_mop.resume({run_id}, output_table => '...');",
             ) from None
-        if error.sqlstate != ModelFailed.sqlstate and resume not in (error.hint or ""):
+        is_lost = error.sqlstate in (ModelFailed.sqlstate, DataDamaged.sqlstate)
+        if not is_lost and resume not in (error.hint or ""):
             kept = f"The models are trained; {resume} writes the tables."
             error.hint = kept if error.hint is None else f"{error.hint} {kept}"
         raise

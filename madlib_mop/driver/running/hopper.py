@@ -33,11 +33,9 @@ from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import ModelChanges
 from madlib_mop.driver.steering.obeying import Steering
 from madlib_mop.errors import from_dict
-from madlib_mop.models.parameters.parser import parse_fit_params
 from madlib_mop.models.sharing import graph_digests
 from madlib_mop.schedule import SCHEDULES, Evaluation, ModelWork, Scheduler, Task, Visit, make_scheduler
 from madlib_mop.schedule.bounds import Span
-from madlib_mop.trainer.backends.base.names import SHARING_FUNCTIONS
 
 
 @dataclass(frozen=True)
@@ -82,10 +80,7 @@ class Hopper(RunLoop[Task]):
         self._rows = {shard.segment_id: shard.n_rows for shard in run.plan.training.segments}
         self._groups = FusedGroups(run.plan.fused_training)
         groups_graphs = recorded is None and SCHEDULES[run.schedule].groups_graphs
-        is_sharing = run.plan.trainer.get("backend") in SHARING_FUNCTIONS
-        self._shares_functions = is_sharing and self._n_at_once is not None and not groups_graphs
-        uses_graphs = groups_graphs or self._shares_functions
-        self._graphs = graph_digests(record.custom_functions(self._run_id)) if uses_graphs else None
+        self._graphs = graph_digests(record.custom_functions(self._run_id)) if groups_graphs else None
         self._plan = self._make_scheduler(recorded)
         self._evaluations = Evaluations(record, run, self._plan, self._models, self._groups.key_of)
         self._controller = controller or RunController()
@@ -383,10 +378,7 @@ class Hopper(RunLoop[Task]):
         """Return what models of one compiled graph share; None if it does not matter for the schedule."""
         if self._graphs is None:
             return None
-        graph = self._graphs(json.dumps(model.model_arch), model.compile_params)
-        # the functions that trainers hand to each other are compiled for a number of rows; two batch sizes can have the
-        # same number of rows in the last batch
-        return f"{graph} {parse_fit_params(model.fit_params).batch_size}" if self._shares_functions else graph
+        return self._graphs(json.dumps(model.model_arch), model.compile_params)
 
 
 def _steady_seconds(fields: Header, seconds: float) -> float:

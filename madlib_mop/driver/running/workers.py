@@ -16,7 +16,6 @@ from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
 from madlib_mop.driver.running.lock_waits import LockWaits
 from madlib_mop.driver.running.place import Place
 from madlib_mop.engines.sessions.access import Access, reader_name, writer_name
-from madlib_mop.engines.sessions.functions import CompiledFunctions
 from madlib_mop.engines.sessions.login import renew_login
 from madlib_mop.engines.sessions.session import Failure, Opened, Session, SessionState
 from madlib_mop.engines.sessions.worker import Answer, Worker
@@ -84,7 +83,6 @@ class Workers:
         self._lock_waits = LockWaits(record, caller_pid, tell)
         self._on_shard: Callable[[str, int, Header], None] = _accept
         self._guest: Session | None = None
-        self._functions = CompiledFunctions(s.segment_id for s in plan.training.segments if s.place is None)
 
     def check_shards_by(self, check: Callable[[str, int, Header], None]) -> None:
         """Set the check of every shard that a trainer has loaded, before its use; see `Worker`."""
@@ -111,17 +109,13 @@ class Workers:
 
     def begin(self, segment: int, order: Header) -> None:
         """Send a task to a segment's worker."""
-        self._worker(segment).begin(self._functions.with_new(segment, order))
+        self._worker(segment).begin(order)
 
     def advance(self, segment: int, session: Session) -> Opened | Answer | Failure | None:
         """Process a session's data; see `Worker.advance`. A host that is available again counts as an opened worker."""
         if session.state is SessionState.BROKEN:  # closed since the poll
             return None
         event = self._worker(segment).advance(session)
-        if isinstance(event, Answer):
-            self._functions.collect(segment, event.fields)
-        elif isinstance(event, Failure):
-            self._functions.forget(segment)
         if isinstance(event, Answer) and segment in self._lost_hosts:
             return self._host_answered(segment, event.fields)
         if isinstance(event, Failure) and segment in self._lost_hosts and not event.lost:
@@ -246,7 +240,6 @@ class Workers:
 
     def _open(self, segment: int) -> None:
         targets = self._access.writer(segment), self._access.reader()
-        self._functions.forget(segment)
         reads_here = segment not in self._elsewhere
         self._workers[segment] = Worker(*targets, reads_here, self._on_shard, self._renew_login)
 

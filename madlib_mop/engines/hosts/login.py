@@ -27,6 +27,7 @@ _LIVENESS = {
     "tcp_user_timeout": str(_SILENCE_S * 1000),
 }
 
+_NO_FILE = "/dev/null"
 #: Texts in messages of libpq and of a server (in English) for errors that waiting cannot solve.
 _NOT_LET_IN = (
     "password authentication failed",
@@ -84,7 +85,7 @@ def connect(
         "client_encoding": "UTF8",
         "application_name": application_name,
         "options": session_options,
-        "passfile": "/dev/null",
+        "passfile": _NO_FILE,
     }
     return psycopg.connect(**keywords, autocommit=True, prepare_threshold=None)
 
@@ -120,5 +121,9 @@ def log_in(options: Mapping[str, Any], application_name: str) -> psycopg.Connect
 
 
 def _is_up(options: Mapping[str, Any]) -> bool:
-    """Return whether a server accepts connections, regardless of authentication."""
-    return pq.PGconn.ping(make_conninfo(**options).encode()) == pq.Ping.OK
+    """Return whether a server accepts connections, regardless of authentication.
+
+    libpq's ping answers a server that asks for a password, in any way, so it gets none.
+    """
+    without = {**options, "password": "", "passfile": _NO_FILE}
+    return pq.PGconn.ping(make_conninfo(**without).encode()) == pq.Ping.OK

@@ -11,8 +11,6 @@ Answers of a host are signed as messages to it are, so who is between the two se
 is not trusted either: the size of an answer is limited, and so is the memory of this process.
 """
 
-import hashlib
-import hmac
 import json
 import re
 import resource
@@ -20,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any, LiteralString
 
 import psycopg
+from mop_backend import seals
 from mop_backend.frames import Blob, Channel, Frame, Header, PeerGone, TooLarge, of_answers
 from mop_backend.peer import end_with_parent, end_with_peer, take_pipes
 
@@ -155,18 +154,16 @@ class Host:
         check_version(self._connection, access["server"])
         self._cursor = self._connection.cursor(binary=True)
         nonce = self._value("SELECT madlib_mop_calls.segment_open(%s)", access["coordinator"])
-        # The same as mop_backend.segment.session_key, which can be imported in a backend only.
-        self._key = hmac.digest(bytes.fromhex(access["key"]), nonce.encode(), "sha256")
-        self._answer_key = hmac.digest(self._key, b"answer", "sha256")
+        self._key = seals.session_key(bytes.fromhex(access["key"]), nonce)
+        self._answer_key = seals.answer_key(self._key)
 
     def ask(self, header: Header, blobs: Sequence[Blob], wait: bool) -> Frame:
         """Send a message to the trainer there; return its answer, {} if it has none."""
         for blob in blobs:
             self._value("SELECT madlib_mop_calls.segment_put(%b)", blob)
         self._n_messages += 1
-        digests = [hashlib.sha256(blob).hexdigest() for blob in blobs]
-        text = json.dumps({**header, "number": self._n_messages, "blobs": digests})
-        signature = hmac.new(self._key, text.encode(), "sha256").hexdigest()
+        text = json.dumps({**header, "number": self._n_messages, "blobs": list(map(seals.digest_of, blobs))})
+        signature = seals.signature_of(self._key, text)
         sealed = self._value("SELECT madlib_mop_calls.segment_send(%s, %s, %s)", text, signature, wait)
         if sealed is None and not wait:
             return {}, []
@@ -177,10 +174,9 @@ class Host:
         """Return an answer. Raises NotSealed and TooLarge."""
         if not isinstance(sealed, str):
             raise NotSealed
-        answer = sealed[_SIGNATURE_CHARACTERS:].encode()
-        of_answers().check_header(answer)
-        ours = hmac.new(self._answer_key, answer, "sha256").hexdigest()
-        if not hmac.compare_digest(ours.encode(), sealed[:_SIGNATURE_CHARACTERS].encode()):
+        signature, answer = sealed[:_SIGNATURE_CHARACTERS], sealed[_SIGNATURE_CHARACTERS:]
+        of_answers().check_header(answer.encode())
+        if not seals.is_signed(self._answer_key, answer, signature):
             raise NotSealed
         fields: Header = json.loads(answer)
         if fields.pop("number") != self._n_messages:
@@ -194,7 +190,7 @@ class Host:
         limits.check_blobs([0] * len(digests))
         for number, digest in enumerate(digests):
             part = self._value("SELECT madlib_mop_calls.segment_get(%s::integer)", number)
-            if not isinstance(part, bytes) or hashlib.sha256(part).hexdigest() != digest:
+            if not isinstance(part, bytes) or seals.digest_of(part) != digest:
                 raise NotSealed
             parts.append(part)
             limits.check_blobs([len(part) for part in parts])

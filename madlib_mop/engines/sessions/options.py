@@ -27,8 +27,8 @@ _WHERE_KNOWN = {
 }
 #: With the role's own search_path, which determines where it creates tables. For PostgreSQL 15 and newer.
 OPTIONS_BUT_PATH = _EVERYWHERE + "".join(f" -c {name}={value}" for name, value in _SINCE_14.items())
-#: Settings that only superusers can change, for writers. Their statements last as long as visits, and some of them have
-#: megabytes of compiled functions, so they would fill the server's log: as slow statements, or with errors.
+#: Settings that only superusers can change, for writers. Their statements last as long as visits, so they would fill
+#: the server's log as slow statements; a statement with an error is in the run's record.
 SUPERUSER_OPTIONS = (
     " -c session_replication_role=origin -c temp_file_limit=-1"
     " -c log_min_duration_statement=-1 -c log_min_error_statement=panic"

@@ -20,6 +20,7 @@ MAX_OBJECTS = 200_000
 MAX_DEPTH = 64
 _NUMBERS = "fiub"
 _MAX_ATTRIBUTE_BYTES = 1 << 20
+_MAX_NAME = 1000
 _LAYOUTS = (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED)
 _OLD_LAYERS = "_layer_checkpoint_dependencies"  # Keras 2.12 and 2.13
 _HINT = "Save the weights again with Keras' model.save_weights('model.weights.h5')."
@@ -81,19 +82,11 @@ class WeightsFile:
             return array.view(ml_dtypes.bfloat16)
         return array
 
-    def texts(self, group: str, name: str) -> list[str] | None:
-        """Return an attribute of a group that is a text or a list of texts; None if there is none of this name."""
+    def texts(self, group: str, name: str, is_list: bool = True) -> list[str] | None:
+        """Return an attribute of a group that is a text, or a list of texts; None if there is none of this name."""
         with _reading():
             attributes = self.groups[group].attrs
-            if name not in attributes:
-                return None
-            identity = attributes.get_id(name)
-            if 0 in identity.shape:  # Keras writes an empty list as one of numbers
-                return []
-            if h5py.check_string_dtype(identity.dtype) is None or identity.get_storage_size() > _MAX_ATTRIBUTE_BYTES:
-                raise _refused(f"attribute {name!r} of {group or 'the file'!r} is not a list of names")
-            value = np.asarray(attributes[name], dtype=object).ravel().tolist()
-            return [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in value]
+            return _texts_of(attributes, name, group or "the file", is_list) if name in attributes else None
 
     def _walk(self, group: h5py.Group, path: str, depth: int) -> None:
         self._add(group, path)
@@ -148,7 +141,7 @@ def _check_dataset(dataset: h5py.Dataset, path: str) -> None:
         raise _refused(f"array {shown} has a filter, such as compression")
     dtype, shape = dataset.dtype, dataset.shape
     is_number = dtype.kind in _NUMBERS and dtype.itemsize <= 8 and dtype.subdtype is None
-    if not is_number and not _is_bfloat16(dataset):
+    if not is_number and not _is_bfloat16(dataset, path):
         raise _refused(f"array {shown} does not consist of plain numbers. Received: type {str(dtype)[:60]}")
     if shape is None:
         raise _refused(f"array {shown} has no shape")
@@ -157,13 +150,29 @@ def _check_dataset(dataset: h5py.Dataset, path: str) -> None:
         raise _refused(f"array {shown} should have {n_bytes:,} bytes, and the file has {n_stored:,} of them")
 
 
-def _is_bfloat16(dataset: h5py.Dataset) -> bool:
+def _is_bfloat16(dataset: h5py.Dataset, path: str) -> bool:
     dtype = dataset.dtype
     if dtype.kind != "V" or dtype.itemsize != 2 or dtype.fields is not None or dtype.subdtype is not None:
         return False
-    if "dtype" not in dataset.attrs or h5py.check_string_dtype(dataset.attrs.get_id("dtype").dtype) is None:
-        return False
-    return str(dataset.attrs["dtype"]) == "bfloat16"
+    return "dtype" in dataset.attrs and _texts_of(dataset.attrs, "dtype", path, False) == ["bfloat16"]
+
+
+def _texts_of(attributes: h5py.AttributeManager, name: str, place: str, is_list: bool) -> list[str]:
+    """Return an attribute that is a text, or a list of texts.
+
+    A text alone can be the same bytes of the file in very many places, so it has the length of a name.
+    """
+    identity = attributes.get_id(name)
+    if 0 in identity.shape:  # Keras writes an empty list as one of numbers
+        return []
+    is_text = h5py.check_string_dtype(identity.dtype) is not None and (is_list or not identity.shape)
+    if not is_text or identity.get_storage_size() > _MAX_ATTRIBUTE_BYTES:
+        raise _refused(f"attribute {name!r} of {place[:100]!r} is not a {'list of names' if is_list else 'name'}")
+    value = np.asarray(attributes[name], dtype=object).ravel().tolist()
+    texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in value]
+    if not identity.shape and len(texts[0]) > _MAX_NAME:
+        raise _refused(f"attribute {name!r} of {place[:100]!r} has more than {_MAX_NAME:,} characters")
+    return texts
 
 
 def _damaged(error: Exception) -> MopError:

@@ -184,7 +184,8 @@ class KerasWeights:
         return names
 
     def _name(self, place: str) -> str | None:
-        texts = self._file.texts(f"{place}/vars", "name") if f"{place}/vars" in self._file.groups else None
+        group = f"{place}/vars"
+        texts = self._file.texts(group, "name", is_list=False) if group in self._file.groups else None
         return texts[0] if texts else None
 
     def _unused(self, used: set[str]) -> list[str]:

@@ -241,6 +241,13 @@ DEFENCES_OF_DASH = (
         (_HOSTILE + "test_a_browser_that_takes_nothing_is_dropped",),
     ),
     Defence(
+        "a browser that does not take the last response is dropped too",
+        _CONNECTIONS,
+        "        if self.transport.is_closing():  # it",
+        "        if False:  # it",
+        (_HOSTILE + "test_a_browser_that_does_not_take_the_last_response_is_dropped",),
+    ),
+    Defence(
         "what is no request is refused with the headers of every response",
         _CONNECTIONS,
         "headers=[*self._headers_of_errors, *words, length]",

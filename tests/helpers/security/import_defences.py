@@ -12,6 +12,7 @@ _OF_EXPORTS = "tests/unit/client/test_damaged_exports.py::"
 _OF_TRAINER = "tests/unit/trainer/test_importing.py::"
 _OF_SIGNED = "tests/unit/driver/test_import_signatures.py::"
 _HOSTILE = f"{_OF_TRAINER}test_hostile_files_are_refused_before_a_number_is_read"
+_SHARED = f"{_OF_EXPORTS}test_texts_of_weights_that_are_all_the_same_bytes_are_not_copied"
 
 DEFENCES_OF_IMPORTS = (
     Defence(
@@ -137,7 +138,7 @@ DEFENCES_OF_IMPORTS = (
     Defence(
         "an array consists of plain numbers",
         _HDF5,
-        "    if not is_number and not _is_bfloat16(dataset):\n",
+        "    if not is_number and not _is_bfloat16(dataset, path):\n",
         "    if False:\n",
         (f"{_HOSTILE}[objects]", f"{_HOSTILE}[compound]"),
     ),
@@ -147,6 +148,27 @@ DEFENCES_OF_IMPORTS = (
         "    if n_stored < n_bytes:\n",
         "    if False:\n",
         (f"{_HOSTILE}[gigabytes that are not there]",),
+    ),
+    Defence(
+        "the type of an array in an HDF5 file is one text",
+        _HDF5,
+        " and (is_list or not identity.shape)",
+        "",
+        (f"{_SHARED}[type of an array]",),
+    ),
+    Defence(
+        "a name in an HDF5 file has a limited length",
+        _HDF5,
+        "    if not identity.shape and len(texts[0]) > _MAX_NAME:\n",
+        "    if False:\n",
+        (f"{_SHARED}[name of each layer]",),
+    ),
+    Defence(
+        "a number of a signature is not written out with more digits than PostgreSQL has",
+        "madlib_mop/client/frames/classes.py",
+        "        if number.is_finite() and number.adjusted() > _MOST_DIGITS:\n",
+        "        if False:\n",
+        (_OF_EXPORTS + "test_a_class_of_very_many_digits_is_not_written_out",),
     ),
     Defence(
         "a group of an HDF5 file has one place",

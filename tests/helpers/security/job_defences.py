@@ -9,6 +9,13 @@ _SEEN = _JOBS + "test_who_was_granted_read_access_sees_the_job_but_not_its_state
 
 DEFENCES_OF_JOBS = (
     Defence(
+        "the error of a job is read by functions of the server, not by those on the path of its statement",
+        "sql/49-jobs.sql",
+        "        PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);",
+        "",
+        ("tests/security/test_hostile_path.py::test_a_job_worker_springs_no_trap",),
+    ),
+    Defence(
         "a job's session logs in with no more rights than the job's owner has",
         "madlib_mop/jobs/sessions.py",
         "    if login is None:\n",

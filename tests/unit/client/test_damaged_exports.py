@@ -4,9 +4,12 @@ import hashlib
 import io
 import json
 import random
+import re
 import resource
+import struct
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -164,6 +167,53 @@ def test_compressed_weights_are_refused_before_they_are_read(exports, tmp_path):
     members = {**members, "model.weights.h5": file.getvalue()}
     path.write_bytes(archive(members, {"signature.json": signature.to_json()}))
     assert _memory_mb(path, Unsupported, "has a filter, such as compression") < 100
+
+
+def _sharing_one_text(data: bytes, n_bytes: int) -> bytes:
+    """Return an HDF5 file whose texts of one byte are all the same text, the one that has so many bytes.
+
+    The attributes have the length of each text, the address of the heap that has it, and its number there.
+    """
+
+    def in_a_heap(found: re.Match) -> bool:
+        address = int.from_bytes(found[0][4:12], "little")
+        return data[address : address + 4] == b"GCOL"
+
+    place = rb".{4}\0{4}.{4}"
+    found = re.finditer(struct.pack("<I", n_bytes) + place, data, re.DOTALL)
+    (long,) = [one[0] for one in found if in_a_heap(one)]
+    short = re.compile(struct.pack("<I", 1) + place, re.DOTALL)
+    return short.sub(lambda one: long if in_a_heap(one) else one[0], data)
+
+
+@pytest.mark.parametrize("attribute", ["name of each layer", "type of an array"])
+def test_texts_of_weights_that_are_all_the_same_bytes_are_not_copied(exports, tmp_path, attribute):
+    """A file of 4 MB, of which a gigabyte or more could be read."""
+    _, members, signature = exports[1]
+    file, text = io.BytesIO(members["model.weights.h5"]), h5py.string_dtype()
+    long, n_bytes = "x" * (4 * _MB), 4 * _MB
+    with h5py.File(file, "r+") as weights:
+        if attribute == "type of an array":
+            weights.create_dataset("layers/more/vars/0", (1,), np.dtype("V2"))
+            weights["layers/more/vars/0"].attrs.create("dtype", [long, *["a"] * 400], dtype=text)
+        else:
+            for number in range(400):
+                place = f"layers/more_{number}/vars"
+                weights[f"{place}/0"] = np.zeros(1, np.float32)
+                weights[place].attrs["name"] = "a" if number else long
+    path = tmp_path / "model.keras"
+    members = {**members, "model.weights.h5": _sharing_one_text(file.getvalue(), n_bytes)}
+    path.write_bytes(archive(members, {"signature.json": signature.to_json()}))
+    assert _memory_mb(path, Unsupported, "is not a name|has more than 1,000 characters") < 200
+
+
+def test_a_class_of_very_many_digits_is_not_written_out(exports, tmp_path):
+    _, members, signature = exports[1]
+    output = replace(signature.outputs[0], sql_type="numeric", classes=("1e2000000", "2"))
+    path = tmp_path / "model.keras"
+    text = replace(signature, outputs=(output,)).to_json()
+    path.write_bytes(archive(members, {"signature.json": text}))
+    assert _memory_mb(path, InvalidParameter, "has classes of 'a' that are no 'numeric'") < 20
 
 
 @pytest.mark.parametrize("name", ["config.json", "madlib_mop/signature.json"])

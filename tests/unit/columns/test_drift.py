@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.columns import raw
-from madlib_mop.columns.drift.measures import MAX_ELEMENTS
+from madlib_mop.columns.drift.measures import MAX_ELEMENTS, numbers_of
 from madlib_mop.columns.drift.observed import Observed
 from madlib_mop.columns.drift.profiler import Profiler, profiled
 from madlib_mop.columns.drift.stability import index_by_chance, stability_index
 from madlib_mop.columns.drift.verdicts import Verdict, judge
+from madlib_mop.columns.numbers import bigints
+from madlib_mop.columns.preprocessors.fits import VectorFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.preprocessors.profiles import MAX_OTHERS
 from madlib_mop.columns.statistics import ColumnStatistics
@@ -110,6 +112,23 @@ def test_any_order_and_any_parts_give_the_same_profile(values, random):
         if part:
             profiler.add(numbers(part))
     assert profiler.profile() == column.profile
+
+
+def test_the_profile_of_bigints_beside_each_other_can_be_read():
+    column = profiled_column(spec("n"), bigints(2**60 + np.arange(6), np.zeros(6, bool)))
+    y = fitted([(spec("x"), numbers([1, 2])), (target("y"), texts(["a", "b"]))]).targets[0]
+    assert Preprocessor.from_json(Preprocessor((column, y)).to_json()).columns[0].profile == column.profile
+
+
+def test_absent_elements_of_long_arrays_count_in_no_mean_or_deviation():
+    width = MAX_ELEMENTS + 8
+    absent = np.arange(width) >= np.array([[2], [3], [0], [width]])
+    values = np.where(absent, np.float32(0), np.arange(width, dtype=np.float32))
+    rows = raw.Vectors(values, np.zeros(4, bool), "v", absent=absent)
+    mean, deviation = numbers_of(VectorFit(width, True, False, 0.0, 1.0, is_padded=True), rows, "v")
+    assert mean[1].missing.tolist() == deviation[1].missing.tolist() == [False, False, True, False]
+    np.testing.assert_allclose(mean[1].values[[0, 1, 3]], [0.5, 1, (width - 1) / 2])
+    np.testing.assert_allclose(deviation[1].values[[0, 1, 3]], [0.5, np.std([0, 1, 2]), np.arange(width).std()])
 
 
 def test_levels_are_known_rare_or_new():

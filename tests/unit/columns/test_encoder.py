@@ -145,8 +145,9 @@ def test_arrays_of_several_dimensions_keep_them():
     ]  # fmt: skip
     assert encode(one, training, vectors([None], 6))["v"].shape == (1, 3, 2)
     for other, has in (((2, 3), "2 x 3"), ((), "one dimension")):
-        with pytest.raises(InvalidParameter, match=f"'v' has arrays of {has}, where 3 x 2 is expected"):
+        with pytest.raises(InvalidParameter, match=f"'v' has arrays of {has}, where 3 x 2 is expected") as caught:
             encode(one, training, arrays([np.arange(6)], other))
+        assert "dimensions" in caught.value.hint and "pads" not in caught.value.hint
 
 
 def test_absent_elements_of_padded_arrays_are_0_and_count_in_no_statistic():
@@ -171,6 +172,10 @@ def test_arrays_that_are_padded_for_another_encoding_are_encoded_if_they_have_th
         with pytest.raises(UnreadableValue, match=f"has {len(rows[1])} elements, where 2 are expected") as caught:
             encode(plain, training, padded(rows, 4))
         assert caught.value.row == 1
+    one_null = padded([[1, 2], [5, 6]], 4)
+    one_null.absent[1, 0] = True
+    with pytest.raises(UnreadableValue, match=r"has a NULL element \(number 1\) in row 2"):
+        encode(plain, training, one_null)
     short = spec("v", "array", scale="none", encode="padded", width=2)
     assert encode(short, padded([[1, 2], [3]], 2), padded([[5], [7, 8]], 4))["v"].tolist() == [[5, 0], [7, 8]]
 

@@ -202,6 +202,12 @@ def test_arrays_keep_their_dimensions_and_padded_ones_say_so():
     assert one.role == "ignored" and "most of which are absent" in one.reason
 
 
+def test_a_target_of_many_numbers_is_classes_where_the_caller_says_so():
+    y = counted("y", numbers([i % 50 for i in range(N)]), "integer")
+    one = propose([X, y], ["y"], classes={"y"})[1]
+    assert one.kind == "category" and one.reason.startswith("Target with 50 classes: each number is one.")
+
+
 def test_types_that_are_not_read_are_ignored_with_an_expression():
     (one, *_) = propose([CountedColumn("doc", "jsonb", None, None), X, Y], ["y"])
     assert one.role == "ignored" and "(doc->>'key')::float8" in one.reason

@@ -1,6 +1,7 @@
 """Bytes of rows are read as the correct values, with the same bits for one row and for many."""
 
 import struct
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from ipaddress import ip_interface
@@ -40,7 +41,8 @@ def contents(column):
     if isinstance(column, raw.Blobs):
         return column.values
     values = column.values
-    return type(column), column.family, values.dtype, values.shape, values.tobytes(), column.missing.tolist()
+    texts = column.sql_texts() if isinstance(column, raw.Numbers) else None
+    return type(column), column.family, values.dtype, values.shape, values.tobytes(), column.missing.tolist(), texts
 
 
 def column_of(reader, *values):
@@ -63,7 +65,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 VALUES = {
     "int2": st.integers(-(2**15), 2**15 - 1),
     "int4": st.integers(-(2**31), 2**31 - 1),
-    "int8": st.integers(-(2**63), 2**63 - 1),
+    "int8": st.integers(-(2**63), 2**63 - 1) | st.integers(2**53 - 1, 2**53 + 3),
     "float4": st.floats(width=32),
     "float8": FLOATS,
     "numeric": DECIMALS | st.sampled_from(SPECIALS),
@@ -111,6 +113,15 @@ def test_numbers_are_the_nearest_float64(kind, data):
     column = column_of(kind, *values)
     expected = [0.0 if value is None else float(value) for value in values]
     assert column.values.tobytes() == np.array(expected).tobytes()
+
+
+@pytest.mark.parametrize("value", [2**53, 2**53 + 1, 2**53 + 3, 2**63 - 1, -(2**53) - 1, -(2**63)])
+def test_a_bigint_is_itself_whatever_comes_with_it(value):
+    """2^53 + 1 is the first integer whose float64, 2^53, is that of another one."""
+    for others in ((), (0,), (2**60,)):
+        column = column_of("int8", value, *others)
+        assert column.integers().tolist() == [value, *others]
+        assert column.sql_texts()[0] == str(value)
 
 
 @given(st.lists(DECIMALS, min_size=1))
@@ -250,6 +261,15 @@ def test_arrays_of_other_widths_are_named():
     fields = [field("_float8", "v")]
     with pytest.raises(UnreadableValue, match="'v' has 3 elements, where 2 are expected, in row 3 of its batch"):
         RecordReader(fields).read(*batch(fields, [[[1.0, 2.0]], [None], [[1.0, 2.0, 3.0]]] * 20))
+
+
+def test_damage_in_a_padded_array_is_named_by_its_row():
+    padded = replace(field("_numeric", "v"), padded_to=2)
+    whole, lengths = batch([padded], [[[]], [None], [["1"]], [["1", "2"]]])
+    damaged = whole[:-2] + b"\xff\xff"  # the last digit, in base 10,000
+    with pytest.raises(UnreadableValue, match="is no numeric") as caught:
+        RecordReader([padded]).read(damaged, lengths)
+    assert caught.value.row == 3
 
 
 @pytest.mark.parametrize("n_rows", [1, 40])

@@ -138,6 +138,31 @@ def test_bigints_are_counted_one_by_one_and_numerics_have_their_fewest_digits():
     assert not prices.is_integral and of(raw.NUMERIC, (3.0, 2)).is_integral
 
 
+def test_many_bigints_have_bins_as_narrow_as_those_of_floats():
+    """Most are small beside the greatest: bins of one width had nearly all of them in one."""
+    values = np.unique(np.exp2(62 * np.random.default_rng(5).random(300_000)).astype(np.int64))
+    statistics = ColumnStatistics.of(bigints(values, np.zeros(len(values), bool)))
+    assert not statistics.distinct_is_exact and set(statistics.examples) <= set(map(str, values.tolist()))
+    for q in (0.01, 0.1, 0.25, 0.5, 0.75, 0.99):
+        expected = np.quantile(values.astype(float), q)
+        assert abs(statistics.quantile(q) - expected) <= 2**-10 * expected
+    edges, counts = statistics.histogram(10)
+    assert np.bincount(np.searchsorted(edges, values.astype(float))).tolist() == counts and len(counts) == 10
+
+
+@pytest.mark.parametrize("n_values", [4, 40, 70_000])
+def test_bigints_that_one_float64_stands_for_are_in_one_bin_of_a_histogram(n_values):
+    values = 2**60 + np.arange(n_values)
+    edges, counts = ColumnStatistics.of(bigints(values, np.zeros(n_values, bool))).histogram(10)
+    assert edges == sorted(set(edges))
+    assert np.bincount(np.searchsorted(edges, values.astype(float))).tolist() == counts
+
+
+def test_moments_that_one_float64_stands_for_are_in_one_bin_of_a_histogram():
+    """Microseconds after the year 2285."""
+    assert of(raw.MOMENT, *range(2**60, 2**60 + 6), 2**61).histogram(10) == ([2.0**60], [6, 1])
+
+
 def test_special_values_are_counted_apart():
     statistics = of(raw.NUMBER, np.nan, 1.0, np.inf, np.nan, 3.0, -np.inf)
     assert statistics.special == {"-Infinity": 1, "Infinity": 1, "NaN": 2}

@@ -3,7 +3,7 @@
 import pytest
 
 from madlib_mop.driver.outputs.tables import telling_how_to_resume
-from madlib_mop.errors import InsufficientPrivilege, ModelFailed, OutOfResources
+from madlib_mop.errors import DataDamaged, InsufficientPrivilege, ModelFailed, OutOfResources
 from tests.helpers.unit.rows import a_plan, a_run
 
 KEPT = "The models are trained; SELECT madlib_mop.resume(7); writes the tables."
@@ -19,7 +19,8 @@ def test_whatever_the_error_the_statement_is_said(kind, hint, expected):
     assert caught.value.hint == expected
 
 
-def test_a_failed_model_has_no_tables_to_write():
-    with pytest.raises(ModelFailed) as caught, telling_how_to_resume(a_run(a_plan(), run_id=7)):
-        raise ModelFailed("no model was trained")
+@pytest.mark.parametrize("kind", [ModelFailed, DataDamaged])
+def test_a_failed_or_damaged_model_has_no_tables_to_write(kind):
+    with pytest.raises(kind) as caught, telling_how_to_resume(a_run(a_plan(), run_id=7)):
+        raise kind("no model is there")
     assert caught.value.hint is None

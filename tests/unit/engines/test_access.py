@@ -4,7 +4,7 @@ from madlib_mop.engines.sessions.access import Access
 
 
 def test_the_statements_of_visits_are_not_logged():
-    """They last as long as a visit, and may have megabytes of compiled functions in their text."""
+    """They last as long as a visit; errors are in the record."""
     settings = {"log_min_duration_statement=-1", "log_min_error_statement=panic"}
     access = Access(1, {}, "localhost", 5432, "db", "-c jit=off", None, 10)
     options = access.writer(0).keywords["options"].split(" -c ")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from mop_backend import seals
 from mop_backend.frames import Limits, of_answers
 
 from madlib_mop.engines.hosts import relay as relays
@@ -21,7 +22,7 @@ class HostileHost(Host):
     """A host that sends what it likes; ``sent`` returns its answer to the message of a number."""
 
     def __init__(self, sent, part: object = b"part"):
-        self._n_messages, self._key, self._answer_key = 0, KEY, hmac.digest(KEY, b"answer", "sha256")
+        self._n_messages, self._key, self._answer_key = 0, KEY, seals.answer_key(KEY)
         self._sent, self._part = sent, part
         self.messages: list[tuple] = []
 
@@ -39,7 +40,7 @@ class HostileHost(Host):
 
 def sealed(text: str, key: bytes | None = None) -> str:
     """Return an answer with its signature."""
-    return hmac.new(key or hmac.digest(KEY, b"answer", "sha256"), text.encode(), "sha256").hexdigest() + text
+    return hmac.new(key or seals.answer_key(KEY), text.encode(), "sha256").hexdigest() + text
 
 
 def answer_of(sent, request=ASKED, part: object = b"part"):

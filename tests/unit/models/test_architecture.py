@@ -262,6 +262,12 @@ def test_names_that_are_no_texts_are_one_clear_error(odd):
             check_architecture(json.dumps(keras_3(one)))
 
 
+@pytest.mark.parametrize("odd", [{}, [], ["Dense"], None, 7])
+def test_a_class_that_is_no_text_is_named_with_its_place(odd):
+    with pytest.raises(UnreadableText, match="model_arch: layer 2 is not a layer or object of Keras"):
+        check_architecture(json.dumps(keras_3({**dense(), "class_name": odd})))
+
+
 def test_very_many_empty_objects_are_refused_before_they_are_read():
     """Each needs 64 bytes of memory for its two characters."""
     text = json.dumps(keras_3(dense())).replace('"layers": [', '"layers": [' + "{}, " * 1_100_000)

@@ -107,16 +107,6 @@ class MemberModel(Protocol):
         """Trace the model with other tensors for the strengths of its L2 regularizers."""
 
 
-class SharedFunctions(Protocol):
-    """The compiled functions of a process, for other trainers of the same run on the same server."""
-
-    def take(self, functions: Mapping[str, bytes]) -> None:
-        """Take functions of other trainers, by key: one that is needed is loaded instead of compiled."""
-
-    def new(self) -> Mapping[str, bytes]:
-        """Return the functions, by key, that were compiled here since the last call."""
-
-
 class FusedModel(ABC):
     """The variables of k models of one compile signature, and the passes that train and evaluate them together.
 
@@ -219,10 +209,6 @@ class Backend(ABC):
     @abstractmethod
     def start_threads(self) -> None:
         """Start the threads that compute, by a first computation."""
-
-    def share_functions(self) -> SharedFunctions | None:
-        """Begin to share compiled functions; return None if the backend compiles nothing that can be shared."""
-        return None
 
     def seconds_of_compiling(self) -> float:
         """Return how long passes have been compiled in this process until now, beyond the calls that make passes."""

@@ -17,15 +17,13 @@ def installing(name: BackendName) -> str:
     return "make server" if name == BackendName.TENSORFLOW else f"make server BACKENDS='tensorflow {name}'"
 
 
-#: Backends whose trainers hand each other compiled functions (`SharedFunctions`).
-SHARING_FUNCTIONS = frozenset({BackendName.JAX})
 #: What is installed to use a backend with GPUs; JAX is not used with GPUs.
 WITH_CUDA: Mapping[BackendName, str] = {
     BackendName.TENSORFLOW: "tensorflow[and-cuda] instead of tensorflow-cpu",
     BackendName.TORCH: "a build of torch for CUDA",
 }
 #: Why it is not. JAX's packages have no library that compiles for GPUs, and XLA's flag to let the driver compile has no
-#: effect, since JAX compiles without a device (seen with jax 0.11.2 on an H200).
+#: effect, since JAX compiles without a device (seen on an H200).
 JAX_WITHOUT_GPUS = (
     "JAX uses no GPUs here: it compiles for them with another program (ptxas), and a trainer's sandbox starts none"
 )

@@ -19,12 +19,11 @@ from madlib_mop.trainer.backends.base.interface import (
     FusedModel,
     MemberModel,
     PredictBatch,
-    SharedFunctions,
     TensorForm,
     TrainPass,
 )
 from madlib_mop.trainer.backends.base.names import JAX_WITHOUT_GPUS, OTHER_BACKENDS, BackendName
-from madlib_mop.trainer.backends.jax import compiling, exchange, fused, loop
+from madlib_mop.trainer.backends.jax import compiling, fused, loop
 from madlib_mop.trainer.process.failures import INPUT, Failure
 
 
@@ -59,9 +58,6 @@ class Jax(Backend):
     def start_threads(self) -> None:
         ones = jnp.ones((8, 8))
         jnp.matmul(ones, ones).block_until_ready()
-
-    def share_functions(self) -> SharedFunctions:
-        return exchange.begin()
 
     def seconds_of_compiling(self) -> float:
         return self._compiling.seconds()
