@@ -59,6 +59,15 @@ def test_what_is_newer_is_seen():
     assert newer_than(15, text) == []
 
 
+@pytest.mark.parametrize("product", [GREENPLUM, CLOUDBERRY])
+def test_the_rows_of_partitioned_tables_are_dumped_once(product):
+    """With the partitions; pg_dump of early versions of Greenplum 7 also writes partitioned configuration tables."""
+    text = sql_of(product.name)
+    partitioned = re.findall(r"CREATE TABLE (\S+) \([^;]*PARTITION BY", text)
+    assert partitioned == ["madlib_mop.model_state"]
+    assert not {*partitioned} & {*re.findall(r"pg_extension_config_dump\('([^']+)'", text)}
+
+
 def nullable_arrays(text: str) -> list[str]:
     """Return the beginnings of the arrays of subqueries in a text that are not within ``coalesce``."""
     return re.findall(r"(?<!coalesce\()\barray\(\s*select\b.{0,9}", text, re.IGNORECASE)
