@@ -11,7 +11,7 @@ from sqlalchemy import func, insert, select, update
 
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.drivers import CHANNEL, RunDrivers
-from madlib_mop.catalog.rows.command import Command
+from madlib_mop.catalog.rows.command import CommandRow
 from madlib_mop.catalog.rows.states import CommandState, RunState
 
 #: Sessions that wait for the outcome of a command listen here.
@@ -30,7 +30,7 @@ class Outcome:
     mst_keys : tuple of int
         The models that it changed or added.
     visits : mapping
-        See `Command`.
+        See `CommandRow`.
     """
 
     state: CommandState
@@ -42,12 +42,12 @@ class Outcome:
 class RunCommands(RunDrivers):
     """The commands to runs; mixed into `Record`."""
 
-    def issue(self, command: Command, weights: Mapping[str, bytes] | None = None) -> int:
+    def issue(self, command: CommandRow, weights: Mapping[str, bytes] | None = None) -> int:
         """Record a command, and wake the run's driver; return its number.
 
         Parameters
         ----------
-        command : Command
+        command : CommandRow
         weights : mapping of str to bytes, optional
             Start weights of the models that it adds, by origin.
         """
@@ -63,20 +63,20 @@ class RunCommands(RunDrivers):
             self.notify_change(command.run_id)
         return command_id
 
-    def commands(self, run_id: int, state: CommandState) -> list[Command]:
+    def commands(self, run_id: int, state: CommandState) -> list[CommandRow]:
         """Return a run's commands in one state: obeyed ones in the order in which they were obeyed."""
         c = t.steering_command.c
         query = select(t.steering_command).where(c.run_id == run_id, c.state == str(state))
         rows = self._rows(query.order_by(c.ordinal, c.command_id))
-        return [Command.from_row(row) for row in rows]
+        return [CommandRow.from_row(row) for row in rows]
 
-    def command(self, run_id: int, command_id: int) -> Command:
+    def command(self, run_id: int, command_id: int) -> CommandRow:
         """Return a command."""
         c = t.steering_command.c
         (row,) = self._rows(select(t.steering_command).where(c.run_id == run_id, c.command_id == command_id))
-        return Command.from_row(row)
+        return CommandRow.from_row(row)
 
-    def settle(self, command: Command, outcome: Outcome) -> bool:
+    def settle(self, command: CommandRow, outcome: Outcome) -> bool:
         """Write the outcome of a pending command, and wake the session that waits for it.
 
         In a transaction with what it changes, it is obeyed exactly once. Return False, and change nothing, if the
@@ -106,7 +106,7 @@ class RunCommands(RunDrivers):
         values = {"state": str(CommandState.WITHDRAWN), "detail": told, "settled_at": func.clock_timestamp()}
         self._do(update(t.steering_command).where(c.run_id == run_id, c.command_id == free).values(**values))
 
-    def lock_command(self, command: Command) -> bool:
+    def lock_command(self, command: CommandRow) -> bool:
         """Lock a command until the transaction's end; return whether it is still pending."""
         c = t.steering_command.c
         where = c.run_id == command.run_id, c.command_id == command.command_id

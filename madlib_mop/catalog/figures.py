@@ -21,7 +21,7 @@ WHERE j.state = 'waiting' AND j.due_at <= clock_timestamp() AND coalesce(before.
 
 
 @dataclass(frozen=True)
-class Figures:
+class DatabaseFigures:
     """The figures of a database.
 
     Attributes
@@ -44,11 +44,11 @@ class Figures:
     oldest_s: float
 
 
-def read_figures(record: Record) -> Figures:
+def read_figures(record: Record) -> DatabaseFigures:
     """Return the figures of the record's database now."""
     found = {(kind, state): n for kind, state, n in record.execute(_STATES)}
     runs = {str(state): found.get(("run", state), 0) for state in RunState}
     models = {str(state): found.get(("model", state), 0) for state in ModelState}
     jobs = {str(state): found.get(("job", state), 0) for state in JobState}
     ((n_visits, n_queued, oldest_s),) = record.execute(_FIGURES)
-    return Figures(runs, models, jobs, n_visits, n_queued, max(0.0, oldest_s))
+    return DatabaseFigures(runs, models, jobs, n_visits, n_queued, max(0.0, oldest_s))

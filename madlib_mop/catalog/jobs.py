@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.job import Job, WorkerIdentity
+from madlib_mop.catalog.rows.job import JobRow, WorkerIdentity
 from madlib_mop.catalog.rows.states import JobState
 
 #: Workers listen here for new and changed jobs; the payload is not used.
@@ -103,7 +103,7 @@ class Jobs:
 
     # The commands
 
-    def job(self, job_id: int) -> Job | None:
+    def job(self, job_id: int) -> JobRow | None:
         """Return a job; of a repeated one, its newest repetition."""
         newest = f"{_COLUMNS} WHERE j.series_id = %s ORDER BY j.job_id DESC LIMIT 1"
         found = self._jobs(newest, [job_id]) or self._jobs(f"{_COLUMNS} WHERE j.job_id = %s", [job_id])
@@ -113,7 +113,7 @@ class Jobs:
         """Return the number of workers that are alive."""
         return int(self._value(f"SELECT count(*) FROM {_WORKERS}"))
 
-    def cancel(self, job: Job, by: str) -> bool:
+    def cancel(self, job: JobRow, by: str) -> bool:
         """Cancel a waiting job, or ask the worker of a running one to; return False if it has already ended."""
         waiting = (
             "UPDATE madlib_mop.job_record SET state = 'cancelled', detail = %s, cancelled_by = %s,"
@@ -131,7 +131,7 @@ class Jobs:
             self.notify()
         return bool(found)
 
-    def change(self, job: Job, values: Mapping[str, Any]) -> bool:
+    def change(self, job: JobRow, values: Mapping[str, Any]) -> bool:
         """Change columns of a waiting job; return False if it is no longer waiting."""
         if values.keys() & {"due_at", "every"}:  # a first job has no start of a series, for which due_at counts
             values = {**values, "series_start": None}
@@ -142,7 +142,7 @@ class Jobs:
         self.notify()
         return bool(found)
 
-    def make_due(self, job: Job) -> bool:
+    def make_due(self, job: JobRow) -> bool:
         """Make a waiting job due now; its series keeps its start. Return False if it is no longer waiting."""
         query = (
             "UPDATE madlib_mop.job_record SET due_at = 'now',"
@@ -195,7 +195,7 @@ class Jobs:
         query = "DELETE FROM madlib_mop.job_worker WHERE pid = %s AND session_start = %s::pg_catalog.timestamptz"
         self._record.execute(query, [worker.pid, worker.session_start])
 
-    def claim(self, worker: WorkerIdentity) -> Job | None:
+    def claim(self, worker: WorkerIdentity) -> JobRow | None:
         """Take the next due job; None if none is due.
 
         It is RUNNING then, or has ended at once: SKIPPED, or FAILED because the job before it has not finished.
@@ -226,12 +226,12 @@ class Jobs:
         self._record.execute(query, [job_id])
         return int(self._value(_REPEAT, [job_id]))
 
-    def is_last(self, job: Job) -> bool:
+    def is_last(self, job: JobRow) -> bool:
         """Return whether a job has no later repetition."""
         query = "SELECT 1 FROM madlib_mop.job_record WHERE series_id = %s AND job_id > %s LIMIT 1"
         return not self._record.execute(query, [job.series_id or job.job_id, job.job_id])
 
-    def has_roles(self, job: Job) -> bool:
+    def has_roles(self, job: JobRow) -> bool:
         """Return whether the owner and the submitter of a job still exist; without them it can never run again."""
         query = "SELECT count(*) FROM pg_roles WHERE oid::pg_catalog.int8 IN (%s, %s)"
         oids = {job.owner_oid, job.submitted_by_oid}
@@ -255,28 +255,28 @@ class Jobs:
         """Move a repetition to a time, in ISO format."""
         self._record.execute("UPDATE madlib_mop.job_record SET due_at = %s WHERE job_id = %s", [due_at, job_id])
 
-    def set_session(self, job: Job, login_role: str | None, session_pid: int | None) -> None:
+    def set_session(self, job: JobRow, login_role: str | None, session_pid: int | None) -> None:
         """Write with which role and in which session a job runs; committed before its statement starts."""
         query = "UPDATE madlib_mop.job_record SET login_role = %s, session_pid = %s WHERE job_id = %s AND attempt = %s"
         self._record.execute(query, [login_role, session_pid, job.job_id, job.attempt])
 
-    def is_done(self, job: Job) -> bool:
+    def is_done(self, job: JobRow) -> bool:
         """Return whether the transaction of a job was committed."""
         return bool(self._record.execute("SELECT 1 FROM madlib_mop.job_done WHERE job_id = %s", [job.job_id]))
 
-    def settle(self, job: Job, state: JobState, detail: str | None = None) -> None:
+    def settle(self, job: JobRow, state: JobState, detail: str | None = None) -> None:
         """Write the end of a running job, and wake those that wait for it."""
         with self._record.transaction():
             self._end(job, state, detail)
             self._record.execute("DELETE FROM madlib_mop.job_done WHERE job_id = %s", [job.job_id])
             self.notify()
 
-    def put_back(self, job: Job, wait_s: float = 0.0, why: str | None = None) -> None:
+    def put_back(self, job: JobRow, wait_s: float = 0.0, why: str | None = None) -> None:
         """Let a running job wait again, for some seconds at least; its next worker knows its run.
 
         Parameters
         ----------
-        job : Job
+        job : JobRow
         wait_s : float
         why : str or None
             Why its session could not be opened: then this was no attempt.
@@ -291,11 +291,11 @@ class Jobs:
         )
         self.notify()
 
-    def orphans(self) -> list[Job]:
+    def orphans(self) -> list[JobRow]:
         """Return the running jobs whose worker has ended."""
         return self._jobs(f"{_COLUMNS} WHERE j.state = 'running' AND NOT EXISTS ({_ALIVE})", [])
 
-    def adopt(self, job: Job, worker: WorkerIdentity) -> bool:
+    def adopt(self, job: JobRow, worker: WorkerIdentity) -> bool:
         """Become the worker of a running job whose worker has ended; return False if another one did before."""
         query = (
             "UPDATE madlib_mop.job_record j SET worker_pid = %s, worker_start = %s::pg_catalog.timestamptz"
@@ -311,7 +311,7 @@ class Jobs:
         query = f"SELECT 1 FROM madlib_mop.job_record j WHERE job_id = %s AND state = 'running' AND EXISTS ({_ALIVE})"
         return bool(self._record.execute(query, [job_id]))
 
-    def cancelled(self, worker: WorkerIdentity) -> list[Job]:
+    def cancelled(self, worker: WorkerIdentity) -> list[JobRow]:
         """Return the running jobs of a worker that were cancelled."""
         where = (
             "j.state = 'running' AND j.cancelled_by IS NOT NULL AND j.worker_pid = %s"
@@ -328,7 +328,7 @@ class Jobs:
         seconds = self._value(query)
         return None if seconds is None else float(seconds)
 
-    def refusal(self, job: Job) -> str | None:
+    def refusal(self, job: JobRow) -> str | None:
         """Return why a job may not run with the rights that its owner and its submitter have now; None if it may."""
         rights = "USAGE, SET" if self._record.raw.server_version >= 160000 else "MEMBER"
         ((owner, is_super, submitter, can_login, acts_as, may_use),) = self._record.execute(
@@ -360,11 +360,11 @@ class Jobs:
         """Wake all workers."""
         self._record.execute("SELECT pg_notify(%s, '')", [JOBS_CHANNEL])
 
-    def known(self, job_id: int) -> Job:
+    def known(self, job_id: int) -> JobRow:
         """Return a job that exists."""
         return self._jobs(f"{_COLUMNS} WHERE j.job_id = %s", [job_id])[0]
 
-    def _unfit(self, job: Job) -> tuple[JobState, str] | None:
+    def _unfit(self, job: JobRow) -> tuple[JobState, str] | None:
         """Return how a due job ends without a start; None if it is to start."""
         if job.after is not None:
             query = f"SELECT before.state FROM madlib_mop.job_record j {_BEFORE} WHERE j.job_id = %s"
@@ -378,7 +378,7 @@ class Jobs:
         sentence = f"job {same}, which has the same name or series, was running when it was due"
         return (JobState.FAILED if job.if_running == "error" else JobState.SKIPPED), sentence
 
-    def _end(self, job: Job, state: JobState, detail: str | None) -> None:
+    def _end(self, job: JobRow, state: JobState, detail: str | None) -> None:
         self._record.execute(
             "UPDATE madlib_mop.job_record SET state = %s, detail = %s, run_id = %s, ended_at = clock_timestamp(),"
             " session_pid = NULL, login_role = NULL, worker_pid = NULL, worker_start = NULL"
@@ -386,11 +386,11 @@ class Jobs:
             [str(state), detail, job.run_id, job.job_id],
         )
 
-    def _jobs(self, query: str, params: list[Any]) -> list[Job]:
+    def _jobs(self, query: str, params: list[Any]) -> list[JobRow]:
         with self._record.raw.cursor() as cursor:
             cursor.execute(query, params)
             names = [column.name for column in cursor.description or ()]
-            return [Job.from_row(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
+            return [JobRow.from_row(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
 
     def _value(self, query: str, params: list[Any] | None = None) -> Any:
         return self._record.execute(query, params or [])[0][0]

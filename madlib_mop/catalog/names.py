@@ -40,7 +40,7 @@ class SqlType:
 
 
 @dataclass(frozen=True)
-class Parameter:
+class StatementParameter:
     """A parameter of a statement, by its number from 1, where a template cannot know the number."""
 
     number: int
@@ -84,7 +84,7 @@ class Relation:
         return Relation(self.schema, self.name + suffix, 0, self.kind, self.is_temp)
 
 
-Name = Identifier | Relation | SqlType | Parameter
+Name = Identifier | Relation | SqlType | StatementParameter
 Slot = Name | Sequence[Identifier] | Sequence[Relation] | Sequence[SqlType] | Sequence[Name]
 
 
@@ -107,7 +107,7 @@ def statement(template: str, **slots: Slot) -> str:
     def text(value: object) -> str:
         if isinstance(value, list | tuple):
             return ", ".join(text(item) for item in value)
-        if isinstance(value, Identifier | Relation | SqlType | Parameter):
+        if isinstance(value, Identifier | Relation | SqlType | StatementParameter):
             return value.sql
         raise TypeError(f"a slot of an SQL statement takes names only, not {type(value).__name__}")
 

@@ -55,7 +55,7 @@ FROM pg_catalog.pg_stat_file('pg_snapshots') s
 
 
 @dataclass(frozen=True)
-class Holder:
+class SnapshotHolder:
     """What holds a snapshot: a transaction or a standby.
 
     Attributes
@@ -84,7 +84,7 @@ class Look:
     ----------
     next_xid : int
         All transactions that had ended before the look are lower.
-    holders : sequence of Holder
+    holders : sequence of SnapshotHolder
     has_exports : bool
         Whether a session exports its snapshot.
     is_moving : bool
@@ -92,7 +92,7 @@ class Look:
     """
 
     next_xid: int
-    holders: Sequence[Holder] = ()
+    holders: Sequence[SnapshotHolder] = ()
     has_exports: bool = False
     is_moving: bool = False
 
@@ -101,7 +101,7 @@ class Look:
 class _Taken:
     """When a snapshot was taken: after look ``after``, whose list was complete, and before look ``before``."""
 
-    holder: Holder
+    holder: SnapshotHolder
     after: int
     before: int
 
@@ -197,7 +197,7 @@ class ServerLooks:
         ((changed, is_recent, has_exports),) = self._record.execute(_EXPORTS, [_SETTLED_S])
         is_moving = is_recent or (self._changed is not None and changed != self._changed)
         self._changed = changed
-        return Look(next_xid, [Holder(*row) for row in found], has_exports, is_moving)
+        return Look(next_xid, [SnapshotHolder(*row) for row in found], has_exports, is_moving)
 
 
 def has_old_snapshots(record: RecordSession, run_id: int | None, callers: Sequence[int] = ()) -> bool:

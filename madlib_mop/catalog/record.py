@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, connection
 from sqlalchemy import (
     BigInteger,
@@ -33,10 +34,10 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record_session import Params, SqlRow
 from madlib_mop.catalog.reservations import ReservedTables
 from madlib_mop.catalog.rows.base import Row, as_column
-from madlib_mop.catalog.rows.model import STATE_COLUMNS, Model
-from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
+from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
+from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, SegmentRow, VisitRow
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
-from madlib_mop.catalog.rows.run import POLICY_COLUMN, Run, hide_policy
+from madlib_mop.catalog.rows.run import POLICY_COLUMN, RunRow, hide_policy
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.binary import read_value
 from madlib_mop.errors import NotReady
@@ -69,7 +70,12 @@ class Record(RunCommands, RunAdmission, ReservedTables):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the session has ended."""
+        """Whether the session has ended.
+
+        The server is asked: after a crash of the server, libpq may have seen only that it could not write.
+        """
+        with suppress(psycopg2.Error):  # in a transaction that has failed, an error is an answer too
+            self.raw.cursor().execute("SELECT 1")
         return self.raw.closed != 0 or self.raw.info.status != _CONNECTION_OK
 
     def may_see(self, role: int, owner: int) -> bool:
@@ -101,9 +107,9 @@ class Record(RunCommands, RunAdmission, ReservedTables):
 
     def add_run(
         self,
-        run: Run,
-        models: Sequence[Model],
-        segments: Sequence[Segment],
+        run: RunRow,
+        models: Sequence[ModelRow],
+        segments: Sequence[SegmentRow],
         weights: dict[str, bytes],
         functions: Mapping[str, bytes] | None = None,
         settings: Mapping[str, str] | None = None,
@@ -157,22 +163,22 @@ class Record(RunCommands, RunAdmission, ReservedTables):
                 raise
             session.exec_driver_sql("COMMIT")
 
-    def run(self, run_id: int) -> Run | None:
+    def run(self, run_id: int) -> RunRow | None:
         """Return a run."""
-        return self._first(Run, _run().where(t.run.c.run_id == run_id))
+        return self._first(RunRow, _run().where(t.run.c.run_id == run_id))
 
-    def known_run(self, run_id: int) -> Run:
+    def known_run(self, run_id: int) -> RunRow:
         """Return a run that must exist. Raises NotReady if it was dropped."""
         run = self.run(run_id)
         if run is None:
             raise NotReady(f"run {run_id} was dropped", hint="madlib_mop.progress shows the runs that are recorded.")
         return run
 
-    def newest_run(self, output_table: str, owner: int) -> Run | None:
+    def newest_run(self, output_table: str, owner: int) -> RunRow | None:
         """Return the newest run of an owner, a role's oid, that has written this output table."""
-        return self._first(Run, _written(output_table, owner).limit(1))
+        return self._first(RunRow, _written(output_table, owner).limit(1))
 
-    def runs_with_weights(self, output_table: str, owner: int, digests: Sequence[str | None]) -> list[Run]:
+    def runs_with_weights(self, output_table: str, owner: int, digests: Sequence[str | None]) -> list[RunRow]:
         """Return the runs that have written an output table, and have one of these SHA-256s of weights; newest first.
 
         None stands for weights that are not in the table: then all that have written it are returned.
@@ -180,7 +186,7 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         query, m = _written(output_table, owner), t.model.c
         if None not in digests:
             query = query.where(t.run.c.run_id.in_(select(m.run_id).where(m.weights_digest.in_(digests))))
-        return self._all(Run, query)
+        return self._all(RunRow, query)
 
     def set_run(self, run_id: int, **values: Any) -> None:
         """Change columns of a run; live pages are notified of those that they show."""
@@ -216,29 +222,29 @@ class Record(RunCommands, RunAdmission, ReservedTables):
 
     # Data of a run
 
-    def models(self, run_id: int) -> list[Model]:
+    def models(self, run_id: int) -> list[ModelRow]:
         """Return a run's models in the order of their ordinals."""
-        return self._all(Model, select(t.model).where(t.model.c.run_id == run_id).order_by(t.model.c.ordinal))
+        return self._all(ModelRow, select(t.model).where(t.model.c.run_id == run_id).order_by(t.model.c.ordinal))
 
-    def add_models(self, run_id: int, models: Sequence[Model]) -> None:
+    def add_models(self, run_id: int, models: Sequence[ModelRow]) -> None:
         """Add models to a run."""
         self._do(insert(t.model).values([replace(model, run_id=run_id).as_row() for model in models]))
         self.set_run(run_id, n_models=t.run.c.n_models + len(models))
 
-    def lock_model(self, run_id: int, mst_key: int) -> Model:
+    def lock_model(self, run_id: int, mst_key: int) -> ModelRow:
         """Return a recorded model and lock it: until the transaction's end, no visit of it can be committed."""
         query = select(t.model).where(t.model.c.run_id == run_id, t.model.c.mst_key == mst_key).with_for_update()
-        return self._all(Model, query)[0]
+        return self._all(ModelRow, query)[0]
 
     def set_model(self, run_id: int, mst_key: int, **values: Any) -> None:
         """Change columns of a model."""
         where = t.model.c.run_id == run_id, t.model.c.mst_key == mst_key
         self._do(update(t.model).where(*where).values(**_columns(values)))
 
-    def segments(self, run_id: int) -> list[Segment]:
+    def segments(self, run_id: int) -> list[SegmentRow]:
         """Return a run's segments."""
         query = select(t.segment).where(t.segment.c.run_id == run_id)
-        return self._all(Segment, query.order_by(t.segment.c.data_set, t.segment.c.segment_id))
+        return self._all(SegmentRow, query.order_by(t.segment.c.data_set, t.segment.c.segment_id))
 
     def set_segment(self, run_id: int, data_set: str, segment_id: int, **values: Any) -> None:
         """Change columns of a segment."""
@@ -248,15 +254,15 @@ class Record(RunCommands, RunAdmission, ReservedTables):
             .values(**values)
         )
 
-    def visits(self, run_id: int) -> list[Visit]:
+    def visits(self, run_id: int) -> list[VisitRow]:
         """Return a run's committed visits, in the order of their commits."""
-        return self._all(Visit, select(t.visit).where(t.visit.c.run_id == run_id).order_by(t.visit.c.visit_id))
+        return self._all(VisitRow, select(t.visit).where(t.visit.c.run_id == run_id).order_by(t.visit.c.visit_id))
 
-    def visit(self, run_id: int, mst_key: int, epoch: int, segment_id: int) -> Visit | None:
+    def visit(self, run_id: int, mst_key: int, epoch: int, segment_id: int) -> VisitRow | None:
         """Return one committed visit."""
         v = t.visit.c
         where = v.run_id == run_id, v.mst_key == mst_key, v.epoch == epoch, v.segment_id == segment_id
-        return self._first(Visit, select(t.visit).where(*where))
+        return self._first(VisitRow, select(t.visit).where(*where))
 
     def metrics(self, run_id: int) -> list[Metric]:
         """Return a run's metrics by model, epoch, data set and ordinal."""
@@ -264,7 +270,7 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         query = select(t.metric).where(m.run_id == run_id)
         return self._all(Metric, query.order_by(m.mst_key, m.epoch, m.data_set, m.ordinal))
 
-    def add_metrics(self, metrics: Sequence[Metric], evaluations: Sequence[Evaluation]) -> None:
+    def add_metrics(self, metrics: Sequence[Metric], evaluations: Sequence[EvaluationRow]) -> None:
         """Write the metrics of models after an epoch and the evaluations that they are computed from, in one
         transaction."""
         with self.transaction() as session:
@@ -308,32 +314,32 @@ class Record(RunCommands, RunAdmission, ReservedTables):
 
     # States
 
-    def copy_state(self, run_id: int, mst_key: int, slot: int, source: Model, version: int = 0) -> None:
+    def copy_state(self, run_id: int, mst_key: int, slot: int, source: ModelRow, version: int = 0) -> None:
         """Copy another model's state to a model of a run, as its newest one.
 
         Parameters
         ----------
         run_id, mst_key, slot, version : int
             Where the copy goes.
-        source : Model
+        source : ModelRow
             Of any run.
         """
         self.copy_parts(source, run_id, mst_key, slot, version)
         values = {name: getattr(source, name) for name in STATE_COLUMNS}
         self.set_model(run_id, mst_key, state_slot=slot, state_version=version, **values)
 
-    def copy_parts(self, source: Model, run_id: int, mst_key: int, slot: int, version: int) -> None:
+    def copy_parts(self, source: ModelRow, run_id: int, mst_key: int, slot: int, version: int) -> None:
         """Copy a model's newest state, as in its row, to another slot or version."""
         s = t.model_state.c
         parts = select(literal(slot), literal(run_id), literal(mst_key), literal(version), s.part, s.data)
         columns = ["slot", "run_id", "mst_key", "version", "part", "data"]
         self._do(insert(t.model_state).from_select(columns, parts.where(*_newest_state(source))))
 
-    def delete_state(self, model: Model) -> None:
+    def delete_state(self, model: ModelRow) -> None:
         """Delete the newest state of a model, as in its row; another must have been written."""
         self._do(delete(t.model_state).where(*_newest_state(model)))
 
-    def state_parts(self, model: Model) -> Iterator[bytes]:
+    def state_parts(self, model: ModelRow) -> Iterator[bytes]:
         """Yield the parts of a model's newest state, in order."""
         place = model.state_slot, model.run_id, model.mst_key, model.state_version
         part = 0
@@ -399,7 +405,7 @@ def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: as_column(value) for name, value in values.items()}
 
 
-def _newest_state(model: Model) -> tuple[ColumnElement[bool], ...]:
+def _newest_state(model: ModelRow) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that select the parts of a model's newest state, as its row has it."""
     s = t.model_state.c
     return (

@@ -32,7 +32,7 @@ WHERE n.nspname = %s
 
 
 @dataclass(frozen=True)
-class Holder:
+class ReservationHolder:
     """The holder of a reserved name: a transaction of a session, or, if ``virtualxid`` is None, the session."""
 
     pid: int
@@ -43,15 +43,15 @@ class Holder:
 class ReservedTables(RecordSession):
     """The reservations of names; mixed into `Record`."""
 
-    def holder(self, pid: int, whole_session: bool) -> Holder | None:
+    def holder(self, pid: int, whole_session: bool) -> ReservationHolder | None:
         """Return the holder for a session with this process ID; None if the session does not exist."""
         sessions = self.execute(_SESSION, [pid])
         transactions = [(None,)] if whole_session else self.execute(_TRANSACTION, [pid])
         if not sessions or not transactions:
             return None
-        return Holder(pid, sessions[0][0], transactions[0][0])
+        return ReservationHolder(pid, sessions[0][0], transactions[0][0])
 
-    def reserve(self, tables: Sequence[Relation], holder: Holder) -> tuple[Relation, int] | None:
+    def reserve(self, tables: Sequence[Relation], holder: ReservationHolder) -> tuple[Relation, int] | None:
         """Reserve all names, or none.
 
         Returns
@@ -70,7 +70,7 @@ class ReservedTables(RecordSession):
                     self._do(insert(t.reserved_table).values(_key(table) | vars(holder)))
         return None
 
-    def note_transaction(self, holder: Holder, txid: int) -> None:
+    def note_transaction(self, holder: ReservationHolder, txid: int) -> None:
         """Store the number of the transaction that reserves names, which identifies it after PREPARE TRANSACTION."""
         r = t.reserved_table.c
         of_holder = r.pid == holder.pid, r.session_start == holder.session_start, r.virtualxid == holder.virtualxid
@@ -84,13 +84,13 @@ class ReservedTables(RecordSession):
         rows = self.execute(_MAY_WRITE, [role, role, table.name, table.schema])
         return not rows or bool(rows[0][0])
 
-    def _active(self) -> dict[tuple[str, str], Holder]:
+    def _active(self) -> dict[tuple[str, str], ReservationHolder]:
         """Return the holders of reserved names; delete reservations that have ended."""
-        active: dict[tuple[str, str], Holder] = {}
-        is_active: dict[Holder, bool] = {}
+        active: dict[tuple[str, str], ReservationHolder] = {}
+        is_active: dict[ReservationHolder, bool] = {}
         for row in self._rows(select(t.reserved_table)):
             name = row["table_schema"], row["table_name"]
-            holder = Holder(row["pid"], row["session_start"], row["virtualxid"])
+            holder = ReservationHolder(row["pid"], row["session_start"], row["virtualxid"])
             if holder not in is_active:  # look up each holder once: a run reserves several names
                 is_active[holder] = holder == self.holder(holder.pid, holder.virtualxid is None)
             if is_active[holder] or self._is_prepared(row["txid"]):

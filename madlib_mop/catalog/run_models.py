@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState, ClonedFrom, Model, Parameters, TakenOver
+from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState, ClonedFrom, ModelRow, TakenOver
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import MopError
+from madlib_mop.models.configuration import Configuration
 
 
-class RunModels(Mapping[int, Model]):
+class RunModels(Mapping[int, ModelRow]):
     """A run's models by mst_key, in the order of their ordinals.
 
     Parameters
@@ -32,7 +33,7 @@ class RunModels(Mapping[int, Model]):
         self._changed_one = changed
         self._models = {model.mst_key: model for model in record.models(run_id)}
 
-    def __getitem__(self, mst_key: int) -> Model:
+    def __getitem__(self, mst_key: int) -> ModelRow:
         return self._models[mst_key]
 
     def __iter__(self) -> Iterator[int]:
@@ -79,7 +80,7 @@ class RunModels(Mapping[int, Model]):
 
     # Decisions of a search
 
-    def added(self, models: Sequence[Model]) -> None:
+    def added(self, models: Sequence[ModelRow]) -> None:
         """Add models."""
         self._record.add_models(self._run_id, models)
         for model in models:
@@ -97,13 +98,13 @@ class RunModels(Mapping[int, Model]):
         self._change(mst_key, **changed)
 
     def crossed(
-        self, mst_key: int, source: int, slot: int, parameters: Parameters, last_epoch: int, keep_optimizer: bool
-    ) -> Model:
-        """Continue a model with a copy of another model's newest state, written to a slot, and with other parameters.
+        self, mst_key: int, source: int, slot: int, configuration: Configuration, last_epoch: int, keep_optimizer: bool
+    ) -> ModelRow:
+        """Continue a model with a copy of another model's newest state, written to a slot, and another configuration.
 
         Returns
         -------
-        Model
+        ModelRow
             The other model, as copied; until the transaction's end, no visit of either can be committed.
         """
         old = self._record.lock_model(self._run_id, mst_key)
@@ -113,7 +114,7 @@ class RunModels(Mapping[int, Model]):
         self._record.delete_state(old)
         self._change(
             mst_key,
-            **parameters.columns(),
+            **configuration.columns(),
             last_epoch=last_epoch,
             state=ModelState.TRAINING,
             taken_over=TakenOver(source, copied.epoch, version, keep_optimizer and not copied.has_new_optimizer),
@@ -137,7 +138,7 @@ class RunModels(Mapping[int, Model]):
     # Commands
 
     def cloned(
-        self, clone: Model, source: Model, slot: int, came_from: ClonedFrom, keep_optimizer: bool | None
+        self, clone: ModelRow, source: ModelRow, slot: int, came_from: ClonedFrom, keep_optimizer: bool | None
     ) -> None:
         """Add a model with a copy of another model's newest state, written to a slot.
 
@@ -145,8 +146,8 @@ class RunModels(Mapping[int, Model]):
 
         Parameters
         ----------
-        clone : Model
-        source : Model
+        clone : ModelRow
+        source : ModelRow
             The other model's locked row.
         slot : int
         came_from : ClonedFrom
@@ -216,14 +217,14 @@ class RunModels(Mapping[int, Model]):
         self._models[mst_key] = self._changed(mst_key, columns)
         self._changed_one()
 
-    def _changed(self, mst_key: int, columns: Mapping[str, Any]) -> Model:
+    def _changed(self, mst_key: int, columns: Mapping[str, Any]) -> ModelRow:
         model = self._models[mst_key]
         state = columns.get("state", model.state)
         if not model.state.may_become(state):
             raise self._impossible(model, state)
         return replace(model, **columns)
 
-    def _impossible(self, model: Model, state: ModelState) -> MopError:
+    def _impossible(self, model: ModelRow, state: ModelState) -> MopError:
         return MopError(
             f"internal error: run {self._run_id}, mst_key {model.mst_key} is {model.state} and cannot become {state}",
             hint="Please report it.",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from madlib_mop.client.calling.errors import misfit
-from madlib_mop.client.calling.sessions import Sessions, execute
+from madlib_mop.client.calling.sessions import ClientSessions, execute
 from madlib_mop.client.calling.statements import call_of, scalar
 from madlib_mop.client.frames.results import frame_of
 
@@ -17,11 +17,11 @@ class Calls:
 
     Attributes
     ----------
-    sessions : Sessions
+    sessions : ClientSessions
         The client's sessions, for its other modules.
     """
 
-    def __init__(self, sessions: Sessions):
+    def __init__(self, sessions: ClientSessions):
         self.sessions = sessions
 
     def call(self, function: str, **arguments: Any) -> Any:

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from madlib_mop.catalog.live.facts import RunLine
 from madlib_mop.catalog.live.reading import read_runs
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.client.calling.sessions import Sessions, check_settings, make_engine
+from madlib_mop.client.calling.sessions import ClientSessions, check_settings, make_engine
 from madlib_mop.client.calling.statements import arguments_of, call_of
 from madlib_mop.client.exported.incoming import bytes_of
 from madlib_mop.client.jobs import Job
@@ -68,7 +68,7 @@ def connect(dsn: str | Engine | None = None, *, settings: Mapping[str, object] |
     checked = check_settings(settings)
     is_own = isinstance(dsn, str)
     engine = make_engine(dsn) if isinstance(dsn, str) else dsn
-    database = Database(Sessions(engine, checked), is_own)
+    database = Database(ClientSessions(engine, checked), is_own)
     try:
         database.check()
     except BaseException:
@@ -85,12 +85,12 @@ class Database(Preparing):
 
     Parameters
     ----------
-    sessions : Sessions
+    sessions : ClientSessions
     is_own : bool
         Whether `close` ends all sessions of the engine.
     """
 
-    def __init__(self, sessions: Sessions, is_own: bool = False):
+    def __init__(self, sessions: ClientSessions, is_own: bool = False):
         super().__init__(sessions)
         self._is_own = is_own
         self._label = "not connected"

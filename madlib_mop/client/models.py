@@ -14,9 +14,9 @@ from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.statements import call_of, whole_number
 from madlib_mop.client.calls import Calls
 from madlib_mop.client.exported.weights import read_safetensors
-from madlib_mop.client.predicting import Predictor
+from madlib_mop.client.predicting import ClientPredictor
 from madlib_mop.client.tables import Packed
-from madlib_mop.client.targets import Facts, Target, facts_of, read_facts, value_of_json
+from madlib_mop.client.targets import Target, TargetFacts, facts_of, read_facts, value_of_json
 from madlib_mop.errors import DataDamaged, InsufficientPrivilege, MopError, NotReady, Unsupported, hint_of_extra
 from madlib_mop.exports.directory import check_directory, write_directory
 from madlib_mop.exports.formats import Format
@@ -250,18 +250,18 @@ class Model:
         return self._calls.sessions.rows(query.replace("%", "%%") + " WHERE mst_key = %s", [self.mst_key])
 
     @cached_property
-    def _facts(self) -> Facts:
+    def _facts(self) -> TargetFacts:
         return read_facts(self._calls.sessions, self._relation)
 
-    def _with_facts(self, ask: Callable[[Facts, Predictor], Any]) -> Any:
+    def _with_facts(self, ask: Callable[[TargetFacts, ClientPredictor], Any]) -> Any:
         """Return what ``ask(facts, predictor)`` returns."""
         return self._asked(ask, self._facts)
 
-    def _asked(self, ask: Callable[[Facts, Predictor], Any], facts: Facts) -> Any:
-        return ask(facts, Predictor(self._calls.sessions, self.table, self.mst_key, facts))
+    def _asked(self, ask: Callable[[TargetFacts, ClientPredictor], Any], facts: TargetFacts) -> Any:
+        return ask(facts, ClientPredictor(self._calls.sessions, self.table, self.mst_key, facts))
 
 
-def _predicted(targets: Sequence[Target], predictor: Predictor, data: Any, key: str | None) -> Any:
+def _predicted(targets: Sequence[Target], predictor: ClientPredictor, data: Any, key: str | None) -> Any:
     """Return what `Model.predict` returns."""
     if len(targets) > 1:
         rows = predictor.answers("predict_json", data, key)
@@ -276,7 +276,7 @@ def _predicted(targets: Sequence[Target], predictor: Predictor, data: Any, key: 
     return rows.series(target.name, [target.value_of(text) for text in rows.values])
 
 
-def _probabilities(targets: Sequence[Target], predictor: Predictor, data: Any, key: str | None) -> Any:
+def _probabilities(targets: Sequence[Target], predictor: ClientPredictor, data: Any, key: str | None) -> Any:
     """Return what `Model.predict_proba` returns."""
     classes, texts, n_padding = targets[0].classes, targets[0].texts, targets[0].n_padding
     if len(targets) != 1 or classes is None or texts is None:
@@ -314,7 +314,7 @@ class RegisteredModel(Model):
         self.name = self.table = name
         self.mst_key = None
         self._model, _, self._of = name.partition("@")
-        self._known: dict[int, Facts] = {}
+        self._known: dict[int, TargetFacts] = {}
 
     def __repr__(self) -> str:
         return f"RegisteredModel({self.name!r})"
@@ -365,7 +365,7 @@ class RegisteredModel(Model):
     def _stored(self) -> tuple[str, bytes]:
         return read_safetensors(self._exported(Format.SAFETENSORS))
 
-    def _with_facts(self, ask: Callable[[Facts, Predictor], Any]) -> Any:
+    def _with_facts(self, ask: Callable[[TargetFacts, ClientPredictor], Any]) -> Any:
         """Return what ``ask`` returns for one version: it is asked again if the alias was moved meanwhile."""
         while True:
             version = self.version
@@ -379,10 +379,10 @@ class RegisteredModel(Model):
                     return found
 
     @property
-    def _facts(self) -> Facts:
+    def _facts(self) -> TargetFacts:
         return self._facts_of(self.version)  # looked up each time, because the version of an alias changes
 
-    def _facts_of(self, version: int) -> Facts:
+    def _facts_of(self, version: int) -> TargetFacts:
         if version not in self._known:
             try:
                 rows = self._calls.sessions.rows(_DOCUMENT, [self._model, version])

@@ -10,13 +10,13 @@ from sqlalchemy import Connection
 
 from madlib_mop.catalog.names import Identifier, statement
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.client.calling.sessions import Sessions, execute, rows_of
+from madlib_mop.client.calling.sessions import ClientSessions, execute, rows_of
 from madlib_mop.client.calling.statements import call_of
 from madlib_mop.client.frames.columns import Frame, FrameColumn, read_frame
 from madlib_mop.client.frames.results import frame_of, like, pandas_of, series_like
 from madlib_mop.client.frames.values import write_array, write_integer
 from madlib_mop.client.tables import create_table, find_table, new_name
-from madlib_mop.client.targets import Facts
+from madlib_mop.client.targets import TargetFacts
 from madlib_mop.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -61,19 +61,19 @@ class Answers:
         return pd.RangeIndex(len(self.values)) if self.keys is None else pd.Index(self.keys, name=self.key_name)
 
 
-class Predictor:
+class ClientPredictor:
     """Predicts with one model.
 
     Parameters
     ----------
-    sessions : Sessions
+    sessions : ClientSessions
     table : str
         The quoted name of the table of models.
     mst_key : int or None
-    facts : Facts
+    facts : TargetFacts
     """
 
-    def __init__(self, sessions: Sessions, table: str, mst_key: int | None, facts: Facts):
+    def __init__(self, sessions: ClientSessions, table: str, mst_key: int | None, facts: TargetFacts):
         self._sessions, self._table, self._mst_key, self._facts = sessions, table, mst_key, facts
 
     def answers(self, function: str, data: Any, key: str | None) -> "Answers":

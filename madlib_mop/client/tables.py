@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Identifier, Relation, SqlType, split_name, statement
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.client.calling.sessions import Sessions, execute, rows_of
+from madlib_mop.client.calling.sessions import ClientSessions, execute, rows_of
 from madlib_mop.client.calls import Calls
 from madlib_mop.client.frames.columns import Frame
 from madlib_mop.errors import MopError, UndefinedTable
@@ -55,12 +55,14 @@ def find_table(connection: Connection, name: object, what: str) -> Relation:
     return Relation(schema, own)
 
 
-def create_table(sessions: Sessions, connection: Connection, name: str, frame: Frame, temporary: bool = False) -> str:
+def create_table(
+    sessions: ClientSessions, connection: Connection, name: str, frame: Frame, temporary: bool = False
+) -> str:
     """Create a table with the rows of a frame; return its quoted name.
 
     Parameters
     ----------
-    sessions : Sessions
+    sessions : ClientSessions
     connection : sqlalchemy.Connection
         Of these sessions, in the transaction that commits the table.
     name : str
@@ -82,7 +84,7 @@ def create_table(sessions: Sessions, connection: Connection, name: str, frame: F
     return target.sql
 
 
-def drop_tables(sessions: Sessions, relations: Iterable[Relation | Identifier]) -> None:
+def drop_tables(sessions: ClientSessions, relations: Iterable[Relation | Identifier]) -> None:
     """Drop tables, as far as they exist."""
     with sessions.begin() as connection:
         for relation in relations:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.client.calling.sessions import Sessions, execute, rows_of
+from madlib_mop.client.calling.sessions import ClientSessions, execute, rows_of
 from madlib_mop.client.frames.classes import class_of, classes_of
 from madlib_mop.client.tables import find_table, names_of
 
@@ -41,7 +41,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class TargetFacts:
     """What a model's summary says of it.
 
     Attributes
@@ -59,7 +59,7 @@ class Facts:
     types: dict[str, str] | None
 
 
-def read_facts(sessions: Sessions, models: Relation) -> Facts:
+def read_facts(sessions: ClientSessions, models: Relation) -> TargetFacts:
     """Return what the summary of a table of models says.
 
     Raises
@@ -77,14 +77,14 @@ def read_facts(sessions: Sessions, models: Relation) -> Facts:
         query = f"SELECT {', '.join(columns)} FROM {summary.sql}"
         (classes,) = rows_of(connection, query)
     document = row.get("preprocessor")
-    return Facts(
+    return TargetFacts(
         tuple(map(_target, names, types, classes)),
         names_of(row["independent_varname"]),
         None if document is None else _types_of(document),
     )
 
 
-def facts_of(document: str) -> Facts:
+def facts_of(document: str) -> TargetFacts:
     """Return what the registry's document of a version says.
 
     Where it does not have the names of columns of arrays, the only input of a model is called ``x``.
@@ -95,7 +95,7 @@ def facts_of(document: str) -> Facts:
     n_inputs = int(found["n_inputs"])
     numbered = ("x",) if n_inputs == 1 else tuple(f"x{number}" for number in range(1, n_inputs + 1))
     inputs = tuple(found.get("inputs") or numbered)
-    return Facts(targets, inputs, None if preprocessor is None else _types_of(preprocessor))
+    return TargetFacts(targets, inputs, None if preprocessor is None else _types_of(preprocessor))
 
 
 def _target(name: str, sql_type: str, texts: Sequence[str | None] | None) -> Target:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog.live.facts import RUNS_CHANNEL
-from madlib_mop.client.calling.sessions import Listener, Sessions, execute, rows_of
+from madlib_mop.client.calling.sessions import ChannelListener, ClientSessions, execute, rows_of
 from madlib_mop.client.calling.statements import Statement
 from madlib_mop.errors import MopError
 
@@ -30,7 +30,7 @@ class Training:
 
     Parameters
     ----------
-    sessions : Sessions
+    sessions : ClientSessions
     call : Statement
     run_id : int, optional
         The run, if the call continues one.
@@ -41,7 +41,7 @@ class Training:
         Set when the call has ended.
     """
 
-    def __init__(self, sessions: Sessions, call: Statement, run_id: int | None = None):
+    def __init__(self, sessions: ClientSessions, call: Statement, run_id: int | None = None):
         self.done = threading.Event()
         self._sessions, self._call, self._run_id = sessions, call, run_id
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class Training:
         self._is_cancelled = False
         self._where: tuple[int, Any] | None = None
         self._error: BaseException | None = None
-        self._waiting: list[Listener] = []
+        self._waiting: list[ChannelListener] = []
         threading.Thread(target=self._work, name="madlib_mop training", daemon=True).start()
 
     def run_id(self) -> int | None:
@@ -102,14 +102,14 @@ class Training:
                     self._raw.cancel()
         self.done.wait(_CANCEL_S)
 
-    def attach(self, listener: Listener) -> None:
+    def attach(self, listener: ChannelListener) -> None:
         """Wake this listener when the call ends."""
         with self._lock:
             self._waiting.append(listener)
         if self.done.is_set():
             listener.wake()
 
-    def detach(self, listener: Listener) -> None:
+    def detach(self, listener: ChannelListener) -> None:
         """Leave this listener alone from now on."""
         with self._lock, suppress(ValueError):
             self._waiting.remove(listener)

@@ -7,7 +7,7 @@ from madlib_mop.catalog.live.facts import RUNS_CHANNEL, RunNow
 from madlib_mop.catalog.live.reading import read_run
 from madlib_mop.catalog.names import Relation
 from madlib_mop.client.calling.errors import noted
-from madlib_mop.client.calling.sessions import Sessions, rows_of
+from madlib_mop.client.calling.sessions import ClientSessions, rows_of
 from madlib_mop.errors import no_run
 
 #: Seconds after which a run is read again although nobody told of a change.
@@ -30,7 +30,7 @@ WHERE r.run_id = %s
 
 
 @dataclass(frozen=True, slots=True)
-class OutputTable:
+class RunOutput:
     """The output table of a run.
 
     Attributes
@@ -49,16 +49,16 @@ class OutputTable:
     just_ended: bool | None
 
 
-def read_output(sessions: Sessions, run_id: int) -> OutputTable:
+def read_output(sessions: ClientSessions, run_id: int) -> RunOutput:
     """Return the output table of a run. Raises InvalidParameter if the role sees no such run."""
     rows = sessions.rows(_OUTPUT, [run_id])
     if not rows:
         raise noted(no_run(run_id, "db.runs() lists those that it may see."))
     ((schema, name, is_there, has_keys, just_ended),) = rows
-    return OutputTable(Relation(schema, name), is_there, has_keys, just_ended)
+    return RunOutput(Relation(schema, name), is_there, has_keys, just_ended)
 
 
-def await_output(sessions: Sessions, run_id: int) -> None:
+def await_output(sessions: ClientSessions, run_id: int) -> None:
     """Wait a moment for the output table of a run that has just finished in another session."""
     until = time.monotonic() + _COMMIT_S
     while time.monotonic() < until:
@@ -68,7 +68,7 @@ def await_output(sessions: Sessions, run_id: int) -> None:
         time.sleep(_COMMIT_PAUSE_S)
 
 
-def state_of_run(sessions: Sessions, run_id: int, limit: int) -> RunNow:
+def state_of_run(sessions: ClientSessions, run_id: int, limit: int) -> RunNow:
     """Return the state of a run, with the best ``limit`` models. Raises InvalidParameter if the role sees no such
     run."""
     with sessions.begin() as connection:
@@ -83,13 +83,13 @@ class RunWatch:
 
     Parameters
     ----------
-    sessions : Sessions
+    sessions : ClientSessions
     run_id : int
     limit : int
         How many models are read.
     """
 
-    def __init__(self, sessions: Sessions, run_id: int, limit: int = 5):
+    def __init__(self, sessions: ClientSessions, run_id: int, limit: int = 5):
         self._sessions, self._run_id, self._limit = sessions, run_id, limit
         self.listener = sessions.listen(RUNS_CHANNEL)
         self._next = 0.0

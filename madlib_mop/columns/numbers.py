@@ -50,7 +50,7 @@ _HAS_LONG = np.finfo(np.longdouble).nmant >= 63
 Wholes = npt.NDArray[np.uint64]
 
 
-class Reader(ABC):
+class CellReader(ABC):
     """Reads the cells of one type.
 
     ``n_bytes`` is the width of every value, or None. ``read`` takes many rows at once. ``one`` takes the bytes of one
@@ -73,7 +73,7 @@ class Reader(ABC):
         """Return the column of values that `one` returned."""
 
 
-class NumberReader(Reader):
+class NumberReader(CellReader):
     """Reads numbers of a fixed width: integers, floats, booleans, oids.
 
     Parameters
@@ -277,7 +277,7 @@ def _four_digits(cells: Cells, offset: int, n_digits: Integers) -> Wholes:
     return whole
 
 
-class MomentReader(Reader):
+class MomentReader(CellReader):
     """Reads dates, timestamps and times as int64 microseconds; subclasses say how the bytes are meant."""
 
     family = MOMENT

@@ -18,12 +18,12 @@ from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import PADDING, Cells, FixedCells, UnreadableValue
 from madlib_mop.columns.numbers import (
     BigintReader,
+    CellReader,
     DateReader,
     IntervalReader,
     MomentReader,
     NumberReader,
     NumericReader,
-    Reader,
     TimeReader,
 )
 from madlib_mop.columns.raw import (
@@ -73,7 +73,7 @@ _NUMBERS = {
     "bool": NumberReader("|u1", BOOLEAN),
     "oid": NumberReader(">u4"),
 }
-_READERS: dict[str, Reader] = {
+_READERS: dict[str, CellReader] = {
     **_NUMBERS,
     **{f"_{name}": ArrayReader(reader) for name, reader in _NUMBERS.items() if name != "oid"},
     "date": DateReader(),
@@ -364,7 +364,7 @@ class RecordReader:
         ]
 
 
-def _reader(field: Field) -> Reader:
+def _reader(field: Field) -> CellReader:
     reader = _READERS[field.reader]
     if field.padded_to is None or not isinstance(reader, ArrayReader):
         return reader
@@ -380,7 +380,7 @@ def value_of(record: bytes, place: int) -> bytes:
     return record[begin : begin + _FIELD.unpack_from(record, position)[1]]
 
 
-def _read(reader: Reader, cells: Cells) -> RawColumn:
+def _read(reader: CellReader, cells: Cells) -> RawColumn:
     try:
         return reader.read(cells)
     except ValueError as problem:  # the values were converted together: find the row

@@ -47,7 +47,7 @@ _EPOCH = datetime(2000, 1, 1)
 Values = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 
 
-class State:
+class ColumnState:
     """The state of one class of columns."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class State:
     def add(self, column: RawColumn, special: Counter[str]) -> None:
         raise NotImplementedError
 
-    def merge(self, other: "State") -> None:
+    def merge(self, other: "ColumnState") -> None:
         raise NotImplementedError
 
     def n_distinct(self) -> int:
@@ -85,7 +85,7 @@ class State:
             self._maximum = maximum if self._maximum is None else max(self._maximum, maximum)
 
 
-class OrderedState(State):
+class OrderedState(ColumnState):
     """Values that have an order and moments; rows wait until there are enough of them to be added together."""
 
     def __init__(self, counts: ValueCounts):
@@ -139,7 +139,7 @@ class OrderedState(State):
         self._moments.add_sorted(distinct, None if len(distinct) == len(values) else counts)
         self._counts.add(self._keys(distinct), counts)
 
-    def merge(self, other: State) -> None:
+    def merge(self, other: ColumnState) -> None:
         assert isinstance(other, OrderedState)
         self._settle()
         other._settle()
@@ -223,7 +223,7 @@ class NumberState(OrderedState):
         self._is_integral = self._is_integral and bool((values == np.rint(values)).all())
         self._wait(values + 0.0)
 
-    def merge(self, other: State) -> None:
+    def merge(self, other: ColumnState) -> None:
         super().merge(other)
         assert isinstance(other, NumberState)
         self._is_integral = self._is_integral and other._is_integral
@@ -301,7 +301,7 @@ class NumericState(NumberState):
             present = ~column.missing & np.isfinite(column.values)
             self._digits.add(column.values[present] + 0.0, column.rest[present])
 
-    def merge(self, other: State) -> None:
+    def merge(self, other: ColumnState) -> None:
         super().merge(other)
         assert isinstance(other, NumericState)
         self._digits.merge(other._digits)
@@ -337,7 +337,7 @@ class MomentState(OrderedState):
         return [text_of_moment(key, family) for key in self._frequent()]
 
 
-class LevelState(State):
+class LevelState(ColumnState):
     """Texts."""
 
     def __init__(self) -> None:
@@ -353,7 +353,7 @@ class LevelState(State):
             texts = [texts[code] for code in used.tolist()]
         self._levels.add(texts, counts[used].tolist())
 
-    def merge(self, other: State) -> None:
+    def merge(self, other: ColumnState) -> None:
         assert isinstance(other, LevelState)
         self._levels.merge(other._levels)
 
@@ -378,7 +378,7 @@ class LevelState(State):
         return [text.decode("utf-8", "replace") for text in self._levels.sample.examples() if isinstance(text, bytes)]
 
 
-class HashedState(State):
+class HashedState(ColumnState):
     """Bytes: distinct ones are counted by hashes alone."""
 
     def __init__(self) -> None:
@@ -394,7 +394,7 @@ class HashedState(State):
         hashes = hashes_of(rows)
         self._sample.add(hashes, hashes.view(np.int64))
 
-    def merge(self, other: State) -> None:
+    def merge(self, other: ColumnState) -> None:
         assert isinstance(other, HashedState)
         self._sample.merge(other._sample)
         self._widen(*other.limits())
@@ -431,7 +431,7 @@ class VectorState(HashedState):
             self._moments.add(elements)
         self._count([row.tobytes() for row in values])
 
-    def merge(self, other: State) -> None:
+    def merge(self, other: ColumnState) -> None:
         super().merge(other)
         assert isinstance(other, VectorState)
         self._moments.merge(other._moments)
@@ -440,7 +440,7 @@ class VectorState(HashedState):
         return self._moments
 
 
-_STATES: dict[type, Callable[[], State]] = {
+_STATES: dict[type, Callable[[], ColumnState]] = {
     Moments: MomentState,
     Levels: LevelState,
     Vectors: VectorState,
@@ -448,7 +448,7 @@ _STATES: dict[type, Callable[[], State]] = {
 }
 
 
-def state_of(column: RawColumn) -> State:
+def state_of(column: RawColumn) -> ColumnState:
     """Return an empty state for columns of this class; of numbers, of this form."""
     if isinstance(column, Numbers):
         if column.form == INT8:

@@ -7,7 +7,7 @@ import numpy as np
 
 from madlib_mop.columns.exact import ExactMoments
 from madlib_mop.columns.raw import FLOAT4, RawColumn, Vectors, other_width
-from madlib_mop.columns.states import NumberState, OrderedState, State, state_of
+from madlib_mop.columns.states import ColumnState, NumberState, OrderedState, state_of
 
 #: Maximum number of characters of an example.
 MAX_EXAMPLE = 60
@@ -48,7 +48,7 @@ class ColumnStatistics:
         self.n_absent = 0
         self.is_padded = False
         self._special: Counter[str] = Counter()
-        self._state: State | None = None
+        self._state: ColumnState | None = None
 
     @staticmethod
     def of(column: RawColumn) -> "ColumnStatistics":

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.cells import Cells
-from madlib_mop.columns.numbers import Reader
+from madlib_mop.columns.numbers import CellReader
 from madlib_mop.columns.raw import TEXT, Codes, Dictionary, Integers, Levels, dictionary_of
 
 Render = Callable[[Sequence[bytes]], list[bytes]]
@@ -22,7 +22,7 @@ _AF_INET = 2
 _DASHES = (8, 13, 18, 23)
 
 
-class TextReader(Reader):
+class TextReader(CellReader):
     """Reads what is treated as a text into codes of a dictionary of the batch.
 
     Parameters
@@ -130,7 +130,7 @@ def _words(cells: Cells, n_words: int) -> list[npt.NDArray[np.uint64]]:
     return words
 
 
-class BlobReader(Reader):
+class BlobReader(CellReader):
     """Reads bytea."""
 
     def read(self, cells: Cells) -> Blobs:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.columns.cells import PADDING, Cells, UnreadableValue, null_element, wrong_width
-from madlib_mop.columns.numbers import NumberReader, NumericReader, Reader
+from madlib_mop.columns.numbers import CellReader, NumberReader, NumericReader
 from madlib_mop.columns.raw import Vectors
 
 #: Maximum number of elements of a row; pgvector's limit for ``vector`` is 16,000.
@@ -24,7 +24,7 @@ _LONG_HINT = "Cut it in a view, such as a[1:10] for ten elements, or pack the ta
 Elements = npt.NDArray[np.float32]
 
 
-class VectorReader(Reader):
+class VectorReader(CellReader):
     """Reads rows of numbers into a matrix of float32; a few rows are read as many are."""
 
     def read(self, cells: Cells) -> Vectors:

@@ -20,7 +20,7 @@ from madlib_mop.catalog.live.facts import RUNS_CHANNEL
 from madlib_mop.catalog.live.reading import Fetch
 from madlib_mop.dash.commands import Command
 from madlib_mop.dash.logins import check_rights, log_in
-from madlib_mop.dash.settings import Server
+from madlib_mop.dash.settings import DashServer
 from madlib_mop.errors import MopError, NotReady, read_server_error
 
 T = TypeVar("T")
@@ -193,7 +193,7 @@ class Account:
 class Accounts:
     """The accounts of all roles that are logged in."""
 
-    def __init__(self, server: Server):
+    def __init__(self, server: DashServer):
         self._server = server
         self._accounts: dict[int, Account] = {}
 
@@ -245,7 +245,7 @@ def mop_error(error: psycopg.Error, connection: Connection) -> MopError:
     return found.as_error()
 
 
-def _prove(server: Server, role: str, password: str) -> tuple[Connection, int]:
+def _prove(server: DashServer, role: str, password: str) -> tuple[Connection, int]:
     connection = log_in(server, role, password)
     try:
         check_rights(connection)
@@ -264,7 +264,7 @@ def _prove(server: Server, role: str, password: str) -> tuple[Connection, int]:
     return connection, role_oid
 
 
-def _open_others(server: Server, role: str, password: str) -> tuple[Connection, Connection]:
+def _open_others(server: DashServer, role: str, password: str) -> tuple[Connection, Connection]:
     slow = log_in(server, role, password)
     try:
         return slow, log_in(server, role, password, is_read_only=False)

@@ -20,7 +20,7 @@ from madlib_mop.dash.accounts import Account, Connection
 from madlib_mop.dash.feeds import PAGE, Feed, Look, Seen, Viewer
 from madlib_mop.dash.pages import RUNS_PAGE
 from madlib_mop.dash.reporting import facts_of, report_html
-from madlib_mop.dash.sessions import Session
+from madlib_mop.dash.sessions import BrowserSession
 from madlib_mop.dash.site import NeedsLogin, Site, run_id_of, to_login
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class LiveHandlers:
         headers = {"Content-Disposition": f'attachment; filename="run-{run_id}.html"'}
         return Response(text, media_type="text/html", headers=headers)
 
-    async def _check(self, session: Session, run_id: int) -> None:
+    async def _check(self, session: BrowserSession, run_id: int) -> None:
         if await session.account.read(lambda fetch: read_status(fetch, run_id)) is None:
             raise HTTPException(404)
 
@@ -110,7 +110,7 @@ class LiveHandlers:
         self._drawn = {key: drawn for key, drawn in self._drawn.items() if not key[0].closed.is_set()}
         return self._drawn.setdefault((account, run_id), Drawn())
 
-    async def _stream(self, request: Request, session: Session, run_id: int | None, look: Look) -> Response:
+    async def _stream(self, request: Request, session: BrowserSession, run_id: int | None, look: Look) -> Response:
         if session.n_viewers >= _MAX_VIEWERS:
             return JSONResponse({"error": f"This session watches {_MAX_VIEWERS} pages already."}, 429)
         if request.method == "HEAD":
@@ -126,7 +126,7 @@ class LiveHandlers:
         return _Stream(self._updates(session, feed, viewer, request.headers.get("last-event-id")), leave)
 
     async def _updates(
-        self, session: Session, feed: Feed, viewer: Viewer, last_seen: str | None
+        self, session: BrowserSession, feed: Feed, viewer: Viewer, last_seen: str | None
     ) -> AsyncIterator[bytes]:
         yield b"retry: 3000\n\n"
         await feed.begin(viewer, last_seen)

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import pq
 
 from madlib_mop.catalog.sessions import passwords
-from madlib_mop.dash.settings import Server
+from madlib_mop.dash.settings import DashServer
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 
 _LOG = logging.getLogger("madlib_mop.dash")
@@ -120,12 +120,12 @@ def forget_environment() -> None:
         del os.environ[name]
 
 
-def log_in(server: Server, role: str, password: str, is_read_only: bool = True) -> psycopg.Connection[Any]:
+def log_in(server: DashServer, role: str, password: str, is_read_only: bool = True) -> psycopg.Connection[Any]:
     """Open a session of a role.
 
     Parameters
     ----------
-    server : Server
+    server : DashServer
     role, password : str
         As typed.
     is_read_only : bool

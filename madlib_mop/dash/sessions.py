@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _N_BYTES = 32
 
 
-class Session:
+class BrowserSession:
     """One login in one browser.
 
     Attributes
@@ -34,7 +34,7 @@ class Session:
         self.n_viewers = 0
 
 
-class Sessions:
+class BrowserSessions:
     """All sessions.
 
     Parameters
@@ -48,17 +48,17 @@ class Sessions:
     def __init__(self, idle_s: float, longest_s: float, clock: Callable[[], float] = time.monotonic):
         self._idle_s, self._longest_s = idle_s, longest_s
         self._clock = clock
-        self._sessions: dict[bytes, Session] = {}
+        self._sessions: dict[bytes, BrowserSession] = {}
 
-    def begin(self, account: "Account") -> tuple[str, Session]:
+    def begin(self, account: "Account") -> tuple[str, BrowserSession]:
         """Return the cookie of a new session, and the session; no value that a browser sent is used."""
         cookie = secrets.token_urlsafe(_N_BYTES)
-        session = Session(_key(cookie), account, self._clock())
+        session = BrowserSession(_key(cookie), account, self._clock())
         self._sessions[session.key] = session
         account.n_sessions += 1
         return cookie, session
 
-    def find(self, cookie: str | None, counts_as_use: bool = True) -> Session | None:
+    def find(self, cookie: str | None, counts_as_use: bool = True) -> BrowserSession | None:
         """Return the session of a cookie; None if there is none, or it has ended."""
         session = self._sessions.get(_key(cookie)) if cookie else None
         if session is None or not self.is_alive(session):
@@ -67,7 +67,7 @@ class Sessions:
             session.used_at = self._clock()
         return session
 
-    def is_alive(self, session: Session) -> bool:
+    def is_alive(self, session: BrowserSession) -> bool:
         """Return whether a session goes on; one whose time is over, or that lost the server, is ended here."""
         now = self._clock()
         over = now >= session.used_at + self._idle_s or now >= session.began_at + self._longest_s
@@ -75,7 +75,7 @@ class Sessions:
             self.end(session)
         return not session.has_ended
 
-    def end(self, session: Session) -> None:
+    def end(self, session: BrowserSession) -> None:
         """End a session; with the last one of an account, the account is closed."""
         if session.has_ended:
             return

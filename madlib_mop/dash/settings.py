@@ -24,7 +24,7 @@ _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]", re.IGNOREC
 
 
 @dataclass(frozen=True)
-class Server:
+class DashServer:
     """The server that people log in to.
 
     Attributes
@@ -50,7 +50,7 @@ class DashSettings:
 
     Attributes
     ----------
-    server : Server
+    server : DashServer
     host : str
         Address that it listens on.
     port : int
@@ -64,7 +64,7 @@ class DashSettings:
         A session ends after so many seconds without a request, and after so many in all.
     """
 
-    server: Server
+    server: DashServer
     host: str = "127.0.0.1"
     port: int = 8765
     tls_cert: str | None = None
@@ -121,7 +121,7 @@ def ipaddress_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
         raise InvalidParameter(f"--host must be an IP address such as 127.0.0.1. Received: {host!r}") from None
 
 
-def server_of(dsn: str) -> Server:
+def server_of(dsn: str) -> DashServer:
     """Return the server of a DSN; PGHOST, PGPORT and PGDATABASE supply what it lacks, then 127.0.0.1 and 5432.
 
     Raises
@@ -158,4 +158,4 @@ def server_of(dsn: str) -> Server:
             )
     if not keywords.get("dbname"):
         raise InvalidParameter("--dsn names no database", hint="For instance --dsn 'host=127.0.0.1 dbname=mydb'.")
-    return Server(keywords, role)
+    return DashServer(keywords, role)

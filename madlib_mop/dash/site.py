@@ -18,7 +18,7 @@ from madlib_mop.dash.feeds import Feeds
 from madlib_mop.dash.logins import LoginLimits
 from madlib_mop.dash.parts import Pages
 from madlib_mop.dash.reporting import Drawing
-from madlib_mop.dash.sessions import LoginTokens, Session, Sessions, same
+from madlib_mop.dash.sessions import BrowserSession, BrowserSessions, LoginTokens, same
 from madlib_mop.dash.settings import DashSettings
 from madlib_mop.reports.assets import vega_bundle
 from madlib_mop.reports.page import TEMPLATES
@@ -48,7 +48,7 @@ class Site:
 
     settings: DashSettings
     pages: Pages = field(init=False)
-    sessions: Sessions = field(init=False)
+    sessions: BrowserSessions = field(init=False)
     accounts: Accounts = field(init=False)
     feeds: Feeds = field(default_factory=Feeds)
     limits: LoginLimits = field(default_factory=LoginLimits)
@@ -60,7 +60,7 @@ class Site:
         self.assets = _assets()
         static = {name: asset.path for name, asset in self.assets.items()}
         self.pages = Pages(static=static, database=self.settings.server.database)
-        self.sessions = Sessions(self.settings.idle_s, self.settings.longest_s)
+        self.sessions = BrowserSessions(self.settings.idle_s, self.settings.longest_s)
         self.accounts = Accounts(self.settings.server)
 
     @property
@@ -75,7 +75,7 @@ class Site:
             peer = [peer, *request.headers.getlist("x-forwarded-for")][-1].rpartition(",")[2].strip()
         return address_of(peer)[:100]
 
-    def session_of(self, request: Request, counts_as_use: bool = True) -> Session:
+    def session_of(self, request: Request, counts_as_use: bool = True) -> BrowserSession:
         """Return the session of a request. Raises NeedsLogin if it has none."""
         session = self.sessions.find(request.cookies.get(self.cookie_name), counts_as_use)
         if session is None:
@@ -92,7 +92,7 @@ class Site:
         secure = self.settings.is_secure
         response.delete_cookie(name, path="/", httponly=True, samesite="strict", secure=secure)
 
-    def html(self, name: str, status: int = 200, session: Session | None = None, **values: Any) -> HTMLResponse:
+    def html(self, name: str, status: int = 200, session: BrowserSession | None = None, **values: Any) -> HTMLResponse:
         """Return a page."""
         return HTMLResponse(self.pages.render(name, session=session, **values), status)
 
@@ -112,7 +112,7 @@ async def form_of(request: Request) -> dict[str, str]:
     return dict(fields)
 
 
-def check_token(form: dict[str, str], session: Session) -> None:
+def check_token(form: dict[str, str], session: BrowserSession) -> None:
     """Take the token out of a form. Raises HTTPException if it is not the session's."""
     if not same(form.pop("token", ""), session.token):
         raise HTTPException(403, "This form is of another session. Load the page again.")

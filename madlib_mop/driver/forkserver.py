@@ -8,7 +8,7 @@ import importlib
 import os
 import signal
 
-from mop_backend.forking import Kind, serve_forks
+from mop_backend.forking import ChildKind, serve_forks
 
 from madlib_mop.driver import __main__ as driver
 from madlib_mop.driver.commands import COMMANDS
@@ -22,7 +22,7 @@ _LATER = ("driver.search.controller", "driver.search.progress", "driver.help.cho
 def main() -> None:
     """Load the commands, then fork drivers."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's BLAS is not used, and a process with threads must not fork
-    serve_forks("mop drivers", _load, Kind("driver", _run, signal.SIGTERM))
+    serve_forks("mop drivers", _load, ChildKind("driver", _run, signal.SIGTERM))
 
 
 def _load() -> None:

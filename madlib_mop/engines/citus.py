@@ -13,13 +13,13 @@ from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.calls.limits import MAX_SEGMENTS
 from madlib_mop.catalog.names import Relation, split_name
-from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.caller import EngineCaller
 from madlib_mop.engines.base.interface import (
     HERE,
     Engine,
-    Limits,
-    Place,
+    EngineLimits,
     Segment,
+    SegmentLocation,
     ShardPlace,
     Store,
 )
@@ -28,7 +28,7 @@ from madlib_mop.engines.citus_nodes import Added, Node, servers_of
 from madlib_mop.engines.postgres import count_cores, read_total
 from madlib_mop.errors import InvalidParameter, NotReady
 
-_LIMITS = Limits(
+_LIMITS = EngineLimits(
     gpus="it has segments on the nodes of a Citus cluster, and only this server's GPUs are known",
     row_security="its segments on other nodes read their rows there, as the role in the user mapping",
     uncommitted="the segments' workers are separate sessions and can only read committed tables",
@@ -80,7 +80,7 @@ _MOST_KEYS = 1 << 22
 _PACK_AGAIN = "Pack the data with training_preprocessor_dl, or validation_preprocessor_dl, on this cluster."
 
 
-def is_citus(session: Session) -> bool:
+def is_citus(session: EngineCaller) -> bool:
     """Return whether a session's database is the coordinator of a Citus cluster with other nodes.
 
     Raises
@@ -98,12 +98,12 @@ def is_citus(session: Session) -> bool:
     return bool(session.execute(_HAS_WORKERS)[0]["yes"])
 
 
-def is_worker_node(session: Session) -> bool:
+def is_worker_node(session: EngineCaller) -> bool:
     """Return whether a session's server is a node of a Citus cluster other than the coordinator."""
     return has_citus(session) and session.execute(_GROUP)[0]["number"] != 0
 
 
-def has_rows_elsewhere(session: Session, relation: Relation) -> bool:
+def has_rows_elsewhere(session: EngineCaller, relation: Relation) -> bool:
     """Return whether a query of a relation at a worker node can read other nodes: any of Citus' tables but a reference
     table, and any view."""
     if relation.kind == "v":
@@ -111,12 +111,12 @@ def has_rows_elsewhere(session: Session, relation: Relation) -> bool:
     return any(not row["is_reference"] for row in session.execute(_REPLICATION, [relation.oid], ["bigint"]))
 
 
-def has_citus(session: Session) -> bool:
+def has_citus(session: EngineCaller) -> bool:
     """Return whether the extension citus is in a session's database."""
     return bool(session.execute(_IS_HERE)[0]["yes"])
 
 
-def is_distributed(session: Session, relation: Relation) -> bool:
+def is_distributed(session: EngineCaller, relation: Relation) -> bool:
     """Return whether a relation has shards of Citus' by the hash of a column."""
     return has_citus(session) and any(
         row["method"] == "h" for row in session.execute(_METHOD, [relation.oid], ["bigint"])
@@ -142,19 +142,19 @@ class Citus(Engine):
     def check_host(self, server: str) -> None:
         """See `Engine.check_host`; hosts carry segments."""
 
-    def limits(self, places: Sequence[Place]) -> Limits:
+    def limits(self, places: Sequence[SegmentLocation]) -> EngineLimits:
         """See `Engine.limits`."""
         return _LIMITS
 
-    def naming_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+    def naming_columns(self, session: EngineCaller, relation: Relation) -> tuple[str, ...]:
         """See `Engine.naming_columns`; ctids repeat in each shard, and no column identifies the shard."""
         return ()
 
-    def version_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+    def version_columns(self, session: EngineCaller, relation: Relation) -> tuple[str, ...]:
         """See `Engine.version_columns`; each shard has versions of its own."""
         return ()
 
-    def segments(self, session: Session) -> list[Segment]:
+    def segments(self, session: EngineCaller) -> list[Segment]:
         """Return the number of segments in the setting, or the total of the nodes that hold shards.
 
         Citus chooses their nodes when the table is distributed.
@@ -179,7 +179,7 @@ class Citus(Engine):
                 )
         return [Segment(number, HERE) for number in range(total)]
 
-    def check(self, session: Session, segments: Sequence[Segment]) -> None:
+    def check(self, session: EngineCaller, segments: Sequence[Segment]) -> None:
         """Check that each node that holds shards is a host that the caller may use; Citus itself sends the rows
         there."""
         servers = servers_of(self._nodes(session), _added(session), session.info.database)
@@ -191,11 +191,13 @@ class Citus(Engine):
             for server in others:
                 read_login(catalog, server, session.info.role)
 
-    def store(self, session: Session, table: Relation, columns: Sequence[str], segments: Sequence[Segment]) -> Store:
+    def store(
+        self, session: EngineCaller, table: Relation, columns: Sequence[str], segments: Sequence[Segment]
+    ) -> Store:
         """See `Engine.store`."""
         return CitusStore(session, table, columns, max(segment.number for segment in segments) + 1)
 
-    def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
+    def shard_places(self, session: EngineCaller, relation: Relation) -> Mapping[int, ShardPlace]:
         """See `Engine.shard_places`: all of them, those of this server too.
 
         Raises
@@ -212,7 +214,7 @@ class Citus(Engine):
             for number, (row, node) in enumerate(zip(rows, nodes, strict=True))
         }
 
-    def shard_keys(self, session: Session, relation: Relation, what: str) -> Mapping[int, int]:
+    def shard_keys(self, session: EngineCaller, relation: Relation, what: str) -> Mapping[int, int]:
         """See `Engine.shard_keys`; the rows themselves are not read.
 
         Raises
@@ -229,7 +231,7 @@ class Citus(Engine):
             )
         return _numbers(session, relation)
 
-    def _nodes(self, session: Session) -> list[Node]:
+    def _nodes(self, session: EngineCaller) -> list[Node]:
         return [_node(row) for row in session.execute(NODES)]
 
 
@@ -243,7 +245,7 @@ class CitusStore(KeyedStore):
     n_shards : int
     """
 
-    def __init__(self, session: Session, table: Relation, columns: Sequence[str], n_shards: int):
+    def __init__(self, session: EngineCaller, table: Relation, columns: Sequence[str], n_shards: int):
         super().__init__(session, table, columns)
         self._n_shards = n_shards
 
@@ -261,7 +263,7 @@ class CitusStore(KeyedStore):
         return {number: key for key, number in _numbers(self._session, made).items()}
 
 
-def _numbers(session: Session, relation: Relation) -> dict[int, int]:
+def _numbers(session: EngineCaller, relation: Relation) -> dict[int, int]:
     """Return the segment of each key of a distributed table: a shard's key is the smallest number that hashes to it."""
     of_shard = {row["id"]: row["number"] for row in session.execute(_NUMBERS, [relation.oid], ["bigint"])}
     n_tried = 32 * len(of_shard) + 32
@@ -278,6 +280,6 @@ def _node(row: dict[str, Any]) -> Node:
     return Node(row["host"], row["port"], row["is_here"])
 
 
-def _added(session: Session) -> list[Added]:
+def _added(session: EngineCaller) -> list[Added]:
     """Read the servers that were added as hosts."""
     return [Added(**row) for row in session.execute(ADDED)]

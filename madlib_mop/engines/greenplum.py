@@ -7,15 +7,15 @@ of each key. A worker reaches its trainer by queries for that key (mop_backend.d
 from collections.abc import Mapping, Sequence
 
 from madlib_mop.catalog.names import Identifier, Relation, quote, statement
-from madlib_mop.engines.base.caller import Session
-from madlib_mop.engines.base.interface import HERE, Engine, Limits, Place, Segment, ShardPlace, Store
+from madlib_mop.engines.base.caller import EngineCaller
+from madlib_mop.engines.base.interface import HERE, Engine, EngineLimits, Segment, SegmentLocation, ShardPlace, Store
 from madlib_mop.engines.base.keyed_store import KeyedStore
 from madlib_mop.engines.base.products import GREENPLUM, PRODUCT, Product, product_of
 from madlib_mop.errors import InvalidParameter, NotReady, Unsupported
 
 _SEGMENTS = "madlib_mop.segments"
 _SHOWN = 5
-_LIMITS = Limits(
+_LIMITS = EngineLimits(
     gpus="the GPUs of the segments' hosts are not known to the coordinator",
     row_security=None,
     uncommitted="the segments' workers are separate sessions and can only read committed tables",
@@ -38,7 +38,7 @@ SELECT EXISTS (
 """
 
 
-def find_product(session: Session) -> Product | None:
+def find_product(session: EngineCaller) -> Product | None:
     """Return which product with Greenplum's catalogs a session's server is; None for other servers."""
     (row,) = session.execute(PRODUCT)
     return product_of(**row)
@@ -51,15 +51,15 @@ class Greenplum(Engine):
     product = GREENPLUM
     keeps_order = False
 
-    def limits(self, places: Sequence[Place]) -> Limits:
+    def limits(self, places: Sequence[SegmentLocation]) -> EngineLimits:
         """See `Engine.limits`."""
         return _LIMITS
 
-    def naming_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+    def naming_columns(self, session: EngineCaller, relation: Relation) -> tuple[str, ...]:
         """See `Engine.naming_columns`; a ctid names a row of one segment."""
         return self._at_segments(session, relation, super().naming_columns(session, relation))
 
-    def version_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+    def version_columns(self, session: EngineCaller, relation: Relation) -> tuple[str, ...]:
         """See `Engine.version_columns`; each segment counts its own transactions."""
         return self._at_segments(session, relation, super().version_columns(session, relation))
 
@@ -67,7 +67,7 @@ class Greenplum(Engine):
         """See `Engine.distribution`."""
         return f" DISTRIBUTED BY ({', '.join(map(quote, columns))})" if columns else " DISTRIBUTED RANDOMLY"
 
-    def segments(self, session: Session) -> list[Segment]:
+    def segments(self, session: EngineCaller) -> list[Segment]:
         """Return the cluster's segments; the setting madlib_mop.segments may not contradict it.
 
         Raises
@@ -93,7 +93,7 @@ class Greenplum(Engine):
             f" madlib-mop install --{self.product.name} brings the library there.",
         )
 
-    def check(self, session: Session, segments: Sequence[Segment]) -> None:
+    def check(self, session: EngineCaller, segments: Sequence[Segment]) -> None:
         """Raise NotReady unless a key is known for each segment."""
         known = {row["number"] for row in session.execute(_KEYS)}
         missing = [segment.number for segment in segments if segment.number not in known]
@@ -103,15 +103,17 @@ class Greenplum(Engine):
                 hint="Finish the expansion of the cluster: ALTER TABLE madlib_mop.segment_key EXPAND TABLE;",
             )
 
-    def store(self, session: Session, table: Relation, columns: Sequence[str], segments: Sequence[Segment]) -> Store:
+    def store(
+        self, session: EngineCaller, table: Relation, columns: Sequence[str], segments: Sequence[Segment]
+    ) -> Store:
         """See `Engine.store`."""
         return GreenplumStore(session, table, columns)
 
-    def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
+    def shard_places(self, session: EngineCaller, relation: Relation) -> Mapping[int, ShardPlace]:
         """See `Engine.shard_places`; the coordinator reads all rows."""
         return {}
 
-    def shard_keys(self, session: Session, relation: Relation, what: str) -> Mapping[int, int]:
+    def shard_keys(self, session: EngineCaller, relation: Relation, what: str) -> Mapping[int, int]:
         """See `Engine.shard_keys`.
 
         Raises
@@ -152,13 +154,13 @@ class Greenplum(Engine):
         )
 
     @staticmethod
-    def _at_segments(session: Session, relation: Relation, columns: tuple[str, ...]) -> tuple[str, ...]:
+    def _at_segments(session: EngineCaller, relation: Relation, columns: tuple[str, ...]) -> tuple[str, ...]:
         """Return the columns with the segment's number; () if the table is replicated: its rows have none of them."""
         if not columns or session.execute(_IS_REPLICATED, [relation.oid], ["bigint"])[0]["yes"]:
             return ()
         return ("gp_segment_id", *columns)
 
-    def dbids(self, session: Session, segments: Sequence[Segment]) -> Mapping[int, Segment]:
+    def dbids(self, session: EngineCaller, segments: Sequence[Segment]) -> Mapping[int, Segment]:
         """See `Engine.dbids`: those of gp_segment_configuration."""
         known = {segment.number: segment for segment in segments}
         return {row["dbid"]: known[row["number"]] for row in session.execute(_PRIMARIES) if row["number"] in known}

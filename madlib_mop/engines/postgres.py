@@ -7,16 +7,16 @@ from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.calls.limits import MAX_SEGMENTS
 from madlib_mop.catalog.names import Relation, split_name
-from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.caller import EngineCaller
 from madlib_mop.engines.base.dealing import Carrier, deal
 from madlib_mop.engines.base.interface import (
     HERE,
     HOSTS,
     SEGMENTS,
     Engine,
-    Limits,
-    Place,
+    EngineLimits,
     Segment,
+    SegmentLocation,
     ShardPlace,
     Store,
 )
@@ -26,8 +26,8 @@ from madlib_mop.errors import InvalidParameter
 
 _HERE_NAME = "here"
 _UNCOMMITTED = "the segments' workers are separate sessions and can only read committed tables"
-_LIMITS = Limits(gpus=None, row_security=None, uncommitted=_UNCOMMITTED, fused_training=None)
-_LIMITS_OF_HOSTS = Limits(
+_LIMITS = EngineLimits(gpus=None, row_security=None, uncommitted=_UNCOMMITTED, fused_training=None)
+_LIMITS_OF_HOSTS = EngineLimits(
     gpus="it has segments on other servers, and only this server's GPUs are known",
     row_security="its segments on other servers read their rows there, where this server's policies do not apply",
     uncommitted=_UNCOMMITTED,
@@ -65,7 +65,7 @@ class Postgres(Engine):
     def check_host(self, server: str) -> None:
         """See `Engine.check_host`; hosts carry segments."""
 
-    def limits(self, places: Sequence[Place]) -> Limits:
+    def limits(self, places: Sequence[SegmentLocation]) -> EngineLimits:
         """See `Engine.limits`."""
         return _LIMITS if all(place == HERE for place in places) else _LIMITS_OF_HOSTS
 
@@ -73,7 +73,7 @@ class Postgres(Engine):
         """See `Engine.part_suffixes`: those of its partitions."""
         return tuple(partition_suffix(segment.number) for segment in segments)
 
-    def segments(self, session: Session) -> list[Segment]:
+    def segments(self, session: EngineCaller) -> list[Segment]:
         """Distribute the segments of the settings over this server and its hosts.
 
         Raises
@@ -89,7 +89,7 @@ class Postgres(Engine):
             )
         return segments
 
-    def check(self, session: Session, segments: Sequence[Segment]) -> None:
+    def check(self, session: EngineCaller, segments: Sequence[Segment]) -> None:
         """Log in to each host once, as for packing, and check that rows can be written there."""
         servers = _servers(segments)
         if servers:
@@ -97,7 +97,9 @@ class Postgres(Engine):
 
             check_hosts(self._open_catalog(), servers, session.info.role)
 
-    def store(self, session: Session, table: Relation, columns: Sequence[str], segments: Sequence[Segment]) -> Store:
+    def store(
+        self, session: EngineCaller, table: Relation, columns: Sequence[str], segments: Sequence[Segment]
+    ) -> Store:
         """See `Engine.store`."""
         shards = None
         if _servers(segments):
@@ -106,11 +108,11 @@ class Postgres(Engine):
             shards = HostTables(self._open_catalog(), session.info.role, columns)
         return PostgresStore(session, table, columns, segments, shards)
 
-    def reads_by_blocks(self, session: Session, relation: Relation) -> bool:
+    def reads_by_blocks(self, session: EngineCaller, relation: Relation) -> bool:
         """See `Engine.reads_by_blocks`."""
         return reads_by_blocks(session, relation)
 
-    def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
+    def shard_places(self, session: EngineCaller, relation: Relation) -> Mapping[int, ShardPlace]:
         """See `Engine.shard_places`."""
         places = {}
         for row in session.execute(_PLACES, [relation.oid], ["bigint"]):
@@ -136,10 +138,12 @@ def _servers(segments: Sequence[Segment]) -> list[str]:
     return list(dict.fromkeys(s.place.server for s in segments if s.place.server is not None))
 
 
-def _carriers(session: Session) -> list[Carrier]:
+def _carriers(session: EngineCaller) -> list[Carrier]:
     """Return the locations of segments: from the setting, else all hosts, else this server only."""
     here = Carrier(HERE, count_cores())
-    added = {row["server"]: Carrier(Place(row["server"]), row["n_segments"]) for row in session.execute(_ADDED)}
+    added = {
+        row["server"]: Carrier(SegmentLocation(row["server"]), row["n_segments"]) for row in session.execute(_ADDED)
+    }
     text = (session.caller_setting(HOSTS) or "").strip()
     if not text:
         return list(added.values()) or [here]
@@ -159,7 +163,7 @@ def _carriers(session: Session) -> list[Carrier]:
     return carriers
 
 
-def read_total(session: Session) -> int | None:
+def read_total(session: EngineCaller) -> int | None:
     """Read the number of segments; None if it is not set.
 
     Raises

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from madlib_mop.catalog.names import Relation, quote, statement
-from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.caller import EngineCaller
 from madlib_mop.engines.base.interface import Segment, Store
 from madlib_mop.engines.base.packed_form import PackedForm
 
@@ -22,7 +22,7 @@ class PostgresStore(Store):
 
     Parameters
     ----------
-    session : Session
+    session : EngineCaller
     table : Relation
         Its name.
     columns : sequence of str
@@ -34,7 +34,7 @@ class PostgresStore(Store):
 
     def __init__(
         self,
-        session: Session,
+        session: EngineCaller,
         table: Relation,
         columns: Sequence[str],
         segments: Sequence[Segment],

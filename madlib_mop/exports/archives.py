@@ -34,7 +34,7 @@ _HINT = "Save the model again with Keras' model.save('model.keras')."
 
 
 @dataclass(frozen=True)
-class Member:
+class ArchiveMember:
     """One member, as the archive's directory describes it.
 
     Attributes
@@ -105,7 +105,7 @@ class Archive:
             raise _damaged(f"{name} has another checksum than the archive says")
         return data
 
-    def _read_members(self) -> list[Member]:
+    def _read_members(self) -> list[ArchiveMember]:
         start, count = self._directory()
         at, members, n_others = start, [], 0
         for _ in range(count):
@@ -143,7 +143,7 @@ class Archive:
             raise _damaged("its directory is not where it says")
         return start, count
 
-    def _entry(self, at: int, end: int) -> tuple[Member, int]:
+    def _entry(self, at: int, end: int) -> tuple[ArchiveMember, int]:
         """Read an entry of the directory; return it with the place of the next one."""
         if at + _ENTRY.size > len(self._data):
             raise _damaged("its directory is cut off")
@@ -163,7 +163,7 @@ class Archive:
         start = self._data_of(local, raw, method, name)
         if start + stored > end:
             raise _damaged(f"{name} ends behind the members")
-        member = Member(name, size, stored, crc, method == _DEFLATED, start)
+        member = ArchiveMember(name, size, stored, crc, method == _DEFLATED, start)
         return member, at + _ENTRY.size + n_name + n_extra + n_comment
 
     def _checked_name(self, raw: bytes, mode: int) -> str:
@@ -198,7 +198,7 @@ class Archive:
         return int(at + _LOCAL.size + n_name + n_extra)
 
 
-def _inflated(member: Member, stored: memoryview) -> memoryview:
+def _inflated(member: ArchiveMember, stored: memoryview) -> memoryview:
     """Inflate a member, and stop as soon as there is more than the directory says."""
     out, inflater = bytearray(), zlib.decompressobj(-zlib.MAX_WBITS)
     pending: Data = stored

@@ -22,7 +22,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Visit:
+class CardVisit:
     """One visit that trained the model: the number of its rows, and the SHA-256 of these rows."""
 
     epoch: int
@@ -32,7 +32,7 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Origin:
+class CardOrigin:
     """The run that trained a model, as far as the caller may see it.
 
     Attributes
@@ -46,7 +46,7 @@ class Origin:
         Of the software that trained.
     metrics : mapping of str to float
         The newest ones, by data set and name, such as ``validation_accuracy``.
-    visits : tuple of Visit
+    visits : tuple of CardVisit
         In the order in which they trained the weights.
     """
 
@@ -60,16 +60,16 @@ class Origin:
     cloned_from: int | None
     versions: Mapping[str, str]
     metrics: Mapping[str, float | None]
-    visits: tuple[Visit, ...]
+    visits: tuple[CardVisit, ...]
 
     @property
-    def newest_visits(self) -> dict[int, Visit]:
+    def newest_visits(self) -> dict[int, CardVisit]:
         """The newest visit of each segment."""
         return {visit.segment_id: visit for visit in self.visits}
 
 
 @dataclass(frozen=True)
-class Member:
+class CardMember:
     """One member of an ensemble.
 
     Attributes
@@ -110,7 +110,7 @@ class Ensemble:
         The output table of the members.
     metric : str or None
         ``loss`` or ``accuracy``: the metric that chose the members.
-    members : tuple of Member
+    members : tuple of CardMember
         The one with the largest share first.
     runs : tuple of MemberRun
         Those that the caller may see.
@@ -120,7 +120,7 @@ class Ensemble:
 
     table: str
     metric: str | None
-    members: tuple[Member, ...]
+    members: tuple[CardMember, ...]
     runs: tuple[MemberRun, ...]
     metrics: Mapping[str, float | None]
 
@@ -159,7 +159,7 @@ class CardFacts:
     compile_params, fit_params : str or None
     columns : tuple of InputColumn
         () for a model of arrays.
-    origin : Origin or None
+    origin : CardOrigin or None
     registration : Registration or None
     ensemble : Ensemble or None
         None for a model that is no ensemble.
@@ -171,7 +171,7 @@ class CardFacts:
     compile_params: str | None
     fit_params: str | None
     columns: tuple[InputColumn, ...]
-    origin: Origin | None
+    origin: CardOrigin | None
     registration: Registration | None
     ensemble: Ensemble | None = None
 

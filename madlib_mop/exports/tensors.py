@@ -27,7 +27,7 @@ _HINT = "Write the file again with safetensors, or with madlib_mop.export_model.
 
 
 @dataclass(frozen=True)
-class Tensor:
+class FileTensor:
     """One tensor of a file.
 
     Attributes
@@ -51,14 +51,14 @@ class TensorFile:
 
     Attributes
     ----------
-    tensors : dict of str to Tensor
+    tensors : dict of str to FileTensor
     order : tuple of str, or None
         The names of all tensors in the order of Keras' ``get_weights()``, as an export of ours writes them.
     metadata : mapping of str to str
         The texts of the header that belong to no tensor.
     """
 
-    tensors: dict[str, Tensor]
+    tensors: dict[str, FileTensor]
     order: tuple[str, ...] | None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ def read_header(data: Data) -> TensorFile:
     return TensorFile(tensors, _order(texts, tensors), texts)
 
 
-def _tensor(name: str, entry: Any, start: int, n_bytes: int) -> Tensor:
+def _tensor(name: str, entry: Any, start: int, n_bytes: int) -> FileTensor:
     shown = repr(name[:100])
     try:
         dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -110,10 +110,10 @@ def _tensor(name: str, entry: Any, start: int, n_bytes: int) -> Tensor:
     size, numpy_name = DTYPES[dtype]
     if end - begin != size * prod(shape) or start + end > n_bytes:
         raise _damaged(f"tensor {shown} has another size than its shape says")
-    return Tensor(tuple(shape), numpy_name, start + begin, start + end)
+    return FileTensor(tuple(shape), numpy_name, start + begin, start + end)
 
 
-def _order(metadata: Mapping[str, str], tensors: dict[str, Tensor]) -> tuple[str, ...] | None:
+def _order(metadata: Mapping[str, str], tensors: dict[str, FileTensor]) -> tuple[str, ...] | None:
     if "weights" not in metadata:
         return None
     try:

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import DBAPIError
 
-from madlib_mop.catalog.figures import Figures, read_figures
+from madlib_mop.catalog.figures import DatabaseFigures, read_figures
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from madlib_mop.errors import MopError
@@ -31,7 +31,7 @@ class Metrics(Collector):
         Returns seconds.
     """
 
-    def __init__(self, read: Callable[[], Figures], clock: Callable[[], float] = time.monotonic):
+    def __init__(self, read: Callable[[], DatabaseFigures], clock: Callable[[], float] = time.monotonic):
         self._read = read
         self._clock = clock
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class Metrics(Collector):
         help_text = "Resident memory of the trainers on this machine; pages that they share count in each"
         yield GaugeMetricFamily("madlib_mop_trainer_memory_bytes", help_text, n_bytes)
 
-    def _of_database(self, figures: Figures) -> Iterator[Metric]:
+    def _of_database(self, figures: DatabaseFigures) -> Iterator[Metric]:
         yield _by_state("madlib_mop_runs", "Recorded runs", figures.runs)
         yield _by_state("madlib_mop_models", "Models of recorded runs", figures.models)
         yield _by_state("madlib_mop_jobs", "Recorded jobs", figures.jobs)
@@ -104,7 +104,7 @@ class DatabaseReader:
         self._dsn = dsn
         self._record: Record | None = None
 
-    def __call__(self) -> Figures:
+    def __call__(self) -> DatabaseFigures:
         """Return the figures. Raises psycopg2.Error, DBAPIError or NotReady if the database does not answer."""
         if self._record is None or self._record.raw.closed:
             self._record = Record(*connect_by_dsn(self._dsn))

@@ -7,11 +7,11 @@ runs have (`madlib_mop.engines.sessions.login`).
 from dataclasses import dataclass
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.job import Job
+from madlib_mop.catalog.rows.job import JobRow
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.sessions.access import BECOME
 from madlib_mop.engines.sessions.login import RunLogin, drop_login
-from madlib_mop.engines.sessions.session import Target
+from madlib_mop.engines.sessions.session import LoginTarget
 
 _RIGHTS = (
     " -c client_connection_check_interval=200 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
@@ -29,7 +29,7 @@ _OF_LOGIN = (
 
 
 @dataclass(frozen=True)
-class Server:
+class JobServer:
     """Where the sessions of jobs log in.
 
     Attributes
@@ -51,18 +51,18 @@ def session_name(job_id: int) -> str:
     return f"madlib_mop job {job_id}"
 
 
-def target(server: Server, job: Job, login: RunLogin | None) -> Target:
+def target(server: JobServer, job: JobRow, login: RunLogin | None) -> LoginTarget:
     """Return how the session of a job is opened: as its owner, without more rights than the owner has."""
     options = f"-c statement_timeout={min(job.time_limit_ms, 2**31 - 1)}{_RIGHTS}"
     common = {"application_name": session_name(job.job_id), "connect_timeout": 10, "options": options}
     steps = [(LIFT_NEW_TIMEOUTS, []), (BECOME, [job.owner_oid])]
     if login is None:
-        return Target({"dsn": server.catalog_dsn, **common}, steps)
+        return LoginTarget({"dsn": server.catalog_dsn, **common}, steps)
     where = {"host": server.host, "port": server.port, "dbname": server.database}
-    return Target({**where, **login.keywords(), **common}, steps)
+    return LoginTarget({**where, **login.keywords(), **common}, steps)
 
 
-def end_session(record: Record, job: Job) -> bool:
+def end_session(record: Record, job: JobRow) -> bool:
     """End the session of a job, if it is still there, and drop its login role; return whether the session is gone."""
     if job.login_role is not None:
         drop_login(record.raw, job.login_role)

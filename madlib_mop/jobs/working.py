@@ -18,16 +18,16 @@ from sqlalchemy.exc import DBAPIError
 
 from madlib_mop.catalog.jobs import Jobs
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.job import Job
+from madlib_mop.catalog.rows.job import JobRow
 from madlib_mop.catalog.rows.states import JobState
 from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from madlib_mop.catalog.sessions.login_failures import diagnose
 from madlib_mop.engines.sessions.ending import sweep
 from madlib_mop.engines.sessions.login import JOB_PREFIX, create_login, drop_login, sweep_logins
-from madlib_mop.engines.sessions.session import Failure, Opened, Returned, Session
+from madlib_mop.engines.sessions.session import Opened, Returned, StatementFailure, WorkerSession
 from madlib_mop.errors import MopError, NotReady
 from madlib_mop.jobs.recurrence import NoNextTime, is_cron, next_time
-from madlib_mop.jobs.sessions import Server, end_session, target
+from madlib_mop.jobs.sessions import JobServer, end_session, target
 from madlib_mop.jobs.statements import STARTS_RUN
 from madlib_mop.jobs.stopping import StopSignals
 
@@ -50,8 +50,8 @@ class _Active:
 
     Attributes
     ----------
-    job : Job
-    session : Session or None
+    job : JobRow
+    session : WorkerSession or None
         None when it was lost and must be ended on the server too.
     is_cancelling : bool
         Whether its statement was cancelled.
@@ -61,8 +61,8 @@ class _Active:
         Whether its session was terminated because of its time limit.
     """
 
-    job: Job
-    session: Session | None
+    job: JobRow
+    session: WorkerSession | None
     is_cancelling: bool = False
     end_by: float | None = None
     exceeded: bool = False
@@ -96,7 +96,7 @@ def work(dsn: str, slots: int, tell: Callable[[str], None], stop: StopSignals) -
     record = _open(dsn)
     while not stop.is_set:
         try:
-            worker = Worker(record, _server(record, dsn), slots, tell, stop)
+            worker = JobWorker(record, _server(record, dsn), slots, tell, stop)
             worker.run()
         except (psycopg2.errors.UndefinedTable, psycopg2.errors.InvalidSchemaName, psycopg2.errors.UndefinedFunction):
             raise _no_jobs() from None
@@ -140,24 +140,24 @@ def _reopen(dsn: str, stop: StopSignals) -> Record | None:
     return None
 
 
-def _server(record: Record, dsn: str) -> Server:
+def _server(record: Record, dsn: str) -> JobServer:
     ((database, port),) = record.execute("SELECT current_database()::text, current_setting('port')")
-    return Server(dsn, record.settings().get("worker_host", "127.0.0.1"), port, database)
+    return JobServer(dsn, record.settings().get("worker_host", "127.0.0.1"), port, database)
 
 
-class Worker:
+class JobWorker:
     """Runs jobs with one catalog session.
 
     Parameters
     ----------
     record : Record
-    server : Server
+    server : JobServer
     slots : int
     tell : callable
     stop : StopSignals
     """
 
-    def __init__(self, record: Record, server: Server, slots: int, tell: Callable[[str], None], stop: StopSignals):
+    def __init__(self, record: Record, server: JobServer, slots: int, tell: Callable[[str], None], stop: StopSignals):
         self._record = record
         self._jobs = Jobs(record)
         self._server = server
@@ -236,7 +236,7 @@ class Worker:
                 self._tell(f"job {job.job_id} is {job.state}")
         return True
 
-    def _claim(self) -> Job | None:
+    def _claim(self) -> JobRow | None:
         """Claim a job and add its next repetition, in one transaction."""
         with self._record.transaction():
             job = self._jobs.claim(self._me)
@@ -251,7 +251,7 @@ class Worker:
                 return self._jobs.known(job.job_id)
             return job
 
-    def _repeat(self, job: Job, every: str) -> None:
+    def _repeat(self, job: JobRow, every: str) -> None:
         following = self._jobs.repeat(job.job_id)
         if is_cron(every):
             now: datetime = self._record.execute("SELECT clock_timestamp()")[0][0]
@@ -259,7 +259,7 @@ class Worker:
         elif not self._jobs.set_next_interval(following, job.time_zone):
             raise NoNextTime(f"{every!r} is below one second")
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: JobRow) -> None:
         if (why := self._jobs.refusal(job)) is not None:
             self._settle(job, JobState.FAILED, why)
             return
@@ -268,7 +268,7 @@ class Worker:
             login = create_login(self._record.raw, job.job_id, job.owner, JOB_PREFIX)
             job = replace(job, login_role=None if login is None else login.role)
             self._jobs.set_session(job, job.login_role, None)
-            session = Session(target(self._server, job, login))
+            session = WorkerSession(target(self._server, job, login))
         except (psycopg2.Error, MopError) as error:
             if self._record.raw.closed:
                 raise
@@ -305,7 +305,7 @@ class Worker:
         try:
             event = session.advance()
         except MemoryError:
-            event = Failure(None, "out of memory", lost=True)
+            event = StatementFailure(None, "out of memory", lost=True)
         if isinstance(event, Opened):
             active.job = job = replace(job, session_pid=session.pid)
             self._jobs.set_session(job, job.login_role, session.pid)
@@ -317,25 +317,27 @@ class Worker:
             session.begin(_RUN, [job.job_id, job.attempt, self._interrupted_run(job)])
         elif isinstance(event, Returned):
             self._end(active)
-        elif isinstance(event, Failure):
+        elif isinstance(event, StatementFailure):
             if event.lost and job.session_pid is None:
                 self._not_let_in(active, event)
             elif event.lost and _TOO_LARGE.search(event.message):
-                self._end(active, Failure(None, "its session sent a message that is too large for the worker", True))
+                self._end(
+                    active, StatementFailure(None, "its session sent a message that is too large for the worker", True)
+                )
             elif event.lost:
                 active.session = None
                 self._recover(job)
             else:
                 self._end(active, event)
 
-    def _interrupted_run(self, job: Job) -> int | None:
+    def _interrupted_run(self, job: JobRow) -> int | None:
         """Return the run that the job has started in an earlier attempt, which is resumed."""
         if job.function not in STARTS_RUN or job.run_id is None:
             return None
         run = self._record.run(job.run_id)
         return job.run_id if run is not None and run.owner_oid == job.owner_oid else None
 
-    def _end(self, active: _Active, failure: Failure | None = None) -> None:
+    def _end(self, active: _Active, failure: StatementFailure | None = None) -> None:
         """Write the end of a job whose session is still there, and end the session."""
         if active.session is not None:
             active.session.close()
@@ -349,7 +351,7 @@ class Worker:
         end_session(self._record, job)
         self._active.pop(job.job_id, None)
 
-    def _not_let_in(self, active: _Active, failure: Failure) -> None:
+    def _not_let_in(self, active: _Active, failure: StatementFailure) -> None:
         """Let a job wait whose session was not opened, or end it if the server refuses such logins."""
         job = active.job
         found = diagnose(failure.message, failure.sqlstate, _LINE)
@@ -365,7 +367,7 @@ class Worker:
         else:
             self._settle(job, JobState.FAILED, f"its session could not be opened: {failure.message} ({found.hint})")
 
-    def _recover(self, job: Job) -> bool:
+    def _recover(self, job: JobRow) -> bool:
         """End what is left of a job's session; then write that it was done, or let it wait again.
 
         Return False if its session does not end; it is tried again then.
@@ -388,7 +390,7 @@ class Worker:
         self._active.pop(job.job_id, None)
         return True
 
-    def _settle(self, job: Job, state: JobState, detail: str | None = None) -> None:
+    def _settle(self, job: JobRow, state: JobState, detail: str | None = None) -> None:
         self._jobs.settle(job, state, detail and detail[:_MOST_CHARACTERS])
         self._tell(f"job {job.job_id} is {state}" + (f": {_one_line(detail)}" if detail else ""))
 
@@ -401,14 +403,14 @@ class Worker:
         self._jobs.leave(self._me)
 
 
-def _reason(job: Job, failure: Failure) -> str:
+def _reason(job: JobRow, failure: StatementFailure) -> str:
     """Return why a job has failed, with the hint that its owner would have read."""
     if failure.sqlstate == "57014" and job.time_limit_ms and "statement timeout" in failure.message:
         return _exceeded(job)
     return failure.message + (f" ({failure.hint})" if failure.hint else "")
 
 
-def _exceeded(job: Job) -> str:
+def _exceeded(job: JobRow) -> str:
     return f"it exceeded its time limit of {job.time_limit_ms / 1000:g} s"
 
 

@@ -17,7 +17,7 @@ _LAYERS = "keras.layers"
 
 
 @dataclass(frozen=True)
-class Member:
+class EnsembleMember:
     """One model of an ensemble.
 
     Attributes
@@ -54,7 +54,7 @@ class EnsembleArchitecture:
     names: tuple[str, ...]
 
 
-def ensemble_architecture(members: Sequence[Member]) -> EnsembleArchitecture:
+def ensemble_architecture(members: Sequence[EnsembleMember]) -> EnsembleArchitecture:
     """Return the model whose outputs are the weighted averages of its members' outputs.
 
     Each member is a nested model on the same inputs. The weights are the members' counts, divided by their sum. The
@@ -63,7 +63,7 @@ def ensemble_architecture(members: Sequence[Member]) -> EnsembleArchitecture:
 
     Parameters
     ----------
-    members : sequence of Member
+    members : sequence of EnsembleMember
 
     Raises
     ------
@@ -132,7 +132,7 @@ class _Names:
         return name
 
 
-def _check_alike(first: Member, shape: ModelShape, member: Member) -> None:
+def _check_alike(first: EnsembleMember, shape: ModelShape, member: EnsembleMember) -> None:
     found = describe(member.arch)
     for what, here, there in (
         ("inputs", shape.n_inputs, found.n_inputs),
@@ -164,7 +164,7 @@ def _unlike(problem: str) -> Unsupported:
     )
 
 
-def _rows(member: Member, shape: ModelShape) -> list[Shape]:
+def _rows(member: EnsembleMember, shape: ModelShape) -> list[Shape]:
     """Return the shape of one row of each input."""
     rows = [row for row in shape.input_shapes if row is not None]
     if len(rows) < shape.n_inputs:

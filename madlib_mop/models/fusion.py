@@ -39,7 +39,7 @@ FEW = "there are not more configurations than segments"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FusionCandidate:
     """A checked and parsed configuration, and its start.
 
     Attributes
@@ -79,7 +79,7 @@ class Grouping:
     separate: Mapping[int, str]
 
 
-def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> Grouping:
+def form_groups(candidates: Sequence[FusionCandidate], most: int, n_segments: int) -> Grouping:
     """Form groups of at most ``most`` configurations of one shape each.
 
     No group is larger than a segment's share of all configurations; otherwise some segments would wait for the one

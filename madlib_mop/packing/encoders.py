@@ -10,7 +10,7 @@ from mop_backend.frames import Blob
 from madlib_mop.packing.arrays import BadRow, read_arrays
 
 
-class Encoder(Protocol):
+class ColumnEncoder(Protocol):
     """The interface of a column's encoder for the packer.
 
     Attributes
@@ -42,12 +42,12 @@ class Encoder(Protocol):
         """
 
 
-def row_bytes(encoders: Sequence[Encoder]) -> int:
+def row_bytes(encoders: Sequence[ColumnEncoder]) -> int:
     """Return the packed bytes of one row over all columns."""
     return sum(value_bytes(encoder) for encoder in encoders)
 
 
-def value_bytes(encoder: Encoder) -> int:
+def value_bytes(encoder: ColumnEncoder) -> int:
     """Return the packed bytes of one row of one column."""
     return encoder.dtype.itemsize * int(np.prod(encoder.shape, dtype=np.int64))
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from madlib_mop.packing.arrays import BadRow
 from madlib_mop.packing.buffers import BufferPlan
-from madlib_mop.packing.encoders import Encoder
+from madlib_mop.packing.encoders import ColumnEncoder
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Packer:
     Parameters
     ----------
     plan : BufferPlan
-    encoders : sequence of Encoder
+    encoders : sequence of ColumnEncoder
         One a column, in the order in which `add` gets them.
     """
 
-    def __init__(self, plan: BufferPlan, encoders: Sequence[Encoder]):
+    def __init__(self, plan: BufferPlan, encoders: Sequence[ColumnEncoder]):
         self.plan = plan
         self.n_rows = 0
         self._encoders = tuple(encoders)

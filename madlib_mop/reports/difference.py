@@ -7,7 +7,7 @@ from madlib_mop.reports.formats import duration, number, size
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ModelDifference:
     """One property of two models; the texts are '' where a model has none."""
 
     name: str
@@ -40,11 +40,11 @@ def properties(facts: RunFacts, model: ModelFacts) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def differences(facts: RunFacts, first: ModelFacts, second: ModelFacts) -> tuple[Difference, ...]:
+def differences(facts: RunFacts, first: ModelFacts, second: ModelFacts) -> tuple[ModelDifference, ...]:
     """Return the properties in which two models differ."""
     ours, theirs = properties(facts, first), properties(facts, second)
     names = [*ours, *(name for name in theirs if name not in ours)]
-    both = (Difference(name, ours.get(name, ""), theirs.get(name, "")) for name in names)
+    both = (ModelDifference(name, ours.get(name, ""), theirs.get(name, "")) for name in names)
     return tuple(one for one in both if one.first != one.second)
 
 

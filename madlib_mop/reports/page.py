@@ -19,7 +19,7 @@ from madlib_mop.reports.facts import OutputFacts, RunFacts
 from madlib_mop.reports.figures import SECTIONS, Figure
 from madlib_mop.reports.figures.drawing import best, value_text
 from madlib_mop.reports.importance import varied
-from madlib_mop.reports.reader import Reader
+from madlib_mop.reports.reader import ReportReader
 from madlib_mop.reports.reading import read_run
 from madlib_mop.reports.sql import call_again, replay
 
@@ -44,7 +44,7 @@ _KINDS = {
 }
 
 
-def report(reader: Reader, run_id: int) -> str:
+def report(reader: ReportReader, run_id: int) -> str:
     """Return the report of a run as an HTML document.
 
     Raises

@@ -1,4 +1,4 @@
-"""Runs the queries of a report with the viewer's own rights; every reading function takes a `Reader`.
+"""Runs the queries of a report with the viewer's own rights; every reading function takes a `ReportReader`.
 
 Row-level security decides what a viewer sees, so a reader needs no rights of its own. Queries return only numbers,
 texts, booleans, NULL and arrays of these: both readers give the same Python values for them.
@@ -17,7 +17,7 @@ from madlib_mop.errors import NAME_THE_SERVER, NotReady, cannot_log_in, read_ser
 _PIN = "SET LOCAL search_path = pg_catalog, pg_temp"
 
 
-class Reader(Protocol):
+class ReportReader(Protocol):
     """Runs SELECT statements as the viewer."""
 
     def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ class Reader(Protocol):
         """
 
 
-class Session(Protocol):
+class ReportSession(Protocol):
     """What `SessionReader` needs of a session: that of the driver's caller has it."""
 
     def execute(
@@ -49,11 +49,11 @@ class Session(Protocol):
 class SessionReader:
     """Reads in the caller's session, in the caller's transaction."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: ReportSession):
         self._session = session
 
     def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Return the rows of one statement; see `Reader.rows`."""
+        """Return the rows of one statement; see `ReportReader.rows`."""
         texts = [None if value is None else str(value) for value in values]
         return self._session.execute(statement, texts)
 
@@ -65,7 +65,7 @@ class ConnectionReader:
         self._connection = connection
 
     def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Return the rows of one statement; see `Reader.rows`."""
+        """Return the rows of one statement; see `ReportReader.rows`."""
         texts = [None if value is None else str(value) for value in values]
         try:
             with psycopg.RawCursor(self._connection, row_factory=psycopg.rows.dict_row) as cursor:

@@ -55,7 +55,7 @@ class Efficiency:
         return max(0.0, 1.0 - self.work_s / available) if available > 0 else 0.0
 
 
-class Account:
+class SpanSums:
     """Adds up spans one at a time, in any order, and keeps sums only.
 
     A model's chain is the sum of its visits and, after each epoch, the longest of its evaluations, which run in
@@ -94,7 +94,7 @@ class Account:
 
 def efficiency(spans: Iterable[Span], n_segments: int | None = None) -> Efficiency:
     """Add up the spans of a run, finished ones only, in any order."""
-    account = Account()
+    account = SpanSums()
     for span in spans:
         account.add(span)
     return account.efficiency(n_segments)

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from math import exp, log
 
-from .progress import Progress
+from .progress import ModelProgress
 
 ALIKE = 1.1  # rates that differ by at most this factor count as equal
 _STEP = log(1.25)  # slowness is a power of 1.25: noise does not reach the first one, and changes are rare
@@ -42,7 +42,7 @@ class MeasuredCosts:
         """Count the epochs that a model will make."""
         self._n_visits_each += n_epochs
 
-    def known(self, model: Progress, rate: float, visited: Sequence[int]) -> None:
+    def known(self, model: ModelProgress, rate: float, visited: Sequence[int]) -> None:
         """Take over a rate (seconds a row) from an earlier record; it weighs as much as one row measured now.
 
         ``visited`` are the numbers of the segments that the model has visited in its epoch.
@@ -52,7 +52,7 @@ class MeasuredCosts:
         model.measured_s, model.measured_units = rate, 1.0
         self._set_rate(model, rate)
 
-    def add(self, model: Progress, number: int, seconds: float) -> bool:
+    def add(self, model: ModelProgress, number: int, seconds: float) -> bool:
         """Add a finished visit on a segment; return whether its slowness has changed."""
         self._spent_s[number] += seconds
         is_other = model.rate is not None and self._compare(number, seconds, model.rate * self._units[number])
@@ -74,7 +74,7 @@ class MeasuredCosts:
         self.weights[number] = self._units[number] * exp(_STEP * round(steps))
         return True
 
-    def _set_rate(self, model: Progress, rate: float) -> None:
+    def _set_rate(self, model: ModelProgress, rate: float) -> None:
         if model.rate is not None:
             del self._rates[bisect_left(self._rates, model.rate)]
             self._sum -= model.rate
@@ -92,7 +92,7 @@ class MeasuredCosts:
         """Return whether the models measured cost about the same, as they do before any measure."""
         return not self._rates or self._rates[-1] <= ALIKE * self._rates[0]
 
-    def left(self, model: Progress) -> float:
+    def left(self, model: ModelProgress) -> float:
         """Return the work left of a model, seconds; 0 before the first measure of any model."""
         rate = self.mean_rate if model.rate is None else model.rate
         return model.units_left * (rate or 0.0)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from .work import ModelWork
 
-BoundEntry = tuple[int, int, "Progress"]  # (n_visits, index, model), for a model that waits for one segment
-RoamingEntry = tuple[bool, float, int, int, "Progress"]  # (*rank, model)
+BoundEntry = tuple[int, int, "ModelProgress"]  # (n_visits, index, model), for a model that waits for one segment
+RoamingEntry = tuple[bool, float, int, int, "ModelProgress"]  # (*rank, model)
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -26,7 +26,7 @@ def first_from(mask: int, start: int) -> int:
     return (mask & -mask).bit_length() - 1
 
 
-class Progress:
+class ModelProgress:
     """One model's state. Segments are bits: segment number j of the run is ``1 << j``; a set of them is an int.
 
     Attributes

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush, merge
 from itertools import islice
 
-from .progress import BoundEntry, Progress, RoamingEntry, bits
+from .progress import BoundEntry, ModelProgress, RoamingEntry, bits
 
-Choice = Callable[[Progress, int], int]  # (model, set of segments that it may start on) -> segment number
+Choice = Callable[[ModelProgress, int], int]  # (model, set of segments that it may start on) -> segment number
 Rank = tuple[bool, float, int, int]
 
 
@@ -35,8 +35,8 @@ class KnownGraphs:
         self._once_s = max(self._once_s, once_s)
 
     def pick(
-        self, number: int, first: Sequence[Progress], others: Sequence[Progress], n_busy: int
-    ) -> Progress | None:
+        self, number: int, first: Sequence[ModelProgress], others: Sequence[ModelProgress], n_busy: int
+    ) -> ModelProgress | None:
         """Return the model that starts on a segment.
 
         That is one of the ``first``, the models of the best rank: one whose graph is known there, else one of the graph
@@ -60,14 +60,14 @@ class KnownGraphs:
             return others[0] if others else None
         return model
 
-    def started(self, model: Progress, number: int) -> None:
+    def started(self, model: ModelProgress, number: int) -> None:
         """Note that a visit starts on a segment: its trainer will know the model's graph."""
         self._n_first_visits += not model.n_visits
         if model.graph not in self._known[number]:
             self._known[number].add(model.graph)
             self._spread[model.graph] += 1
 
-    def ended(self, model: Progress) -> None:
+    def ended(self, model: ModelProgress) -> None:
         """Note that a visit has ended, before the model's visits are counted anew."""
         self._n_first_visits -= not model.n_visits
 
@@ -99,21 +99,21 @@ class ReadyModels:
     _FEW = 64
 
     def __init__(
-        self, n_segments: int, choose: Choice, rank: Callable[[Progress], Rank], graphs: KnownGraphs | None = None
+        self, n_segments: int, choose: Choice, rank: Callable[[ModelProgress], Rank], graphs: KnownGraphs | None = None
     ):
         self._choose = choose
         self._rank = rank
         self._graphs = graphs
         self._bound: list[list[BoundEntry]] = [[] for _ in range(n_segments)]
         self._roaming: list[RoamingEntry] = []
-        self._numbered: list[Progress] = []  # every model that has ever roamed, by the number that it has here
+        self._numbered: list[ModelProgress] = []  # every model that has ever roamed, by the number that it has here
         self._roaming_set = 0  # the roaming models, as bits by number
         # by segment: models with a visit left there, as bits by number; valid while they wait
         self._wanted_by = [0] * n_segments
-        self._new: dict[int, Progress] = {}  # index -> roaming model added since the last match
+        self._new: dict[int, ModelProgress] = {}  # index -> roaming model added since the last match
         self.n_bound = 0
 
-    def add(self, model: Progress) -> None:
+    def add(self, model: ModelProgress) -> None:
         """Add a ready model; ``bound_to`` is the segment that it waits for, or None if it roams."""
         if model.bound_to is not None:
             place = model.entry = (model.n_visits, model.index, model)
@@ -125,7 +125,7 @@ class ReadyModels:
             self._new[model.index] = model
             self._list_left(model)
 
-    def remove(self, model: Progress) -> None:
+    def remove(self, model: ModelProgress) -> None:
         """Remove a waiting model: it starts, or may not start now."""
         if model.bound_to is not None:
             self.n_bound -= 1  # its entry stays in the heap and is skipped later
@@ -135,17 +135,17 @@ class ReadyModels:
             self._new.pop(model.index, None)
         model.entry = None
 
-    def ended(self, model: Progress) -> None:
+    def ended(self, model: ModelProgress) -> None:
         """Note that a visit has ended, before the model's visits are counted anew."""
         if self._graphs is not None:
             self._graphs.ended(model)
 
-    def bound(self) -> list[Progress]:
+    def bound(self) -> list[ModelProgress]:
         """Return the bound models, by index."""
         waiting = (entry[-1] for heap in self._bound for entry in heap if entry[-1].entry is entry)
         return sorted(waiting, key=lambda model: model.index)
 
-    def match(self, free: int, fresh: int, n_busy: int) -> list[tuple[Progress, int]]:
+    def match(self, free: int, fresh: int, n_busy: int) -> list[tuple[ModelProgress, int]]:
         """Return the visits that start now, as (model, segment number), and remove their models.
 
         Pairs are chosen in the order of the models' ranks until no further pair can start. A new model takes a segment
@@ -162,9 +162,9 @@ class ReadyModels:
         """
         if self._graphs is not None:
             return self._match_by_graph(self._graphs, free, fresh, n_busy)
-        pairs: list[tuple[Progress, int]] = []
+        pairs: list[tuple[ModelProgress, int]] = []
 
-        def try_to_start(model: Progress, fits: int) -> int:
+        def try_to_start(model: ModelProgress, fits: int) -> int:
             number = self._choose(model, fits)
             pairs.append((model, number))
             return ~(1 << number)
@@ -192,9 +192,11 @@ class ReadyModels:
         self._new.clear()
         return pairs
 
-    def _match_by_graph(self, graphs: KnownGraphs, free: int, fresh: int, n_busy: int) -> list[tuple[Progress, int]]:
+    def _match_by_graph(
+        self, graphs: KnownGraphs, free: int, fresh: int, n_busy: int
+    ) -> list[tuple[ModelProgress, int]]:
         """Do the same for models that all roam, by their graphs."""
-        pairs: list[tuple[Progress, int]] = []
+        pairs: list[tuple[ModelProgress, int]] = []
         # a segment that was left free because all were busy is no longer fresh, and comes after those that are
         for number in [*bits(fresh), *bits(free & ~fresh)]:
             if fitting := self._first_fitting(number):
@@ -208,12 +210,12 @@ class ReadyModels:
         self._new.clear()
         return pairs
 
-    def _first_fitting(self, number: int) -> list[Progress]:
+    def _first_fitting(self, number: int) -> list[ModelProgress]:
         """Return the first models, at most `_FEW`, that may start on a segment, by rank."""
         fitting = (model for model in self._by_rank(1 << number) if model.left & (1 << number))
         return list(islice(fitting, self._FEW))
 
-    def _list_left(self, model: Progress) -> None:
+    def _list_left(self, model: ModelProgress) -> None:
         """Update the segments' sets of models for a model that begins to roam."""
         if model.number < 0:
             model.number = len(self._numbered)
@@ -224,7 +226,7 @@ class ReadyModels:
         model.listed_left = model.left
         self._roaming_set |= bit
 
-    def _by_rank(self, fresh: int) -> Iterator[Progress]:
+    def _by_rank(self, fresh: int) -> Iterator[ModelProgress]:
         """Return the models that may fit, in the order of their ranks.
 
         These are the first bound model of each fresh segment, every roaming model that is new or has a visit left on a
@@ -244,13 +246,13 @@ class ReadyModels:
                 waiting = sorted(_roaming_entry(model) for model in fitting.union(self._new.values()))
         return (entry[-1] for entry in merge(sorted((*self._rank(model), model) for model in bound), waiting))
 
-    def _first_bound(self, number: int) -> Progress | None:
+    def _first_bound(self, number: int) -> ModelProgress | None:
         heap = self._bound[number]
         while heap and heap[0][-1].entry is not heap[0]:
             heappop(heap)
         return heap[0][-1] if heap else None
 
 
-def _roaming_entry(model: Progress) -> RoamingEntry:
+def _roaming_entry(model: ModelProgress) -> RoamingEntry:
     assert model.entry is not None and len(model.entry) == 5, "the model does not roam"
     return model.entry

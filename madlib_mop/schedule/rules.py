@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from madlib_mop.errors import InvalidParameter
 
 from .costs import MeasuredCosts
-from .progress import Progress, first_from
+from .progress import ModelProgress, first_from
 from .work import Visit
 
 
@@ -33,15 +33,15 @@ class Rotation:
         """Return whether the order of a model's visits can depend on how long visits take."""
         return False
 
-    def last_epoch(self, model: Progress, wanted: int) -> int:
+    def last_epoch(self, model: ModelProgress, wanted: int) -> int:
         """Return the last epoch in which the model has visits to make, ``wanted`` or before."""
         return wanted
 
-    def segments_of(self, model: Progress, epoch: int) -> int:
+    def segments_of(self, model: ModelProgress, epoch: int) -> int:
         """Return the set of segments that the model visits in an epoch."""
         return self._all
 
-    def left_after(self, model: Progress, visited: Sequence[int]) -> int:
+    def left_after(self, model: ModelProgress, visited: Sequence[int]) -> int:
         """Return the set of segments that remain in the model's epoch after those visited.
 
         Raises
@@ -63,14 +63,14 @@ class Rotation:
         """Return whether a model may now choose any of the segments left in its epoch."""
         return False
 
-    def next_segment(self, model: Progress) -> int:
+    def next_segment(self, model: ModelProgress) -> int:
         """Return the number of the segment that a model that does not roam visits next.
 
         Segments that it has visited out of order, under another schedule, are skipped.
         """
         return first_from(model.left, model.turn % self.n_segments)
 
-    def rank(self, model: Progress) -> tuple[bool, float, int, int]:
+    def rank(self, model: ModelProgress) -> tuple[bool, float, int, int]:
         """Return the sort key of models that could start: the smallest starts first.
 
         Models that are not measured yet come first (one may be the longest), then those with most work left.
@@ -118,7 +118,7 @@ class BreadthFirst(Rotation):
     def roams(self, costs: MeasuredCosts) -> bool:
         return True
 
-    def rank(self, model: Progress) -> tuple[bool, float, int, int]:
+    def rank(self, model: ModelProgress) -> tuple[bool, float, int, int]:
         return (False, float(model.n_visits), model.n_visits, model.index)
 
 
@@ -173,13 +173,13 @@ class Recorded(Rotation):
         self._sets[key] = seen | (1 << number)
         self._last[visit.model] = visit.epoch
 
-    def last_epoch(self, model: Progress, wanted: int) -> int:
+    def last_epoch(self, model: ModelProgress, wanted: int) -> int:
         return min(wanted, self._last.get(model.key, 0))
 
-    def segments_of(self, model: Progress, epoch: int) -> int:
+    def segments_of(self, model: ModelProgress, epoch: int) -> int:
         return self._sets.get((model.key, epoch), 0)
 
-    def left_after(self, model: Progress, visited: Sequence[int]) -> int:
+    def left_after(self, model: ModelProgress, visited: Sequence[int]) -> int:
         left = super().left_after(model, visited)
         if list(visited) != self._orders.get((model.key, model.epoch), [])[: len(visited)]:
             raise InvalidParameter(
@@ -188,7 +188,7 @@ class Recorded(Rotation):
             )
         return left
 
-    def next_segment(self, model: Progress) -> int:
+    def next_segment(self, model: ModelProgress) -> int:
         return self._orders[model.key, model.epoch][model.position]
 
 

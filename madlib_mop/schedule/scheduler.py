@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from .costs import MeasuredCosts
-from .progress import Progress, bits, first_from
+from .progress import ModelProgress, bits, first_from
 from .ready import KnownGraphs, ReadyModels
 from .rules import Rotation
 from .work import EpochDone, Evaluation, ModelWork, Task, Visit, check_works
@@ -300,8 +300,8 @@ class Scheduler:
 
     # Helpers
 
-    def _begin(self, work: ModelWork) -> Progress:
-        model = Progress(work)
+    def _begin(self, work: ModelWork) -> ModelProgress:
+        model = ModelProgress(work)
         model.last_epoch = self._rule.last_epoch(model, work.last_epoch)
         visited = [self._numbers[segment] for segment in work.visited]
         model.left = self._rule.left_after(model, visited)
@@ -322,7 +322,7 @@ class Scheduler:
             return self._all_units
         return sum(self._costs.weights[number] for number in bits(segments))
 
-    def _units_left(self, model: Progress) -> float:
+    def _units_left(self, model: ModelProgress) -> float:
         later = range(model.epoch + 1, model.last_epoch + 1)
         return self._units_in(model.left) + sum(self._units_in(self._rule.segments_of(model, e)) for e in later)
 
@@ -335,7 +335,7 @@ class Scheduler:
                 model.units_left = self._units_left(model)
                 self._offer(model)
 
-    def _complete_epoch(self, model: Progress) -> EpochDone | None:
+    def _complete_epoch(self, model: ModelProgress) -> EpochDone | None:
         complete = model.position == len(self.segments)  # otherwise a recorded run ended within the epoch
         done = EpochDone(model.key, model.epoch, last=model.epoch == model.last_epoch) if complete else None
         model.epoch += 1
@@ -347,7 +347,7 @@ class Scheduler:
             model.left = self._rule.segments_of(model, model.epoch)
         return done
 
-    def _offer(self, model: Progress) -> None:
+    def _offer(self, model: ModelProgress) -> None:
         """Let a model wait for a segment if nothing keeps it from starting."""
         if not model.ready or model.entry is not None:
             return
@@ -357,7 +357,7 @@ class Scheduler:
         if model.bound_to is not None:
             self._fresh |= 1 << model.bound_to
 
-    def _withdraw(self, model: Progress) -> None:
+    def _withdraw(self, model: ModelProgress) -> None:
         if model.entry is not None:
             self._ready.remove(model)
 
@@ -368,7 +368,7 @@ class Scheduler:
                 self._withdraw(model)
                 self._offer(model)
 
-    def _choose(self, model: Progress, segments: int) -> int:
+    def _choose(self, model: ModelProgress, segments: int) -> int:
         """Choose where a model starts that may start on several segments: most work left, then rotation's order."""
         start = model.turn % len(self.segments)
         if self._costs.mean_rate is None or not segments & (segments - 1):
@@ -381,7 +381,7 @@ class Scheduler:
         self._free &= ~(1 << number)
         return task
 
-    def _end(self, task: Task) -> tuple[Progress, int]:
+    def _end(self, task: Task) -> tuple[ModelProgress, int]:
         number = self._numbers[task.segment]
         if self._in_flight.get(number) != task:
             raise ValueError(f"{task} is not in flight on its segment")

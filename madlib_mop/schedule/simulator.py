@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from .bounds import Account, Efficiency, Span
+from .bounds import Efficiency, Span, SpanSums
 from .scheduler import Scheduler
 from .work import EpochDone, Evaluation, Task, Visit
 
@@ -55,7 +55,7 @@ def simulate(
     RuntimeError
         The scheduler starts nothing although something is left: a deadlock.
     """
-    account = Account()
+    account = SpanSums()
     visits: list[Visit] = []
     spans: list[Span] = []
     ends: list[tuple[float, int, float, Task]] = []

@@ -16,7 +16,7 @@ from madlib_mop.models.parameters.parser import (
     parse_compile_params,
     parse_fit_params,
 )
-from madlib_mop.models.parameters.search_grid import Choice, Choices, Value, Values, as_range
+from madlib_mop.models.parameters.search_grid import Choices, GridChoice, Value, Values, as_range
 from madlib_mop.search.space import Point, SearchSpace
 
 #: Parameters that change neither the training of a model nor its loss. Early stopping only ends it sooner.
@@ -70,7 +70,7 @@ class Locator:
                 return point
         return None
 
-    def _choices(self, compiled: CompileParams, fit: FitParams, names: frozenset[str]) -> Iterator[Choice]:
+    def _choices(self, compiled: CompileParams, fit: FitParams, names: frozenset[str]) -> Iterator[GridChoice]:
         """Yield the choices that can have the parameters: one for each optimizer of the grid with the same name."""
         compile_grid, fit_grid = self._space.compile_grid, self._space.fit_grid
         try:
@@ -79,14 +79,14 @@ class Locator:
         except _Outside:
             return
         if not compile_grid.optimizers:
-            yield Choice(compiled_values, fit_values)
+            yield GridChoice(compiled_values, fit_values)
         for which, alternative in enumerate(compile_grid.optimizers):
             for optimizer in alternative.get("optimizer", [_DEFAULT_OPTIMIZER]):
                 try:
                     chosen = _optimizer_values(alternative, optimizer, compiled.optimizer)
                 except (_Outside, MopError):
                     continue
-                yield Choice(compiled_values, fit_values, chosen, which)
+                yield GridChoice(compiled_values, fit_values, chosen, which)
 
     def _values(self, choices: Choices, parsed: object, read: Callable[[str, Value], Any]) -> Values:
         """Return the value of each list that gives a parsed parameter."""

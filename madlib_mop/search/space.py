@@ -11,9 +11,9 @@ import numpy as np
 
 from madlib_mop.models.parameters.search_grid import (
     DRAWING,
-    Choice,
     Choices,
     Grid,
+    GridChoice,
     Value,
     Values,
     as_range,
@@ -32,7 +32,7 @@ class Point:
     """One configuration of a space."""
 
     model_id: int
-    choice: Choice
+    choice: GridChoice
 
     @cached_property
     def texts(self) -> tuple[str, str]:
@@ -117,7 +117,7 @@ class SearchSpace:
         optimizers = optimizers or [(None, None)]
         compiles = list(_one_by_one(self.compile_grid.choices))
         which, optimizer = optimizers[0]
-        first = Choice(compiles[0], fits[0], optimizer, which)
+        first = GridChoice(compiles[0], fits[0], optimizer, which)
         chosen = itertools.chain(
             (replace(first, compile=one) for one in compiles),
             (replace(first, fit=one) for one in fits),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import optuna
 
 from madlib_mop.models.parameters.literals import canonical
-from madlib_mop.models.parameters.search_grid import Choice, Choices, Value, Values, as_range
+from madlib_mop.models.parameters.search_grid import Choices, GridChoice, Value, Values, as_range
 from madlib_mop.search.space import Point, SearchSpace
 
 _OPTIMIZERS = "compile/optimizer_params_list"
@@ -27,7 +27,7 @@ def suggest(trial: optuna.trial.BaseTrial, space: SearchSpace) -> Point:
         which = _category(trial, _OPTIMIZERS, list(range(len(alternatives))))
         optimizer = _values(trial, f"{_OPTIMIZERS}/{which}", alternatives[which])
     compile_values = _values(trial, "compile", space.compile_grid.choices)
-    return Point(model_id, Choice(compile_values, _values(trial, "fit", space.fit_grid.choices), optimizer, which))
+    return Point(model_id, GridChoice(compile_values, _values(trial, "fit", space.fit_grid.choices), optimizer, which))
 
 
 def fixed_trial(point: Point, space: SearchSpace) -> optuna.trial.FixedTrial:

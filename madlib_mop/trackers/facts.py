@@ -17,7 +17,7 @@ Value = bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RunOrigin:
     """Which run it is, among the runs of all databases of all servers.
 
     Attributes
@@ -48,7 +48,7 @@ class TrackedRun:
 
     Attributes
     ----------
-    origin : Origin
+    origin : RunOrigin
     kind, state, owner, schedule, source_table, output_table, architecture_table : str
     state_detail, name, description, validation_table, selection_table : str or None
         ``name`` and ``description`` are arguments of the call.
@@ -65,7 +65,7 @@ class TrackedRun:
         Whether its state is one of a run at work, but its session has ended and nothing continues it.
     """
 
-    origin: Origin
+    origin: RunOrigin
     kind: str
     state: str
     state_detail: str | None
@@ -161,7 +161,7 @@ class TrackedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricPoint:
+class TrackedMetric:
     """One metric of one model on one data set.
 
     Attributes
@@ -198,7 +198,7 @@ class MetricPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
+class TrackedState:
     """One state of a run: all its models, and metrics that have become known since the state before.
 
     Attributes
@@ -206,10 +206,10 @@ class RunRecord:
     run : TrackedRun
     models : tuple of TrackedModel
         In the order in which the run got them.
-    points : tuple of MetricPoint
+    points : tuple of TrackedMetric
         The earliest first.
     """
 
     run: TrackedRun
     models: tuple[TrackedModel, ...]
-    points: tuple[MetricPoint, ...]
+    points: tuple[TrackedMetric, ...]

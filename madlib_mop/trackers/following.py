@@ -16,7 +16,7 @@ from madlib_mop.errors import NAME_THE_SERVER, InvalidParameter, NotReady, canno
 from madlib_mop.reports.page import report
 from madlib_mop.reports.reader import one_snapshot
 from madlib_mop.trackers.exported import OutputTable, export_model, find_table
-from madlib_mop.trackers.facts import MetricPoint, RunRecord, TrackedModel, TrackedRun
+from madlib_mop.trackers.facts import TrackedMetric, TrackedModel, TrackedRun, TrackedState
 from madlib_mop.trackers.reading import read_models, read_points, read_run
 from madlib_mop.trackers.weights import Weights, read_weights
 
@@ -73,7 +73,7 @@ class RunSession:
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._connection.close()
 
-    def read(self) -> RunRecord:
+    def read(self) -> TrackedState:
         """Return the state of the run, with the metrics that were not returned before.
 
         Raises
@@ -101,7 +101,7 @@ class RunSession:
         self._newest = max([point.at for point in points], default=self._newest)
         self._read_at = time.monotonic()
         self._pause_s = max(_MIN_PAUSE_S, _PAUSE_FACTOR * (self._read_at - began))
-        return RunRecord(run, models, new)
+        return TrackedState(run, models, new)
 
     def wait(self) -> None:
         """Wait for a change of the run, or for 5 seconds without one.
@@ -167,7 +167,7 @@ class RunSession:
 class Tracker(Protocol):
     """A program that tracks experiments, and gets one run."""
 
-    def start(self, record: RunRecord) -> None:
+    def start(self, record: TrackedState) -> None:
         """Check that the run can be written, before anything of it is.
 
         Raises
@@ -176,14 +176,14 @@ class Tracker(Protocol):
             If it cannot.
         """
 
-    def write(self, record: RunRecord) -> None:
+    def write(self, record: TrackedState) -> None:
         """Write what has changed since the last call, or what an earlier process has not written."""
 
-    def finish(self, record: RunRecord, session: RunSession) -> None:
+    def finish(self, record: TrackedState, session: RunSession) -> None:
         """Write what is there once, after the last call of `write`."""
 
 
-def track(session: RunSession, tracker: Tracker, follow: bool) -> RunRecord:
+def track(session: RunSession, tracker: Tracker, follow: bool) -> TrackedState:
     """Write a run to a tracker, and return its last state.
 
     Parameters
@@ -218,7 +218,7 @@ def track(session: RunSession, tracker: Tracker, follow: bool) -> RunRecord:
     return record
 
 
-def _identity(point: MetricPoint) -> tuple[Any, ...]:
+def _identity(point: TrackedMetric) -> tuple[Any, ...]:
     return point.mst_key, point.data_set, point.name, point.is_sample, point.step
 
 

@@ -20,7 +20,7 @@ from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.trackers.addresses import is_database, reach_database, unreachable
 from madlib_mop.trackers.exported import Models, chosen
-from madlib_mop.trackers.facts import MetricPoint, RunRecord, TrackedModel, TrackedRun
+from madlib_mop.trackers.facts import TrackedMetric, TrackedModel, TrackedRun, TrackedState
 from madlib_mop.trackers.following import RunSession
 from madlib_mop.trackers.mlflow_models import MODEL, write_model
 from madlib_mop.trackers.names import history_name, key_of, text_of
@@ -112,7 +112,7 @@ class MlflowTracker:
         """MLflow's id of the run; empty before `start`."""
         return self._run.run_id
 
-    def start(self, record: RunRecord) -> None:
+    def start(self, record: TrackedState) -> None:
         """Find or create the experiment and the run, and find what of it is logged."""
         key = record.run.origin.key
         with self._calling():
@@ -132,10 +132,10 @@ class MlflowTracker:
             )
             self._run = _Logged(created.info.run_id, tags, status="RUNNING")
 
-    def write(self, record: RunRecord) -> None:
+    def write(self, record: TrackedState) -> None:
         """Log parameters, metrics, tags and states that are not logged yet."""
         run = record.run
-        points: dict[int, list[MetricPoint]] = {}
+        points: dict[int, list[TrackedMetric]] = {}
         for point in record.points:
             points.setdefault(point.mst_key, []).append(point)
         with self._calling():
@@ -147,7 +147,7 @@ class MlflowTracker:
                     self._set_status(logged, _model_status(run, model), model.ended_at or run.ended_at)
             self._set_status(self._run, _RUN_STATES.get(RunState(run.state), _KILLED), run.ended_at)
 
-    def finish(self, record: RunRecord, session: RunSession) -> None:
+    def finish(self, record: TrackedState, session: RunSession) -> None:
         """Log the report of the run and the models as artifacts; note in `problems` which models are not there."""
         html = session.report()
         with tempfile.TemporaryDirectory() as directory, self._calling():
@@ -156,7 +156,7 @@ class MlflowTracker:
             self._client.log_artifact(self._run.run_id, str(path))
         self.problems = self._log_models(record, session)
 
-    def _log_models(self, record: RunRecord, session: RunSession) -> list[str]:
+    def _log_models(self, record: TrackedState, session: RunSession) -> list[str]:
         """Log the models that are not logged yet: the best for the run, with all of them each for its own run."""
         which = self._models_asked or Models.BEST
         models = chosen(record.models, which)
@@ -233,7 +233,7 @@ class MlflowTracker:
         return self._models[model.mst_key]
 
     def _log(
-        self, logged: _Logged, params: Mapping[str, str], tags: Mapping[str, str], points: Sequence[MetricPoint]
+        self, logged: _Logged, params: Mapping[str, str], tags: Mapping[str, str], points: Sequence[TrackedMetric]
     ) -> None:
         """Log what a run of MLflow lacks. MLflow refuses other values of a parameter, so the first ones are kept."""
         metrics = {}
@@ -313,7 +313,7 @@ def _run_params(run: TrackedRun) -> dict[str, str]:
     return {name: text_of(getattr(run, name), _MAX_PARAM) for name in names}
 
 
-def _run_tags(record: RunRecord) -> dict[str, str]:
+def _run_tags(record: TrackedState) -> dict[str, str]:
     run = record.run
     best = next((m.mst_key for m in record.models if m.rank == 1 and m.state != ModelState.FAILED), None)
     values: dict[str, object] = {

@@ -29,7 +29,7 @@ from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.reports.importance import is_logarithmic
 from madlib_mop.trackers.addresses import connect_options, reach_database, unreachable
-from madlib_mop.trackers.facts import MetricPoint, RunRecord, TrackedModel, TrackedRun, Value
+from madlib_mop.trackers.facts import TrackedMetric, TrackedModel, TrackedRun, TrackedState, Value
 from madlib_mop.trackers.following import RunSession
 
 OPTION = "--storage"
@@ -104,7 +104,7 @@ class OptunaTracker:
     def __init__(self, storage: str, study_name: str | None = None):
         self._address = storage
         self._name = study_name
-        self._points: dict[int, list[MetricPoint]] = defaultdict(list)
+        self._points: dict[int, list[TrackedMetric]] = defaultdict(list)
         self._study: optuna.Study | None = None
         self._trials: dict[int, FrozenTrial] = {}
         if "://" in storage:
@@ -117,7 +117,7 @@ class OptunaTracker:
         """The name of the study."""
         return self._name or ""
 
-    def start(self, record: RunRecord) -> None:
+    def start(self, record: TrackedState) -> None:
         """Find the study, or create it."""
         run = record.run
         self._name = self._name or f"run {run.origin.run_id} of {clean(run.origin.database)}"
@@ -134,7 +134,7 @@ class OptunaTracker:
                 found = self._study.get_trials()
                 self._trials = {t.user_attrs["mst_key"]: t for t in found if "mst_key" in t.user_attrs}
 
-    def write(self, record: RunRecord) -> None:
+    def write(self, record: TrackedState) -> None:
         """Add trials, and update those that are not finished; make the study again if a finished one has changed."""
         assert self._study is not None, "start comes first"
         for point in record.points:
@@ -155,7 +155,7 @@ class OptunaTracker:
             for trial in trials:
                 self._write_trial(study_id, trial)
 
-    def finish(self, record: RunRecord, session: RunSession) -> None:
+    def finish(self, record: TrackedState, session: RunSession) -> None:
         """Do nothing: all of a study is written as the run goes on."""
 
     def _create(self, run: TrackedRun) -> optuna.Study:

@@ -8,8 +8,8 @@ from typing import Any
 
 from madlib_mop.errors import no_run
 from madlib_mop.reports.hyper_parameters import hyper_parameters
-from madlib_mop.reports.reader import Reader
-from madlib_mop.trackers.facts import MetricPoint, Origin, TrackedModel, TrackedRun, Value
+from madlib_mop.reports.reader import ReportReader
+from madlib_mop.trackers.facts import RunOrigin, TrackedMetric, TrackedModel, TrackedRun, Value
 
 _RUN = """
 SELECT r.kind, r.state, r.state_detail, pg_catalog.pg_get_userbyid(r.owner)::pg_catalog.text AS owner,
@@ -52,7 +52,7 @@ ORDER BY s."time", s.mst_key, s.data_set, s.name
 """
 
 
-def read_run(reader: Reader, run_id: int) -> TrackedRun:
+def read_run(reader: ReportReader, run_id: int) -> TrackedRun:
     """Return a run.
 
     Raises
@@ -65,7 +65,7 @@ def read_run(reader: Reader, run_id: int) -> TrackedRun:
         raise no_run(run_id, "madlib-mop runs lists the runs that it may see.")
     row = rows[0]
     (score,) = reader.rows(_SCORE, run_id)
-    origin = Origin(row.pop("system_identifier"), row.pop("database"), run_id, row.pop("created_at"))
+    origin = RunOrigin(row.pop("system_identifier"), row.pop("database"), run_id, row.pop("created_at"))
     versions = {str(name): str(version) for name, version in json.loads(row.pop("versions")).items()}
     return TrackedRun(
         **row,
@@ -76,12 +76,12 @@ def read_run(reader: Reader, run_id: int) -> TrackedRun:
     )
 
 
-def read_models(reader: Reader, run_id: int) -> tuple[TrackedModel, ...]:
+def read_models(reader: ReportReader, run_id: int) -> tuple[TrackedModel, ...]:
     """Return all models of a run, in the order in which the run got them."""
     return tuple(_model(row) for row in reader.rows(_MODELS, run_id))
 
 
-def read_points(reader: Reader, run_id: int, since: float | None = None) -> tuple[MetricPoint, ...]:
+def read_points(reader: ReportReader, run_id: int, since: float | None = None) -> tuple[TrackedMetric, ...]:
     """Return the metrics of a run, the earliest first.
 
     Parameters
@@ -89,7 +89,7 @@ def read_points(reader: Reader, run_id: int, since: float | None = None) -> tupl
     since : float or None
         Only those that have become known at this time or later, in seconds since 1970.
     """
-    return tuple(MetricPoint(**row) for row in reader.rows(_POINTS, run_id, since))
+    return tuple(TrackedMetric(**row) for row in reader.rows(_POINTS, run_id, since))
 
 
 def _model(row: dict[str, Any]) -> TrackedModel:

@@ -16,7 +16,7 @@ from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
 from madlib_mop.trackers.event_files import EventFile, event, replace_file, scalar, subdirectory, writing
-from madlib_mop.trackers.facts import MetricPoint, RunRecord, TrackedModel, TrackedRun
+from madlib_mop.trackers.facts import TrackedMetric, TrackedModel, TrackedRun, TrackedState
 from madlib_mop.trackers.following import RunSession
 from madlib_mop.trackers.names import tag_of
 from madlib_mop.trackers.requirements import package
@@ -60,7 +60,7 @@ class TensorBoardTracker:
         """Return the directory of a run."""
         return self._directory / f"run_{run.origin.run_id}"
 
-    def start(self, record: RunRecord) -> None:
+    def start(self, record: TrackedState) -> None:
         """Create the directory of the run, or check that an existing one belongs to the run."""
         run = record.run
         if self._histograms and not run.may_own:
@@ -81,7 +81,7 @@ class TensorBoardTracker:
                 )
             replace_file(marker, json.dumps({"key": run.origin.key, "run_id": run.origin.run_id}).encode())
 
-    def write(self, record: RunRecord) -> None:
+    def write(self, record: TrackedState) -> None:
         """Write hyper-parameters and metrics that are not written yet."""
         run = record.run
         events: dict[tuple[int, str], list[Any]] = defaultdict(list)
@@ -94,7 +94,7 @@ class TensorBoardTracker:
             if some:
                 self._file(run, mst_key, folder).append(some)
 
-    def finish(self, record: RunRecord, session: RunSession) -> None:
+    def finish(self, record: TrackedState, session: RunSession) -> None:
         """Write histograms of the final weights, if they were asked for."""
         if not self._histograms:
             return
@@ -135,7 +135,7 @@ class TensorBoardTracker:
         return self._files[mst_key, folder]
 
 
-def _event_of(point: MetricPoint) -> Any:
+def _event_of(point: TrackedMetric) -> Any:
     return event(point.at, point.step, scalar(tag_of(point), point.value))
 
 

@@ -30,7 +30,7 @@ ORDER BY s.part
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class WeightVariable:
     """One weight variable: its number in the order of ``get_weights()``, and its values in any of Keras' dtypes."""
 
     number: int
@@ -45,12 +45,12 @@ class Weights:
     ----------
     epoch : int
         Of this visit.
-    tensors : tuple of Tensor
+    tensors : tuple of WeightVariable
         In the order of ``get_weights()``. The record has no names of variables.
     """
 
     epoch: int
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[WeightVariable, ...]
 
 
 def read_weights(connection: psycopg.Connection[Any], run_id: int, mst_key: int) -> Weights | None:
@@ -62,5 +62,5 @@ def read_weights(connection: psycopg.Connection[Any], run_id: int, mst_key: int)
         return None
     state = decode_state(parts, FORWARD_GROUPS)
     n_weights = len(state.specs("weights"))
-    tensors = tuple(Tensor(number, np.asarray(state.read("weights", number))) for number in range(n_weights))
+    tensors = tuple(WeightVariable(number, np.asarray(state.read("weights", number))) for number in range(n_weights))
     return Weights(epochs[0][0], tensors)

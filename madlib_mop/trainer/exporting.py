@@ -19,7 +19,7 @@ from madlib_mop.imports.weights.layers import weight_names
 from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.interface import Converter, FileSpec
-from madlib_mop.trainer.process.failures import INPUT, MEMORY, MODEL, Failure, blaming, failure_of, sentence_of
+from madlib_mop.trainer.process.failures import INPUT, MEMORY, MODEL, RequestFailure, blaming, failure_of, sentence_of
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.requests import malformed
 
@@ -46,7 +46,7 @@ class Conversion:
 
 
 def read_request(header: Header, blobs: Sequence[Blob]) -> Conversion:
-    """Read what to convert. Raises Failure (model) for an architecture that does not pass its check."""
+    """Read what to convert. Raises RequestFailure (model) for an architecture that does not pass its check."""
     if len(blobs) != 1:
         raise malformed(f"export_model has {len(blobs)} blobs, expected 1")
     recipe = Recipe.read(header["model"])
@@ -59,7 +59,7 @@ def convert(request: Conversion) -> bytes:
 
     Raises
     ------
-    Failure
+    RequestFailure
         model: the model does not build. input: the format cannot express it. memory: it ran out of it.
     """
     spec = request.spec
@@ -73,20 +73,20 @@ def convert(request: Conversion) -> bytes:
     try:
         convert_model = _CONVERTERS.get(request.form) or choice.current().converters()[request.form]
         return convert_model(model, spec)
-    except Failure:
+    except RequestFailure:
         raise
     except Exception as error:  # noqa: BLE001 -- converters raise errors of any class
         if (failure := failure_of(error)).kind == MEMORY:
             raise failure from error
         message = f"{request.form} cannot express this model: {sentence_of(error)}"
-        raise Failure(INPUT, Unsupported(message, hint=_OTHER_FORMATS)) from error
+        raise RequestFailure(INPUT, Unsupported(message, hint=_OTHER_FORMATS)) from error
 
 
 def _keras(model: keras.Model, spec: FileSpec) -> bytes:
     """Return Keras' own archive, as ``model.save`` writes it; no layer that is allowed has assets."""
     config, metadata = saving_lib._serialize_model_as_json(model)
     if KERAS_2_HARD_SIGMOID in config:
-        raise Failure(INPUT, Unsupported(
+        raise RequestFailure(INPUT, Unsupported(
             "the model has Keras 2's hard_sigmoid, which Keras 3 cannot load",
             hint="Export 'onnx' or 'saved_model', which hold the function itself.",
         ))  # fmt: skip

@@ -10,7 +10,7 @@ import random
 import signal
 import sys
 
-from mop_backend.forking import Kind, serve_forks
+from mop_backend.forking import ChildKind, serve_forks
 
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime, loading
@@ -22,7 +22,7 @@ def main() -> None:
     """Load Keras and its backend, then fork trainers."""
     lifetime.prepare(choice.environment_of(choice.taken_from(sys.argv)))
     lifetime.write_oom_score(500)
-    serve_forks("mop forkserver", _load, Kind("trainer", _run, signal.SIGKILL))
+    serve_forks("mop forkserver", _load, ChildKind("trainer", _run, signal.SIGKILL))
 
 
 def _load() -> None:

@@ -16,7 +16,7 @@ from madlib_mop.errors import MopError
 from madlib_mop.trainer import visits
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.columns import DataSpec
-from madlib_mop.trainer.backends.base.interface import FusedModel, FusedTrainPass, Source
+from madlib_mop.trainer.backends.base.interface import FusedModel, FusedTrainPass, VariableSource
 from madlib_mop.trainer.backends.base.metric_sums import means_as_answer
 from madlib_mop.trainer.data.shards import Shard
 from madlib_mop.trainer.data.state import FORWARD_GROUPS, UNDECIDED, State, digest_of
@@ -24,7 +24,7 @@ from madlib_mop.trainer.graphs import migration
 from madlib_mop.trainer.graphs.compiled import CompiledModel
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.clock import Clock
-from madlib_mop.trainer.process.failures import INTERNAL, MODEL, Failure, blaming
+from madlib_mop.trainer.process.failures import INTERNAL, MODEL, RequestFailure, blaming
 from madlib_mop.trainer.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _MAX_FUSED = 3
 class _Begun:
     """A member's start: where its variables are, their digest, and ``State.static_batch`` of the state to come."""
 
-    source: Source
+    source: VariableSource
     digest: str
     static_batch: int
 
@@ -50,7 +50,7 @@ def train_fused(
     shard: Shard,
     epoch: int,
     segment_id: int,
-) -> "list[Trained | Failure | None]":
+) -> "list[Trained | RequestFailure | None]":
     """Train one visit of each member.
 
     Parameters
@@ -66,13 +66,13 @@ def train_fused(
 
     Returns
     -------
-    list of Trained, Failure or None
+    list of Trained, RequestFailure or None
         One a place: what the member was trained to, or why it alone failed. ``timing`` of a member is its share of the
         visit's, and ``fused`` there is the number of places.
 
     Raises
     ------
-    Failure
+    RequestFailure
         No member can be trained in this way: memory, internal, or the model's.
     """
     clock = Clock(choice.current().seconds_of_compiling)
@@ -99,7 +99,7 @@ def train_fused(
             numbers = start.digest, logs.pop("loss"), logs, start.static_batch, visitor.part_bytes
             try:
                 answer, parts = visits.finished(members[place], given[place], shard, *numbers)
-            except Failure as failure:
+            except RequestFailure as failure:
                 outcomes[place] = failure
             else:
                 outcome = visits.Trained({**answer, "n_batches": n_batches * n_passes}, parts)
@@ -118,7 +118,7 @@ def evaluate_fused(
     """Evaluate each member on all rows; return the results of `Visitor.evaluate`, None for a place without a member.
 
     Parameters are those of `train_fused`; of the states there may be no more parts than a forward pass needs. Raises
-    Failure, as it does, also where one member alone cannot be evaluated.
+    RequestFailure, as it does, also where one member alone cannot be evaluated.
     """
     clock = Clock(choice.current().seconds_of_compiling)
     first = _first_alike(recipes)
@@ -156,15 +156,15 @@ def _begin_all(
     starts: Sequence["Start"],
     shard: Shard,
     part_bytes: int,
-) -> "tuple[dict[int, _Begun], list[Trained | Failure | None]]":
+) -> "tuple[dict[int, _Begun], list[Trained | RequestFailure | None]]":
     """Find what each place starts from; where there is nothing, the outcome says why, if it is not known already."""
     begun: dict[int, _Begun] = {}
-    outcomes: list[Trained | Failure | None] = [None] * len(recipes)
+    outcomes: list[Trained | RequestFailure | None] = [None] * len(recipes)
     for place, (recipe, start) in enumerate(zip(recipes, starts, strict=True)):
         try:
             if recipe is not None:
                 begun[place] = _begin(compiled, recipe, start, shard, part_bytes)
-        except Failure as failure:
+        except RequestFailure as failure:
             if failure.kind != MODEL:
                 raise
             outcomes[place] = failure
@@ -189,7 +189,7 @@ def _run_passes(
 
 
 def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard, part_bytes: int) -> _Begun:
-    """Find what a member starts from. Raises Failure (model) when that does not fit the model."""
+    """Find what a member starts from. Raises RequestFailure (model) when that does not fit the model."""
     inherited = None
     if start.parts:
         digest = digest_of(start.parts)
@@ -218,8 +218,8 @@ def _fused_model(compiled: CompiledModel, recipe: Recipe, n_places: int) -> Fuse
 
 
 def _first_alike(recipes: Sequence[Recipe | None]) -> Recipe:
-    """Return the first; raise Failure (internal) for members that no fused model can hold."""
+    """Return the first; raise RequestFailure (internal) for members that no fused model can hold."""
     members = [recipe for recipe in recipes if recipe is not None]
     if len({(recipe.signature, recipe.fit_params.key) for recipe in members}) > 1:
-        raise Failure(INTERNAL, MopError("the members of a fused group are not of one shape"))
+        raise RequestFailure(INTERNAL, MopError("the members of a fused group are not of one shape"))
     return members[0]

@@ -54,7 +54,7 @@ class _Opened:
 
 
 def read_request(header: Header, blobs: Sequence[Blob]) -> Import:
-    """Read what to import. Raises Failure (internal) for a request that is none."""
+    """Read what to import. Raises RequestFailure (internal) for a request that is none."""
     if len(blobs) not in (1, 2):
         raise malformed(f"import_file has {len(blobs)} blobs, expected 1 or 2")
     weights = blobs[1] if len(blobs) == 2 else None
@@ -74,7 +74,7 @@ def run(request: Import) -> tuple[Header, list[Blob]]:
 
     Raises
     ------
-    Failure
+    RequestFailure
         input: the file is damaged, not what it says, or does not fit. memory: it ran out of it.
     """
     with blaming(INPUT):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mop_backend.frames import Blob
 
 from madlib_mop.trainer.data.shards import Shard, ShardBuilder
-from madlib_mop.trainer.process.failures import Failure
+from madlib_mop.trainer.process.failures import RequestFailure
 from madlib_mop.trainer.requests import Request, malformed, positive
 
 
@@ -15,7 +15,7 @@ class IncomingShard:
     def __init__(self) -> None:
         self._key: str | None = None
         self._builder: ShardBuilder | None = None
-        self._failure: Failure | None = None
+        self._failure: RequestFailure | None = None
         #: Whether it is a sample.
         self.is_sample = False
 
@@ -37,19 +37,19 @@ class IncomingShard:
         return self._key
 
     def add(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
-        """Take one buffer. Raises Failure."""
+        """Take one buffer. Raises RequestFailure."""
         if self._failure is None:
             if self._builder is None:
                 raise malformed("shard_rows came without shard_begin")
             self._builder.add(shapes, blobs)
 
-    def spoil(self, failure: Failure) -> None:
+    def spoil(self, failure: RequestFailure) -> None:
         """Remember why the shard cannot be taken; what follows of it is ignored."""
         self._failure = self._failure or failure
         self._builder = None
 
     def finish(self, key: str) -> Shard:
-        """Return the shard. Raises Failure, also the one that waits."""
+        """Return the shard. Raises RequestFailure, also the one that waits."""
         builder, failure = self._builder, self._failure
         self._builder = self._failure = None
         if failure is not None:

@@ -35,7 +35,7 @@ class Recipe:
 
     @classmethod
     def read(cls, model: Header) -> "Recipe":
-        """Check and parse ``model`` of a request. Raises Failure (model)."""
+        """Check and parse ``model`` of a request. Raises RequestFailure (model)."""
         with blaming(MODEL):
             compile_text = model.get("compile_params")
             functions = CustomFunctions.from_request(model.get("custom"))

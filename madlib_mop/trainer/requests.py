@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from mop_backend.frames import Blob, Header
 
 from madlib_mop.errors import MopError
-from madlib_mop.trainer.process.failures import INTERNAL, Failure, invalid_input
+from madlib_mop.trainer.process.failures import INTERNAL, RequestFailure, invalid_input
 
 if TYPE_CHECKING:  # these import NumPy and Keras
     import numpy as np
@@ -66,7 +66,7 @@ def members_of(header: Request, blobs: list[Blob]) -> "tuple[list[Recipe | None]
 
 
 def columns_of(header: Request, blobs: list[Blob]) -> "list[np.ndarray]":
-    """Read the columns of rows to predict. Raises Failure (input) for columns that no model could take."""
+    """Read the columns of rows to predict. Raises RequestFailure (input) for columns that no model could take."""
     from madlib_mop.trainer.data.shards import buffer_array, check_finite
 
     if len(header["shapes"]) != len(blobs) or not blobs:
@@ -87,7 +87,7 @@ def key_of(header: Request) -> str:
 
 
 def gpu_numbers_of(header: Request) -> list[int]:
-    """Return the GPUs that a trainer may see. Raises Failure (internal) for what is no list of numbers."""
+    """Return the GPUs that a trainer may see. Raises RequestFailure (internal) for what is no list of numbers."""
     numbers = header.get("gpus") or []
     if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
         raise malformed(f"gpus of start must be a list of numbers, received {numbers!r}")
@@ -95,13 +95,13 @@ def gpu_numbers_of(header: Request) -> list[int]:
 
 
 def positive(header: Request, key: str, least: int = 1) -> int:
-    """Return a whole number of the header. Raises Failure (input) if it is none, or less than the least."""
+    """Return a whole number of the header. Raises RequestFailure (input) if it is none, or less than the least."""
     value = header[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise invalid_input(f"{key} of a request to the trainer must be {least} or more, received {value!r}")
     return value
 
 
-def malformed(message: str) -> Failure:
+def malformed(message: str) -> RequestFailure:
     """Return the failure of a request that the protocol does not know."""
-    return Failure(INTERNAL, MopError(f"malformed request to the trainer: {message}"))
+    return RequestFailure(INTERNAL, MopError(f"malformed request to the trainer: {message}"))

@@ -9,20 +9,23 @@ from typing import Any
 
 from madlib_mop.trainer import fused_visits
 from madlib_mop.trainer.data.shards import Shard
-from madlib_mop.trainer.process.failures import Failure
+from madlib_mop.trainer.process.failures import RequestFailure
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.visits import Start, Trained, Visitor
 
 
 def evaluate(visitor: Visitor, recipe: Recipe, trained: Trained, sample: Shard) -> None:
-    """Add to a visit's answer the loss and the metrics of the trained model. Raises Failure as `Visitor.evaluate`."""
+    """Add to a visit's answer the loss and metrics of the trained model; raise RequestFailure as `Visitor.evaluate`."""
     begun = time.perf_counter()
     figures = visitor.evaluate(recipe, _start_of(trained), sample)
     _add(trained, figures, time.perf_counter() - begun)
 
 
 def evaluate_fused(
-    visitor: Visitor, recipes: Sequence[Recipe | None], outcomes: Sequence[Trained | Failure | None], sample: Shard
+    visitor: Visitor,
+    recipes: Sequence[Recipe | None],
+    outcomes: Sequence[Trained | RequestFailure | None],
+    sample: Shard,
 ) -> None:
     """Add the same to the answer of each member of a fused group that was trained."""
     begun = time.perf_counter()

@@ -1,8 +1,9 @@
 """The trainer's conversation: takes one request after the other and answers each; no exception ends it.
 
-Requests and answers are frames (``mop_backend.frames``); the operations are the methods of ``Session``. A request that
-cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": "model" | "input" | "memory" |
-"internal", "ending": bool}``; ``ending`` says that the process ends now, and the next request needs a new one.
+Requests and answers are frames (``mop_backend.frames``); the operations are the methods of ``TrainerService``. A
+request that cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": "model" | "input" |
+"memory" | "internal", "ending": bool}``; ``ending`` says that the process ends now, and the next request needs a new
+one.
 """
 
 import importlib
@@ -18,7 +19,7 @@ from mop_backend.peer import end_with_peer
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.trainer import requests
 from madlib_mop.trainer.process import lifetime, loading
-from madlib_mop.trainer.process.failures import INPUT, MEMORY, Failure, blaming, failure_of
+from madlib_mop.trainer.process.failures import INPUT, MEMORY, RequestFailure, blaming, failure_of
 from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
 
 if TYPE_CHECKING:  # these import NumPy and Keras
@@ -36,8 +37,8 @@ _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 
 def serve(read_fd: int, write_fd: int) -> None:
     """Answer requests until ``stop``, the end of the input, or an idle time that ``start`` may have set."""
-    channel, incoming = Channel(read_fd, write_fd), lifetime.Input(read_fd)
-    session = Session(read_fd)
+    channel, incoming = Channel(read_fd, write_fd), lifetime.RequestInput(read_fd)
+    session = TrainerService(read_fd)
     try:
         while not session.stopped and incoming.has_more(session.idle_s):
             header, blobs = channel.receive()
@@ -52,15 +53,15 @@ def serve(read_fd: int, write_fd: int) -> None:
         pass
 
 
-def _handle(session: "Session", header: Header, blobs: list[Blob]) -> tuple[Header | None, Sequence[Blob]]:
+def _handle(session: "TrainerService", header: Header, blobs: list[Blob]) -> tuple[Header | None, Sequence[Blob]]:
     """Execute one request; return the answer's header and blobs, or None if the protocol has no answer."""
     op = header.get("op") if isinstance(header, dict) else None
     op = op if isinstance(op, str) else None
-    silent = op in Session.SILENT
+    silent = op in TrainerService.SILENT
     try:
-        if op not in Session.OPS:
+        if op not in TrainerService.OPS:
             raise malformed(f"no operation {op!r}")
-        if op not in Session.ANY_TIME and not session.started:
+        if op not in TrainerService.ANY_TIME and not session.started:
             raise malformed(f"operation {op} came before start")
         answer, out = getattr(session, op)(Request(header), blobs)
         return (None if silent else {"ok": True, **answer}), out
@@ -73,7 +74,7 @@ def _handle(session: "Session", header: Header, blobs: list[Blob]) -> tuple[Head
         return failure.as_answer(), []
 
 
-class Session:
+class TrainerService:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
@@ -185,7 +186,7 @@ class Session:
         self._incoming.add(header["shapes"], blobs)
         return {}, []
 
-    def spoil(self, failure: Failure) -> None:
+    def spoil(self, failure: RequestFailure) -> None:
         """Remember why the shard that is being taken cannot be."""
         self._incoming.spoil(failure)
 
@@ -378,7 +379,7 @@ class Session:
         limit += taken_bytes
         used = lifetime.data_bytes()
         if limit < used + backend.least_free_bytes:
-            raise Failure(
+            raise RequestFailure(
                 MEMORY,
                 InvalidParameter(
                     f"a trainer's memory limit of {limit >> 20} MB is too small, {backend.title} needs {used >> 20} MB",

@@ -15,7 +15,7 @@ from madlib_mop.errors import DataDamaged
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.columns import DataSpec
 from madlib_mop.trainer.backends.base.interface import TrainPass
-from madlib_mop.trainer.backends.base.metric_sums import MetricSums
+from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator
 from madlib_mop.trainer.data.parts import GROUPS, StateError
 from madlib_mop.trainer.data.readable import Readable
 from madlib_mop.trainer.data.shards import Shard, check_class_weight, row_weights_of
@@ -34,7 +34,7 @@ from madlib_mop.trainer.graphs.features import BatchSizes, FeatureCache
 from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.clock import Clock
-from madlib_mop.trainer.process.failures import INPUT, MODEL, Failure, blaming, invalid_input, model_failed
+from madlib_mop.trainer.process.failures import INPUT, MODEL, RequestFailure, blaming, invalid_input, model_failed
 from madlib_mop.trainer.recipe import Recipe
 
 
@@ -102,7 +102,7 @@ class Visitor:
 
         Raises
         ------
-        Failure
+        RequestFailure
             model: it does not build, does not fit the data or the state, or its loss is not finite.
             memory: the backend ran out of it.
         """
@@ -133,8 +133,8 @@ class Visitor:
     def evaluate(self, recipe: Recipe, start: Start, shard: Shard) -> Header:
         """Return loss and metrics over all rows of a shard: what Keras' ``evaluate`` gives, added in float64.
 
-        The metrics are in the order of compile's; ``sums`` are what they are made of, see `MetricSums`. Raises Failure
-        as ``train`` does, but a loss may be NaN.
+        The metrics are in the order of compile's; ``sums`` are what they are made of, see `MetricAccumulator`. Raises
+        RequestFailure as ``train`` does, but a loss may be NaN.
         """
         clock = Clock(choice.current().seconds_of_compiling)
         digest_in = start.digest or digest_of(start.parts) if start.parts else None
@@ -149,7 +149,7 @@ class Visitor:
             evaluated.reset_metrics()
             xs = shard.xs if features is None else features
             sums = run(choice.current().columns(xs, shard.ys, shard.normalizing_const), batch_size)
-            metrics = MetricSums(evaluated)
+            metrics = MetricAccumulator(evaluated)
             results = metrics.results(sums)
             clock.lap("compute_s")
         return {
@@ -164,18 +164,21 @@ class Visitor:
     def metric_results(self, recipe: Recipe, shard: Shard, sums: Sequence[Header]) -> list[Header]:
         """Return loss and metrics of sums that are added up over shards, in the form of ``evaluate``'s ``sums``.
 
-        ``shard`` is one of those shards. Raises Failure as ``evaluate`` does.
+        ``shard`` is one of those shards. Raises RequestFailure as ``evaluate`` does.
         """
         clock = Clock(choice.current().seconds_of_compiling)
         with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
-            metrics = MetricSums(compiled.measured()[0])
+            metrics = MetricAccumulator(compiled.measured()[0])
             results = [metrics.results(metrics.read(one)) for one in sums]
         return [{"loss": found.loss, "metrics": found.metrics} for found in results]
 
     def load_predictor(
         self, recipe: Recipe, start: Start, normalizing_const: float, key: str, preprocessor: str | None = None
     ) -> None:
-        """Make a model ready to predict, under a key; with a preprocessor, from rows too. Raises Failure (model)."""
+        """Make a model ready to predict, under a key; with a preprocessor, from rows too.
+
+        Raises RequestFailure (model).
+        """
         self.predictors.drop(key)
         with blaming(MODEL):
             variables = ModelVariables(recipe.build(start.weights), with_optimizer=False)
@@ -185,13 +188,13 @@ class Visitor:
         self.predictors.add(key, predictor)
 
     def predict(self, xs: Sequence[np.ndarray], key: str) -> list[np.ndarray]:
-        """Return the outputs, float32 ``(n_rows, ...)`` each, for rows of x columns. Raises Failure."""
+        """Return the outputs, float32 ``(n_rows, ...)`` each, for rows of x columns. Raises RequestFailure."""
         predictor = self.predictors.get(key)
         with blaming(MODEL):
             return predictor.predict(tuple(xs))
 
     def predict_values(self, columns: Sequence[np.ndarray], key: str) -> Values:
-        """Predict one row or many; see ``Predictor.values``. Raises Failure."""
+        """Predict one row or many; see ``Predictor.values``. Raises RequestFailure."""
         predictor = self.predictors.get(key)
         with blaming(MODEL):
             return predictor.values(columns)
@@ -205,7 +208,9 @@ class Visitor:
         key: str,
         leave_out: bool = False,
     ) -> tuple[np.ndarray, list[int], list[int]]:
-        """Predict records; see ``RowEncoder``. With ``leave_out``, only those that can be encoded. Raises Failure.
+        """Predict records; see ``RowEncoder``. With ``leave_out``, only those that can be encoded.
+
+        Raises RequestFailure.
 
         Returns values, widths of the outputs, and the numbers of the records that were predicted.
         """
@@ -277,7 +282,10 @@ def _begin(
 
 
 def _with_weights_of(state: State, recipe: Recipe) -> ModelVariables:
-    """Return a new model with the weights of a state; some optimizers start from them. Raises Failure (model)."""
+    """Return a new model with the weights of a state; some optimizers start from them.
+
+    Raises RequestFailure (model).
+    """
     model = recipe.draw()
     ModelVariables(model, with_optimizer=False).load(state, FORWARD_GROUPS)
     with blaming(MODEL):
@@ -286,30 +294,30 @@ def _with_weights_of(state: State, recipe: Recipe) -> ModelVariables:
 
 
 def decoded(parts: Sequence[Blob], groups: Sequence[str] = GROUPS) -> State:
-    """Open a training state. Raises Failure (model)."""
+    """Open a training state. Raises RequestFailure (model)."""
     try:
         return decode_state(parts, groups)
     except StateError as error:
-        raise Failure(MODEL, DataDamaged(f"its stored state is damaged: {error}")) from error
+        raise RequestFailure(MODEL, DataDamaged(f"its stored state is damaged: {error}")) from error
 
 
 def check_digest(start: Start, digest: str | None) -> None:
-    """Raise Failure (model) if a state that training starts from does not have the recorded digest."""
+    """Raise RequestFailure (model) if a state that training starts from does not have the recorded digest."""
     if start.digest is not None and digest is not None and digest != start.digest:
-        raise Failure(MODEL, DataDamaged(STATE_DAMAGED))
+        raise RequestFailure(MODEL, DataDamaged(STATE_DAMAGED))
 
 
 def check_weights(start: Start, state: State) -> None:
-    """Raise Failure (model) if a state that is evaluated does not have weights of the recorded digest.
+    """Raise RequestFailure (model) if a state that is evaluated does not have weights of the recorded digest.
 
     A state of which not all parts were sent has no other digest.
     """
     if start.weights_digest is not None and state.weights_digest() != start.weights_digest:
-        raise Failure(MODEL, DataDamaged(STATE_DAMAGED))
+        raise RequestFailure(MODEL, DataDamaged(STATE_DAMAGED))
 
 
 def extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
-    """Return the numbers of batches and passes of a visit. Raises Failure (model) for parameters that do not fit."""
+    """Return the numbers of batches and passes of a visit; raise RequestFailure (model) for unfit parameters."""
     fit = recipe.fit_params
     n_passes = fit.epochs - fit.initial_epoch
     if n_passes < 1:
@@ -377,7 +385,9 @@ def finished(
     static_batch: int,
     part_bytes: int,
 ) -> tuple[Header, list[memoryview]]:
-    """Return the numbers and the parts of the state that a visit ends with. Raises Failure (model) if it is not finite.
+    """Return the numbers and the parts of the state that a visit ends with.
+
+    Raises RequestFailure (model) if it is not finite.
 
     ``logs`` are what Keras' ``fit`` would log besides the loss.
     """
@@ -398,7 +408,7 @@ def finished(
 
 
 def _check_finite(variables: Readable, loss: float, recipe: Recipe) -> None:
-    """Raise Failure (model) when training went out of the range of numbers."""
+    """Raise RequestFailure (model) when training went out of the range of numbers."""
     if math.isfinite(loss) and variables.weights_are_finite():
         return
     what = f"loss became {loss}" if not math.isfinite(loss) else "a weight became NaN or infinite"

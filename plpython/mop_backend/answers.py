@@ -12,7 +12,7 @@ from mop_backend.predict_model import FoundModel
 Row = Sequence[float]
 
 
-class Answer:
+class PredictedRows:
     """The trainer's result: rows of floats, and the rows without outputs because of a NULL element.
 
     Parameters

@@ -46,7 +46,7 @@ _INSERT_TYPES = ["text", "text", "int8", "int4", "int4", "int4", "float8[]", "fl
 Rows = Sequence[Sequence[float]]
 
 
-class Observed(NamedTuple):
+class ChallengedCall(NamedTuple):
     """What a challenger needs of a call.
 
     Attributes
@@ -72,7 +72,7 @@ class Observed(NamedTuple):
         return code < share * 2**32
 
 
-class Batch:
+class PendingBatch:
     """Rows that wait to be written: the outputs of the version that answered, and of its challenger."""
 
     def __init__(self, found: Found):
@@ -82,7 +82,7 @@ class Batch:
 
 
 _plans: dict[str, plpy.Plan] = {}
-_pending: Batch | None = None  # what _record_challenger is to write
+_pending: PendingBatch | None = None  # what _record_challenger is to write
 _counted: dict[int, tuple[int, int]] = {}  # by challenger: rows of all sessions at the last count, rows of this since
 _full_until: dict[int, float] = {}  # challengers with enough rows, of which some may be rolled back
 
@@ -91,14 +91,14 @@ class Recorder:
     """The challengers of a session."""
 
     def __init__(self) -> None:
-        self._batch: Batch | None = None
+        self._batch: PendingBatch | None = None
         self._n_next = 1
         self._statement: float | None = None
         self._may_write = False
         self._off_until = 0.0
 
     def observe(
-        self, found: Found, observed: Observed, moment: Moment, result: Any, challenge: Callable[[], Any]
+        self, found: Found, observed: ChallengedCall, moment: Moment, result: Any, challenge: Callable[[], Any]
     ) -> None:
         """Let the challenger predict a call that its share includes, and record both results.
 
@@ -106,7 +106,7 @@ class Recorder:
         ----------
         found : Found
             An alias with a challenger.
-        observed : Observed
+        observed : ChallengedCall
             The call.
         moment : Moment
         result : Any
@@ -129,7 +129,7 @@ class Recorder:
         except (CallError, ChildDied) as error:
             self._failed(found, error)
 
-    def _wants(self, found: Found, observed: Observed, moment: Moment) -> bool:
+    def _wants(self, found: Found, observed: ChallengedCall, moment: Moment) -> bool:
         """Return whether the challenger is to predict this call."""
         challenger = found.challenger
         if challenger is None or challenger.version == found.version or not observed.is_chosen(challenger.share):
@@ -151,7 +151,7 @@ class Recorder:
         if self._batch is not None and self._batch.found != found or len(_widths(self._batch, outputs)) > 1:
             self._write()
         if self._batch is None:
-            self._batch = Batch(found)
+            self._batch = PendingBatch(found)
         self._batch.outputs += outputs[:_MOST_OF_A_CALL]
         self._batch.challenger_outputs += challenger_outputs[:_MOST_OF_A_CALL]
         if len(self._batch.outputs) >= self._n_next:
@@ -193,7 +193,7 @@ def write_pending() -> None:
     plpy.execute(_plan(_INSERT, *_INSERT_TYPES), [*values, _pending.outputs, _pending.challenger_outputs])
 
 
-def _widths(batch: Batch | None, outputs: Rows) -> set[int]:
+def _widths(batch: PendingBatch | None, outputs: Rows) -> set[int]:
     return {len(rows[0]) for rows in (outputs, batch.outputs if batch else ()) if rows}
 
 

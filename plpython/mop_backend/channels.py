@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from mop_backend.forkserver import USUAL_BACKEND, ForkServer, backend_words
 from mop_backend.frames import Blob, Check, Frame, Header
 from mop_backend.process import TRAINER, Child, ChildDied, trainers_of
-from mop_backend.rows import Listener
-from mop_backend.shards import Place, Reading, Source, shard_form
+from mop_backend.rows import RowsListener
+from mop_backend.shards import Reading, RowsSource, ShardLocation, shard_form
 
 
 class HostLost(Exception):
@@ -36,9 +36,9 @@ class FedByReader(Child):
     ):
         super().__init__(module, check, forkserver=forkserver, words=words)
         self._check = check
-        self._listener: Listener | None = None
+        self._listener: RowsListener | None = None
 
-    def reader_of(self, source: Source, segment_id: int) -> Reading | None:
+    def reader_of(self, source: RowsSource, segment_id: int) -> Reading | None:
         """Start to listen for a shard's rows; return the reader's arguments, or None if it is not needed.
 
         Parameters
@@ -53,10 +53,10 @@ class FedByReader(Child):
             Arguments of `mop_backend.shards.send_shard`.
         """
         self._stop_listening()
-        self._listener = Listener()
+        self._listener = RowsListener()
         return reading(self._listener.address, source["query"], key_of(source, segment_id), source)
 
-    def load_shard(self, shard: str, source: Source, segment_id: int, reader_pid: int) -> Frame:
+    def load_shard(self, shard: str, source: RowsSource, segment_id: int, reader_pid: int) -> Frame:
         """Forward a shard's rows from the reader to the trainer; return the trainer's last answer.
 
         Parameters
@@ -133,11 +133,11 @@ class Remote(FedByReader):
         self._server = server
         self.send({"op": "connect", "server": server, "run_id": run_id, **access})
 
-    def reader_of(self, source: Source, segment_id: int) -> Reading | None:
+    def reader_of(self, source: RowsSource, segment_id: int) -> Reading | None:
         """As `FedByReader.reader_of`; rows at the trainer's own host are read there, by the session that has it."""
         return None if self._place_here(source, segment_id) else super().reader_of(source, segment_id)
 
-    def load_shard(self, shard: str, source: Source, segment_id: int, reader_pid: int) -> Frame:
+    def load_shard(self, shard: str, source: RowsSource, segment_id: int, reader_pid: int) -> Frame:
         """As `FedByReader.load_shard`. Raises HostLost and HostRefused too."""
         place = self._place_here(source, segment_id)
         if place is None:
@@ -166,7 +166,7 @@ class Remote(FedByReader):
             raise HostRefused(header["host_refused"])
         return header, blobs
 
-    def _place_here(self, source: Source, segment_id: int) -> Place | None:
+    def _place_here(self, source: RowsSource, segment_id: int) -> ShardLocation | None:
         """Return the place of a shard on the trainer's own host; None for other shards."""
         place = place_of(source, segment_id)
         return place if place is not None and place.get("server") == self._server else None
@@ -175,18 +175,18 @@ class Remote(FedByReader):
         return HostLost(f"the relay to it ended with status {death.returncode}: {death.last_words or 'no last words'}")
 
 
-def reading(address: str, query: str, key: int, source: Source, at: int | None = None) -> Reading:
+def reading(address: str, query: str, key: int, source: RowsSource, at: int | None = None) -> Reading:
     """Return the arguments of `mop_backend.shards.send_shard` by name."""
     return {"address": address, "query": query, "key": key, "n_columns": source["n_x"] + source["n_y"], "at": at}
 
 
-def place_of(source: Source, segment_id: int) -> Place | None:
+def place_of(source: RowsSource, segment_id: int) -> ShardLocation | None:
     """Return the location of a shard: None if it is on this server, else ``server`` and the ``query`` to use there."""
     places = (s.get("place") for s in source["segments"] if s["segment_id"] == segment_id)
     return next(places, None)
 
 
-def key_of(source: Source, segment_id: int) -> int:
+def key_of(source: RowsSource, segment_id: int) -> int:
     """Return the ``__dist_key__`` of a shard: its segment's number, unless the plan has another one."""
     keys = (s["key"] for s in source["segments"] if s["segment_id"] == segment_id and "key" in s)
     return next(keys, segment_id)

@@ -19,7 +19,7 @@ from mop_backend.frames import Json
 _NULL_CLASS = "NULL"
 
 
-class Output(TypedDict):
+class DescribedOutput(TypedDict):
     """One output of a model, described by the driver."""
 
     name: str
@@ -43,7 +43,7 @@ OF_ARRAYS = Functions("predict_class", "predict_named", "predict", "predict")
 OF_ROWS = Functions("predict_class", "predict_json", "predict_number", "predict")
 
 
-def best_class(outputs: Sequence[Output], widths: Sequence[int], functions: Functions) -> TextOf:
+def best_class(outputs: Sequence[DescribedOutput], widths: Sequence[int], functions: Functions) -> TextOf:
     """Return a function from a row's values to its class as text: the one with the highest value, the first one of
     equals; None if all values are NaN.
 
@@ -77,7 +77,7 @@ def best_class(outputs: Sequence[Output], widths: Sequence[int], functions: Func
     return text_of
 
 
-def one_number(outputs: Sequence[Output], widths: Sequence[int], functions: Functions) -> TextOf:
+def one_number(outputs: Sequence[DescribedOutput], widths: Sequence[int], functions: Functions) -> TextOf:
     """Return a function from a row's values to the number that is predicted, as text that PostgreSQL reads exactly.
 
     Raises
@@ -99,7 +99,7 @@ def one_number(outputs: Sequence[Output], widths: Sequence[int], functions: Func
     return lambda values: repr(float(values[0]))
 
 
-def named(outputs: Sequence[Output], widths: Sequence[int], functions: Functions) -> TextOf:
+def named(outputs: Sequence[DescribedOutput], widths: Sequence[int], functions: Functions) -> TextOf:
     """Return a function from a row's values to a JSON object of them by class, of several outputs one in another.
 
     A number that is predicted has the name of its column. See `best_class`.
@@ -130,7 +130,7 @@ def named(outputs: Sequence[Output], widths: Sequence[int], functions: Functions
     return text_of
 
 
-FORMS: dict[str, Callable[[Sequence[Output], Sequence[int], Functions], TextOf]] = {
+FORMS: dict[str, Callable[[Sequence[DescribedOutput], Sequence[int], Functions], TextOf]] = {
     "class": best_class,
     "number": one_number,
     "named": named,
@@ -138,7 +138,7 @@ FORMS: dict[str, Callable[[Sequence[Output], Sequence[int], Functions], TextOf]]
 
 
 def _labels_of_one(
-    function: str, outputs: Sequence[Output], widths: Sequence[int], functions: Functions
+    function: str, outputs: Sequence[DescribedOutput], widths: Sequence[int], functions: Functions
 ) -> list[str | None] | None:
     """Return the labels of the only output; None if it is a number."""
     if len(outputs) != 1 or len(widths) != 1:
@@ -149,7 +149,7 @@ def _labels_of_one(
     return _labels(function, outputs[0], widths[0], functions)
 
 
-def _labels(function: str, output: Output, width: int, functions: Functions) -> list[str | None] | None:
+def _labels(function: str, output: DescribedOutput, width: int, functions: Functions) -> list[str | None] | None:
     if output["problem"] is not None:
         raise _refused(f"{function}: {output['problem']}", None)
     if output["labels"] is not None and len(output["labels"]) != width and (len(output["labels"]), width) != (2, 1):

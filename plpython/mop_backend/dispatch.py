@@ -14,8 +14,8 @@ import plpy
 from mop_backend.channels import place_of, reading
 from mop_backend.frames import Blob, Check, Frame, Header, Json
 from mop_backend.process import ChildDied
-from mop_backend.rows import Listener, RowsLost
-from mop_backend.shards import Place, Reading, Source, shard_form
+from mop_backend.rows import RowsListener, RowsLost
+from mop_backend.shards import Reading, RowsSource, ShardLocation, shard_form
 
 _WAIT_S = 0.2  # between two checks of the client's socket
 _QUERIES: dict[str, tuple[str, list[str]]] = {
@@ -53,7 +53,7 @@ class Dispatch:
         self._check = check
         self._death: tuple[int, str] | None = None
         self._segment_id = segment_id
-        self._listener: Listener | None = None
+        self._listener: RowsListener | None = None
         plpy.execute(_GENERIC_PLANS)
         self._open()
 
@@ -79,7 +79,7 @@ class Dispatch:
         self.send(header, blobs)
         return self.receive()
 
-    def reader_of(self, source: Source, segment_id: int) -> Reading:
+    def reader_of(self, source: RowsSource, segment_id: int) -> Reading:
         """As `mop_backend.channels.Local.reader_of`; rows that lie at this segment do not leave its host.
 
         Their query is one of the aggregate dispatch_rows: ``$1`` is the shard's ``__dist_key__``, ``$2`` the address.
@@ -88,10 +88,10 @@ class Dispatch:
         if segment_id == self._segment_id:
             return reading(self._ask("listen"), place["query"], place["key"], source, at=self._key)
         self._stop_listening()
-        self._listener = Listener()
+        self._listener = RowsListener()
         return reading(self._listener.address, source["query"], place["key"], source)
 
-    def load_shard(self, shard: str, source: Source, segment_id: int, reader_pid: int) -> Frame:
+    def load_shard(self, shard: str, source: RowsSource, segment_id: int, reader_pid: int) -> Frame:
         """As `mop_backend.channels.Local.load_shard`.
 
         The reader's process at the segment is another than ``reader_pid``, and not known: one connection is
@@ -153,7 +153,7 @@ class Dispatch:
         return answer
 
 
-def _place_of(source: Source, segment_id: int) -> Place:
+def _place_of(source: RowsSource, segment_id: int) -> ShardLocation:
     place = place_of(source, segment_id)
     assert place is not None, "the plan says of each segment where it is"
     return place

@@ -17,7 +17,7 @@ import plpy
 from mop_backend.frames import Blob, Header
 from mop_backend.interrupts import Interrupts
 from mop_backend.process import Child, ChildDied, backend_of, start_trainer
-from mop_backend.rows import Listener, RowsLost, Sender
+from mop_backend.rows import RowsListener, RowsLost, Sender
 
 _Result = TypeVar("_Result")
 _segment: _Segment | None = None
@@ -93,7 +93,7 @@ class _Segment:
         self.outgoing: list[bytes] = []
         self.incoming: Sequence[Blob] = []
         self._child: Child | None = None
-        self._listener: Listener | None = None
+        self._listener: RowsListener | None = None
 
     def send(self, header: Header) -> str | None:
         blobs, self.outgoing = self.outgoing, []
@@ -117,7 +117,7 @@ class _Segment:
 
     def listen(self) -> str:
         self._stop_listening()
-        self._listener = Listener()
+        self._listener = RowsListener()
         return self._listener.address
 
     def forward(self) -> str | None:

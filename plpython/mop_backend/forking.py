@@ -31,7 +31,7 @@ _ASKS_WITHIN_S = 1.0
 
 
 @dataclass(frozen=True)
-class Kind:
+class ChildKind:
     """The kind of the children.
 
     Attributes
@@ -56,7 +56,7 @@ class _Child:
     control: socket.socket | None
 
 
-def serve_forks(comm: str, load: Callable[[], None], kind: Kind) -> None:
+def serve_forks(comm: str, load: Callable[[], None], kind: ChildKind) -> None:
     """Run this process, with the words of its command line; see the module's text.
 
     Parameters
@@ -65,7 +65,7 @@ def serve_forks(comm: str, load: Callable[[], None], kind: Kind) -> None:
         Its name in ``ps -o comm``; at most 15 characters.
     load : callable
         Loads what the children need. Its error is the standard error of the children that are requested meanwhile.
-    kind : Kind
+    kind : ChildKind
     """
     listener = socket.socket(fileno=int(sys.argv[1]))
     server = os.pidfd_open(int(sys.argv[2]))
@@ -90,11 +90,11 @@ class Forking:
         Where they are requested.
     server : int
         Descriptor of the process with which this one ends.
-    kind : Kind
+    kind : ChildKind
         What they are.
     """
 
-    def __init__(self, listener: socket.socket, server: int, kind: Kind):
+    def __init__(self, listener: socket.socket, server: int, kind: ChildKind):
         self._listener = listener
         self._server = server
         self._kind = kind
@@ -179,7 +179,7 @@ class Forking:
             signal.pidfd_send_signal(child.pidfd, self._kind.stop_signal)
 
 
-def _be_child(kind: Kind, fds: list[int], peer: int) -> None:
+def _be_child(kind: ChildKind, fds: list[int], peer: int) -> None:
     """Run as a child until its end; never returns."""
     status = 1
     try:

@@ -39,7 +39,7 @@ _SMALL_BYTES = 1 << 15
 
 
 @dataclass(frozen=True)
-class Limits:
+class FrameLimits:
     """What a process may send in one frame.
 
     Attributes
@@ -71,15 +71,15 @@ class Limits:
 
 
 #: Of a process that is trusted.
-TRUSTED = Limits()
+TRUSTED = FrameLimits()
 
 
-def of_answers() -> Limits:
+def of_answers() -> FrameLimits:
     """Return the limits of a process that is not trusted, such as a trainer or the relay to a host.
 
     What is large in their answers are blobs, and this process must hold those: a quarter of the memory it may use.
     """
-    return Limits(header_bytes=32 << 20, values=1 << 21, blob_bytes=memory_bytes() // 4)
+    return FrameLimits(header_bytes=32 << 20, values=1 << 21, blob_bytes=memory_bytes() // 4)
 
 
 def encoded(header: Header) -> bytes:
@@ -119,7 +119,7 @@ class Channel:
         Time between two calls of ``check``, in seconds. It costs a backend more than a small frame does.
     spinner : Spinner or None
         How to wait for answers that arrive within microseconds.
-    limits : Limits
+    limits : FrameLimits
         What may be read.
     """
 
@@ -130,7 +130,7 @@ class Channel:
         check: Check | None = None,
         interval_s: float = 0.1,
         spinner: Spinner | None = None,
-        limits: Limits = TRUSTED,
+        limits: FrameLimits = TRUSTED,
     ):
         self.read_fd = read_fd
         self.write_fd = write_fd

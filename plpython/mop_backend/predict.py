@@ -20,12 +20,12 @@ from typing import TypeVar
 import plpy
 
 from mop_backend import call, nodes, registered, rights
-from mop_backend.answers import Answer, Row
+from mop_backend.answers import PredictedRows, Row
 from mop_backend.arrays import Array
-from mop_backend.challenger import Observed, Recorder, Rows
+from mop_backend.challenger import ChallengedCall, Recorder, Rows
 from mop_backend.frames import Blob, Frame, Header, encoded
 from mop_backend.interrupts import Interrupts
-from mop_backend.predict_model import FoundModel, Model, RegisteredModel
+from mop_backend.predict_model import FoundModel, TableModel, VersionModel
 from mop_backend.process import Child, ChildDied, backend_of, start_trainer
 from mop_backend.registered_names import is_registered, key_beside_name
 from mop_backend.spinning import Spinner
@@ -40,7 +40,7 @@ Request = Callable[[str], Header | bytes]
 #: Sends the trainer a request, with its blobs; returns its answer and the values.
 Values = Callable[[Request, Sequence[Blob]], tuple[Header, Blob]]
 
-_session: Session | None = None
+_session: PredictSession | None = None
 _last_error: ErrorFields | None = None
 
 
@@ -133,7 +133,7 @@ def _answer(
     allow_null: bool | None,
     caller_path: str,
     version: str,
-) -> Answer | None:
+) -> PredictedRows | None:
     note_error(None)
     try:
         arrays = [Array.read(value, _FUNCTION, allow_null) for value in inputs]
@@ -150,18 +150,18 @@ def _answer(
             [array.data for array in arrays],
             any(array.nulls for array in arrays),
         )
-        return Answer(model, header, values, arrays)
+        return PredictedRows(model, header, values, arrays)
     except Exception as error:
         note_error(error)
         return None
 
 
-def session(version: str) -> Session:
+def session(version: str) -> PredictSession:
     """Return the state of this session; the first call makes it. Raises CallError if the versions differ."""
     global _session
     if _session is None:
         call.check_version(version)
-        _session = Session()
+        _session = PredictSession()
     return _session
 
 
@@ -171,13 +171,13 @@ def note_error(error: Exception | None) -> None:
     _last_error = None if error is None else call.error_fields(_FUNCTION, error)
 
 
-class Session:
+class PredictSession:
     """The models that this session has used, and its trainer."""
 
     def __init__(self) -> None:
         # by role too: each role reads a model with its own rights before it predicts with it
-        self._models: collections.OrderedDict[tuple[_Name, str], Model] = collections.OrderedDict()
-        self._registered: collections.OrderedDict[str, RegisteredModel] = collections.OrderedDict()
+        self._models: collections.OrderedDict[tuple[_Name, str], TableModel] = collections.OrderedDict()
+        self._registered: collections.OrderedDict[str, VersionModel] = collections.OrderedDict()
         self._versions = registered.Versions()
         self._recorder = Recorder()
         self._child: Child | None = None
@@ -205,14 +205,14 @@ class Session:
         tuple of (FoundModel, dict, bytes-like)
             The model, the answer's header, and the values.
         """
-        observed = Observed(blobs, _rows_of if not has_nulls else lambda _: None)
+        observed = ChallengedCall(blobs, _rows_of if not has_nulls else lambda _: None)
         return self.use(name, lambda model, values: (model, *values(request(model), blobs)), observed)
 
     def use(
         self,
         name: _Name,
         work: Callable[[FoundModel, Values], _Result],
-        observed: Observed,
+        observed: ChallengedCall,
         moment: rights.Moment | None = None,
     ) -> _Result:
         """Find a model and call a function with it.
@@ -223,7 +223,7 @@ class Session:
             model_table, mst_key and caller_path of the call.
         work : callable
             Takes the model, and a function that sends the trainer a request to predict with it and returns its answer.
-        observed : Observed
+        observed : ChallengedCall
             For a challenger of a registered model.
         moment : Moment or None
             The result of `rights.check_roles`, if the caller has checked the roles.
@@ -275,7 +275,7 @@ class Session:
             self._last_header = (what, encoded(header))
         return self._last_header[1]
 
-    def _model(self, name: _Name, moment: rights.Moment | None) -> Model:
+    def _model(self, name: _Name, moment: rights.Moment | None) -> TableModel:
         """Return the current version of a model by name; a driver looks it up again if needed."""
         if moment is None:
             moment = rights.check_roles(plpy)  # the same check as a driver's
@@ -298,7 +298,7 @@ class Session:
         model_table, mst_key, caller_path = name
         arguments = {"model_table": model_table, "mst_key": mst_key}
         with nodes.reading_model(plpy):
-            model = Model(call.ask_driver(_FUNCTION, arguments, caller_path), caller_path)
+            model = TableModel(call.ask_driver(_FUNCTION, arguments, caller_path), caller_path)
             model.version = model.current_version()
         if model.version is None:
             raise call.CallError(
@@ -313,7 +313,7 @@ class Session:
         self,
         name: _Name,
         work: Callable[[FoundModel, Values], _Result],
-        observed: Observed,
+        observed: ChallengedCall,
         moment: rights.Moment | None,
     ) -> _Result:
         """Do the work with the version that a name stands for in the calling statement, and with its challenger."""
@@ -343,12 +343,12 @@ class Session:
             self._forget_trainer()
             raise
 
-    def _version(self, found: registered.Found) -> RegisteredModel:
+    def _version(self, found: registered.Found) -> VersionModel:
         """Return the model of a version. A driver checks it once a session, because its content does not change."""
         model = self._registered.get(found.version_id)
         if model is None:
             arguments = {"model_table": str(found.of_version), "mst_key": None}
-            model = RegisteredModel(call.ask_driver(_FUNCTION, arguments, ""), found)
+            model = VersionModel(call.ask_driver(_FUNCTION, arguments, ""), found)
             self._registered[found.version_id] = model
             while len(self._registered) > _MAX_MODELS:
                 self._registered.popitem(last=False)
@@ -409,5 +409,5 @@ _UNDEFINED_STATES = ("42P01", "42703", "3F000")  # undefined table, column, sche
 
 def _rows_of(result: tuple[FoundModel, Header, Blob]) -> Rows:
     """Return the rows of the trainer's answer for arrays."""
-    answer = Answer(*result)
+    answer = PredictedRows(*result)
     return [answer.row(i) for i in range(answer.n_rows)]

@@ -78,7 +78,7 @@ class FoundModel:
         raise NotImplementedError
 
 
-class RegisteredModel(FoundModel):
+class VersionModel(FoundModel):
     """A version of a registered model.
 
     Parameters
@@ -101,7 +101,7 @@ class RegisteredModel(FoundModel):
         return weights
 
 
-class Model(FoundModel):
+class TableModel(FoundModel):
     """A model of a table: its queries and its version.
 
     Parameters

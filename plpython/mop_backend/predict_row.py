@@ -18,7 +18,7 @@ import plpy
 
 from mop_backend import classes, predict, rights, row_images
 from mop_backend.call import CallError
-from mop_backend.challenger import Observed, Rows
+from mop_backend.challenger import ChallengedCall, Rows
 from mop_backend.frames import Header
 from mop_backend.predict_model import FoundModel
 from mop_backend.read_ahead import Ask, Contexts, Field, RowValues
@@ -224,7 +224,7 @@ def _answer(
                 found = context.find(row) or context.timed(lambda: _alone(ask, row, request))
             return model, found
 
-        return session.use((model_table, mst_key, caller_path), values, Observed([row], _outputs_of), moment)
+        return session.use((model_table, mst_key, caller_path), values, ChallengedCall([row], _outputs_of), moment)
     except Exception as error:
         predict.note_error(error)
         return None

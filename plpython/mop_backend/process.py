@@ -19,7 +19,7 @@ from mop_backend.forkserver import (
     backend_words,
     of_this_server,
 )
-from mop_backend.frames import Blob, Channel, Check, Frame, Header, Limits, NotAFrame, PeerGone, of_answers
+from mop_backend.frames import Blob, Channel, Check, Frame, FrameLimits, Header, NotAFrame, PeerGone, of_answers
 from mop_backend.refusals import readable
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Child:
         How to wait for answers that come within microseconds.
     words : sequence of str
         The module's arguments, for a process that is not forked.
-    limits : Limits or None
+    limits : FrameLimits or None
         What it may send; by default, what a process that is not trusted may.
     """
 
@@ -120,7 +120,7 @@ class Child:
         forkserver: ForkServer | None = None,
         spinner: Spinner | None = None,
         words: Sequence[str] = (),
-        limits: Limits | None = None,
+        limits: FrameLimits | None = None,
     ):
         self._stderr_fd = os.memfd_create(module)
         try:

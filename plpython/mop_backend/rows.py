@@ -1,8 +1,8 @@
 """Sends rows from a reader session to a trainer over a Unix socket between two processes of one server.
 
-The process that has the trainer listens (`Listener`: a writer session, or its process at a Greenplum segment); the one
-whose session reads the rows connects (`Sender`). Users' code can run in a reader session, so neither end relies on a
-secret: each checks which operating system user, and where it is known which process, is at the other end, and nothing
+The process that has the trainer listens (`RowsListener`: a writer session, or its process at a Greenplum segment); the
+one whose session reads the rows connects (`Sender`). Users' code can run in a reader session, so neither end relies on
+a secret: each checks which operating system user, and where it is known which process, is at the other end, and nothing
 but the rows of one shard goes through.
 """
 
@@ -32,7 +32,7 @@ class RowsLost(Exception):
     """The reader ended, or did not connect, before it had sent all rows of the shard."""
 
 
-class Listener:
+class RowsListener:
     """The receiving end of one shard's rows.
 
     Attributes

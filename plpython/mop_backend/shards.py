@@ -21,7 +21,7 @@ _AT_SEGMENT = {
 }
 
 
-class Place(TypedDict):
+class ShardLocation(TypedDict):
     """The location of a shard that is not on this server: at a host, or at a segment of Greenplum, which has a
     ``key``."""
 
@@ -30,22 +30,22 @@ class Place(TypedDict):
     key: NotRequired[int]
 
 
-class Shard(TypedDict):
+class PlannedShard(TypedDict):
     """One shard of a plan's data set; ``key`` is its ``__dist_key__`` where that is not its segment's number."""
 
     segment_id: int
     key: NotRequired[int]
-    place: NotRequired[Place | None]
+    place: NotRequired[ShardLocation | None]
 
 
-class Source(TypedDict):
+class RowsSource(TypedDict):
     """A plan's ``training`` or ``validation``, or the first rows of one shard of it: how its rows are read."""
 
     query: str
     n_x: int
     n_y: int
     normalizing_const: float | None
-    segments: list[Shard]
+    segments: list[PlannedShard]
     index_inputs: NotRequired[list[int]]  # numbers of inputs of type int32; absent if there are none
     first_rows: NotRequired[int]  # of a sample: the trainer takes no more, and keeps them
 
@@ -145,7 +145,7 @@ def read_buffers(query: str, key: int, n_columns: int) -> Iterator[tuple[list[Se
         cursor.close()
 
 
-def shard_form(source: Source | Header) -> Header:
+def shard_form(source: RowsSource | Header) -> Header:
     """Return the description of a data set for a trainer, sent before its rows."""
     form: Header = {name: source[name] for name in ("n_x", "n_y", "normalizing_const")}
     return {**form, "index_inputs": source.get("index_inputs", []), "first_rows": source.get("first_rows")}
@@ -159,7 +159,7 @@ def with_sample(plan: Header) -> Header:
     sample = plan.get("sample")
     if sample is None:
         return plan
-    source: Source = plan[sample["data_set"]]
+    source: RowsSource = plan[sample["data_set"]]
     n_rows: int = sample["n_rows"]
     (shard,) = (shard for shard in source["segments"] if shard["segment_id"] == sample["segment_id"])
     place = shard.get("place")

@@ -24,7 +24,7 @@ from mop_backend.process import ChildDied, backend_of
 from mop_backend.record import RunRecord
 from mop_backend.refusals import STATE_DAMAGED, Refused, check_digest, checked, damaged, reason_of, with_way_out
 from mop_backend.rows import RowsLost
-from mop_backend.shards import Source, with_sample
+from mop_backend.shards import RowsSource, with_sample
 
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
 _IS_SUPERUSER = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
@@ -359,7 +359,7 @@ class Writer:
         self._record.keep_average(task["mst_key"], average)
         return {"digest": answer["digest"], "state_bytes": average["state_bytes"]}
 
-    def _load(self, task: Header, source: Source, shard: str) -> Header:
+    def _load(self, task: Header, source: RowsSource, shard: str) -> Header:
         """Load a shard's rows into the trainer; return its figures: rows, bytes and fingerprint."""
         answer, _ = checked(self._trainer.load_shard(shard, source, task["segment_id"], task["reader_pid"]))
         self._shards, self._fresh = set(answer.pop("cached_shards")), shard

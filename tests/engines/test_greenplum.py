@@ -7,7 +7,7 @@ import pytest
 
 from madlib_mop import __version__
 from madlib_mop.cli.doctor import examine
-from madlib_mop.cli.doctor.findings import State
+from madlib_mop.cli.doctor.findings import CheckState
 from tests.helpers.engines.promises import Promises
 from tests.helpers.engines.tables import N_EPOCHS, N_MODELS, RUN, Bench, prepare, prepared
 from tests.helpers.faults import alive, kill, wait_for, workers
@@ -168,7 +168,7 @@ def test_distribution_rules_name_segments_by_their_dbid(bench):
 def test_the_doctor_looks_at_the_segments_hosts(bench):
     """The doctor finds no problem, and checks each host with a query that runs on its segments."""
     findings = {finding.check: finding for finding in examine(bench.db.dsn())}
-    assert not [finding for finding in findings.values() if finding.state in (State.FAIL, State.SKIP)]
+    assert not [finding for finding in findings.values() if finding.state in (CheckState.FAIL, CheckState.SKIP)]
     hosts = [
         row[0] for row in bench.db.rows("SELECT DISTINCT hostname FROM gp_segment_configuration WHERE content >= 0")
     ]

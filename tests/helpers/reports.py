@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from madlib_mop.reports.facts import (
     Architecture,
     Bar,
-    Call,
+    CallFacts,
     ClassCount,
     CommandFacts,
     Counts,
     DataFacts,
-    Failure,
+    FailureGroup,
     Lineage,
     MetricPoint,
     ModelFacts,
@@ -158,7 +158,7 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
     given = {
         "run_id": 7, "kind": "fit_multiple_model", "state": "finished", "state_detail": None, "owner": "ada",
         "viewer": "ada", "database": "lab",
-        "call": Call(
+        "call": CallFacts(
             "madlib_keras_fit_multiple_model",
             {"source_table": "packed", "model_output_table": "models", "model_selection_table": "configs",
              "num_iterations": 2, "validation_table": None, "seed": None, "schedule": "rotation", "use_gpus": False},
@@ -182,7 +182,7 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
             (TimeSpent("visit", "compute_s", 15.0), TimeSpent("visit", "other_s", 4.2)), 2 * n_models, 1,
         ),
         "lineage": (Lineage("clone", 2, 1, 1, 2, None, 12.0), Lineage("start weights", 3, origin="model_id 1")),
-        "failures": (Failure("stopped", "stopped by ada: too slow", 1, (4,)),),
+        "failures": (FailureGroup("stopped", "stopped by ada: too slow", 1, (4,)),),
         "commands": (
             CommandFacts(1, "stop_model", '{"mst_key": 4}', "person", "ada", 20.0, "obeyed", "stopped", (4,)),
         ),

@@ -16,9 +16,9 @@ from madlib_mop.errors import MopError, NotReady
 from madlib_mop.exports.formats import CARD, SIGNATURE, archive
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature
 from madlib_mop.trackers.exported import OutputTable
-from madlib_mop.trackers.facts import MetricPoint, Origin, RunRecord, TrackedModel, TrackedRun
+from madlib_mop.trackers.facts import RunOrigin, TrackedMetric, TrackedModel, TrackedRun, TrackedState
 from madlib_mop.trackers.mlflow_runs import MlflowTracker
-from madlib_mop.trackers.weights import Tensor, Weights
+from madlib_mop.trackers.weights import Weights, WeightVariable
 
 BEGAN = 1_700_000_000.0
 #: Texts that are code, paths or commands of a terminal somewhere.
@@ -38,7 +38,7 @@ HOSTILE = (
 def a_run(**fields) -> TrackedRun:
     """Return a finished run, number 7 of a database."""
     given = {
-        "origin": Origin("7300000000000000001", "lab", 7, BEGAN), "kind": "fit_multiple_model", "state": "finished",
+        "origin": RunOrigin("7300000000000000001", "lab", 7, BEGAN), "kind": "fit_multiple_model", "state": "finished",
         "state_detail": None, "owner": "ada", "name": None, "description": None, "schedule": "rotation",
         "source_table": "public.train", "validation_table": "public.valid", "output_table": "public.models",
         "selection_table": "public.mst", "architecture_table": "public.arch", "num_iterations": 3, "seed": 11,
@@ -62,40 +62,40 @@ def a_model(key: int, **fields) -> TrackedModel:
     return TrackedModel(**given | fields)
 
 
-def points_of(key: int, n_epochs: int = 3, first: int = 1) -> tuple[MetricPoint, ...]:
+def points_of(key: int, n_epochs: int = 3, first: int = 1) -> tuple[TrackedMetric, ...]:
     """Return loss and accuracy of a model on both data sets after each epoch."""
     return tuple(
-        MetricPoint(key, BEGAN + 100 * epoch + key, data_set, name, value / epoch, epoch, 2 * epoch, False)
+        TrackedMetric(key, BEGAN + 100 * epoch + key, data_set, name, value / epoch, epoch, 2 * epoch, False)
         for epoch in range(first, first + n_epochs)
         for data_set in ("training", "validation")
         for name, value in (("loss", key / 10), ("accuracy", 1 - key / 100))
     )
 
 
-def a_record(n_models: int = 3, run: TrackedRun | None = None, **fields) -> RunRecord:
+def a_record(n_models: int = 3, run: TrackedRun | None = None, **fields) -> TrackedState:
     """Return a run with models and three epochs of metrics; ``fields`` replace those of all models."""
     models = tuple(replace(a_model(key), **fields) for key in range(1, n_models + 1))
     points = sum((points_of(model.mst_key) for model in models), ())
-    return RunRecord(run or a_run(), models, points)
+    return TrackedState(run or a_run(), models, points)
 
 
-def hostile_record() -> RunRecord:
+def hostile_record() -> TrackedState:
     """Return a run all of whose names are hostile texts: each is a metric, and a parameter with a hostile value."""
     first, *others = HOSTILE
     run = a_run(
         owner=first, name=HOSTILE[3], description=HOSTILE[6], source_table=HOSTILE[1], output_table=HOSTILE[2],
-        versions={text: text for text in HOSTILE}, origin=Origin("1", HOSTILE[4], 7, BEGAN), metric_name=first,
+        versions={text: text for text in HOSTILE}, origin=RunOrigin("1", HOSTILE[4], 7, BEGAN), metric_name=first,
     )  # fmt: skip
     model = a_model(1, hyper_parameters={text: text for text in HOSTILE}, reason=HOSTILE[3], state="trained")
     failed = a_model(2, hyper_parameters={others[0]: 1}, reason=first, state="failed")
     points = tuple(
-        MetricPoint(key, BEGAN + i, data_set, text, float(i), 1, 2, is_sample)
+        TrackedMetric(key, BEGAN + i, data_set, text, float(i), 1, 2, is_sample)
         for key in (1, 2)
         for i, text in enumerate(HOSTILE)
         for data_set in ("training", "validation")
         for is_sample in (False, True)
     )
-    return RunRecord(run, (model, failed), points)
+    return TrackedState(run, (model, failed), points)
 
 
 def an_export(digest: str, label: str = "mst_key 1 of public.models", **additions: str) -> bytes:
@@ -146,7 +146,7 @@ class Session:
         if mst_key == 2:
             return None
         kernel = np.arange(12, dtype=np.float32).reshape(3, 4)
-        return Weights(3, (Tensor(0, kernel), Tensor(1, np.array([np.nan, 1.0, 2.0], np.float32))))
+        return Weights(3, (WeightVariable(0, kernel), WeightVariable(1, np.array([np.nan, 1.0, 2.0], np.float32))))
 
 
 def files_below(directory: Path) -> set[str]:

@@ -189,7 +189,7 @@ def test_policies_are_refused(bench):
 def test_gpus_are_refused():
     """The GPUs of a host are unknown here."""
     from madlib_mop.driver.data.packed import gpus_of_run
-    from madlib_mop.engines.base.interface import HERE, Place
+    from madlib_mop.engines.base.interface import HERE, SegmentLocation
     from madlib_mop.engines.postgres import Postgres
     from madlib_mop.errors import Unsupported
 
@@ -201,5 +201,5 @@ def test_gpus_are_refused():
             self.limits = Postgres(None).limits(places)
 
     with pytest.raises(Unsupported, match="only this server's GPUs are known"):
-        gpus_of_run(1, Packed(HERE, Place("alpha")))
-    assert gpus_of_run(0, Packed(Place("alpha"))) == {}
+        gpus_of_run(1, Packed(HERE, SegmentLocation("alpha")))
+    assert gpus_of_run(0, Packed(SegmentLocation("alpha"))) == {}

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from madlib_mop.client import Packed, RegisteredModel, connect
-from madlib_mop.client.predicting import Predictor
+from madlib_mop.client.predicting import ClientPredictor
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, Unsupported
 from tests.helpers.customers import customers
 
@@ -125,7 +125,7 @@ def test_an_alias_that_moves_during_a_call_does_not_mix_two_versions(client, mod
     second = model.register("churn")
     version.deploy("champion")
     asked = []
-    answers = Predictor.answers
+    answers = ClientPredictor.answers
 
     def moving(predictor, *arguments):
         asked.append(client.registered("churn@champion").version)
@@ -133,7 +133,7 @@ def test_an_alias_that_moves_during_a_call_does_not_mix_two_versions(client, mod
             second.deploy("champion")
         return answers(predictor, *arguments)
 
-    monkeypatch.setattr(Predictor, "answers", moving)
+    monkeypatch.setattr(ClientPredictor, "answers", moving)
     found = client.registered("churn@champion").predict(frame)
     assert asked == [version.version, second.version] and len(found) == len(frame)
     monkeypatch.undo()

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from madlib_mop.cli.doctor import hosts, logins, server, show
 from madlib_mop.cli.doctor.context import CheckContext
-from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.findings import CheckState, Finding
 
 
 def test_a_host_counts_its_processors_as_its_trainers_do(db):
@@ -27,7 +27,7 @@ def test_the_doctors_facts_come_from_the_server(db):
         assert f"; {here.processors} trainer(s) need" in server._memory(context).found
         limits = [finding.state for finding in server._limits(context)]
     is_limited = here.processor_limit is not None or here.memory_limit_bytes is not None
-    assert limits == ([State.OK] if is_limited else [])
+    assert limits == ([CheckState.OK] if is_limited else [])
 
 
 def test_the_doctor_goes_on_where_it_can_create_no_role(db):
@@ -35,7 +35,7 @@ def test_the_doctor_goes_on_where_it_can_create_no_role(db):
         with connection.cursor() as cursor:
             cursor.execute("SET default_transaction_read_only = on")
         (finding,) = logins.check(CheckContext(connection))
-    assert finding.state is State.SKIP and "cannot execute CREATE ROLE in a read-only transaction" in finding.found
+    assert finding.state is CheckState.SKIP and "cannot execute CREATE ROLE in a read-only transaction" in finding.found
 
 
 def test_the_doctor_goes_on_where_the_library_is_broken(db):
@@ -46,13 +46,13 @@ def test_the_doctor_goes_on_where_the_library_is_broken(db):
         (finding,) = hosts.check(CheckContext(connection))
     db.rows(source)
     db.rows("DELETE FROM madlib_mop.host")
-    assert (finding.check, finding.state) == ("hosts", State.FAIL)
+    assert (finding.check, finding.state) == ("hosts", CheckState.FAIL)
     assert finding.found == "not compared with this server: broken" and finding.mend == "Mend it."
 
 
 def test_what_the_doctor_finds_is_text():
     printed = StringIO()
-    assert not show(iter([Finding("host [/x]", State.FAIL, "[/y]\x1b[31m\nline 2", "[z]")]), Console(file=printed))
+    assert not show(iter([Finding("host [/x]", CheckState.FAIL, "[/y]\x1b[31m\nline 2", "[z]")]), Console(file=printed))
     lines = printed.getvalue().splitlines()
     assert lines[0].startswith("FAIL  host [/x] ") and lines[0].endswith(" [/y]\\x1b[31m")
     assert lines[1] == "line 2" and lines[2].endswith("-> [z]")

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import psycopg2
 import pytest
 
-from madlib_mop.driver.commands.configurations import Parser
+from madlib_mop.driver.commands.configurations import ConfigurationParser
 from madlib_mop.driver.planning.search import plan_automl
 from madlib_mop.driver.planning.selection import read_architecture_table
 from madlib_mop.driver.session.call import Call
@@ -112,7 +112,9 @@ def planned(db, changes: tuple[str, ...] = (), **options):
                 cursor.execute(change)
         call = Call.read("madlib_keras_automl", given, session)
         arch_table = read_architecture_table(session, "arch")
-        plan = plan_automl(call, record_on(catalog), Parser(session, None), arch_table, given["model_id_list"])
+        plan = plan_automl(
+            call, record_on(catalog), ConfigurationParser(session, None), arch_table, given["model_id_list"]
+        )
         yield {one.run_id for one in plan.run.search_plan.past}, "\n".join(said)
     finally:
         catalog.close()

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from madlib_mop.dash.logins import LoginLimits
-from madlib_mop.dash.sessions import Sessions
+from madlib_mop.dash.sessions import BrowserSessions
 from tests.helpers.dash import make_people, serving
 from tests.helpers.invented import HOSTILE, invent_run
 
@@ -115,7 +115,7 @@ def test_a_logout_ends_the_updates(dash, lab):
 @pytest.mark.parametrize("pauses", [(101,), (60, 60, 60, 60)], ids=["idle", "too long"])
 def test_a_session_ends_by_time(pauses):
     now = [0.0]
-    sessions = Sessions(100, 200, lambda: now[0])
+    sessions = BrowserSessions(100, 200, lambda: now[0])
     cookie, session = sessions.begin(FakeAccount())
     assert sessions.find(cookie) is session
     for pause in pauses:
@@ -125,7 +125,7 @@ def test_a_session_ends_by_time(pauses):
 
 
 def test_only_the_cookie_itself_finds_a_session():
-    sessions = Sessions(100, 200)
+    sessions = BrowserSessions(100, 200)
     cookie, session = sessions.begin(FakeAccount())
     assert sessions.find(session.key.hex()) is None and sessions.find("") is None and sessions.find(cookie[:-1]) is None
 

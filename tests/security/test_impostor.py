@@ -14,16 +14,16 @@ import threading
 import pytest
 from psycopg2.extensions import libpq_version
 
-from madlib_mop.catalog.rows.job import Job
+from madlib_mop.catalog.rows.job import JobRow
 from madlib_mop.dash.logins import LoginFailed, log_in
 from madlib_mop.dash.settings import server_of
 from madlib_mop.engines.hosts.connections import HostLogin, connect_host
 from madlib_mop.engines.hosts.relay import Relay
 from madlib_mop.engines.sessions.access import Access
 from madlib_mop.engines.sessions.login import RunLogin
-from madlib_mop.engines.sessions.session import Failure, Session
+from madlib_mop.engines.sessions.session import StatementFailure, WorkerSession
 from madlib_mop.errors import NotReady
-from madlib_mop.jobs.sessions import Server, target
+from madlib_mop.jobs.sessions import JobServer, target
 
 ROLE, PASSWORD = "madlib_mop_run_1_1_00000000", "a secret of one run"
 LOGIN = RunLogin(ROLE, PASSWORD)
@@ -58,13 +58,13 @@ class Impostor:
 
 
 def job_target(impostor: Impostor):
-    job = Job.from_row({
+    job = JobRow.from_row({
         "job_id": 1, "series_id": None, "name": None, "function": None, "owner": "alice", "owner_oid": 1,
         "submitted_by": "alice", "submitted_by_oid": 1, "as_superuser": False, "every": None, "after": None,
         "if_running": "skip", "time_limit_ms": 0, "time_zone": None, "state": "running", "attempt": 1, "run_id": None,
         "session_pid": None, "login_role": LOGIN.role, "cancelled_by": None,
     })  # fmt: skip
-    return target(Server("", "127.0.0.1", impostor.port, "db"), job, LOGIN)
+    return target(JobServer("", "127.0.0.1", impostor.port, "db"), job, LOGIN)
 
 
 def reader_target(impostor: Impostor):
@@ -80,14 +80,14 @@ asked = pytest.mark.parametrize("asked", ASKED.values(), ids=list(ASKED))
 @pytest.mark.parametrize("target_of", [job_target, reader_target])
 def test_an_impostor_at_the_servers_port_gets_no_password(target_of, asked):
     impostor = Impostor(asked)
-    session = Session(target_of(impostor))
+    session = WorkerSession(target_of(impostor))
     event = None
     while event is None:
         poller = select.poll()
         poller.register(session.fileno(), session.events)
         assert poller.poll(10_000)
         event = session.advance()
-    assert isinstance(event, Failure) and event.lost
+    assert isinstance(event, StatementFailure) and event.lost
     assert "authentication method requirement" in event.message and kept_its_password(impostor)
 
 

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from mop_backend.rows import Listener, RowsLost, Sender
+from mop_backend.rows import RowsListener, RowsLost, Sender
 
 from tests.helpers.security.attacks import fingerprint, record_run, refusal, user
 
@@ -98,7 +98,7 @@ def take(listener, pid, taken: list):
 
 
 def test_rows_come_whole(tmp_path):
-    listener, taken = Listener(), []
+    listener, taken = RowsListener(), []
     thread = take(listener, OWN_PID, taken)
     sender = Sender(listener.address, lambda: None)
     sender.send([[2, 3]], [b"123456"])
@@ -109,7 +109,7 @@ def test_rows_come_whole(tmp_path):
 
 
 def test_rows_that_end_too_soon_are_lost():
-    listener, taken = Listener(), []
+    listener, taken = RowsListener(), []
     thread = take(listener, OWN_PID, taken)
     sender = Sender(listener.address, lambda: None)
     sender.send([[2, 3]], [b"123456"])
@@ -120,7 +120,7 @@ def test_rows_that_end_too_soon_are_lost():
 
 def test_another_process_is_not_heard_even_one_of_the_servers_user():
     """Users' code that knows an address could use it in its own session, which is another process."""
-    listener, taken = Listener(), []
+    listener, taken = RowsListener(), []
     thread = take(listener, OWN_PID, taken)
     forged = (
         f"import sys; sys.path.insert(0, {BACKEND!r})\n"
@@ -145,7 +145,7 @@ def test_another_operating_system_user_neither_sends_nor_takes_rows():
         done = subprocess.run([sys.executable, "-c", head + code], timeout=30, capture_output=True, text=True)
         return (done.stdout + done.stderr).strip().splitlines()[-1]
 
-    listener, taken = Listener(), []
+    listener, taken = RowsListener(), []
     thread = take(listener, None, taken)
     # the listener belongs to another user
     assert "RowsLost" in as_nobody(f"Sender({listener.address!r}, lambda: None)")
@@ -212,4 +212,4 @@ def test_settings_and_limits_of_the_caller_hold_for_a_runs_role(runs):
 
 def test_the_rows_socket_is_not_in_the_file_system():
     with socket.socket(socket.AF_UNIX) as probe, pytest.raises(OSError):
-        probe.connect(Listener().address)
+        probe.connect(RowsListener().address)

@@ -11,7 +11,7 @@ import pytest
 
 from madlib_mop import __version__
 from madlib_mop.cli.cluster import install
-from madlib_mop.cli.cluster.facts import Facts, problem, read_facts
+from madlib_mop.cli.cluster.facts import HostFacts, problem, read_facts
 from madlib_mop.cli.cluster.layout import Cluster, Layout
 from madlib_mop.cli.cluster.remote import Host, RemoteShell
 from madlib_mop.cli.install import show
@@ -186,7 +186,7 @@ def test_check_changes_nothing_and_names_the_hosts_that_lack_something(machines)
     assert (machines.library("alpha"), machines.library("beta")) == ("first", None)
 
 
-OURS = Facts(
+OURS = HostFacts(
     user="gpadmin", machine="x86_64 glibc 2.36", server="PostgreSQL 12", python="3.11.2", pkglibdir="/gp/lib",
     sharedir="/gp/share", has_plpython=True, closed="", size_kb=1 << 20, free_kb=1 << 22, clock_offset_s=0.0,
     library="a", extension="b",

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from madlib_mop.cli.doctor import library, runs, server
-from madlib_mop.cli.doctor.findings import State
+from madlib_mop.cli.doctor.findings import CheckState
 
 
 def test_packages_that_cannot_be_imported_are_removed_before_make_installs_them():
@@ -15,7 +15,7 @@ def test_packages_that_cannot_be_imported_are_removed_before_make_installs_them(
     probe = SimpleNamespace(refusal=None, error=None, get=facts.get)
     context = SimpleNamespace(probe=probe, extension_version="1", setting=lambda name: "/etc/pg_hba.conf")
     found = {finding.check: finding for finding in library.check(context)}["tensorflow"]
-    assert (found.state, found.found) == (State.FAIL, "torch cannot be imported: ImportError: libtorch.so")
+    assert (found.state, found.found) == (CheckState.FAIL, "torch cannot be imported: ImportError: libtorch.so")
     assert "remove the directory /srv/library/venv, then make server" in found.mend
 
 
@@ -26,7 +26,7 @@ def test_segments_at_other_nodes_of_citus_take_no_memory_of_this_server(monkeypa
     for has_shards_here, n_trainers in ((True, 2), (False, 0)):
         monkeypatch.setattr(server.citus, "has_shards_here", lambda _, answer=has_shards_here: answer)
         found = server._memory(context)
-        assert found.state is State.OK and f"{n_trainers} trainer(s) need" in found.found
+        assert found.state is CheckState.OK and f"{n_trainers} trainer(s) need" in found.found
 
 
 def test_runs_of_another_version_are_not_ended():

@@ -13,7 +13,7 @@ from mop_backend.memory import share_of_memory, start_here
 from mop_backend.spinning import SPIN_S, Spinner
 
 from madlib_mop.cli.doctor import greenplum, server
-from madlib_mop.cli.doctor.findings import State
+from madlib_mop.cli.doctor.findings import CheckState
 from madlib_mop.cli.work import work
 from madlib_mop.driver import __main__ as driver
 from madlib_mop.driver.columns import rows, spool
@@ -140,7 +140,7 @@ def test_processes_that_decode_images():
 
 @pytest.mark.parametrize(
     "module, start",
-    [(rows, lambda: rows.Rows.statistics(SimpleNamespace(columns={}))), (spool, lambda: spool.Spool().columns())],
+    [(rows, lambda: rows.SourceRows.statistics(SimpleNamespace(columns={}))), (spool, lambda: spool.Spool().columns())],
 )
 def test_threads_of_columns(monkeypatch, module, start):
     started = []
@@ -184,7 +184,7 @@ def test_the_doctor_shows_the_limits(container):
     found = doctor(facts())
     assert found["limits"].found.endswith("may use 2 processor(s) and 4.0 GiB of memory")
     assert found["memory"].found.startswith("3.0 GiB free; 2 trainer(s) need 1.2 GiB")
-    assert found["limits"].state is found["memory"].state is State.OK
+    assert found["limits"].state is found["memory"].state is CheckState.OK
     assert "a run on 2 segment(s)" in found["connections"].found
     container.limit(processors=1.5, memory_bytes="max")
     assert doctor(facts())["limits"].found.endswith("may use 1.5 processor(s)")
@@ -195,16 +195,16 @@ def test_the_doctor_shows_no_limits_where_there_are_none(container):
     container.write("sys/fs/cgroup/cpu.max", "max 100000\n")
     found = doctor(facts())
     assert "limits" not in found and "200.0 GiB free; 64 trainer(s)" in found["memory"].found
-    assert doctor(None)["memory"].state is State.SKIP
+    assert doctor(None)["memory"].state is CheckState.SKIP
 
 
 def test_the_doctor_shows_the_limits_of_a_host(container):
     versions = {"version": "1", "modules": {"tensorflow": {"version": "2.21.0"}}}
     answer = {"user": "gpadmin", "python": "3.11.2", "machine": facts(), "versions": versions}
     found = greenplum._host("host a", answer, versions, 2, "again")
-    assert found.state is State.OK and found.found.endswith("limited to 2 processor(s) and 4.0 GiB of memory")
+    assert found.state is CheckState.OK and found.found.endswith("limited to 2 processor(s) and 4.0 GiB of memory")
     found = greenplum._host("host a", answer, versions, 6, "again")
-    assert found.state is State.WARN and "3.0 GiB free; 6 trainer(s)" in found.found
+    assert found.state is CheckState.WARN and "3.0 GiB free; 6 trainer(s)" in found.found
 
 
 def test_one_module_only_asks_the_system():

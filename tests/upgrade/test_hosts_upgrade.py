@@ -10,7 +10,7 @@ import pytest
 from madlib_mop import __version__
 from madlib_mop.cli.doctor import hosts as doctor
 from madlib_mop.cli.doctor.context import CheckContext
-from madlib_mop.cli.doctor.findings import State
+from madlib_mop.cli.doctor.findings import CheckState
 from madlib_mop.engines.hosts import versions
 from madlib_mop.engines.hosts.connections import connecting, read_login
 from madlib_mop.engines.hosts.relay import Relay
@@ -95,7 +95,7 @@ def run_of(db, table: str) -> int:
     return db.value("SELECT max(run_id) FROM madlib_mop.run WHERE model_output_table LIKE %s", [f"%.{table}"])
 
 
-def finding(ours) -> tuple[State, str]:
+def finding(ours) -> tuple[CheckState, str]:
     """Return the doctor's finding about the host."""
     connection = ours.db.connect()
     try:
@@ -164,7 +164,7 @@ def test_a_host_does_no_work_with_a_library_of_another_version(coordinator_updat
 def test_the_doctor_names_the_host(coordinator_updated):
     version = not_updated(coordinator_updated)
     state, text = finding(coordinator_updated)
-    assert state is State.FAIL
+    assert state is CheckState.FAIL
     assert_names_the_host(text, version)
 
 
@@ -173,7 +173,7 @@ def test_every_row_is_there_and_the_host_is_registered(updated, before):
     assert kept(updated, before) == before
     empty = {table for side in before for table, (_, rows) in side.items() if not rows}
     assert empty <= {f"madlib_mop.{table}" for table in ("start_weights", "custom_function", "setting", "search_event")}
-    assert finding(updated)[0] is State.OK
+    assert finding(updated)[0] is CheckState.OK
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_the_host_may_be_updated_first(cluster, host_cluster, version):
             assert refused.sqlstate == "55000" and UPDATE in refused.hint
         ours.db.rows(UPDATE)
         assert kept(ours, before) == before
-        assert finding(ours)[0] is State.OK
+        assert finding(ours)[0] is CheckState.OK
         assert_resumes(ours.db)
     finally:
         drop_both(ours)

@@ -192,7 +192,7 @@ class SegmentLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ModelFailure:
     """One model that has failed, and why."""
 
     mst_key: int
@@ -224,7 +224,7 @@ class RunNow:
     models : tuple of ModelLine
         Best first.
     segments : tuple of SegmentLine
-    failures : tuple of Failure
+    failures : tuple of ModelFailure
         Newest first.
     commands : tuple of CommandLine
         Newest first.
@@ -233,5 +233,5 @@ class RunNow:
     status: RunStatus
     models: tuple[ModelLine, ...]
     segments: tuple[SegmentLine, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[ModelFailure, ...]
     commands: tuple[CommandLine, ...]

@@ -11,8 +11,8 @@ from typing import Any
 from madlib_mop.catalog.live.facts import (
     LOCK_CLASS,
     CommandLine,
-    Failure,
     JobLine,
+    ModelFailure,
     ModelLine,
     RunLine,
     RunNow,
@@ -191,6 +191,6 @@ def read_run(fetch: Fetch, run_id: int, limit: int = _MAX_SHOWN, offset: int = 0
         status,
         read_models(fetch, run_id, limit, offset),
         read_segments(fetch, run_id),
-        tuple(Failure(*row) for row in fetch(_FAILURES, [run_id, _MAX_SHOWN])),
+        tuple(ModelFailure(*row) for row in fetch(_FAILURES, [run_id, _MAX_SHOWN])),
         tuple(CommandLine(*row) for row in fetch(_COMMANDS, [run_id, _MAX_SHOWN])),
     )

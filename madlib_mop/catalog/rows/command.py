@@ -10,7 +10,7 @@ from madlib_mop.catalog.rows.states import CommandState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command(Row):
+class CommandRow(Row):
     """A command: a row of `madlib_mop.steering_command`.
 
     Attributes

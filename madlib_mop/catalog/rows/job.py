@@ -7,7 +7,7 @@ from madlib_mop.catalog.rows.states import JobState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job(Row):
+class JobRow(Row):
     """A job: columns of a row of `madlib_mop.job_record`.
 
     Times are not among them: users may write any that the server accepts, and Python's are more limited.

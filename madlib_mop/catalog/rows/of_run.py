@@ -11,7 +11,7 @@ SAMPLE = "sample"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment(Row):
+class SegmentRow(Row):
     """One shard of a run's data: a row of `madlib_mop.segment`.
 
     Attributes
@@ -40,7 +40,7 @@ class Segment(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit(Row):
+class VisitRow(Row):
     """One committed visit of a model to a segment: a row of `madlib_mop.visit`.
 
     Attributes
@@ -111,7 +111,7 @@ class Metric(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation(Row):
+class EvaluationRow(Row):
     """One model's evaluation on one shard after one epoch: a row of `madlib_mop.evaluation`.
 
     Attributes

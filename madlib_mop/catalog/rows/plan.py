@@ -18,7 +18,7 @@ _EARLIEST_DRAWING = 1  # for plans without this value
 
 
 @dataclass(frozen=True, slots=True)
-class Output(Document):
+class OutputName(Document):
     """The name of a table that the run writes."""
 
     schema: str
@@ -129,7 +129,7 @@ class SearchPlan:
     start_weights : dict of str to str
         Origins of start weights by model_id as text.
     custom_names : list of str
-    selection : Output
+    selection : OutputName
         The model selection table to write.
     past : tuple of PastConfiguration
         What it begins with (``start_from``); the earlier runs are not read again.
@@ -147,7 +147,7 @@ class SearchPlan:
     archs: Mapping[str, str] = field(repr=False)
     start_weights: Mapping[str, str]
     custom_names: Sequence[str]
-    selection: Output
+    selection: OutputName
     past: tuple[PastConfiguration, ...] = ()
     drawing: int = _EARLIEST_DRAWING
 
@@ -155,7 +155,7 @@ class SearchPlan:
     def from_json(cls, found: Mapping[str, Any]) -> Self:
         """Return the value from the plan."""
         past = tuple(map(PastConfiguration.from_json, found.get("past", ())))
-        return cls(**{**found, "selection": Output.from_json(found["selection"]), "past": past})
+        return cls(**{**found, "selection": OutputName.from_json(found["selection"]), "past": past})
 
     def as_json(self) -> Json:
         """Return the value for the plan; it has neither an empty ``past`` nor the earliest way of drawing."""
@@ -167,7 +167,7 @@ class SearchPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class OutputSummary:
     """Columns of the summary of a run's output that differ from the call's arguments.
 
     Attributes
@@ -290,8 +290,8 @@ class Plan:
     worker_host : str
     host_wait_s : float
         Maximum waiting time for a lost host.
-    output : Output
-    summary : Summary
+    output : OutputName
+    summary : OutputSummary
     class_weight : dict of int to float, or None
         The value of ``class_weight='balanced'``.
     fused_training : FusedPlan or None
@@ -308,8 +308,8 @@ class Plan:
     gpus: Mapping[int, int]
     worker_host: str
     host_wait_s: float
-    output: Output
-    summary: Summary
+    output: OutputName
+    summary: OutputSummary
     class_weight: Mapping[int, float] | None = None
     fused_training: FusedPlan | None = None
     search: SearchPlan | None = None
@@ -339,8 +339,8 @@ class Plan:
             gpus={int(segment): gpu for segment, gpu in (found.get("gpus") or {}).items()},
             worker_host=found["worker_host"],
             host_wait_s=found.get("host_wait_s", _HOST_WAIT_S),
-            output=Output.from_json(found["output"]),
-            summary=Summary.from_json(found["summary"]),
+            output=OutputName.from_json(found["output"]),
+            summary=OutputSummary.from_json(found["summary"]),
             class_weight=dict(map(tuple, found["class_weight"])) if "class_weight" in found else None,
             fused_training=_if_there(FusedPlan.from_json, found.get("fused_training")),
             search=_if_there(SearchPlan.from_json, found.get("search")),

@@ -16,7 +16,7 @@ HIDDEN_POLICY = "(shown to the owner of the run)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run(Row):
+class RunRow(Row):
     """One call that trains: a row of `madlib_mop.run`.
 
     Attributes
@@ -110,7 +110,7 @@ class Run(Row):
             if row["plan"].get("policy"):
                 policy = {**row["plan"]["policy"], "query": query_of_policy(given)}
                 row["plan"] = {**row["plan"], "policy": policy}
-        return super(Run, cls).from_row(row)
+        return super(RunRow, cls).from_row(row)
 
     def as_row(self) -> dict[str, Any]:
         """Return the columns of a new row; the server assigns its number and columns that are None."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from mop_backend.frames import Header
 
-from madlib_mop.cli.cluster.facts import Facts, broken, problem, read_facts
+from madlib_mop.cli.cluster.facts import HostFacts, broken, problem, read_facts
 from madlib_mop.cli.cluster.layout import Cluster, Layout
 from madlib_mop.cli.cluster.remote import Host, RemoteShell
 from madlib_mop.errors import MopError, NotReady
@@ -32,7 +32,7 @@ class Report:
     ----------
     host : Host
         Which.
-    facts : Facts or None
+    facts : HostFacts or None
         The facts of the host, if it was reachable.
     versions : dict or None
         The versions of its library (versions.py).
@@ -43,13 +43,13 @@ class Report:
     """
 
     host: Host
-    facts: Facts | None = None
+    facts: HostFacts | None = None
     versions: Header | None = None
     done: str = ""
     error: MopError | None = None
 
     @property
-    def seen(self) -> Facts:
+    def seen(self) -> HostFacts:
         """The facts of a host that was reached."""
         assert self.facts is not None, "a host without an error was looked at"
         return self.facts
@@ -118,17 +118,17 @@ class _Installation:
             lambda report, facts: replace(report, facts=facts),
         )
 
-    def _facts(self, host: Host, library: str, extension: str) -> Facts:
+    def _facts(self, host: Host, library: str, extension: str) -> HostFacts:
         before_s = time.time()
         text = self._shell.script(host, "look", self._layout.bin, library, extension, self._layout.python)
         return read_facts(text, before_s, time.time())
 
-    def _copy(self, hosts: Sequence[Host], ours: Facts) -> None:
+    def _copy(self, hosts: Sequence[Host], ours: HostFacts) -> None:
         names = ", ".join(host.name for host in hosts)
         self._print(f"copying {self._layout.library} ({ours.size_kb >> 10} MB) to {names}")
         self._each(hosts, self._send)
 
-    def _compare(self, hosts: Sequence[Host], ours: Facts) -> None:
+    def _compare(self, hosts: Sequence[Host], ours: HostFacts) -> None:
         """Check that the copied files equal the sent ones, file by file."""
         new = f"{self._layout.library}.new"
 
@@ -219,6 +219,6 @@ class _Installation:
         return any(report.error is not None for report in self._reports.values())
 
 
-def _other_library(facts: Facts) -> NotReady:
+def _other_library(facts: HostFacts) -> NotReady:
     found = "another madlib_mop" if facts.library else "no madlib_mop"
     return NotReady(f"it has {found} in {facts.pkglibdir}", hint="Run this without --check.")

@@ -12,7 +12,7 @@ _SPARE = 1.1  # required free disk space, as a multiple of the library's size
 
 
 @dataclass(frozen=True)
-class Facts:
+class HostFacts:
     """The output of look.sh at a host; texts are empty if not found.
 
     Attributes
@@ -45,16 +45,16 @@ class Facts:
     library: str
     extension: str
 
-    def same_library(self, other: "Facts") -> bool:
+    def same_library(self, other: "HostFacts") -> bool:
         """Return whether two hosts have the same files."""
         return self.library != "" and (self.library, self.extension) == (other.library, other.extension)
 
 
-def read_facts(text: str, before_s: float, after_s: float) -> Facts:
+def read_facts(text: str, before_s: float, after_s: float) -> HostFacts:
     """Parse the output of look.sh, with the local times before and after it."""
     found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     clock = float(found.get("clock") or before_s)
-    return Facts(
+    return HostFacts(
         user=found.get("user", ""),
         machine=found.get("machine", ""),
         server=found.get("server", ""),
@@ -71,7 +71,7 @@ def read_facts(text: str, before_s: float, after_s: float) -> Facts:
     )
 
 
-def problem(facts: Facts, ours: Facts, layout: Layout) -> NotReady | None:
+def problem(facts: HostFacts, ours: HostFacts, layout: Layout) -> NotReady | None:
     """Return the first reason why a host cannot run this library, or None."""
     title = layout.product.title
     minor, our_minor = (version.rpartition(".")[0] for version in (facts.python, ours.python))

@@ -11,14 +11,14 @@ from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.catalog.sessions.session_settings import PIN_SEARCH_PATH
 from madlib_mop.cli.doctor import citus, greenplum, hosts, jobs, library, logins, runs, server
 from madlib_mop.cli.doctor.context import CheckContext
-from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.findings import CheckState, Finding
 from madlib_mop.errors import InvalidParameter
 
 _MARKS = {
-    State.OK: "[green]ok  [/green]",
-    State.WARN: "[yellow]warn[/yellow]",
-    State.FAIL: "[bold red]FAIL[/bold red]",
-    State.SKIP: "[dim]skip[/dim]",
+    CheckState.OK: "[green]ok  [/green]",
+    CheckState.WARN: "[yellow]warn[/yellow]",
+    CheckState.FAIL: "[bold red]FAIL[/bold red]",
+    CheckState.SKIP: "[dim]skip[/dim]",
 }
 
 
@@ -34,12 +34,12 @@ def examine(dsn: str) -> Iterator[Finding]:
         check_dsn(dsn)
         connection = psycopg2.connect(dsn, connect_timeout=10, application_name="madlib-mop doctor")
     except InvalidParameter as error:
-        yield Finding("connection", State.FAIL, error.message, error.hint)
+        yield Finding("connection", CheckState.FAIL, error.message, error.hint)
         return
     except psycopg2.Error as error:
         yield Finding(
             "connection",
-            State.FAIL,
+            CheckState.FAIL,
             str(error).strip(),
             "Start the server (make server), or select another one with --dsn.",
         )
@@ -48,7 +48,7 @@ def examine(dsn: str) -> Iterator[Finding]:
     try:
         context = CheckContext(connection)
         context.row(PIN_SEARCH_PATH)
-        yield Finding("connection", State.OK, f"database {context.database} as {context.role}")
+        yield Finding("connection", CheckState.OK, f"database {context.database} as {context.role}")
         yield from server.check(context)
         yield from library.check(context)
         yield from logins.check(context)
@@ -71,7 +71,7 @@ def show(findings: Iterator[Finding], console: Console) -> bool:
         console.print(f"{_MARKS[finding.state]}  {_text(f'{finding.check:<22} {finding.found}')}")
         if finding.mend:
             console.print(f"      {'':<22} [bold]->[/bold] {_text(finding.mend)}")
-        healthy = healthy and finding.state is not State.FAIL
+        healthy = healthy and finding.state is not CheckState.FAIL
     console.print(
         "All checks passed: the installation is complete."
         if healthy

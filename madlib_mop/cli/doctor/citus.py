@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from madlib_mop.cli.doctor.context import CheckContext
-from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.findings import CheckState, Finding
 from madlib_mop.engines.citus import ADDED, NODES
 from madlib_mop.engines.citus_nodes import Added, Node, servers_of
 from madlib_mop.errors import NotReady
@@ -17,9 +17,9 @@ def check(context: CheckContext) -> Iterator[Finding]:
     try:
         servers_of(nodes, _added(context), context.database)
     except NotReady as error:
-        yield Finding("Citus", State.FAIL, error.message, error.hint)
+        yield Finding("Citus", CheckState.FAIL, error.message, error.hint)
         return
-    yield Finding("Citus", State.OK, f"each of the {len(nodes)} nodes that hold shards is a host, or this server")
+    yield Finding("Citus", CheckState.OK, f"each of the {len(nodes)} nodes that hold shards is a host, or this server")
 
 
 def n_segments(context: CheckContext) -> int | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class State(Enum):
+class CheckState(Enum):
     """The outcome of a check."""
 
     OK = "ok"
@@ -18,6 +18,6 @@ class Finding:
     """One line of the doctor's report; ``mend`` is the fix."""
 
     check: str
-    state: State
+    state: CheckState
     found: str
     mend: str | None = None

@@ -8,7 +8,7 @@ import psycopg2
 from mop_backend.frames import Header
 
 from madlib_mop.cli.doctor.context import CheckContext, message_of
-from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.findings import CheckState, Finding
 from madlib_mop.cli.doctor.server import TRAINER_BYTES, limits_of
 from madlib_mop.engines.base.products import Product
 
@@ -46,10 +46,10 @@ def check(context: CheckContext, product: Product) -> Iterator[Finding]:
 def _detector(context: CheckContext) -> Finding:
     name = "deadlock detector"
     if context.setting("gp_enable_global_deadlock_detector") == "on":
-        return Finding(name, State.OK, "gp_enable_global_deadlock_detector is on: workers commit concurrently")
+        return Finding(name, CheckState.OK, "gp_enable_global_deadlock_detector is on: workers commit concurrently")
     return Finding(
         name,
-        State.WARN,
+        CheckState.WARN,
         "gp_enable_global_deadlock_detector is off: commits of different workers wait for each other",
         "This slows down short visits only. gpconfig -c gp_enable_global_deadlock_detector -v on; then restart it: "
         "gpstop -ra",
@@ -62,8 +62,8 @@ def _up(context: CheckContext) -> Finding:
         down = cursor.fetchall()
     if down:
         found = "marked down: " + ", ".join(f"{content} on {host}" for content, host in down)
-        return Finding("segments", State.WARN, found, "Run gprecoverseg to recover them.")
-    return Finding("segments", State.OK, "all are up")
+        return Finding("segments", CheckState.WARN, found, "Run gprecoverseg to recover them.")
+    return Finding("segments", CheckState.OK, "all are up")
 
 
 def _keys(context: CheckContext) -> Finding:
@@ -72,8 +72,8 @@ def _keys(context: CheckContext) -> Finding:
         missing = [number for (number,) in cursor.fetchall()]
     if missing:
         mend = "Finish the expansion of the cluster: ALTER TABLE madlib_mop.segment_key EXPAND TABLE;"
-        return Finding("distribution keys", State.FAIL, f"missing for segments {missing}", mend)
-    return Finding("distribution keys", State.OK, "present for each segment")
+        return Finding("distribution keys", CheckState.FAIL, f"missing for segments {missing}", mend)
+    return Finding("distribution keys", CheckState.OK, "present for each segment")
 
 
 def _hosts(context: CheckContext, again: str) -> Iterator[Finding]:
@@ -83,7 +83,7 @@ def _hosts(context: CheckContext, again: str) -> Iterator[Finding]:
         library, inside = context.probe.get("library"), context.probe.get("inside")
         if library is None or inside is None:
             for host, _, _ in hosts:
-                yield Finding(f"host {host}", State.SKIP, "the coordinator's own library could not be checked")
+                yield Finding(f"host {host}", CheckState.SKIP, "the coordinator's own library could not be checked")
             return
         try:
             cursor.execute(resources.files(__package__).joinpath("segment.sql").read_text())
@@ -91,7 +91,7 @@ def _hosts(context: CheckContext, again: str) -> Iterator[Finding]:
             answers = {segment: json.loads(text) for segment, text in cursor.fetchall()}
         except psycopg2.Error as error:
             reason = message_of(error)
-            yield Finding("hosts", State.FAIL, f"a query at the segments fails: {reason}", again)
+            yield Finding("hosts", CheckState.FAIL, f"a query at the segments fails: {reason}", again)
             return
     for host, segment, n_segments in hosts:
         yield _host(f"host {host}", answers[segment], inside, n_segments, again)
@@ -100,13 +100,13 @@ def _hosts(context: CheckContext, again: str) -> Iterator[Finding]:
 def _host(name: str, answer: Header, inside: Header, n_segments: int, again: str) -> Finding:
     """Check a segment's report of its host; ``inside`` is the report of the coordinator's library."""
     if "error" in answer:
-        return Finding(name, State.FAIL, f"as {answer['user']}: {answer['error']}", again)
+        return Finding(name, CheckState.FAIL, f"as {answer['user']}: {answer['error']}", again)
     versions = answer["versions"]
     broken = [f"{name}: {module['error']}" for name, module in versions["modules"].items() if "error" in module]
     if broken:
-        return Finding(name, State.FAIL, f"cannot be imported: {'; '.join(broken)}", again)
+        return Finding(name, CheckState.FAIL, f"cannot be imported: {'; '.join(broken)}", again)
     if (versions["version"], versions["modules"]) != (inside["version"], inside["modules"]):
-        return Finding(name, State.FAIL, "its library has other versions than the coordinator's", again)
+        return Finding(name, CheckState.FAIL, "its library has other versions than the coordinator's", again)
     found = (
         f"{n_segments} segment(s) as {answer['user']}, Python {answer['python']}, library {versions['version']},"
         f" TensorFlow {versions['modules']['tensorflow']['version']}"
@@ -117,8 +117,10 @@ def _host(name: str, answer: Header, inside: Header, n_segments: int, again: str
     if available is not None and available < n_segments * TRAINER_BYTES:
         free = f"{available / 2**30:.1f} GiB free; {n_segments} trainer(s)"
         mend = "SET madlib_mop.trainer_memory_mb to limit the memory of each trainer."
-        return Finding(name, State.WARN, f"{found}; {free} take {n_segments * TRAINER_BYTES / 2**30:.1f} GiB", mend)
+        return Finding(
+            name, CheckState.WARN, f"{found}; {free} take {n_segments * TRAINER_BYTES / 2**30:.1f} GiB", mend
+        )
     if (timeout := answer.get(_ENDS_IDLE)) not in (None, "0"):
         wrong = f"{_ENDS_IDLE} is {timeout} there, and ends processes of sessions that work for a run"
-        return Finding(name, State.WARN, f"{found}; {wrong}", f"gpconfig -c {_ENDS_IDLE} -v 0; then gpstop -u")
-    return Finding(name, State.OK, found)
+        return Finding(name, CheckState.WARN, f"{found}; {wrong}", f"gpconfig -c {_ENDS_IDLE} -v 0; then gpstop -u")
+    return Finding(name, CheckState.OK, found)

@@ -10,7 +10,7 @@ import psycopg2
 
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.cli.doctor.context import CheckContext, message_of
-from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.findings import CheckState, Finding
 from madlib_mop.driver.data.host_checks import OPTIONAL, SAME, missing_backends, problems, read_versions
 from madlib_mop.engines.hosts.connections import connect_host, read_login, reason
 from madlib_mop.engines.hosts.tables import unused_tables
@@ -44,14 +44,14 @@ def check(context: CheckContext) -> Iterator[Finding]:
             ours = dict(zip(SAME + OPTIONAL, one_row(cursor), strict=True))
     except psycopg2.Error as error:
         found = f"not compared with this server: {message_of(error)}"
-        yield Finding("hosts", State.FAIL, found, read_server_error(error).hint)
+        yield Finding("hosts", CheckState.FAIL, found, read_server_error(error).hint)
         return
     for server, is_mapped, is_there in added:
         name = f"host {server}"
         if is_there and not is_mapped:
             found = f"role {context.role} has no user mapping for it, so it cannot be checked"
             yield Finding(
-                name, State.SKIP, found, f"CREATE USER MAPPING FOR {context.role} SERVER {server} OPTIONS ..."
+                name, CheckState.SKIP, found, f"CREATE USER MAPPING FOR {context.role} SERVER {server} OPTIONS ..."
             )
             continue
         yield from _check_one(context, name, server, ours)
@@ -67,7 +67,7 @@ def _leftovers(context: CheckContext, added: set[str]) -> Iterator[Finding]:
         mend = "The next call by that role that packs to this host drops them; madlib_mop.remove_host also drops them."
         if server not in added:
             mend = "It carries segments no more: drop them there; SELECT * FROM madlib_mop.host_shard; has names."
-        yield Finding(f"shards at {server}", State.WARN, found, mend)
+        yield Finding(f"shards at {server}", CheckState.WARN, found, mend)
 
 
 def _check_one(context: CheckContext, name: str, server: str, ours: dict[str, Any]) -> Iterator[Finding]:
@@ -85,16 +85,21 @@ def _check_one(context: CheckContext, name: str, server: str, ours: dict[str, An
                 missing = missing_backends(read_versions(connection), ours) if not found else None
         except psycopg.Error as error:
             yield Finding(
-                name, State.FAIL, f"the connection was lost: {reason(error, login)}", "See the log of the server there."
+                name,
+                CheckState.FAIL,
+                f"the connection was lost: {reason(error, login)}",
+                "See the log of the server there.",
             )
             return
     yield from (_failed(name, error) for error in found)
     if missing:
         mend = "At that host: make install PG_CONFIG=... BACKENDS='tensorflow jax torch'"
-        yield Finding(name, State.WARN, missing, mend)
+        yield Finding(name, CheckState.WARN, missing, mend)
     elif not found:
-        yield Finding(name, State.OK, "it accepts the login, is paired with this server, and has the same versions")
+        yield Finding(
+            name, CheckState.OK, "it accepts the login, is paired with this server, and has the same versions"
+        )
 
 
 def _failed(name: str, error: MopError) -> Finding:
-    return Finding(name, State.FAIL, error.message + (f": {error.detail}" if error.detail else ""), error.hint)
+    return Finding(name, CheckState.FAIL, error.message + (f": {error.detail}" if error.detail else ""), error.hint)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from madlib_mop.cli.doctor.context import CheckContext
-from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.findings import CheckState, Finding
 
 _WORKERS = """
 SELECT count(*), coalesce(sum(w.slots), 0) FROM madlib_mop.job_worker w
@@ -20,9 +20,9 @@ def check(context: CheckContext) -> Iterator[Finding]:
     waiting = context.value(_WAITING)
     if n_workers:
         workers = "1 worker runs" if n_workers == 1 else f"{n_workers} workers run"
-        yield Finding("jobs", State.OK, f"{workers} up to {slots} jobs at once; {waiting} are waiting")
+        yield Finding("jobs", CheckState.OK, f"{workers} up to {slots} jobs at once; {waiting} are waiting")
     elif waiting:
         mend = "Start a worker: madlib-mop work, as the server's operating system user (docs/jobs.md)."
-        yield Finding("jobs", State.WARN, f"{waiting} due jobs wait, and no worker is running", mend)
+        yield Finding("jobs", CheckState.WARN, f"{waiting} due jobs wait, and no worker is running", mend)
     else:
-        yield Finding("jobs", State.OK, "none is due; no worker is running (madlib-mop work)")
+        yield Finding("jobs", CheckState.OK, "none is due; no worker is running (madlib-mop work)")

@@ -6,7 +6,7 @@ from madlib_mop import __version__
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from madlib_mop.cli.doctor.context import CheckContext
-from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.findings import CheckState, Finding
 from madlib_mop.engines.sessions.ending import sweep
 from madlib_mop.errors import MopError
 
@@ -29,11 +29,11 @@ def check(context: CheckContext, dsn: str) -> Iterator[Finding]:
         finally:
             record.raw.close()
     except MopError as error:
-        yield Finding("runs", State.WARN, f"not checked: {error.message}", error.hint)
+        yield Finding("runs", CheckState.WARN, f"not checked: {error.message}", error.hint)
         return
     if ended:
         numbers = ", ".join(map(str, ended))
         mend = f"SELECT madlib_mop.resume({ended[0]}); as its owner continues it."
-        yield Finding("runs", State.WARN, f"had lost their driver, and are interrupted now: {numbers}", mend)
+        yield Finding("runs", CheckState.WARN, f"had lost their driver, and are interrupted now: {numbers}", mend)
     else:
-        yield Finding("runs", State.OK, "none has lost its driver")
+        yield Finding("runs", CheckState.OK, "none has lost its driver")

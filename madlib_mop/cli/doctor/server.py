@@ -7,7 +7,7 @@ from mop_backend.frames import Header
 from madlib_mop import __version__
 from madlib_mop.cli.doctor import citus
 from madlib_mop.cli.doctor.context import CheckContext
-from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.findings import CheckState, Finding
 
 _MIN_MAJOR = 15
 TRAINER_BYTES = 600 << 20  # resident size of a process that has imported TensorFlow 2.21 and fitted a tiny model
@@ -20,7 +20,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
     if not context.is_superuser:
         yield Finding(
             "superuser",
-            State.WARN,
+            CheckState.WARN,
             f"role {context.role} is not a superuser: checks inside the server are skipped",
             "Run the doctor with a superuser's --dsn.",
         )
@@ -44,10 +44,10 @@ def _version(context: CheckContext) -> Finding:
         found = f"{product.title}, {found}"
         if context.major < product.major:
             first = f"{product.first} (PostgreSQL {product.major})"
-            return Finding("server", State.FAIL, found, f"{first} is the first that can be used.")
+            return Finding("server", CheckState.FAIL, found, f"{first} is the first that can be used.")
     elif context.major < _MIN_MAJOR:
-        return Finding("server", State.FAIL, found, f"PostgreSQL {_MIN_MAJOR} or newer is required.")
-    return Finding("server", State.OK, found)
+        return Finding("server", CheckState.FAIL, found, f"PostgreSQL {_MIN_MAJOR} or newer is required.")
+    return Finding("server", CheckState.OK, found)
 
 
 def _plpython(context: CheckContext) -> Finding:
@@ -55,7 +55,7 @@ def _plpython(context: CheckContext) -> Finding:
     if not available:
         return Finding(
             "plpython3u",
-            State.FAIL,
+            CheckState.FAIL,
             "the server has no PL/Python",
             f"It comes with {context.product.title}: install all of it."
             if context.product
@@ -64,23 +64,23 @@ def _plpython(context: CheckContext) -> Finding:
     if not context.value("SELECT 1 FROM pg_catalog.pg_language WHERE lanname = 'plpython3u'"):
         return Finding(
             "plpython3u",
-            State.FAIL,
+            CheckState.FAIL,
             f"not installed in database {context.database}",
             "As a superuser: CREATE EXTENSION madlib_mop CASCADE",
         )
     probe = context.probe
     if probe.refusal:
-        return Finding("plpython3u", State.OK, "installed in this database")
+        return Finding("plpython3u", CheckState.OK, "installed in this database")
     if probe.error:
         return Finding(
             "plpython3u",
-            State.FAIL,
+            CheckState.FAIL,
             f"it does not work: {probe.error}",
             f"Install {context.product.title}'s plpython3u anew."
             if context.product
             else f"Install PL/Python anew; on Debian: apt-get install --reinstall postgresql-plpython3-{context.major}",
         )
-    return Finding("plpython3u", State.OK, f"with Python {probe.get('python')}")
+    return Finding("plpython3u", CheckState.OK, f"with Python {probe.get('python')}")
 
 
 def _extension(context: CheckContext) -> Finding:
@@ -89,7 +89,7 @@ def _extension(context: CheckContext) -> Finding:
     if installed is None and offered is None:
         return Finding(
             "extension",
-            State.FAIL,
+            CheckState.FAIL,
             "extension madlib_mop is not available on the server",
             "In the clone, as a user with the right to write there: make install "
             "PG_CONFIG=/path/to/this/server's/pg_config",
@@ -97,25 +97,25 @@ def _extension(context: CheckContext) -> Finding:
     if installed is None:
         return Finding(
             "extension",
-            State.FAIL,
+            CheckState.FAIL,
             f"not installed in database {context.database}",
             "As a superuser: CREATE EXTENSION madlib_mop CASCADE",
         )
     if installed != __version__ and offered == __version__:
         return Finding(
             "extension",
-            State.FAIL,
+            CheckState.FAIL,
             f"version {installed}, but the library is {__version__}",
             "As a superuser: ALTER EXTENSION madlib_mop UPDATE",
         )
     if installed != __version__:
         return Finding(
             "extension",
-            State.FAIL,
+            CheckState.FAIL,
             f"version {installed}, but this is the doctor of version {__version__}",
             "Run the doctor of the server's own library, or install this version: make install PG_CONFIG=...",
         )
-    return Finding("extension", State.OK, f"version {installed}")
+    return Finding("extension", CheckState.OK, f"version {installed}")
 
 
 def _connections(context: CheckContext) -> Finding:
@@ -130,8 +130,8 @@ def _connections(context: CheckContext) -> Finding:
         if context.product:
             at_segments = 3 * (limit + needed)  # the same ratio as in Greenplum's own settings
             mend = f"gpconfig -c max_connections -v {at_segments} -m {limit + needed}; then restart it: gpstop -ra"
-        return Finding("connections", State.FAIL, found, mend)
-    return Finding("connections", State.OK, found)
+        return Finding("connections", CheckState.FAIL, found, mend)
+    return Finding("connections", CheckState.OK, found)
 
 
 def limits_of(machine: Header) -> str | None:
@@ -153,19 +153,21 @@ def limits_of(machine: Header) -> str | None:
 def _limits(context: CheckContext) -> Iterator[Finding]:
     machine = context.probe.get("machine")
     if machine is not None and (limits := limits_of(machine)) is not None:
-        yield Finding("limits", State.OK, f"the server's control group (container, slice) may use {limits}")
+        yield Finding("limits", CheckState.OK, f"the server's control group (container, slice) may use {limits}")
 
 
 def _memory(context: CheckContext) -> Finding:
     free = (context.probe.get("machine") or {}).get("available_bytes")
     if free is None:
-        return Finding("memory", State.SKIP, "known only where the server can read its library")
+        return Finding("memory", CheckState.SKIP, "known only where the server can read its library")
     needed = _segments_here(context) * TRAINER_BYTES
     needs = f"{_segments_here(context)} trainer(s) need {needed / 2**30:.1f} GiB, and memory for their data"
     found = f"{free / 2**30:.1f} GiB free; {needs}"
     if free < needed:
-        return Finding("memory", State.WARN, found, "Use fewer segments: SET madlib_mop.segments = 1 before packing.")
-    return Finding("memory", State.OK, found)
+        return Finding(
+            "memory", CheckState.WARN, found, "Use fewer segments: SET madlib_mop.segments = 1 before packing."
+        )
+    return Finding("memory", CheckState.OK, found)
 
 
 def _client_check(context: CheckContext) -> Finding:
@@ -173,11 +175,11 @@ def _client_check(context: CheckContext) -> Finding:
     if interval == "0":
         return Finding(
             "vanished clients",
-            State.WARN,
+            CheckState.WARN,
             "the server does not check during a statement whether the client is still connected",
             "ALTER SYSTEM SET client_connection_check_interval = '500ms'; SELECT pg_reload_conf();",
         )
-    return Finding("vanished clients", State.OK, f"checked every {interval}")
+    return Finding("vanished clients", CheckState.OK, f"checked every {interval}")
 
 
 def _segments(context: CheckContext) -> int:

@@ -104,7 +104,7 @@ def check_settings(settings: Mapping[str, object] | None) -> dict[str, str]:
     return {name: words[value] if isinstance(value, bool) else str(value) for name, value in (settings or {}).items()}
 
 
-class Sessions:
+class ClientSessions:
     """Transactions with the settings of a database handle; safe to use from several threads.
 
     Parameters
@@ -169,9 +169,9 @@ class Sessions:
                     for chunk in chunks:
                         copy.write(chunk)
 
-    def listen(self, channel: str) -> "Listener":
+    def listen(self, channel: str) -> "ChannelListener":
         """Return a listener to a channel, in a session of its own."""
-        return Listener(self._connect(), channel, self._is_psycopg2)
+        return ChannelListener(self._connect(), channel, self._is_psycopg2)
 
     @property
     def raw_error(self) -> type[Exception]:
@@ -221,7 +221,7 @@ class _Chunks:
             raise
 
 
-class Listener:
+class ChannelListener:
     """A session that listens to a channel. One thread waits; any thread may wake or close it.
 
     Parameters

@@ -24,7 +24,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Difference:
+class ProfileDifference:
     """One comparison of rows with a profile.
 
     Attributes
@@ -69,7 +69,7 @@ class Difference:
     baseline_maximum: str | None = None
 
 
-class Observed:
+class ObservedColumn:
     """Rows of one column, compared with its profile.
 
     Parameters
@@ -97,14 +97,14 @@ class Observed:
         for name, numbers in numbers_of(self._column.fit, raw, self._column.name):
             self._numbers[name].add(numbers)
 
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[ProfileDifference]:
         """Return the comparisons: one for each number that is measured, or one for the levels."""
         profile = self._column.profile
         if self._levels is not None:
-            plain = Difference("level", self._n_rows, self._n_null, self._levels.n_special, profile)
+            plain = ProfileDifference("level", self._n_rows, self._n_null, self._levels.n_special, profile)
             return [self._levels.compared(plain)]
         return [
-            numbers.compared(Difference(name, self._n_rows, self._n_null, numbers.n_special, profile))
+            numbers.compared(ProfileDifference(name, self._n_rows, self._n_null, numbers.n_special, profile))
             for name, numbers in self._numbers.items()
         ]
 
@@ -139,7 +139,7 @@ class _Numbers:
         self._counts += np.bincount(np.searchsorted(self._edges, numbers), minlength=len(self._counts))
         self._n_outside += int(np.count_nonzero((numbers < profile.minimum) | (numbers > profile.maximum)))
 
-    def compared(self, plain: Difference) -> Difference:
+    def compared(self, plain: ProfileDifference) -> ProfileDifference:
         found = replace(plain, minimum=self._text(self._minimum), maximum=self._text(self._maximum))
         profile, of = self._profile, plain.baseline
         if profile is None or of is None:
@@ -224,7 +224,7 @@ class _Levels:
         if text in self._new or len(self._new) < _MOST_NEW:
             self._new[text] += count
 
-    def compared(self, plain: Difference) -> Difference:
+    def compared(self, plain: ProfileDifference) -> ProfileDifference:
         ordered = sorted(self._new, key=lambda text: (-self._new[text], text))
         n_unknown = None if is_hashed(self._fit) else self._n_other + self._n_new
         found = replace(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from madlib_mop.columns.drift.observed import Difference
+from madlib_mop.columns.drift.observed import ProfileDifference
 from madlib_mop.columns.drift.stability import index_by_chance, stability_index
 
 #: The usual thresholds of the PSI (N. Siddiqi, Credit Risk Scorecards, 2006).
@@ -41,12 +41,14 @@ class Judgement:
     reason: str
 
 
-def judge(difference: Difference, moderate: float = MODERATE, large: float = LARGE, missing: str = "") -> Judgement:
+def judge(
+    difference: ProfileDifference, moderate: float = MODERATE, large: float = LARGE, missing: str = ""
+) -> Judgement:
     """Return the verdict on a difference.
 
     Parameters
     ----------
-    difference : Difference
+    difference : ProfileDifference
     moderate, large : float
         The thresholds of the PSI.
     missing : str
@@ -72,7 +74,7 @@ def judge(difference: Difference, moderate: float = MODERATE, large: float = LAR
     return Judgement(psi, by_chance, verdict, " ".join(filter(None, (compared, details))))
 
 
-def _details(difference: Difference) -> Iterator[str]:
+def _details(difference: ProfileDifference) -> Iterator[str]:
     """Yield what differs most, one sentence each."""
     n_rows, of = difference.n_rows, difference.baseline
     if difference.n_new:
@@ -97,7 +99,7 @@ def _details(difference: Difference) -> Iterator[str]:
         yield shifted
 
 
-def _shift(difference: Difference) -> str | None:
+def _shift(difference: ProfileDifference) -> str | None:
     """Return the sentence on the bin of numbers that grew or shrank most."""
     if difference.measured == "level" or len(difference.expected) < 4:
         return None

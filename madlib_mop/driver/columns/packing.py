@@ -27,7 +27,7 @@ from madlib_mop.columns.records import Field
 from madlib_mop.columns.splits import BY_COLUMN, SplitRule
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.proposing import COLUMNS, count, table_columns
-from madlib_mop.driver.columns.rows import Rows, read_rows
+from madlib_mop.driver.columns.rows import SourceRows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.columns.splitting import choose_validation, class_codes, split_rule
 from madlib_mop.driver.columns.writing import VALIDATION, check_kept, prepare, write_packed
@@ -156,7 +156,11 @@ def _fields(
 
 
 def _targets_of_classes(
-    source: SourceTable, rows: Rows, given: Sequence[ColumnSpec] | None, dependent: Sequence[str], task: str | None
+    source: SourceTable,
+    rows: SourceRows,
+    given: Sequence[ColumnSpec] | None,
+    dependent: Sequence[str],
+    task: str | None,
 ) -> frozenset[str]:
     """Return the targets that are classes: as the edited proposal has them, else as all rows are."""
     if given is not None:
@@ -167,7 +171,7 @@ def _targets_of_classes(
 
 def _fit(
     source: SourceTable,
-    rows: Rows,
+    rows: SourceRows,
     training: npt.NDArray[np.bool_] | None,
     given: Sequence[ColumnSpec] | None,
     dependent: Sequence[str],
@@ -214,7 +218,7 @@ def _in_order(specs: Sequence[ColumnSpec], dependent: Sequence[str]) -> list[Col
 def _profiled(
     preprocessor: Preprocessor,
     statistics: Mapping[str, ColumnStatistics],
-    rows: Rows,
+    rows: SourceRows,
     training: npt.NDArray[np.bool_] | None,
 ) -> Preprocessor:
     """Return the preprocessor with the distribution of each column over the training rows."""

@@ -13,7 +13,7 @@ from madlib_mop.columns.proposals.kinds import ColumnSpec, TableColumn
 from madlib_mop.columns.proposals.proposal import CountedColumn, check_targets, check_task, propose, targets_of_classes
 from madlib_mop.columns.records import family_of
 from madlib_mop.columns.vectors import MAX_WIDTH
-from madlib_mop.driver.columns.rows import Rows, UnusableColumn, read_rows
+from madlib_mop.driver.columns.rows import SourceRows, UnusableColumn, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.packing.columns import split_columns
@@ -50,7 +50,7 @@ def propose_columns(call: Call) -> None:
 
 def _read(
     session: CallerSession, source: SourceTable, dependent: Collection[str], exclude: Collection[str]
-) -> tuple[Rows, dict[str, str]]:
+) -> tuple[SourceRows, dict[str, str]]:
     """Read the columns that are not excluded.
 
     Arrays with different numbers of elements, or with NULL as an element, are read as padded ones. Other inputs with a
@@ -97,7 +97,7 @@ def table_columns(source: SourceTable) -> list[TableColumn]:
 
 def count(
     source: SourceTable,
-    rows: Rows,
+    rows: SourceRows,
     of: npt.NDArray[np.bool_] | None = None,
     unusable: Mapping[str, str] | None = None,
 ) -> list[CountedColumn]:
@@ -106,7 +106,7 @@ def count(
     Parameters
     ----------
     source : SourceTable
-    rows : Rows
+    rows : SourceRows
     of : numpy.ndarray or None
         bool (n_rows,): which rows count; None for all.
     unusable : mapping of str to str or None

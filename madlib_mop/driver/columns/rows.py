@@ -57,7 +57,7 @@ class UnusableColumn(InvalidParameter):
 
 
 @dataclass(frozen=True)
-class Rows:
+class SourceRows:
     """All rows of a source table.
 
     Attributes
@@ -147,7 +147,7 @@ def read_rows(
     batch_rows: int = _BATCH_ROWS,
     unchecked: Collection[str] = (),
     split_by: str | None = None,
-) -> Rows:
+) -> SourceRows:
     """Read every row of a table, once; if a value cannot be used, its column once more, to name the row.
 
     Parameters
@@ -195,7 +195,7 @@ def _read_once(
     batch_rows: int,
     unchecked: Collection[str],
     split_by: str | None,
-) -> Rows:
+) -> SourceRows:
     """Read every row of a table; an error has the name of its row if ``source.naming`` says what to read for it."""
     spool = Spool(temp_file_limit(session))
     hashes = [np.zeros((0, 2), np.uint64)]
@@ -218,7 +218,7 @@ def _read_once(
     named = {f.name: column for f, column in zip(fields, spool.columns(), strict=True)}
     kept = {name: column for name, column in named.items() if column is not None}
     overflowed = {fields[i].name: statistics for i, statistics in spool.overflowed.items()}
-    return Rows(kept, np.concatenate(hashes), overflowed, names, frozenset(fields[i].name for i in folded))
+    return SourceRows(kept, np.concatenate(hashes), overflowed, names, frozenset(fields[i].name for i in folded))
 
 
 def read_batches(

@@ -22,7 +22,7 @@ from madlib_mop.columns.splits import (
     split_by_share,
     stratified,
 )
-from madlib_mop.driver.columns.rows import Rows
+from madlib_mop.driver.columns.rows import SourceRows
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 
@@ -55,13 +55,13 @@ def split_rule(validation: float | str | None, source: SourceTable) -> SplitRule
     return rule
 
 
-def choose_validation(rule: SplitRule, rows: Rows, classes: Codes | None, seed: int) -> Flags:
+def choose_validation(rule: SplitRule, rows: SourceRows, classes: Codes | None, seed: int) -> Flags:
     """Return which rows are for validation: bool (n_rows,).
 
     Parameters
     ----------
     rule : SplitRule
-    rows : Rows
+    rows : SourceRows
     classes : numpy.ndarray or None
         The class of each row, int32; None for a regression.
     seed : int
@@ -90,7 +90,7 @@ def choose_validation(rule: SplitRule, rows: Rows, classes: Codes | None, seed: 
     return by_column(column, rule.column)
 
 
-def class_codes(rows: Rows, targets: Sequence[str]) -> Codes:
+def class_codes(rows: SourceRows, targets: Sequence[str]) -> Codes:
     """Return one code for each combination of the values of these targets, which are classes, int32."""
     codes: npt.NDArray[np.int64] | None = None
     for name in targets:

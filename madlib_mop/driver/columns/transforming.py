@@ -70,7 +70,7 @@ class OutputColumn:
         """Its SQL type."""
         return _TYPES[self.dtype] + ("[]" if self.unit is None else "")
 
-    def literal(self, encoded: "Encoded") -> str:
+    def literal(self, encoded: "EncodedTensor") -> str:
         """Return its values in some rows of the tensor, as an array in PostgreSQL's text form."""
         if self.unit is not None:
             elements = [*map(repr, encoded.rows[:, self.unit].tolist())]
@@ -88,7 +88,7 @@ class OutputColumn:
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class EncodedTensor:
     """A tensor of a batch.
 
     Attributes
@@ -104,7 +104,7 @@ class Encoded:
 
 
 #: Inputs (False) and targets (True) by their names; a target and an input tensor may have the same one.
-Batch = dict[tuple[bool, str], Encoded]
+Batch = dict[tuple[bool, str], EncodedTensor]
 
 
 def transform(call: Call) -> None:
@@ -210,11 +210,11 @@ def _kept(session: CallerSession, source: SourceTable, text: str | None) -> list
 
 
 def _encoded(encoder: Encoder, targets: Targets | None, raw: dict[str, RawColumn]) -> Batch:
-    encoded = {(False, name): Encoded(rows) for name, rows in encoder.encode(raw).arrays.items()}
+    encoded = {(False, name): EncodedTensor(rows) for name, rows in encoder.encode(raw).arrays.items()}
     if targets is not None:
         for name, known in targets.known(raw).items():
             rows = targets.encode_one(name, raw[name].take(known))
-            encoded[True, name] = Encoded(rows, np.flatnonzero(~known).tolist())
+            encoded[True, name] = EncodedTensor(rows, np.flatnonzero(~known).tolist())
     return encoded
 
 

@@ -15,12 +15,12 @@ from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import MAX_LEVELS
 from madlib_mop.columns.splits import SplitRule
-from madlib_mop.driver.columns.rows import Rows, naming_rows
+from madlib_mop.driver.columns.rows import SourceRows, naming_rows
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.threads import computed_ahead
 from madlib_mop.driver.data.engine import engine_of
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
-from madlib_mop.driver.packing.tables import Classes, Summary, comment_on, create_summary
+from madlib_mop.driver.packing.tables import Classes, SummaryRow, comment_on, create_summary
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.engines.base.interface import Engine
@@ -33,7 +33,7 @@ _OWN_TYPES = ("boolean", "smallint", "integer", "bigint")  # class values of oth
 
 
 @dataclass(frozen=True)
-class Packing:
+class ColumnPacking:
     """What is known once the arguments were checked.
 
     Attributes
@@ -62,7 +62,7 @@ class Packing:
     rule: SplitRule | None = None
 
 
-def prepare(call: Call, source: SourceTable, seed: int, rule: SplitRule | None = None) -> Packing:
+def prepare(call: Call, source: SourceTable, seed: int, rule: SplitRule | None = None) -> ColumnPacking:
     """Check the arguments about the output, before any row is read.
 
     Raises
@@ -79,10 +79,10 @@ def prepare(call: Call, source: SourceTable, seed: int, rule: SplitRule | None =
         suffixes += [VALIDATION + suffix for suffix in suffixes]
     output = session.output(arguments["output_table"], suffixes, "output_table")
     text = arguments["output_table"].strip()
-    return Packing(engine, source, output, text, distribution, arguments["buffer_size"], seed, rule)
+    return ColumnPacking(engine, source, output, text, distribution, arguments["buffer_size"], seed, rule)
 
 
-def check_kept(rows: Rows, names: Sequence[str], hint: str) -> None:
+def check_kept(rows: SourceRows, names: Sequence[str], hint: str) -> None:
     """Raise InvalidParameter if one of these columns has more distinct texts than can be kept."""
     for name in names:
         if name in rows.overflowed:
@@ -91,10 +91,10 @@ def check_kept(rows: Rows, names: Sequence[str], hint: str) -> None:
 
 def write_packed(
     call: Call,
-    packing: Packing,
+    packing: ColumnPacking,
     output: Relation,
     text: str,
-    rows: Rows,
+    rows: SourceRows,
     order: npt.NDArray[np.int64],
     encoder: Encoder,
     targets: Targets,
@@ -105,11 +105,11 @@ def write_packed(
     Parameters
     ----------
     call : Call
-    packing : Packing
+    packing : ColumnPacking
     output : Relation
     text : str
         Its name as the caller wrote it.
-    rows : Rows
+    rows : SourceRows
     order : numpy.ndarray
         int64: the numbers of the rows that it gets.
     encoder : Encoder
@@ -146,7 +146,7 @@ def write_packed(
         session.warning(f"{call.function}: {text}: there are too few rows for all segments; these get none: {empty}")
 
 
-def encode_rows(rows: Rows, chosen: npt.NDArray[np.int64], encoder: Encoder, targets: Targets) -> list[Array]:
+def encode_rows(rows: SourceRows, chosen: npt.NDArray[np.int64], encoder: Encoder, targets: Targets) -> list[Array]:
     """Return the tensors of some rows, by their numbers: inputs, then targets."""
     raw = {name: column.take(chosen) for name, column in rows.columns.items()}
     with naming_rows(lambda row: rows.names.of(int(chosen[row]))):
@@ -176,19 +176,19 @@ def _buffers(plan: BufferPlan, order: npt.NDArray[np.int64]) -> Iterator[npt.NDA
 
 def _summarize(
     session: CallerSession,
-    packing: Packing,
+    packing: ColumnPacking,
     output: Relation,
     text: str,
     plan: BufferPlan,
     preprocessor: Preprocessor,
-    rows: Rows,
+    rows: SourceRows,
     order: npt.NDArray[np.int64],
 ) -> None:
     """Make the ``_summary`` of a packed table, with the preprocessor."""
     holder = output.with_suffix("_summary")
     classes = [_classes(column, holder, rows, order) for column in preprocessor.targets]
     widths = [known.width if known is not None else None for known in classes]
-    summary = Summary(
+    summary = SummaryRow(
         packing.source.text,
         text,
         [column.name for column in preprocessor.targets],
@@ -210,7 +210,7 @@ def _summarize(
     create_summary(session, holder, summary, kept, more)
 
 
-def _classes(column: FittedColumn, holder: Relation, rows: Rows, order: npt.NDArray[np.int64]) -> Classes | None:
+def _classes(column: FittedColumn, holder: Relation, rows: SourceRows, order: npt.NDArray[np.int64]) -> Classes | None:
     fit = column.fit
     if not isinstance(fit, ClassFit):
         return None

@@ -1,7 +1,7 @@
 """madlib_keras_automl: plans a search, drives its run, writes the output tables; and hyperband_schedule."""
 
 from madlib_mop.catalog.names import statement
-from madlib_mop.driver.commands.configurations import Parser, check_model_ids
+from madlib_mop.driver.commands.configurations import ConfigurationParser, check_model_ids
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.search import plan_automl
@@ -29,7 +29,7 @@ def madlib_keras_automl(call: Call) -> None:
         a, session = call.arguments, call.session
         arch_table = read_architecture_table(session, a.get("model_arch_table"))
         model_ids = check_model_ids(session, arch_table, a.get("model_id_list"))
-        parser = Parser(session, a.get("object_table"))
+        parser = ConfigurationParser(session, a.get("object_table"))
         return plan_automl(call, record, parser, arch_table, model_ids)
 
     finish_run(call, record, begin_run(call, record, plan))

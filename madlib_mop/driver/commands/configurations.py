@@ -50,7 +50,7 @@ _Parsed = TypeVar("_Parsed")
 
 
 @dataclass(frozen=True)
-class Row:
+class StoredConfiguration:
     """A configuration to store; equivalent configurations have the same ``key``."""
 
     model_id: int
@@ -69,7 +69,7 @@ class Existing:
     keys: frozenset[Key]
 
 
-class Parser:
+class ConfigurationParser:
     """Parses texts of parameters once each, with the custom functions of the object table and the caller's rights."""
 
     def __init__(self, session: CallerSession, object_table: str | None):
@@ -94,12 +94,12 @@ class Parser:
                 self._session.notice(notice)
         return self._fit[text]
 
-    def row(self, model_id: int, compile_text: str, fit_text: str | None, where: str = "") -> Row:
+    def row(self, model_id: int, compile_text: str, fit_text: str | None, where: str = "") -> StoredConfiguration:
         """Make a row of one configuration."""
         compile_params = self.compile_params(compile_text, where)
         fit_params = self.fit_params(fit_text, where)
         key = (model_id, compile_params.key, fit_params.key)
-        return Row(model_id, compile_text, fit_text or "", key)
+        return StoredConfiguration(model_id, compile_text, fit_text or "", key)
 
 
 def load_model_selection_table(call: Call) -> None:
@@ -115,7 +115,7 @@ def load_model_selection_table(call: Call) -> None:
     arch_table = _architectures(session, given[_ARCH])
     target = session.output(given[_MST], what=_MST)
     model_ids = check_model_ids(session, arch_table, given.get("model_id_list"))
-    parser = Parser(session, given.get("object_table"))
+    parser = ConfigurationParser(session, given.get("object_table"))
     compile_list = _texts(given.get("compile_params_list"), "compile_params_list")
     fit_list = _texts(given.get("fit_params_list"), "fit_params_list")
     for position, text in enumerate(compile_list, 1):
@@ -147,7 +147,7 @@ def generate_model_configs(call: Call) -> None:
     target = existing.table if existing else session.output(given[_MST], what=_MST)
     model_ids = check_model_ids(session, arch_table, given.get("model_id_list"))
     object_table = given.get("object_table") or (existing.object_table if existing else None)
-    parser = Parser(session, object_table)
+    parser = ConfigurationParser(session, object_table)
     known = existing.keys if existing else frozenset()
     rows = list(_generated(kind, given, model_ids, parser, known))
     if kind == "random" and len(rows) < given["num_configs"]:
@@ -200,8 +200,8 @@ def _check_number(n_configurations: int, what: str) -> None:
 
 
 def _generated(
-    kind: str, given: Mapping[str, Any], model_ids: Sequence[int], parser: Parser, known: Iterable[Key]
-) -> Iterator[Row]:
+    kind: str, given: Mapping[str, Any], model_ids: Sequence[int], parser: ConfigurationParser, known: Iterable[Key]
+) -> Iterator[StoredConfiguration]:
     grids = given.get("compile_params_grid"), given.get("fit_params_grid")
     if kind == "grid":
         combinations = expand_grid(*grids)
@@ -217,7 +217,7 @@ def _generated(
     yield from itertools.islice(_distinct(tried, known), n_wanted)
 
 
-def _parsed(parser: Parser, model_id: int, compile_text: str, fit_text: str) -> Row:
+def _parsed(parser: ConfigurationParser, model_id: int, compile_text: str, fit_text: str) -> StoredConfiguration:
     compile_where, fit_where = (
         f"compile_params_grid results in {compile_text}",
         f"fit_params_grid results in {fit_text}",
@@ -227,7 +227,7 @@ def _parsed(parser: Parser, model_id: int, compile_text: str, fit_text: str) -> 
     return parser.row(model_id, compile_text, fit_text)
 
 
-def _distinct(rows: Iterable[Row], known: Iterable[Key] = ()) -> Iterator[Row]:
+def _distinct(rows: Iterable[StoredConfiguration], known: Iterable[Key] = ()) -> Iterator[StoredConfiguration]:
     seen = set(known)
     for row in rows:
         if row.key not in seen:
@@ -269,7 +269,7 @@ def _existing(session: CallerSession, given: Mapping[str, Any], arch_table: Rela
     _need(session, table, _COLUMNS, _MST, name)
     summary = session.existing(table.with_suffix("_summary").sql, _MST)
     object_table = _check_summary(session, summary, arch_table, given) if summary else None
-    parser = Parser(session, object_table)
+    parser = ConfigurationParser(session, object_table)
     stored = session.execute(statement("SELECT {c} FROM {t}", c=[Identifier(c) for c in _COLUMNS[1:]], t=table))
     keys = set()
     for row in stored:
@@ -320,7 +320,7 @@ def _need(session: CallerSession, table: Relation, columns: Sequence[str], what:
             raise no_column(what, f"table {table}", column, name)
 
 
-def _append(session: CallerSession, target: Relation, rows: list[Row]) -> None:
+def _append(session: CallerSession, target: Relation, rows: list[StoredConfiguration]) -> None:
     fill_selection(session, target, [(row.model_id, row.compile_params, row.fit_params) for row in rows])
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.commands.evaluate import Evaluation, evaluate_rows
+from madlib_mop.driver.commands.evaluate import EvaluationResult, evaluate_rows
 from madlib_mop.driver.data.custom_functions import functions_of_model
 from madlib_mop.driver.ensembles.candidates import Candidate, kinds_of, read_candidates
-from madlib_mop.driver.ensembles.criterion import Kind, Target, without_logits
+from madlib_mop.driver.ensembles.criterion import EnsembleTarget, OutputKind, without_logits
 from madlib_mop.driver.ensembles.predictions import predict_candidates
-from madlib_mop.driver.ensembles.selection import BlockLoss, Selection, select
+from madlib_mop.driver.ensembles.selection import BlockLoss, EnsembleSelection, select
 from madlib_mop.driver.inference.described import describe_model
 from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
@@ -28,7 +28,7 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, Unsupported
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.ensemble import Member, ensemble_architecture
+from madlib_mop.models.ensemble import EnsembleMember, ensemble_architecture
 
 _WHAT = "validation_table"
 
@@ -116,9 +116,11 @@ def _check(
         _check_classes(source, [one.name for one in candidates[0].model.outputs], kinds_of(candidates))
 
 
-def _check_classes(source: Relation, dependent: Sequence[str], kinds: Sequence[Kind]) -> None:
+def _check_classes(source: Relation, dependent: Sequence[str], kinds: Sequence[OutputKind]) -> None:
     """Raise an error if an output is no class."""
-    numbers = [name for name, kind in zip(dependent, kinds, strict=True) if kind not in (Kind.CLASSES, Kind.UNITS)]
+    numbers = [
+        name for name, kind in zip(dependent, kinds, strict=True) if kind not in (OutputKind.CLASSES, OutputKind.UNITS)
+    ]
     if numbers:
         found = "predicts numbers" if len(numbers) == len(kinds) else f"also predicts a number, {numbers[0]!r}"
         raise InvalidParameter(
@@ -129,14 +131,14 @@ def _check_classes(source: Relation, dependent: Sequence[str], kinds: Sequence[K
 
 def _block_loss(
     metric: str,
-    kinds: Sequence[Kind],
+    kinds: Sequence[OutputKind],
     predictions: Sequence[np.ndarray],
     labels: Sequence[np.ndarray],
     packed: LabelledRows,
 ) -> BlockLoss:
     """Return the function that `select` makes least: the sum of the outputs' losses, or the mean share of errors."""
     targets = [
-        Target.of(kind, rows, values.shape[1], name)
+        EnsembleTarget.of(kind, rows, values.shape[1], name)
         for kind, rows, values, name in zip(kinds, labels, predictions, packed.dependent, strict=True)
     ]
 
@@ -151,7 +153,7 @@ def _block_loss(
 
 def _build(session: CallerSession, trainer: LocalTrainer, chosen: Sequence[tuple[Candidate, int]]) -> _Built:
     """Return the ensemble."""
-    members = [Member(c.model.label, c.model.arch, count, c.activations) for c, count in chosen]
+    members = [EnsembleMember(c.model.label, c.model.arch, count, c.activations) for c, count in chosen]
     found = ensemble_architecture(members)
     described = describe_model(trainer, check_architecture(found.arch))
     if described.n_bytes > MAX_FIELD_BYTES:
@@ -185,7 +187,7 @@ def _info(
     metric: str,
     source: Relation,
     built: _Built,
-    evaluation: Evaluation,
+    evaluation: EvaluationResult,
     chosen: Sequence[tuple[Candidate, int]],
     values: Sequence[float],
 ) -> dict[str, Any]:
@@ -213,7 +215,7 @@ def _notice(
     metric: str,
     output: Relation,
     packed: LabelledRows,
-    selection: Selection,
+    selection: EnsembleSelection,
     candidates: Sequence[Candidate],
     found: float,
 ) -> str:

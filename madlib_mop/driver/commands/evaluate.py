@@ -6,7 +6,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.custom_functions import functions_of_model
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.evaluation.metric_sums import add
-from madlib_mop.driver.inference.labelled_rows import LabelledRows, Part, find_labelled
+from madlib_mop.driver.inference.labelled_rows import LabelledRows, RowsPart, find_labelled
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, read_weights
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer, gpus_of_call
@@ -16,7 +16,7 @@ from madlib_mop.errors import Unsupported
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationResult:
     """What was found.
 
     Attributes
@@ -61,7 +61,7 @@ def evaluate_rows(
     model: TrainedModel,
     rows: LabelledRows,
     weights: bytes | None = None,
-) -> Evaluation:
+) -> EvaluationResult:
     """Evaluate one part at a time in the trainer's memory; return the means over all parts.
 
     ``weights`` are those of a model that is in no table yet.
@@ -78,13 +78,13 @@ def evaluate_rows(
     total = add(sums)
     if total.all_means:
         loss, *metrics = total.means().values()
-        return Evaluation(loss, metrics)
+        return EvaluationResult(loss, metrics)
     request = {"op": "metric_results", "model": model.request(compiled=True), "shard": key}
     (found,) = trainer.ask({**request, "sums": [total.as_request()]})[0]["results"]
-    return Evaluation(found["loss"], list(found["metrics"].values()))
+    return EvaluationResult(found["loss"], list(found["metrics"].values()))
 
 
-def _send_part(trainer: LocalTrainer, rows: LabelledRows, part: Part) -> None:
+def _send_part(trainer: LocalTrainer, rows: LabelledRows, part: RowsPart) -> None:
     key = str(part.number)
     trainer.post(
         {
@@ -102,7 +102,7 @@ def _send_part(trainer: LocalTrainer, rows: LabelledRows, part: Part) -> None:
     trainer.ask({"op": "shard_end", "shard": key})
 
 
-def _write(session: CallerSession, output: Relation, model: TrainedModel, evaluation: Evaluation) -> None:
+def _write(session: CallerSession, output: Relation, model: TrainedModel, evaluation: EvaluationResult) -> None:
     session.execute(
         statement(
             "CREATE TABLE {t} (loss pg_catalog.float8, metric pg_catalog.float8, metrics_type pg_catalog.text[],"

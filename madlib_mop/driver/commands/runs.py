@@ -10,8 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog.names import statement
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.plan import Output
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.plan import OutputName
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.state_slots import sweep_slots
 from madlib_mop.driver.data.moved_shards import follow_shards
@@ -107,7 +107,7 @@ def cancel(call: Call) -> bool:
     return False
 
 
-def _make_stop(record: Record, run: Run, by: str) -> None:
+def _make_stop(record: Record, run: RunRow, by: str) -> None:
     """Wait until a run has stopped; if its driver does not react, such as one that is suspended, end the run here."""
     asked_at: datetime = record.execute("SELECT pg_catalog.clock_timestamp()")[0][0]
     if _has_stopped(record, run.run_id, _REACTS_WITHIN_S):
@@ -183,7 +183,7 @@ def drop_models(call: Call) -> list[str]:
     return [str(table) for table in tables]
 
 
-def _check_not_taken(call: Call, record: Record, run: Run) -> None:
+def _check_not_taken(call: Call, record: Record, run: RunRow) -> None:
     """Raise DuplicateTable if a run would replace the models of a newer run with the same output table."""
     replaces = run.arguments.get("replace") or run.replaces_rows
     newer = newer_run(call.session, record, run) if replaces else None
@@ -195,17 +195,17 @@ def _check_not_taken(call: Call, record: Record, run: Run) -> None:
         )
 
 
-def _rename(call: Call, record: Record, run: Run) -> Run:
+def _rename(call: Call, record: Record, run: RunRow) -> RunRow:
     """Change the name of a run's output tables in its record; return the run."""
     suffixes = outputs_of(run).SUFFIXES
     output = call.session.output(call.arguments["output_table"], suffixes, "output_table")
     summary = replace(run.plan.summary, model=call.arguments["output_table"])
-    plan = replace(run.plan, output=Output.of(output), summary=summary)
+    plan = replace(run.plan, output=OutputName.of(output), summary=summary)
     record.set_run(run.run_id, plan=plan, model_output_table=str(output))
     return record.known_run(run.run_id)
 
 
-def _check_tables(call: Call, run: Run) -> None:
+def _check_tables(call: Call, run: RunRow) -> None:
     """Check a run's packed tables like those named in a call: workers read them with the caller's rights.
 
     Raises
@@ -218,7 +218,7 @@ def _check_tables(call: Call, run: Run) -> None:
         call.session.existing(packed.sql_name, arguments[data_set])
 
 
-def _notice_new_segments(call: Call, run: Run) -> None:
+def _notice_new_segments(call: Call, run: RunRow) -> None:
     """Warn of segments that the packed table got after the start of the run. A resumed run does not use them, because
     it must end with the same bits as an uninterrupted one."""
     training = run.plan.training
@@ -229,7 +229,7 @@ def _notice_new_segments(call: Call, run: Run) -> None:
         )
 
 
-def _not_the_owner(record: Record, run: Run, role: str) -> InsufficientPrivilege:
+def _not_the_owner(record: Record, run: RunRow, role: str) -> InsufficientPrivilege:
     """Return the error of a role that may see a run, but would not own its output tables."""
     if record.has_role(run.owner_oid):
         owner, hint = f"role {run.owner}, who will own its output tables", f"Log in as {run.owner} to resume it."
@@ -239,7 +239,7 @@ def _not_the_owner(record: Record, run: Run, role: str) -> InsufficientPrivilege
     return InsufficientPrivilege(f"run {run.run_id} belongs to {owner}. Received a call by role {role}", hint=hint)
 
 
-def _recorded(record: Record, run: Run) -> list[Visit] | None:
+def _recorded(record: Record, run: RunRow) -> list[Visit] | None:
     """Return the visits that a replay repeats; None for any other run."""
     if run.kind != "replay":
         return None

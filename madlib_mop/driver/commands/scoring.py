@@ -7,8 +7,8 @@ from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation, quote, split_name, statement
 from madlib_mop.driver.data.engine import engine_of_table, is_missing_here, keeps_order
-from madlib_mop.driver.inference.model import Place, TrainedModel
-from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.model import ModelLocation, TrainedModel
+from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -34,7 +34,7 @@ def predict(call: Call) -> Header:
     model = find_model(session, call.function, name, call.arguments.get("mst_key"))
     images = _images(model, model.preprocessor) if model.preprocessor is not None else {}
     queries = {}
-    if isinstance(model.place, Place):
+    if isinstance(model.place, ModelLocation):
         is_only = call.arguments.get("mst_key") is None and model.place.key is not None
         queries = {**_queries(session, name, model.place, is_only), "label": model.label}
     return {
@@ -67,7 +67,7 @@ def _check_at_node(session: CallerSession, name: str) -> None:
         )
 
 
-def _queries(session: CallerSession, name: str, place: Place, is_only: bool) -> Header:
+def _queries(session: CallerSession, name: str, place: ModelLocation, is_only: bool) -> Header:
     """Return the queries of a model of a table, which may change; ``is_only``: it was named as the only one of many.
 
     ``version_query``, to run before each prediction: one row with the column ``version``, which changes with the model;
@@ -104,7 +104,7 @@ def describe_outputs(model: TrainedModel) -> list[Header]:
     return [_output(output, n_units) for output, n_units in zip(model.outputs, units, strict=False)]
 
 
-def _output(output: Output, n_units: int | None) -> Header:
+def _output(output: DependentOutput, n_units: int | None) -> Header:
     labels, problem = None, None
     if n_units is None or (n_units == 1 and len(output.values or ()) == 2):
         n_units = len(output.values or "1")
@@ -115,7 +115,7 @@ def _output(output: Output, n_units: int | None) -> Header:
     return {"name": output.name, "labels": labels, "problem": problem}
 
 
-def _version_query(session: CallerSession, place: Place, summary: Relation, is_only: bool) -> str:
+def _version_query(session: CallerSession, place: ModelLocation, summary: Relation, is_only: bool) -> str:
     """Return the query of a model's version, which changes too when the only model of a table gets others beside it.
 
     It reads weights only if rows have no versions.

@@ -6,7 +6,7 @@ from typing import Any
 
 from madlib_mop.calls import check_storable, find_function, read_arguments
 from madlib_mop.catalog.rows.base import Json
-from madlib_mop.catalog.rows.command import Command
+from madlib_mop.catalog.rows.command import CommandRow
 from madlib_mop.catalog.rows.states import CommandState
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import find_run, open_record
@@ -52,12 +52,12 @@ def _json(text: str | None) -> Any:
         return None
 
 
-def _steer(call: Call, raises: bool = True) -> Command:
+def _steer(call: Call, raises: bool = True) -> CommandRow:
     """Check and issue a command; a command that is wrong is recorded as refused."""
     record = open_record(call.info)
     run = find_run(record, call)
     given = {name: value for name, value in call.arguments.items() if name != "run_id" and value is not None}
-    row = Command(run_id=run.run_id, command=call.function, arguments=given, issued_by=call.info.role_oid)
+    row = CommandRow(run_id=run.run_id, command=call.function, arguments=given, issued_by=call.info.role_oid)
     try:
         if run.schedule == AVERAGING:
             raise Unsupported(
@@ -84,7 +84,7 @@ def _steer(call: Call, raises: bool = True) -> Command:
     return issue(call, record, run, replace(row, work=verb.as_json()), weights)
 
 
-def _refusal(function: str, done: Command) -> MopError:
+def _refusal(function: str, done: CommandRow) -> MopError:
     return NotReady(
         f"{function}: run {done.run_id}: {done.detail}",
         hint=f"SELECT * FROM madlib_mop.steering WHERE run_id = {done.run_id}; shows all commands to the run.",

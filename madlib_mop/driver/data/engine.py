@@ -6,7 +6,7 @@ from psycopg2.extensions import connection
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.session.info import SessionInfo
-from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.caller import EngineCaller
 from madlib_mop.engines.base.interface import HOSTS, Engine
 from madlib_mop.engines.citus import (
     Citus,
@@ -23,7 +23,7 @@ from madlib_mop.engines.postgres import Postgres
 _CLUSTERS: tuple[type[Greenplum], ...] = (Greenplum, Cloudberry)
 
 
-def engine_of(session: Session) -> Engine:
+def engine_of(session: EngineCaller) -> Engine:
     """Return the engine that packs tables for a call: Citus in a Citus cluster, unless the caller names hosts."""
     if cluster := _cluster(session):
         return cluster
@@ -32,7 +32,7 @@ def engine_of(session: Session) -> Engine:
     return Postgres(_catalog_opener(session))
 
 
-def engine_of_table(session: Session, relation: Relation) -> Engine:
+def engine_of_table(session: EngineCaller, relation: Relation) -> Engine:
     """Return the engine of a table; for a view or an undistributed table, that of the caller's server."""
     if cluster := _cluster(session):
         return cluster
@@ -42,19 +42,19 @@ def engine_of_table(session: Session, relation: Relation) -> Engine:
     return Postgres(_catalog_opener(session))
 
 
-def keeps_order(session: Session) -> bool:
+def keeps_order(session: EngineCaller) -> bool:
     """Return whether the rows of tables are on this server, and all scans of a table return them in the same order."""
     if cluster := _cluster(session):
         return cluster.keeps_order
     return (Citus if has_citus(session) else Postgres).keeps_order
 
 
-def is_missing_here(session: Session, relation: Relation | None) -> bool:
+def is_missing_here(session: EngineCaller, relation: Relation | None) -> bool:
     """Return whether a query that Citus evaluates at this node cannot read a relation; False at a coordinator."""
     return is_worker_node(session) and (relation is None or has_rows_elsewhere(session, relation))
 
 
-def table_form(session: Session, *columns: str) -> str:
+def table_form(session: EngineCaller, *columns: str) -> str:
     """Return the clause of CREATE TABLE after the columns: heap, regardless of the default access method.
 
     Only heap guarantees unique indexes and an ``xmin`` (`engines.base.system_columns`). ``columns``: see
@@ -63,23 +63,23 @@ def table_form(session: Session, *columns: str) -> str:
     return " USING heap" + distribution(session, *columns)
 
 
-def identify_rows(session: Session, table: Relation) -> None:
+def identify_rows(session: EngineCaller, table: Relation) -> None:
     """Let rows of a table without a primary key be changed even if a publication includes the table."""
     session.execute(statement("ALTER TABLE {t} REPLICA IDENTITY FULL", t=table))
 
 
-def distribution(session: Session, *columns: str) -> str:
+def distribution(session: EngineCaller, *columns: str) -> str:
     """Return the clause of CREATE TABLE that distributes rows by these columns, or randomly without columns."""
     return engine_of(session).distribution(columns)
 
 
-def _cluster(session: Session) -> Engine | None:
+def _cluster(session: EngineCaller) -> Engine | None:
     """Return the engine of a server with Greenplum's catalogs; None for other servers."""
     found = find_product(session)
     return None if found is None else next(engine for engine in _CLUSTERS if engine.product == found)()
 
 
-def _catalog_opener(session: Session) -> Callable[[], connection]:
+def _catalog_opener(session: EngineCaller) -> Callable[[], connection]:
     info: SessionInfo = session.info
 
     def open_catalog() -> connection:

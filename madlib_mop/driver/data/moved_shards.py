@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.packed import PackedData, ShardAccess
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.engine import engine_of_table
 from madlib_mop.driver.data.remote_shards import check_reachable
 from madlib_mop.driver.session.call import Call
@@ -14,7 +14,7 @@ from madlib_mop.errors import InvalidParameter
 _TABLE = "the run's packed table"
 
 
-def follow_shards(call: Call, record: Record, run: Run) -> None:
+def follow_shards(call: Call, record: Record, run: RunRow) -> None:
     """Update the locations of shards in a run's plan, if the engine moves shards itself, with a NOTICE.
 
     Raises

@@ -20,7 +20,7 @@ from madlib_mop.driver.data.summaries import (
 )
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import wrong_type
-from madlib_mop.engines.base.interface import HERE, Limits, Place, ShardPlace
+from madlib_mop.engines.base.interface import HERE, EngineLimits, SegmentLocation, ShardPlace
 from madlib_mop.errors import InvalidParameter, NotReady, UndefinedColumn, Unsupported
 
 _KEY_TYPES = ("integer", "smallint")
@@ -28,7 +28,7 @@ _SHAPE_TYPES = ("integer[]", "smallint[]", "bigint[]")
 
 
 @dataclass(frozen=True)
-class Shard:
+class PackedShard:
     """One segment's shard of a packed table.
 
     Attributes
@@ -52,9 +52,9 @@ class Shard:
         return self.segment_id if self.key is None else self.key
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SegmentLocation:
         """Its location."""
-        return Place(self.elsewhere.server) if self.elsewhere else HERE
+        return SegmentLocation(self.elsewhere.server) if self.elsewhere else HERE
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class PackedTable:
         For each output the type of its ``<dep>_class_values`` column, and the value in PostgreSQL's text form.
     num_classes : list of int
     normalizing_const : float
-    shards : list of Shard
+    shards : list of PackedShard
         In the order of their segments; a segment without rows has none and is not used.
     shapes : list of list of int
         Shape of one row of each input, then of each output.
     engine : str
         Name of its engine.
-    limits : Limits
+    limits : EngineLimits
         Its limits.
     row_security : bool
         Whether policies can hide rows from the caller.
@@ -95,10 +95,10 @@ class PackedTable:
     class_values: list[tuple[str, str | None]]
     num_classes: list[int]
     normalizing_const: float
-    shards: list[Shard]
+    shards: list[PackedShard]
     shapes: list[list[int]]
     engine: str
-    limits: Limits
+    limits: EngineLimits
     row_security: bool
     summary: PackedSummary
 
@@ -146,7 +146,7 @@ class PackedTable:
             index_inputs=self.index_inputs,
         )
 
-    def _shard_plan(self, shard: Shard) -> ShardPlan:
+    def _shard_plan(self, shard: PackedShard) -> ShardPlan:
         there = shard.elsewhere
         place = ShardAccess(shard_query(there.table, self.columns, True), there.server) if there else None
         if self._feed_query is not None:
@@ -281,7 +281,7 @@ def _check_types(relation: Relation, types: dict[str, str], columns: list[str], 
 
 def _read_shards(
     reader: ShardReader, relation: Relation, columns: Sequence[str], has_key: bool, what: str
-) -> list[Shard]:
+) -> list[PackedShard]:
     key = "__dist_key__" if has_key else "0"
     slots = {f"c{n}": Identifier(part) for n, part in enumerate(p for c in columns for p in (c, f"{c}_shape"))}
     rows = reader.rows(
@@ -297,7 +297,9 @@ def _read_shards(
         raise InvalidParameter(
             f"{what}: {relation} has rows where {column} is NULL. Received: {relation.name!r}", hint=PACK_AGAIN
         )
-    shards = [Shard(row["segment_id"], int(row["n_rows"]), int(row["n_bytes"] or 0)) for row in rows if row["n_rows"]]
+    shards = [
+        PackedShard(row["segment_id"], int(row["n_rows"]), int(row["n_bytes"] or 0)) for row in rows if row["n_rows"]
+    ]
     return sorted(shards, key=lambda shard: shard.segment_id)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from madlib_mop.catalog.names import Relation, Slot, statement
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import not_committed
 from madlib_mop.engines.base.interface import ShardPlace
@@ -45,7 +45,7 @@ def check_reachable(session: CallerSession, relation: Relation, servers: Sequenc
             raise no_mapping(row["server"], session.info.role)
 
 
-def check_versions(session: CallerSession, catalog: "CatalogConnection", run: Run) -> None:
+def check_versions(session: CallerSession, catalog: "CatalogConnection", run: RunRow) -> None:
     """Refuse to go on with a run whose hosts have another version of the extension.
 
     A host that is not reached is left to the run, which waits for it; its workers check the version too.

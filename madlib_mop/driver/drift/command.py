@@ -7,7 +7,7 @@ from typing import Any
 
 from mop_backend.registered_names import is_registered, read_name
 
-from madlib_mop.columns.drift.observed import Difference, Observed
+from madlib_mop.columns.drift.observed import ObservedColumn, ProfileDifference
 from madlib_mop.columns.drift.profiler import Profiler, n_counts_of
 from madlib_mop.columns.drift.verdicts import judge
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
@@ -144,16 +144,16 @@ def _read(
     return _Pass(table.counters, outputs.counters, table.n_rows, table.n_rejected)
 
 
-def _observers(profiles: dict[str, ColumnProfile]) -> Callable[[FittedColumn], Observed]:
+def _observers(profiles: dict[str, ColumnProfile]) -> Callable[[FittedColumn], ObservedColumn]:
     """Return what makes the counter of a column: against the profile of a baseline, or else of the training rows."""
 
-    def make(column: FittedColumn) -> Observed:
-        return Observed(replace(column, profile=profiles.get(column.name, column.profile)))
+    def make(column: FittedColumn) -> ObservedColumn:
+        return ObservedColumn(replace(column, profile=profiles.get(column.name, column.profile)))
 
     return make
 
 
-def _observed(column: FittedColumn, known: dict[str, ColumnProfile]) -> Observed:
+def _observed(column: FittedColumn, known: dict[str, ColumnProfile]) -> ObservedColumn:
     """Return the counter of an output, against its known predictions. Raises InvalidParameter if they do not fit it."""
     profile = known.get(column.name)
     if profile is not None:
@@ -164,20 +164,20 @@ def _observed(column: FittedColumn, known: dict[str, ColumnProfile]) -> Observed
                 f"the recorded predictions of {column.name!r} are damaged: {problem}",
                 hint="Register the model again with madlib_mop.register.",
             )
-    return Observed(replace(column, profile=profile))
+    return ObservedColumn(replace(column, profile=profile))
 
 
 def _profiles(counters: dict[str, Counter]) -> dict[str, ColumnProfile]:
     return {name: one.profile() for name, one in counters.items() if isinstance(one, Profiler)}
 
 
-def _differences(counter: Counter) -> list[Difference]:
-    assert isinstance(counter, Observed), "the rows of today are observed"
+def _differences(counter: Counter) -> list[ProfileDifference]:
+    assert isinstance(counter, ObservedColumn), "the rows of today are observed"
     return counter.differences()
 
 
 def _row(
-    model: TrainedModel, feature: str, kind: str, one: Difference, moderate: float, large: float, unknown: str
+    model: TrainedModel, feature: str, kind: str, one: ProfileDifference, moderate: float, large: float, unknown: str
 ) -> dict[str, Any]:
     found = judge(one, moderate, large, unknown)
     of = one.baseline

@@ -16,12 +16,12 @@ from madlib_mop.columns.proposals.kinds import ARRAY, CATEGORY, NUMBER, TARGET, 
 from madlib_mop.columns.raw import Levels, Numbers, RawColumn, Vectors, dictionary_of
 from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.inference.wanted import Form, PredType, by_class, choose
 
 
 class Counter(Protocol):
-    """What counts the rows of a column: `Profiler` or `Observed`."""
+    """What counts the rows of a column: `Profiler` or `ObservedColumn`."""
 
     def add(self, raw: RawColumn) -> None: ...
 
@@ -67,12 +67,12 @@ class CountedOutputs:
                 self.counters[output.name] = self._make(self._fitted(output))
             self.counters[output.name].add(raw)
 
-    def _fitted(self, output: Output) -> FittedColumn:
+    def _fitted(self, output: DependentOutput) -> FittedColumn:
         fit = self._fits[output.name]
         kind = CATEGORY if isinstance(fit, ClassFit) else NUMBER if isinstance(fit, NumberFit) else ARRAY
         return FittedColumn(ColumnSpec(output.name, output.vartype, role=TARGET, kind=kind), fit)
 
-    def _column(self, output: Output, values: np.ndarray) -> RawColumn:
+    def _column(self, output: DependentOutput, values: np.ndarray) -> RawColumn:
         n_rows, n_units = values.shape
         nothing_missing = np.zeros(n_rows, np.bool_)
         if output.is_number(n_units) and n_units > 1:

@@ -22,7 +22,7 @@ from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.drift.outputs import Counter
 from madlib_mop.driver.inference.fits import check_fit
 from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.inference.rows import RowReader, Rows, TestTable, check_unpacked, find_inputs
+from madlib_mop.driver.inference.rows import RowBatch, RowReader, TestTable, check_unpacked, find_inputs
 from madlib_mop.driver.session.caller import Batch, CallerSession
 from madlib_mop.errors import InvalidParameter
 
@@ -90,7 +90,7 @@ class OrdinaryTable:
         """Make the counter of each column; before the rows are read."""
         self.counters = {column.name: make(column) for column in self.columns}
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[RowBatch]:
         """Yield the encoded rows, those that can be predicted; all are counted.
 
         Raises
@@ -110,7 +110,7 @@ class OrdinaryTable:
                     raw = {name: column.take(places) for name, column in raw.items()}
                 with naming_rows(_names(names_of(batch, n_before), places)):
                     tensors = encoder.encode(raw)
-                yield Rows([None] * len(places), list(tensors.arrays.values()))
+                yield RowBatch([None] * len(places), list(tensors.arrays.values()))
 
     def count(self) -> None:
         """Count all rows, without encoding them."""
@@ -200,7 +200,7 @@ class ArrayTable:
         """Set what makes the counter of an input, when its first row shows how many elements it has."""
         self._make = make
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[RowBatch]:
         """Yield the rows as the network gets them. Raises InvalidParameter for a row that cannot be used."""
         assert self._make is not None, "begin was called"
         with self._reader:

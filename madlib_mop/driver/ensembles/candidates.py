@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import statement
-from madlib_mop.driver.ensembles.criterion import Kind, OutputForm, read_forms
+from madlib_mop.driver.ensembles.criterion import OutputForm, OutputKind, read_forms
 from madlib_mop.driver.inference.model import TrainedModel, read_model
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, Unsupported
-from madlib_mop.models.ensemble import Member, ensemble_architecture
+from madlib_mop.models.ensemble import EnsembleMember, ensemble_architecture
 from madlib_mop.models.parameters.custom import possible_names
 from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params
 
@@ -63,12 +63,12 @@ def read_candidates(session: CallerSession, name: str | None, wanted: Sequence[i
     return candidates
 
 
-def kinds_of(candidates: Sequence[Candidate]) -> tuple[Kind, ...]:
+def kinds_of(candidates: Sequence[Candidate]) -> tuple[OutputKind, ...]:
     """Return what the values of each output are, for all candidates."""
     kinds = []
     for forms in zip(*(candidate.forms for candidate in candidates), strict=True):
         found = {form.kind for form in forms}
-        kinds.append(found.pop() if len(found) == 1 else Kind.SQUARED)
+        kinds.append(found.pop() if len(found) == 1 else OutputKind.SQUARED)
     return tuple(kinds)
 
 
@@ -129,11 +129,11 @@ def _read(session: CallerSession, name: str | None, key: int) -> Candidate:
 
 
 def _check_alike(first: Candidate, other: Candidate) -> None:
-    members = [Member(c.model.label, c.model.arch, 1, c.activations) for c in (first, other)]
+    members = [EnsembleMember(c.model.label, c.model.arch, 1, c.activations) for c in (first, other)]
     ensemble_architecture(members)
     for ours, theirs in zip(first.forms, other.forms, strict=True):
         kinds = {ours.kind, theirs.kind}
-        if len(kinds) > 1 and not kinds <= {Kind.SQUARED, Kind.ABSOLUTE}:
+        if len(kinds) > 1 and not kinds <= {OutputKind.SQUARED, OutputKind.ABSOLUTE}:
             raise Unsupported(
                 f"model_table: {first.model.label} was trained with {ours.kind.value}, {other.model.label} with"
                 f" {theirs.kind.value}: their predictions cannot be averaged",

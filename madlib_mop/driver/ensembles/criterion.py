@@ -15,7 +15,7 @@ _EPSILON = 1e-7  # Keras' own
 _TOLERANCE = 1e-3
 
 
-class Kind(Enum):
+class OutputKind(Enum):
     """What an output's values are."""
 
     CLASSES = "categorical cross-entropy"  # a probability for each class
@@ -28,15 +28,15 @@ _KINDS = {
     **dict.fromkeys(
         "categoricalcrossentropy sparsecategoricalcrossentropy categoricalfocalcrossentropy kldivergence kld"
         " categoricalgeneralizedcrossentropy".split(),
-        Kind.CLASSES,
+        OutputKind.CLASSES,
     ),
-    **dict.fromkeys("binarycrossentropy bce binaryfocalcrossentropy".split(), Kind.UNITS),
-    **dict.fromkeys("mae meanabsoluteerror mape meanabsolutepercentageerror".split(), Kind.ABSOLUTE),
+    **dict.fromkeys("binarycrossentropy bce binaryfocalcrossentropy".split(), OutputKind.UNITS),
+    **dict.fromkeys("mae meanabsoluteerror mape meanabsolutepercentageerror".split(), OutputKind.ABSOLUTE),
     **dict.fromkeys(
-        "mse meansquarederror msle meansquaredlogarithmicerror huber logcosh poisson".split(), Kind.SQUARED
+        "mse meansquarederror msle meansquaredlogarithmicerror huber logcosh poisson".split(), OutputKind.SQUARED
     ),
 }
-_ACTIVATIONS = {Kind.CLASSES: "softmax", Kind.UNITS: "sigmoid"}
+_ACTIVATIONS = {OutputKind.CLASSES: "softmax", OutputKind.UNITS: "sigmoid"}
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class OutputForm:
 
     Attributes
     ----------
-    kind : Kind
+    kind : OutputKind
     activation : str or None
         The function that makes probabilities of its values, if they are logits.
     """
 
-    kind: Kind
+    kind: OutputKind
     activation: str | None = None
 
 
@@ -142,24 +142,24 @@ def problem_of(values: np.ndarray, form: OutputForm) -> str | None:
 
 
 @dataclass(frozen=True)
-class Target:
+class EnsembleTarget:
     """The labels of one output.
 
     Attributes
     ----------
-    kind : Kind
+    kind : OutputKind
     labels : numpy.ndarray
         ``(n_rows, n_units)``; or int64 ``(n_rows,)``: the class of each row.
     name : str
         The column, for messages.
     """
 
-    kind: Kind
+    kind: OutputKind
     labels: np.ndarray
     name: str
 
     @classmethod
-    def of(cls, kind: Kind, labels: np.ndarray, n_units: int, name: str) -> "Target":
+    def of(cls, kind: OutputKind, labels: np.ndarray, n_units: int, name: str) -> "EnsembleTarget":
         """Return the labels of an output, packed as class numbers or as values.
 
         Raises
@@ -168,7 +168,7 @@ class Target:
             If they do not fit the model's output.
         """
         rows = labels.reshape(len(labels), -1)
-        if kind is Kind.CLASSES and rows.shape[1] == 1 and n_units > 1:
+        if kind is OutputKind.CLASSES and rows.shape[1] == 1 and n_units > 1:
             index = rows[:, 0].astype(np.int64)
             if (index < 0).any() or (index >= n_units).any():
                 worst = int(index.max() if index.max() >= n_units else index.min())
@@ -185,23 +185,23 @@ class Target:
     def loss(self, start: int, stop: int, predicted: np.ndarray) -> float:
         """Return the sum of the losses of some rows; ``predicted`` is float64 ``(stop - start, n_units)``."""
         labels = self.labels[start:stop]
-        if self.kind is Kind.CLASSES:
+        if self.kind is OutputKind.CLASSES:
             shares = predicted / np.maximum(predicted.sum(axis=1, keepdims=True), _EPSILON)
             logs = np.log(np.clip(shares, _EPSILON, 1 - _EPSILON))
             if labels.ndim == 1:
                 return float(-logs[np.arange(len(labels)), labels].sum())
             return float(-(labels * logs).sum())
-        if self.kind is Kind.UNITS:
+        if self.kind is OutputKind.UNITS:
             clipped = np.clip(predicted, _EPSILON, 1 - _EPSILON)
             logs = labels * np.log(clipped) + (1.0 - labels) * np.log(1 - clipped)
             return float(-logs.mean(axis=1).sum())
         errors = predicted - labels
-        return float((np.abs(errors) if self.kind is Kind.ABSOLUTE else errors**2).mean(axis=1).sum())
+        return float((np.abs(errors) if self.kind is OutputKind.ABSOLUTE else errors**2).mean(axis=1).sum())
 
     def errors(self, start: int, stop: int, predicted: np.ndarray) -> float:
         """Return how many of some rows get a wrong class; of several units, the share of wrong ones."""
         labels = self.labels[start:stop]
-        if self.kind is Kind.CLASSES:
+        if self.kind is OutputKind.CLASSES:
             right = labels if labels.ndim == 1 else labels.argmax(axis=1)
             return float((predicted.argmax(axis=1) != right).sum())
         return float(((predicted > 0.5) != (labels > 0.5)).mean(axis=1).sum())

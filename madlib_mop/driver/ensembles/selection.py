@@ -14,7 +14,7 @@ _BLOCK_VALUES = 1 << 18
 
 
 @dataclass(frozen=True)
-class Selection:
+class EnsembleSelection:
     """The ensemble that was chosen.
 
     Attributes
@@ -37,7 +37,7 @@ class Selection:
         return dict(sorted(Counter(self.order).items()))
 
 
-def select(predictions: Sequence[Sequence[np.ndarray]], block_loss: BlockLoss, n_members: int) -> Selection:
+def select(predictions: Sequence[Sequence[np.ndarray]], block_loss: BlockLoss, n_members: int) -> EnsembleSelection:
     """Choose models by greedy forward selection with replacement.
 
     Each step adds the model that makes the loss of the average least. Of equal models the first is added. The result
@@ -68,7 +68,7 @@ def select(predictions: Sequence[Sequence[np.ndarray]], block_loss: BlockLoss, n
         order.append(best)
         trajectory.append(losses[best])
     n_best = min(range(len(order)), key=lambda i: (math.isnan(trajectory[i]), trajectory[i]))
-    return Selection(tuple(order[: n_best + 1]), trajectory[n_best], tuple(singles))
+    return EnsembleSelection(tuple(order[: n_best + 1]), trajectory[n_best], tuple(singles))
 
 
 def _loss_with(

@@ -13,11 +13,11 @@ from dataclasses import replace
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState
 from madlib_mop.catalog.rows.of_run import Metric
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots, best_key
-from madlib_mop.driver.session.progress import Progress
+from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.models.parameters.early_stopping import EarlyStopping, follow
 
 
@@ -27,13 +27,13 @@ class EarlyStops:
     Parameters
     ----------
     record : Record
-    run : Run
+    run : RunRow
     models : RunModels
     slots : StateSlots
-    progress : Progress
+    progress : ProgressReporter
     """
 
-    def __init__(self, record: Record, run: Run, models: RunModels, slots: StateSlots, progress: Progress):
+    def __init__(self, record: Record, run: RunRow, models: RunModels, slots: StateSlots, progress: ProgressReporter):
         self._record = record
         self._run_id = run.run_id
         self._n_segments = run.n_segments
@@ -102,9 +102,19 @@ class EarlyStops:
         self._models.restored(mst_key, best, self._slots.slot_of(best_key(mst_key)), detail)
         self._slots.rename(best_key(mst_key), mst_key)
 
+    def fail_damaged(self, mst_key: int, reason: str) -> None:
+        """Fail a model whose newest state is damaged; its best state becomes its newest one, so it can be cloned."""
+        best = self._models[mst_key].best_state
+        assert best is not None, "the caller has seen it"
+        with self._record.transaction():
+            self._models.restored(mst_key, best, self._slots.slot_of(best_key(mst_key)), None)
+            self._models.failed(mst_key, reason)
+        self._slots.rename(best_key(mst_key), mst_key)
+
     def forget(self, mst_key: int) -> None:
-        """Release the best state of a model that failed."""
-        if self._models[mst_key].best_state is not None:
+        """Release the best state of a model that failed, unless it is the model's newest state now."""
+        model = self._models[mst_key]
+        if model.best_state is not None and not model.is_restored:
             self._slots.release(best_key(mst_key))
 
     def _decide(self, mst_key: int) -> bool:

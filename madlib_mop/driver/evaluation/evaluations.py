@@ -9,10 +9,10 @@ from typing import Protocol
 from mop_backend.frames import Header
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.plan import Plan
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, Shard, evaluation_task, is_due
@@ -32,7 +32,7 @@ class Evaluations:
     Parameters
     ----------
     record : Record
-    run : Run
+    run : RunRow
     scheduler : EvaluationQueue
     models : RunModels
     key_of : callable
@@ -42,7 +42,7 @@ class Evaluations:
     def __init__(
         self,
         record: Record,
-        run: Run,
+        run: RunRow,
         scheduler: EvaluationQueue,
         models: RunModels,
         key_of: Callable[[int], int] = lambda mst_key: mst_key,
@@ -79,7 +79,7 @@ class Evaluations:
             if not self.under_way(key) and model.epoch == model.last_epoch:
                 self._models.trained(key)
 
-    def _is_complete(self, model: Model) -> bool:
+    def _is_complete(self, model: ModelRow) -> bool:
         """Return whether a training model has completed all visits of its current epoch."""
         complete = model.position == self._run.n_segments and model.epoch >= model.first_epoch
         return complete and model.state is ModelState.TRAINING

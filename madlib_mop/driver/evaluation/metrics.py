@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from mop_backend.frames import Header
 
 from madlib_mop import schedule
-from madlib_mop.catalog.rows.of_run import Evaluation, Metric
+from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric
 from madlib_mop.driver.evaluation.metric_sums import MetricSums, add
 
 #: A data set and the number of its segment.
@@ -128,10 +128,10 @@ class EpochMetrics:
             data_set: {"loss": found["loss"], **found["metrics"]} for data_set, found in sorted(results.items())
         }
 
-    def evaluations(self, run_id: int, mst_key: int) -> list[Evaluation]:
+    def evaluations(self, run_id: int, mst_key: int) -> list[EvaluationRow]:
         """Return the evaluations as rows."""
         return [
-            Evaluation(
+            EvaluationRow(
                 run_id=run_id,
                 mst_key=mst_key,
                 epoch=self.epoch,

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.plan import PastConfiguration
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import MopError
 from madlib_mop.models.keras_layers import Node
@@ -58,7 +58,7 @@ class PastConfigurations:
         for model_id, arch in archs.items():
             self._model_ids.setdefault(without_names(arch), model_id)
 
-    def of_run(self, run: Run) -> tuple[list[PastConfiguration], Tally]:
+    def of_run(self, run: RunRow) -> tuple[list[PastConfiguration], Tally]:
         """Return the configurations of a run in the space, best first, and how many others it has.
 
         A configuration's loss is the one at its newest epoch with metrics: on the validation table, or without one on
@@ -92,7 +92,7 @@ class PastConfigurations:
             found.append(PastConfiguration(run.run_id, key, model_id, *point.texts, loss, places[key]))
         return found, Tally(len(compared), n_other, n_outside)
 
-    def _model_id(self, model: Model, known: dict[tuple[int, int | None], int | None]) -> int | None:
+    def _model_id(self, model: ModelRow, known: dict[tuple[int, int | None], int | None]) -> int | None:
         """Return the model_id of a model's architecture in the search; None if the search does not have it."""
         key = model.model_id, model.command_id  # a command may take its architectures from another table
         if key not in known:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.plan import PastConfiguration
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.experience.configurations import PastConfigurations, Tally
@@ -119,7 +119,9 @@ def names_of_runs(run_ids: Sequence[int]) -> str:
     return f"run{'s' if len(run_ids) > 1 else ''} {', '.join(map(str, run_ids))}"
 
 
-def _similar_runs(session: CallerSession, record: Record, source: PackedTable, has_validation: bool) -> Iterator[Run]:
+def _similar_runs(
+    session: CallerSession, record: Record, source: PackedTable, has_validation: bool
+) -> Iterator[RunRow]:
     """Yield the runs of the caller that trained on tables like the source, the newest first."""
     states = [str(state) for state in RunState if state.is_trained]
     rows = ROWS_FACTOR, source.n_rows, source.n_rows * ROWS_FACTOR

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import madlib_mop
 from madlib_mop.driver.commands.scoring import describe_outputs
-from madlib_mop.driver.exports.origin import Source, read_source
+from madlib_mop.driver.exports.origin import ExportSource, read_source
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
@@ -67,7 +67,7 @@ def model_card(call: Call) -> str:
     return card(_facts(model, source, _signature(model, source, preprocessor), preprocessor))
 
 
-def _find(call: Call, right: str) -> tuple[TrainedModel, Source]:
+def _find(call: Call, right: str) -> tuple[TrainedModel, ExportSource]:
     a = call.arguments
     model = find_model(call.session, call.function, a["model_table"], a["mst_key"], right)
     return model, read_source(call.session, model)
@@ -94,7 +94,7 @@ def _preprocessor(model: TrainedModel) -> "Preprocessor | None":
     return preprocessor
 
 
-def _signature(model: TrainedModel, source: Source, preprocessor: "Preprocessor | None") -> Signature:
+def _signature(model: TrainedModel, source: ExportSource, preprocessor: "Preprocessor | None") -> Signature:
     inputs = file_names(model.shape.input_names)
     outputs = file_names([output.name for output in model.outputs], taken=inputs)
     return Signature(
@@ -141,7 +141,7 @@ def _outputs(model: TrainedModel, names: tuple[str, ...]) -> list[ModelOutput]:
 
 
 def _facts(
-    model: TrainedModel, source: Source, signature: Signature, preprocessor: "Preprocessor | None"
+    model: TrainedModel, source: ExportSource, signature: Signature, preprocessor: "Preprocessor | None"
 ) -> CardFacts:
     columns = () if preprocessor is None else preprocessor.inputs
     layers = model.arch["config"]["layers"]

@@ -11,11 +11,11 @@ from madlib_mop.driver.registry.lineage import lineage_of
 from madlib_mop.driver.registry.members import UNREADABLE, of_details, read_ensemble, to_number, to_whole
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.exports.card import Ensemble, Origin, Registration, Visit
+from madlib_mop.exports.card import CardOrigin, CardVisit, Ensemble, Registration
 
 
 @dataclass(frozen=True)
-class Source:
+class ExportSource:
     """What is known of a model besides itself.
 
     Attributes
@@ -24,7 +24,7 @@ class Source:
         SHA-256 of its weights.
     n_bytes : int
         Size of its weights.
-    origin : Origin or None
+    origin : CardOrigin or None
         None if no run is known that trained these weights, or the caller may not see it.
     registration : Registration or None
         None for a model of a table.
@@ -34,12 +34,12 @@ class Source:
 
     digest: str
     n_bytes: int
-    origin: Origin | None
+    origin: CardOrigin | None
     registration: Registration | None
     ensemble: Ensemble | None = None
 
 
-def read_source(session: CallerSession, model: TrainedModel) -> Source:
+def read_source(session: CallerSession, model: TrainedModel) -> ExportSource:
     """Return what is known of a model. Raises MopError if it was changed meanwhile, or cannot be read."""
     place = model.place
     if isinstance(place, RegisteredVersion):
@@ -47,10 +47,10 @@ def read_source(session: CallerSession, model: TrainedModel) -> Source:
         return _of_details(place.model, place.details)
     weights = measure_weights(session, place, model.label)
     origin = _origin(lineage_of(session, place.relation, place.key, weights.digest))
-    return Source(weights.digest, weights.n_bytes, origin, None, read_ensemble(session, place))
+    return ExportSource(weights.digest, weights.n_bytes, origin, None, read_ensemble(session, place))
 
 
-def _of_details(model: str, text: str) -> Source:
+def _of_details(model: str, text: str) -> ExportSource:
     """Read what the registry says of a version. The owner could have written parts of it by hand."""
     try:
         details = json.loads(text)
@@ -64,17 +64,17 @@ def _of_details(model: str, text: str) -> Source:
         ) from None
     lineage = details["lineage"]
     ensemble = of_details(lineage.get("ensemble")) if isinstance(lineage, dict) else None
-    return Source(details["digest"], details["n_bytes"], _origin(details), registration, ensemble)
+    return ExportSource(details["digest"], details["n_bytes"], _origin(details), registration, ensemble)
 
 
-def _origin(found: Mapping[str, Any]) -> Origin | None:
+def _origin(found: Mapping[str, Any]) -> CardOrigin | None:
     """Return the run of columns as `lineage_of` writes them; None for anything else."""
     if found.get("run_id") is None:
         return None
     try:
         lineage = found["lineage"]
         cloned_from = lineage.get("cloned_from")
-        return Origin(
+        return CardOrigin(
             int(found["run_id"]),
             to_whole(found["epoch"]),
             _text_or_none(lineage.get("kind")),
@@ -86,7 +86,7 @@ def _origin(found: Mapping[str, Any]) -> Origin | None:
             {str(name): str(version) for name, version in (lineage.get("versions") or {}).items()},
             {str(name): to_number(value) for name, value in found["metrics"].items()},
             tuple(
-                Visit(int(v["epoch"]), int(v["segment_id"]), int(v["n_rows"]), _text_or_none(v["rows_digest"]))
+                CardVisit(int(v["epoch"]), int(v["segment_id"]), int(v["n_rows"]), _text_or_none(v["rows_digest"]))
                 for v in lineage.get("visits") or ()
             ),
         )

@@ -4,7 +4,7 @@ weights of a file become the start weights of a row."""
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.commands.architectures import wait_for_others
 from madlib_mop.driver.data.library_tables import add_architecture, check_architecture_table, create_architectures
-from madlib_mop.driver.imports.reading import Target, read_file, shown
+from madlib_mop.driver.imports.reading import WeightsTarget, read_file, shown
 from madlib_mop.driver.inference.byom import find_architecture
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -57,7 +57,7 @@ def import_weights(call: Call) -> int:
     except MopError as error:
         error.message = f"{_WHAT}: {label}: {error.message}"
         raise
-    target = Target(arch, weights, bool(given["by_name"]), bool(given["skip_mismatch"]))
+    target = WeightsTarget(arch, weights, bool(given["by_name"]), bool(given["skip_mismatch"]))
     found = read_file(session, given["file"], target)
     session.lock_to_write(place.relation, _WHAT)
     rows = session.execute(

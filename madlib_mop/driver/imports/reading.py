@@ -40,7 +40,7 @@ class ImportedFile:
 
 
 @dataclass(frozen=True)
-class Target:
+class WeightsTarget:
     """An architecture that gets weights.
 
     Attributes
@@ -59,7 +59,7 @@ class Target:
     skip_mismatch: bool
 
 
-def read_file(session: CallerSession, file: bytes | None, target: Target | None = None) -> ImportedFile:
+def read_file(session: CallerSession, file: bytes | None, target: WeightsTarget | None = None) -> ImportedFile:
     """Read a file of a model, or of weights for a target.
 
     Raises

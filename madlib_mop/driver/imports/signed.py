@@ -7,7 +7,7 @@ from typing import Any
 
 from madlib_mop.driver.imports.reading import ImportedFile
 from madlib_mop.driver.inference.byom import outputs_of_call
-from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.exports.formats import PREPROCESSOR, SIGNATURE
@@ -23,7 +23,7 @@ class Meaning:
 
     Attributes
     ----------
-    outputs : tuple of Output
+    outputs : tuple of DependentOutput
     normalizing_const : float
     preprocessor : str or None
         Its canonical text.
@@ -31,7 +31,7 @@ class Meaning:
         None: the file is of others.
     """
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[DependentOutput, ...]
     normalizing_const: float
     preprocessor: str | None = None
     signature: Signature | None = None
@@ -89,14 +89,14 @@ def _constant(signature: Signature) -> float:
     return constants.pop() if constants else 1.0
 
 
-def _signed_outputs(session: CallerSession, signature: Signature) -> tuple[Output, ...]:
+def _signed_outputs(session: CallerSession, signature: Signature) -> tuple[DependentOutput, ...]:
     return tuple(
-        Output(one.target, one.sql_type, one.classes, array_text(session, one.classes), one.loss)
+        DependentOutput(one.target, one.sql_type, one.classes, array_text(session, one.classes), one.loss)
         for one in signature.outputs
     )
 
 
-def _own_outputs(session: CallerSession, arch: Node, classes: list[Any] | None) -> tuple[Output, ...]:
+def _own_outputs(session: CallerSession, arch: Node, classes: list[Any] | None) -> tuple[DependentOutput, ...]:
     """Return the outputs of a model of others, named after their layers."""
     shape = describe(arch)
     arguments = {"class_values": classes, "dependent_count": shape.n_outputs}

@@ -5,8 +5,8 @@ from typing import Any
 
 from madlib_mop.catalog.names import Identifier, statement
 from madlib_mop.driver.data.library_tables import check_architecture_table
-from madlib_mop.driver.inference.model import Place, TrainedModel, read_architecture
-from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.model import ModelLocation, TrainedModel, read_architecture
+from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, is_missing
 from madlib_mop.models.shapes import ModelShape, describe
@@ -53,7 +53,7 @@ def read_own_model(session: CallerSession, arguments: Mapping[str, Any]) -> Trai
     )
 
 
-def find_architecture(session: CallerSession, name: str | None, model_id: int | None) -> Place:
+def find_architecture(session: CallerSession, name: str | None, model_id: int | None) -> ModelLocation:
     """Return the place of a row of a table of architectures. Raises MopError if there is no such row."""
     relation = session.relation(name, _WHAT)
     check_architecture_table(session, relation, name, _WHAT, _COLUMNS)
@@ -68,13 +68,13 @@ def find_architecture(session: CallerSession, name: str | None, model_id: int | 
         raise InvalidParameter(f"model_id is not in {relation}. Received: {model_id}", hint=hint)
     if n_found > 1:
         raise InvalidParameter(f"{_WHAT}: {relation} has {n_found} rows with model_id {model_id}. Received: {name!r}")
-    return Place(relation, "model_id", model_id)
+    return ModelLocation(relation, "model_id", model_id)
 
 
 _ID = Identifier("model_id")
 
 
-def outputs_of_call(shape: ModelShape, label: str, arguments: Mapping[str, Any]) -> tuple[Output, ...]:
+def outputs_of_call(shape: ModelShape, label: str, arguments: Mapping[str, Any]) -> tuple[DependentOutput, ...]:
     """Return the outputs as a call describes them, by ``class_values`` and ``dependent_count``.
 
     Raises InvalidParameter if these do not fit the model.
@@ -99,7 +99,7 @@ def outputs_of_call(shape: ModelShape, label: str, arguments: Mapping[str, Any])
                 hint="Pass one for each unit of the last layer, in order, or NULL for none.",
             )
         is_number = values is None and n_units == 1 and activation not in _SCORES
-        outputs.append(Output(name, "real" if is_number else "real[]", values, None, None, is_exact=True))
+        outputs.append(DependentOutput(name, "real" if is_number else "real[]", values, None, None, is_exact=True))
     return tuple(outputs)
 
 

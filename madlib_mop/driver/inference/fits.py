@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # brings NumPy along
     from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 
 
-class Encoded(Protocol):
+class EncodedRows(Protocol):
     """Rows that were encoded: of a packed table, or by a model's encoder; as `LabelledRows`."""
 
     @property
@@ -60,7 +60,7 @@ def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[
         )
 
 
-def is_split(shape: ModelShape, packed: Encoded) -> bool:
+def is_split(shape: ModelShape, packed: EncodedRows) -> bool:
     """Return whether a packed row of numbers is split into the inputs of a model, one number each."""
     return (
         shape.n_inputs > 1
@@ -92,13 +92,13 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def check_test_table(model: TrainedModel, packed: Encoded, argument: str = "test_table") -> None:
+def check_test_table(model: TrainedModel, packed: EncodedRows, argument: str = "test_table") -> None:
     """Reject encoded rows with another encoding than the model's training data.
 
     Parameters
     ----------
     model : TrainedModel
-    packed : Encoded
+    packed : EncodedRows
     argument : str
         The one that named the table, for messages.
 
@@ -161,7 +161,7 @@ def check_preprocessor(
         raise _unlike(argument, packed, problem)
 
 
-def _unlike(argument: str, packed: Encoded, problem: str) -> InvalidParameter:
+def _unlike(argument: str, packed: EncodedRows, problem: str) -> InvalidParameter:
     return InvalidParameter(
         f"{argument}: {problem}. Received: {str(packed.relation)!r}",
         hint="Pass the table of the rows before they were packed: each model encodes it as its training table was. Or"

@@ -23,8 +23,8 @@ from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.columns.spool import beyond_limit
 from madlib_mop.driver.columns.writing import check_kept, encode_rows
 from madlib_mop.driver.data.decoders import FileDecoder
-from madlib_mop.driver.data.packed import PackedTable, Shard, read_packed_table
-from madlib_mop.driver.inference.fits import Encoded, check_fit, check_preprocessor, check_test_table
+from madlib_mop.driver.data.packed import PackedShard, PackedTable, read_packed_table
+from madlib_mop.driver.inference.fits import EncodedRows, check_fit, check_preprocessor, check_test_table
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.packing.preprocessor import encoded_like
 from madlib_mop.driver.packing.tables import Classes
@@ -42,7 +42,7 @@ _CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True)
-class Part:
+class RowsPart:
     """Rows that a trainer holds at once: a shard of a packed table, or some buffers of encoded rows.
 
     Attributes
@@ -56,7 +56,7 @@ class Part:
     n_bytes: int
 
 
-class LabelledRows(Encoded, Protocol):
+class LabelledRows(EncodedRows, Protocol):
     """The rows as one model takes them; the attributes mean the same as those of `PackedTable`."""
 
     @property
@@ -66,8 +66,8 @@ class LabelledRows(Encoded, Protocol):
     @property
     def n_rows(self) -> int: ...
     @property
-    def parts(self) -> list[Part]: ...
-    def buffers(self, part: Part) -> Iterator[Buffer]:
+    def parts(self) -> list[RowsPart]: ...
+    def buffers(self, part: RowsPart) -> Iterator[Buffer]:
         """Yield the shapes and the bytes of the columns of each buffer of a part, in order."""
 
 
@@ -138,9 +138,10 @@ class _PackedRows:
         self.index_inputs = packed.index_inputs
         self.columns = packed.columns
         self.n_rows = packed.n_rows
-        self.parts = [Part(shard.segment_id, shard.n_rows, shard.n_bytes) for shard in packed.shards if shard.n_rows]
+        shards = [shard for shard in packed.shards if shard.n_rows]
+        self.parts = [RowsPart(shard.segment_id, shard.n_rows, shard.n_bytes) for shard in shards]
 
-    def buffers(self, part: Part) -> Iterator[Buffer]:
+    def buffers(self, part: RowsPart) -> Iterator[Buffer]:
         (shard,) = [shard for shard in self._packed.shards if shard.segment_id == part.number]
         n_columns, n_rows = len(self.columns), 0
         query = self._packed.query
@@ -152,7 +153,7 @@ class _PackedRows:
                 yield shapes, [buffer.bytes_of(f"b{i}").data for i in range(n_columns)]
         self._check(shard, n_rows)
 
-    def _check(self, shard: Shard, n_rows: int) -> None:
+    def _check(self, shard: PackedShard, n_rows: int) -> None:
         if n_rows != shard.n_rows:  # this transaction's snapshot at a host is older than the rows
             raise NotReady(
                 f"{self._what}: segment {shard.segment_id} of {self.relation} has {shard.n_rows} rows, but this"
@@ -170,16 +171,16 @@ class _Kept:
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)
         self._buffers: list[tuple[list[list[int]], list[int], int]] = []  # shapes, bytes of each column, offset
         self._n_bytes = 0
-        self.parts: list[Part] = []
+        self.parts: list[RowsPart] = []
 
     def add(self, shapes: list[list[int]], blobs: Sequence[Blob]) -> None:
         """Append a buffer. Raises OutOfResources beyond the limit."""
         sizes = [memoryview(blob).nbytes for blob in blobs]
         last = self.parts[-1] if self.parts else None
         if last is None or last.n_bytes + sum(sizes) > _PART_BYTES:
-            self.parts.append(Part(len(self._buffers), shapes[0][0], sum(sizes)))
+            self.parts.append(RowsPart(len(self._buffers), shapes[0][0], sum(sizes)))
         else:
-            self.parts[-1] = Part(last.number, last.n_rows + shapes[0][0], last.n_bytes + sum(sizes))
+            self.parts[-1] = RowsPart(last.number, last.n_rows + shapes[0][0], last.n_bytes + sum(sizes))
         self._buffers.append((shapes, sizes, self._n_bytes))
         self._n_bytes += sum(sizes)
         if self._limit_bytes is not None and self._n_bytes > max(self._limit_bytes, _IN_MEMORY_BYTES):
@@ -187,7 +188,7 @@ class _Kept:
         for blob in blobs:
             self._file.write(blob)
 
-    def buffers(self, part: Part) -> Iterator[Buffer]:
+    def buffers(self, part: RowsPart) -> Iterator[Buffer]:
         """Yield the buffers of a part; its number is that of its first buffer."""
         n_rows = 0
         for shapes, sizes, offset in self._buffers[part.number :]:
@@ -220,10 +221,10 @@ class _EncodedRows:
         return sum(part.n_rows for part in self.parts)
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[RowsPart]:
         return self.kept.parts
 
-    def buffers(self, part: Part) -> Iterator[Buffer]:
+    def buffers(self, part: RowsPart) -> Iterator[Buffer]:
         return self.kept.buffers(part)
 
 

@@ -13,7 +13,7 @@ from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
 from madlib_mop.driver.data.weights import NO_DIGEST, check_weights, recorded_digest
-from madlib_mop.driver.inference.output import Output, PredictionProfile
+from madlib_mop.driver.inference.output import DependentOutput, PredictionProfile
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_architecture, no_column, was_changed
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedTable, Unsupported
@@ -30,7 +30,7 @@ _N_KEYS_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Place:
+class ModelLocation:
     """The location of a model's row.
 
     Attributes
@@ -112,13 +112,13 @@ class TrainedModel:
     ----------
     label : str
         For messages, e.g. ``mst_key 3 of public.models``.
-    place : Place or RegisteredVersion
+    place : ModelLocation or RegisteredVersion
     arch : dict
         Checked (`check_architecture`).
     compile_params, fit_params, loss_type : str or None
     metrics_type : list of str or None
     n_inputs : int
-    outputs : tuple of Output
+    outputs : tuple of DependentOutput
     normalizing_const : float
     object_table : str or None
         Where its custom functions were registered.
@@ -133,14 +133,14 @@ class TrainedModel:
     """
 
     label: str
-    place: Place | RegisteredVersion
+    place: ModelLocation | RegisteredVersion
     arch: Node
     compile_params: str | None
     fit_params: str | None
     metrics_type: list[str] | None
     loss_type: str | None
     n_inputs: int
-    outputs: tuple[Output, ...]
+    outputs: tuple[DependentOutput, ...]
     normalizing_const: float
     object_table: str | None = None
     custom: CustomFunctions = CustomFunctions()
@@ -201,7 +201,7 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
     params = _read_params(session, params_table, mst_key, name)
     facts = _read_summary(session, summary, name)
     digest = recorded_digest(session.columns(relation))
-    place = Place(relation, "mst_key", mst_key, digest) if is_multi else Place(relation, digest=digest)
+    place = ModelLocation(relation, "mst_key", mst_key, digest) if is_multi else ModelLocation(relation, digest=digest)
     arch = read_architecture(session, place, what, label)
     independent = tuple(_names(facts["independent_varname"]))
     dependent = _names(facts["dependent_varname"])
@@ -219,7 +219,7 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
         params["loss_type"],
         len(independent),
         tuple(
-            Output(column, vartype, *_class_values(session, summary, column, name), loss)
+            DependentOutput(column, vartype, *_class_values(session, summary, column, name), loss)
             for column, vartype, loss in zip(dependent, vartypes, losses, strict=True)
         ),
         float(facts["normalizing_const"] or 1.0),
@@ -321,13 +321,13 @@ def read_weights(session: CallerSession, model: TrainedModel) -> bytes:
     return check_weights(weights, rows[0]["digest"], model.label)
 
 
-def read_architecture(session: CallerSession, place: Place, what: str, label: str) -> Node:
+def read_architecture(session: CallerSession, place: ModelLocation, what: str, label: str) -> Node:
     """Read and check the architecture of a model that must have weights.
 
     Parameters
     ----------
     session : CallerSession
-    place : Place
+    place : ModelLocation
     what : str
         The argument that named the table, for messages.
     label : str

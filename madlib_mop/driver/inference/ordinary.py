@@ -17,12 +17,12 @@ from madlib_mop.driver.data.copied import CopiedColumn
 from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.inference.fits import check_fit
 from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.inference.rows import Rows, TestTable, check_unpacked, find_id_column
+from madlib_mop.driver.inference.rows import RowBatch, TestTable, check_unpacked, find_id_column
 from madlib_mop.driver.session.caller import CallerSession
 
 
 class OrdinaryRows:
-    """Streams a table's rows as batches of `Rows`; use it as a context manager.
+    """Streams a table's rows as batches of `RowBatch`; use it as a context manager.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class OrdinaryRows:
     def __exit__(self, *_: object) -> None:
         self._decode.__exit__()
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[RowBatch]:
         """Yield all rows, in the order of a scan.
 
         Raises
@@ -86,7 +86,7 @@ class OrdinaryRows:
                 ids = batch.values_of("k0")
                 with naming_rows(partial(self._row_name, ids)):
                     tensors = self._encoder.encode(dict(zip(names, raw, strict=True)))
-                yield Rows(ids, list(tensors.arrays.values()))
+                yield RowBatch(ids, list(tensors.arrays.values()))
 
     def _row_name(self, ids: Sequence[str | None], row: int) -> str:
         return f"row with {self.table.id_column.name} = {'NULL' if ids[row] is None else ids[row]}"

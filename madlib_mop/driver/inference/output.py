@@ -15,7 +15,7 @@ _NUMBER_LOSSES = frozenset(
 
 
 @dataclass(frozen=True)
-class Output:
+class DependentOutput:
     """One output of a model.
 
     Attributes

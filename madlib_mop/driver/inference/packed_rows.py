@@ -13,7 +13,7 @@ from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, Unsupported
 from madlib_mop.trainer.data.shards import buffer_array
-from madlib_mop.trainer.process.failures import Failure
+from madlib_mop.trainer.process.failures import RequestFailure
 
 
 def predicted_buffers(
@@ -88,7 +88,7 @@ def array_of(
     try:
         is_index = number in packed.index_inputs
         rows = buffer_array(column, shapes[number], blobs[number], is_x=is_x, is_index=is_index)
-    except Failure as failure:
+    except RequestFailure as failure:
         raise failure.error from None
     if n_rows is not None and len(rows) != n_rows:
         raise ragged(f"column {column!r} has {len(rows)} rows in a buffer of {n_rows}", what)

@@ -11,9 +11,9 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.data.copied import quoted
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.ordinary import OrdinaryRows
-from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.inference.results import ResultTable
-from madlib_mop.driver.inference.rows import RowReader, Rows
+from madlib_mop.driver.inference.rows import RowBatch, RowReader
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.inference.wanted import PredType, all_of, by_class, choose
 from madlib_mop.driver.session.caller import CallerSession
@@ -36,7 +36,7 @@ class Batches(Protocol):
 
     index_inputs: list[int]
 
-    def __iter__(self) -> Iterator[Rows]: ...
+    def __iter__(self) -> Iterator[RowBatch]: ...
 
 
 def predict_table(
@@ -76,7 +76,7 @@ def predict_table(
         return n_rows
 
 
-def _add(results: ResultTable, output: Output, ids: np.ndarray, values: np.ndarray, wanted: PredType) -> None:
+def _add(results: ResultTable, output: DependentOutput, ids: np.ndarray, values: np.ndarray, wanted: PredType) -> None:
     if output.is_number(values.shape[1]):
         choice = all_of(values)
     else:
@@ -88,7 +88,7 @@ def _add(results: ResultTable, output: Output, ids: np.ndarray, values: np.ndarr
 
 def predicted(
     trainer: LocalTrainer, model: TrainedModel, weights: bytes, reader: Batches
-) -> Iterator[tuple[Rows, list[np.ndarray]]]:
+) -> Iterator[tuple[RowBatch, list[np.ndarray]]]:
     """Yield each batch with its outputs; the trainer processes one batch while the previous one is written."""
     waiting = None
     for rows in _ahead(trainer, reader):
@@ -108,9 +108,9 @@ def predicted(
         yield waiting, _scores(trainer.collect(), model, waiting)
 
 
-def _ahead(trainer: LocalTrainer, reader: Batches) -> Iterator[Rows]:
+def _ahead(trainer: LocalTrainer, reader: Batches) -> Iterator[RowBatch]:
     """Yield all batches; while the trainer loads TensorFlow, further batches are read ahead."""
-    ahead: deque[Rows] = deque()
+    ahead: deque[RowBatch] = deque()
     batches, n_bytes = iter(reader), 0
     while n_bytes < _AHEAD_BYTES and not trainer.is_ready:
         rows = next(batches, None)
@@ -123,7 +123,7 @@ def _ahead(trainer: LocalTrainer, reader: Batches) -> Iterator[Rows]:
     yield from batches
 
 
-def _scores(answer: Frame, model: TrainedModel, rows: Rows) -> list[np.ndarray]:
+def _scores(answer: Frame, model: TrainedModel, rows: RowBatch) -> list[np.ndarray]:
     """Return each output as float32 (n_rows, n_units)."""
     header, blobs = answer
     if len(blobs) != len(model.outputs):

@@ -12,7 +12,7 @@ from mop_backend.registered_names import is_registered
 from madlib_mop.catalog.names import Relation
 from madlib_mop.columns.preprocessors.canonical import build, plain
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, read_model
-from madlib_mop.driver.inference.output import Output, PredictionProfile
+from madlib_mop.driver.inference.output import DependentOutput, PredictionProfile
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, mst_key_with_name
 from madlib_mop.models.architecture import check_architecture
@@ -130,9 +130,9 @@ def _predictions(values: Any) -> tuple[PredictionProfile, ...]:
         raise InvalidParameter(message, hint="Register the model again with madlib_mop.register.") from None
 
 
-def _output(fields: Any) -> Output:
+def _output(fields: Any) -> DependentOutput:
     values = fields["values"]
-    return Output(
+    return DependentOutput(
         _text(fields["name"]),
         _text(fields["vartype"]),
         None if values is None else tuple(_text_or_none(value) for value in values),

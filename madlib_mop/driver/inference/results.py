@@ -8,7 +8,7 @@ from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.data.copied import CopiedColumn, array_literal
 from madlib_mop.driver.data.engine import distribution
 from madlib_mop.driver.inference.rows import TestTable
-from madlib_mop.driver.inference.wanted import Choice
+from madlib_mop.driver.inference.wanted import ScoreChoice
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
 
@@ -85,7 +85,7 @@ class ResultTable:
         (row,) = self._session.execute(_HAS_HASH, [column.type_name])
         return [column.name] if row["yes"] else []
 
-    def add(self, class_name: str, ids: np.ndarray, labels: np.ndarray, choice: Choice) -> None:
+    def add(self, class_name: str, ids: np.ndarray, labels: np.ndarray, choice: ScoreChoice) -> None:
         """Write the chosen scores of one output for one batch.
 
         Parameters
@@ -93,7 +93,7 @@ class ResultTable:
         class_name : str
         ids, labels : numpy.ndarray
             Elements of an array literal (`quoted`), for each row of the batch, and for each class and then `NO_CLASS`.
-        choice : Choice
+        choice : ScoreChoice
         """
         for start in range(0, len(choice.rows), _ROWS_PER_INSERT):
             part = slice(start, start + _ROWS_PER_INSERT)

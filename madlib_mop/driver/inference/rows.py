@@ -12,13 +12,13 @@ from madlib_mop.driver.data.copied import CopiedColumn, check_copied
 from madlib_mop.driver.data.decoders import image_decoders
 from madlib_mop.driver.inference.fits import check_input_shape
 from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.packing.columns import Kind, SourceColumn, as_float4, as_input, find_column, split_columns
+from madlib_mop.driver.packing.columns import ColumnToPack, PackingKind, as_float4, as_input, find_column, split_columns
 from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession, batch_limits
 from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.literals import shorten
 from madlib_mop.packing.arrays import BadRow, read_header
-from madlib_mop.packing.encoders import ArrayEncoder, Encoder
+from madlib_mop.packing.encoders import ArrayEncoder, ColumnEncoder
 from madlib_mop.packing.images import ImageEncoder
 
 _BATCH_BYTES = 8 << 20
@@ -28,10 +28,10 @@ _CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True)
-class Input:
+class InputColumns:
     """The columns of one input of the model: a column, or several columns of numbers side by side."""
 
-    columns: tuple[SourceColumn, ...]
+    columns: tuple[ColumnToPack, ...]
 
     @property
     def name(self) -> str:
@@ -39,7 +39,7 @@ class Input:
         return ", ".join(column.name for column in self.columns)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> PackingKind:
         """How the columns are read; several are all numbers."""
         return self.columns[0].kind
 
@@ -59,7 +59,7 @@ class TestTable:
     ----------
     relation : Relation
     id_column : Column
-    inputs : tuple of Input
+    inputs : tuple of InputColumns
         One for each input of the model.
     """
 
@@ -67,11 +67,11 @@ class TestTable:
 
     relation: Relation
     id_column: Column
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputColumns, ...]
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowBatch:
     """A batch.
 
     Attributes
@@ -105,7 +105,7 @@ def read_test_table(
 
 def find_inputs(
     relation: Relation, known: dict[str, Column], independent_varname: str | None, model: TrainedModel
-) -> tuple[Input, ...]:
+) -> tuple[InputColumns, ...]:
     """Find the columns of a table that are the inputs of a model. Raises MopError, as `read_test_table`.
 
     Parameters
@@ -129,14 +129,14 @@ def find_inputs(
         )
     columns = tuple(as_input(find_column(known, x_name, "independent_varname", relation)) for x_name in x_names)
     if not is_one_row:
-        return tuple(Input((column,)) for column in columns)
+        return tuple(InputColumns((column,)) for column in columns)
     for column in columns:
-        if column.kind is not Kind.NUMBER:
+        if column.kind is not PackingKind.NUMBER:
             raise InvalidParameter(
                 f"independent_varname: several columns for one input must all be numbers; {column.name!r} is"
                 f" {column.column.type_sql}. Received: {independent_varname!r}"
             )
-    return (Input(columns),)
+    return (InputColumns(columns),)
 
 
 def check_unpacked(
@@ -165,7 +165,7 @@ def find_id_column(known: dict[str, Column], id_col: str | None, relation: Relat
 
 
 class RowReader:
-    """Streams the test table's rows as batches of `Rows`; use it as a context manager.
+    """Streams the test table's rows as batches of `RowBatch`; use it as a context manager.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class RowReader:
         self.index_inputs: list[int] = []
         self._model = model
         self._pool = image_decoders()
-        self._encoders: list[Encoder] = []
+        self._encoders: list[ColumnEncoder] = []
 
     def __enter__(self) -> "RowReader":
         return self
@@ -195,7 +195,7 @@ class RowReader:
     def __exit__(self, *_: object) -> None:
         self._pool.close()
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[RowBatch]:
         """Yield all rows, in the order of a scan.
 
         Raises
@@ -217,11 +217,11 @@ class RowReader:
             **names,
         )
         types = ["double precision"] * len(params)
-        limits = batch_limits(self._batch_rows(), any(one.kind is Kind.IMAGE for one in self.table.inputs))
+        limits = batch_limits(self._batch_rows(), any(one.kind is PackingKind.IMAGE for one in self.table.inputs))
         with closing(self._session.stream(query, params, types, *limits)) as batches:
             for batch in batches:
                 ids = batch.values_of("id")
-                yield Rows(ids, [self._encode(batch, number, ids) for number in range(len(self.table.inputs))])
+                yield RowBatch(ids, [self._encode(batch, number, ids) for number in range(len(self.table.inputs))])
 
     def _id_sql(self) -> str:
         """Return the expression of a row's id, as text."""
@@ -249,22 +249,22 @@ class RowReader:
             return self._encoders[number].encode(column.data, np.asarray(column.lengths, np.int64))
         except BadRow as problem:
             source, row_id = self.table.inputs[number], ids[problem.row]
-            if source.kind is Kind.NUMBER and problem.element is not None:
-                source = Input((source.columns[problem.element],))
+            if source.kind is PackingKind.NUMBER and problem.element is not None:
+                source = InputColumns((source.columns[problem.element],))
                 problem.problem = "is NULL" if problem.is_null else problem.problem
             message = f"column {source.name!r} {problem.problem} ({self._row_name(row_id)})"
             raise InvalidParameter(message, hint=problem.hint) from None
 
-    def _make_encoder(self, number: int, column: BytesColumn) -> Encoder:
+    def _make_encoder(self, number: int, column: BytesColumn) -> ColumnEncoder:
         """Create the encoder of a column; its shape is that of the first row, which the model must accept."""
         source = self.table.inputs[number]
         if column.lengths[0] < 0:
             raise BadRow(0, "is NULL")
         first = memoryview(column.data)[: column.lengths[0]]
-        if source.kind is Kind.IMAGE:
+        if source.kind is PackingKind.IMAGE:
             wanted = self._image_shape(number)
             shape = self._pool.decode([first], wanted).shape[1:]
-            encoder: Encoder = ImageEncoder(source.name, shape, wanted, self._pool)
+            encoder: ColumnEncoder = ImageEncoder(source.name, shape, wanted, self._pool)
         else:
             header = read_header(first)
             if not header.n_elements:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.weights import damaged
-from madlib_mop.driver.inference.model import Place
+from madlib_mop.driver.inference.model import ModelLocation
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import was_changed
 
@@ -40,13 +40,13 @@ class StoredWeights:
     n_bytes: int
 
 
-def measure_weights(session: CallerSession, place: Place, label: str) -> StoredWeights:
+def measure_weights(session: CallerSession, place: ModelLocation, label: str) -> StoredWeights:
     """Return SHA-256 and size of a model's weights.
 
     Parameters
     ----------
     session : CallerSession
-    place : Place
+    place : ModelLocation
     label : str
         The model, for messages.
 

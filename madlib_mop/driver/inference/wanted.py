@@ -39,7 +39,7 @@ class PredType:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ScoreChoice:
     """The scores to write, in the order of the rows.
 
     Attributes
@@ -100,7 +100,7 @@ def read_pred_type(arguments: Mapping[str, Any]) -> PredType:
     return PredType(Form.THRESHOLD, value)
 
 
-def choose(scores: np.ndarray, wanted: PredType) -> Choice:
+def choose(scores: np.ndarray, wanted: PredType) -> ScoreChoice:
     """Choose the scores of one output to write.
 
     Parameters
@@ -111,7 +111,7 @@ def choose(scores: np.ndarray, wanted: PredType) -> Choice:
 
     Returns
     -------
-    Choice
+    ScoreChoice
         With equal scores, the first one in the class order has the better rank. Classes are in class order for 'prob'
         and a threshold, else by rank. If all scores of a row are NaN, no class is the best one.
     """
@@ -122,14 +122,14 @@ def choose(scores: np.ndarray, wanted: PredType) -> Choice:
         best = _order(scores, n_best)
         rows = np.repeat(np.arange(n_rows), n_best)
         units = np.where(np.isnan(scores).all(axis=1)[:, np.newaxis], NO_CLASS, best).ravel()
-        return Choice(rows, units, exact[rows, best.ravel()], np.tile(np.arange(1, n_best + 1), n_rows))
+        return ScoreChoice(rows, units, exact[rows, best.ravel()], np.tile(np.arange(1, n_best + 1), n_rows))
     ranks = np.empty((n_rows, n_units), np.int64)
     np.put_along_axis(ranks, _order(scores, n_units), np.arange(1, n_units + 1)[np.newaxis], axis=1)
     if wanted.form is Form.PROB:
         rows, units = np.divmod(np.arange(n_rows * n_units), n_units)
     else:
         rows, units = np.nonzero(exact > wanted.limit)
-    return Choice(rows, units, exact[rows, units], ranks[rows, units])
+    return ScoreChoice(rows, units, exact[rows, units], ranks[rows, units])
 
 
 def by_class(values: np.ndarray, n_classes: int) -> np.ndarray:
@@ -139,11 +139,11 @@ def by_class(values: np.ndarray, n_classes: int) -> np.ndarray:
     return values
 
 
-def all_of(values: np.ndarray) -> Choice:
+def all_of(values: np.ndarray) -> ScoreChoice:
     """Return all values of an output that is the prediction itself: (n_rows, n_units), each of rank 1."""
     n_rows, n_units = values.shape
     rows, units = np.divmod(np.arange(n_rows * n_units), n_units)
-    return Choice(rows, units, values.astype(np.float64).ravel(), np.ones(n_rows * n_units, np.int64))
+    return ScoreChoice(rows, units, values.astype(np.float64).ravel(), np.ones(n_rows * n_units, np.int64))
 
 
 def _order(scores: np.ndarray, n_best: int) -> np.ndarray:

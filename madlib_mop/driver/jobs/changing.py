@@ -3,7 +3,7 @@
 from typing import Any
 
 from madlib_mop.catalog.jobs import Jobs
-from madlib_mop.catalog.rows.job import Job
+from madlib_mop.catalog.rows.job import JobRow
 from madlib_mop.catalog.rows.states import JobState
 from madlib_mop.driver.jobs.checks import check_times, check_zone, own_job, seconds_of
 from madlib_mop.driver.session.call import Call
@@ -60,25 +60,25 @@ def purge_jobs(call: Call) -> int:
     return jobs.purge(owners, min(seconds, _AGES_S))
 
 
-def _job_of_call(call: Call) -> tuple[Jobs, Job]:
+def _job_of_call(call: Call) -> tuple[Jobs, JobRow]:
     record = open_record(call.info)
     jobs = Jobs(record)
     return jobs, own_job(call, record, jobs, call.arguments["job_id"])
 
 
-def _waiting_job(call: Call) -> tuple[Jobs, Job]:
+def _waiting_job(call: Call) -> tuple[Jobs, JobRow]:
     jobs, job = _job_of_call(call)
     if job.state is not JobState.WAITING:
         raise _not_waiting(job)
     return jobs, job
 
 
-def _change(jobs: Jobs, job: Job, changes: dict[str, Any]) -> None:
+def _change(jobs: Jobs, job: JobRow, changes: dict[str, Any]) -> None:
     if not jobs.change(job, changes):
         raise _not_waiting(jobs.known(job.job_id))
 
 
-def _not_waiting(job: Job) -> NotReady:
+def _not_waiting(job: JobRow) -> NotReady:
     return NotReady(
         f"job {job.job_id} is {job.state}: only a waiting job can be changed",
         hint="SELECT job_id, state, error FROM madlib_mop.job; madlib_mop.submit() submits another one.",

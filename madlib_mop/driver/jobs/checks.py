@@ -5,7 +5,7 @@ from typing import Any
 
 from madlib_mop.catalog.jobs import Jobs
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.job import Job
+from madlib_mop.catalog.rows.job import JobRow
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.jobs.recurrence import NoNextTime, hint, is_cron, knows_zone, next_time
@@ -67,7 +67,7 @@ def seconds_of(call: Call, interval: str, name: str) -> float:
         raise InvalidParameter(f"{name} is no interval. Received: {interval!r}", hint=hint()) from None
 
 
-def own_job(call: Call, record: Record, jobs: Jobs, job_id: int, what: str = "") -> Job:
+def own_job(call: Call, record: Record, jobs: Jobs, job_id: int, what: str = "") -> JobRow:
     """Return a job of the caller's, or of a role that the caller acts as.
 
     Raises

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.driver.networks.graph import Graph, Node, Tensor
+from madlib_mop.driver.networks.graph import Graph, LayerOutput, Node
 from madlib_mop.driver.networks.inputs import join_inputs, layer_name
 
 _NARROWEST, _WIDEST = 64, 512
@@ -16,7 +16,7 @@ ENOUGH_ROWS = 4_000
 
 
 @dataclass(frozen=True)
-class Recipe:
+class NetworkForm:
     """The form of a network.
 
     Attributes
@@ -51,12 +51,12 @@ class Recipe:
 
 #: In the order of their use: the first is the most robust, each next one differs from those before it.
 RECIPES = (
-    Recipe("periodic perceptron", "mlp", 3, 1, 0.3, 0.1),
-    Recipe("wide periodic perceptron", "mlp", 3, 2, 1.0, 0.05),
-    Recipe("residual network", "resnet", 2, 1, None, 0.1),
-    Recipe("periodic residual network", "resnet", 2, 1, 1.0, 0.1),
-    Recipe("perceptron", "mlp", 2, 1, None, 0.1),
-    Recipe("smooth perceptron", "mlp", 3, 1, 0.1, 0.3),
+    NetworkForm("periodic perceptron", "mlp", 3, 1, 0.3, 0.1),
+    NetworkForm("wide periodic perceptron", "mlp", 3, 2, 1.0, 0.05),
+    NetworkForm("residual network", "resnet", 2, 1, None, 0.1),
+    NetworkForm("periodic residual network", "resnet", 2, 1, 1.0, 0.1),
+    NetworkForm("perceptron", "mlp", 2, 1, None, 0.1),
+    NetworkForm("smooth perceptron", "mlp", 3, 1, 0.1, 0.3),
 )
 
 
@@ -71,7 +71,7 @@ def is_regression(preprocessor: Preprocessor) -> bool:
     return all(not isinstance(column.fit, ClassFit) for column in preprocessor.targets)
 
 
-def architecture(preprocessor: Preprocessor, n_rows: int, recipe: Recipe) -> Node:
+def architecture(preprocessor: Preprocessor, n_rows: int, recipe: NetworkForm) -> Node:
     """Return a network as JSON.
 
     The perceptron is that of RealMLP (Holzmüller et al., "Better by Default", 2024): SELU for classes, Mish for
@@ -87,7 +87,7 @@ def architecture(preprocessor: Preprocessor, n_rows: int, recipe: Recipe) -> Nod
         Its tensors are the inputs, its targets the outputs, both in their order.
     n_rows : int
         Training rows.
-    recipe : Recipe
+    recipe : NetworkForm
     """
     graph = Graph(recipe.name.replace(" ", "_"))
     frequency = None if recipe.frequency is None else recipe.frequency * min(1.0, math.sqrt(n_rows / ENOUGH_ROWS))
@@ -106,7 +106,7 @@ def architecture(preprocessor: Preprocessor, n_rows: int, recipe: Recipe) -> Nod
     return graph.document(outputs)
 
 
-def _perceptron(graph: Graph, x: Tensor, width: int, recipe: Recipe, activation: str) -> Tensor:
+def _perceptron(graph: Graph, x: LayerOutput, width: int, recipe: NetworkForm, activation: str) -> LayerOutput:
     initializer = "lecun_normal" if activation == "selu" else "he_normal"
     for _ in range(recipe.depth):
         x = graph.dense(x, width, "hidden", activation=activation, kernel_initializer=initializer)
@@ -114,7 +114,7 @@ def _perceptron(graph: Graph, x: Tensor, width: int, recipe: Recipe, activation:
     return x
 
 
-def _residual(graph: Graph, x: Tensor, width: int, recipe: Recipe, _: str) -> Tensor:
+def _residual(graph: Graph, x: LayerOutput, width: int, recipe: NetworkForm, _: str) -> LayerOutput:
     x = graph.dense(x, width, "first")
     for _number in range(recipe.depth):
         y = graph.same("LayerNormalization", x)

@@ -11,7 +11,7 @@ _OPERATIONS = {"Cos": "keras.src.ops.numpy"}
 
 
 @dataclass(frozen=True)
-class Tensor:
+class LayerOutput:
     """The output of a layer.
 
     Attributes
@@ -46,29 +46,29 @@ class Graph:
     def __init__(self, name: str):
         self._name = name
         self._layers: list[Node] = []
-        self._inputs: list[Tensor] = []
+        self._inputs: list[LayerOutput] = []
         self._names: set[str] = set()
 
-    def input(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
+    def input(self, name: str, shape: Sequence[int], dtype: str) -> LayerOutput:
         """Add an input; ``shape`` is that of one row."""
         config: Node = {"batch_shape": [None, *shape], "dtype": dtype}
         tensor = self._add("InputLayer", name, config, "keras.layers", [], tuple(shape), dtype)
         self._inputs.append(tensor)
         return tensor
 
-    def dense(self, x: Tensor, units: int, name: str = "dense", **config: Any) -> Tensor:
+    def dense(self, x: LayerOutput, units: int, name: str = "dense", **config: Any) -> LayerOutput:
         """Add a Dense layer."""
         return self.layer("Dense", x, (*x.shape[:-1], units), name, units=units, **config)
 
-    def same(self, class_name: str, x: Tensor, **config: Any) -> Tensor:
+    def same(self, class_name: str, x: LayerOutput, **config: Any) -> LayerOutput:
         """Add a layer that keeps the shape, such as Dropout or LayerNormalization."""
         return self.layer(class_name, x, x.shape, **config)
 
-    def dropout(self, x: Tensor, rate: float) -> Tensor:
+    def dropout(self, x: LayerOutput, rate: float) -> LayerOutput:
         """Add a Dropout layer, unless the rate is 0."""
         return self.same("Dropout", x, rate=rate) if rate else x
 
-    def flatten(self, x: Tensor) -> Tensor:
+    def flatten(self, x: LayerOutput) -> LayerOutput:
         """Make each row a vector."""
         if len(x.shape) == 1:
             return x
@@ -77,26 +77,31 @@ class Graph:
             size *= length
         return self.layer("Flatten", x, (size,))
 
-    def concatenate(self, tensors: Sequence[Tensor]) -> Tensor:
+    def concatenate(self, tensors: Sequence[LayerOutput]) -> LayerOutput:
         """Join vectors; one alone stays as it is."""
         if len(tensors) == 1:
             return tensors[0]
         return self.layer("Concatenate", list(tensors), (sum(x.shape[-1] for x in tensors),))
 
-    def add(self, one: Tensor, other: Tensor) -> Tensor:
+    def add(self, one: LayerOutput, other: LayerOutput) -> LayerOutput:
         """Add two tensors of one shape."""
         return self.layer("Add", [one, other], one.shape)
 
     def layer(
-        self, class_name: str, x: Tensor | list[Tensor], shape: tuple[int, ...], name: str | None = None, **config: Any
-    ) -> Tensor:
+        self,
+        class_name: str,
+        x: LayerOutput | list[LayerOutput],
+        shape: tuple[int, ...],
+        name: str | None = None,
+        **config: Any,
+    ) -> LayerOutput:
         """Add a layer of any class, or an operation; ``shape`` is that of one row of its output."""
         module = _OPERATIONS.get(class_name, "keras.layers")
         argument = [one.reference for one in x] if isinstance(x, list) else x.reference
         calls = [{"args": [argument], "kwargs": {}}]
         return self._add(class_name, name or class_name.lower(), config, module, calls, shape, "float32")
 
-    def document(self, outputs: Sequence[Tensor]) -> Node:
+    def document(self, outputs: Sequence[LayerOutput]) -> Node:
         """Return the model's JSON as `load_keras_model` takes it."""
         ends = [[[tensor.layer, 0, 0] for tensor in tensors] for tensors in (self._inputs, outputs)]
         config = {"name": self._name, "layers": self._layers, "input_layers": ends[0], "output_layers": ends[1]}
@@ -105,7 +110,7 @@ class Graph:
     def _add(
         self, class_name: str, name: str, config: Node, module: str, calls: list[Node], shape: tuple[int, ...],
         dtype: str,
-    ) -> Tensor:  # fmt: skip
+    ) -> LayerOutput:  # fmt: skip
         unique, number = name, 1
         while unique in self._names:
             number += 1
@@ -120,4 +125,4 @@ class Graph:
                 "inbound_nodes": calls,
             }
         )
-        return Tensor(unique, shape, dtype)
+        return LayerOutput(unique, shape, dtype)

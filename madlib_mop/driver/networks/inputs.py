@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from madlib_mop.columns.preprocessors.preprocessor import InputTensor
-from madlib_mop.driver.networks.graph import Graph, Tensor
+from madlib_mop.driver.networks.graph import Graph, LayerOutput
 
 #: Maximum number of numeric inputs for which each has an embedding.
 MAX_EMBEDDED = 256
@@ -22,7 +22,7 @@ def layer_name(name: str, otherwise: str) -> str:
 
 def join_inputs(
     graph: Graph, tensors: Sequence[InputTensor], frequency: float | None, dropout: float, text_units: int
-) -> Tensor:
+) -> LayerOutput:
     """Add the inputs of a packed table and a branch for each.
 
     Parameters
@@ -40,12 +40,12 @@ def join_inputs(
 
     Returns
     -------
-    Tensor
+    LayerOutput
         float32 (n_units,) a row.
     """
     names = [layer_name(tensor.name, f"input_{place}") for place, tensor in enumerate(tensors, 1)]
     inputs = [graph.input(name, one.shape, one.dtype) for name, one in zip(names, tensors, strict=True)]
-    parts: list[Tensor] = []
+    parts: list[LayerOutput] = []
     for x, tensor in zip(inputs, tensors, strict=True):
         if tensor.kind == "numbers":
             parts.append(x)
@@ -62,7 +62,7 @@ def join_inputs(
     return graph.concatenate(parts)
 
 
-def _periodic(graph: Graph, x: Tensor, frequency: float) -> Tensor:
+def _periodic(graph: Graph, x: LayerOutput, frequency: float) -> LayerOutput:
     """Return an embedding of each number: (n_numbers, 4) a row.
 
     It is cos(2 pi w x + b), then a linear layer for each number: RealMLP's PBLD embeddings (Holzmüller et al., "Better
@@ -83,7 +83,7 @@ def _periodic(graph: Graph, x: Tensor, frequency: float) -> Tensor:
     )  # fmt: skip
 
 
-def _index(graph: Graph, x: Tensor, tensor: InputTensor) -> Tensor:
+def _index(graph: Graph, x: LayerOutput, tensor: InputTensor) -> LayerOutput:
     """Return the embedding of a category, of the width that the preprocessor proposes."""
     width, n_codes = tensor.width or 1, tensor.n_codes or 1
     reach = 1 / math.sqrt(width)
@@ -94,7 +94,7 @@ def _index(graph: Graph, x: Tensor, tensor: InputTensor) -> Tensor:
     return graph.flatten(rows)
 
 
-def _text(graph: Graph, x: Tensor, dropout: float, most: int) -> Tensor:
+def _text(graph: Graph, x: LayerOutput, dropout: float, most: int) -> LayerOutput:
     """Return a hidden layer over a hashed text.
 
     Most texts occur once, so a network learns the texts of its training rows by heart before anything else: in
@@ -104,13 +104,13 @@ def _text(graph: Graph, x: Tensor, dropout: float, most: int) -> Tensor:
     return _hidden(graph, graph.dropout(x, _TEXT_DROPOUT), "text", dropout, most)
 
 
-def _hidden(graph: Graph, x: Tensor, name: str, dropout: float, most: int) -> Tensor:
+def _hidden(graph: Graph, x: LayerOutput, name: str, dropout: float, most: int) -> LayerOutput:
     """Return a narrow hidden layer over a text or a vector; narrower than its input."""
     units = max(4, min(most, x.shape[0] // 2))
     return graph.dropout(graph.dense(x, units, name, activation="relu"), dropout)
 
 
-def _image(graph: Graph, x: Tensor, dropout: float) -> Tensor:
+def _image(graph: Graph, x: LayerOutput, dropout: float) -> LayerOutput:
     """Return the channels of a small convolutional network: halved until 4 to 7 pixels are left, then averaged."""
     side, channels = x.shape[0], 16
     y = graph.same("Rescaling", x, scale=1 / 255, offset=0.0)

@@ -11,7 +11,7 @@ from madlib_mop.driver.data.selection_tables import create_selection, fill_selec
 from madlib_mop.driver.inference.described import describe_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.networks.architectures import RECIPES, architecture
-from madlib_mop.driver.networks.training import Plan, configurations, search_grids
+from madlib_mop.driver.networks.training import TrainingSize, configurations, search_grids
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
@@ -34,7 +34,7 @@ def propose_networks(call: Call) -> None:
     session, given = call.session, call.arguments
     arch_table, configs_table = given["arch_table"], given["configs_table"]
     preprocessor, shard_rows = _read(session, given["packed_table"])
-    plan = Plan(shard_rows, given["num_iterations"])
+    plan = TrainingSize(shard_rows, given["num_iterations"])
     target = session.output(configs_table, what="configs_table")
     architectures = session.output(arch_table, ("",), "arch_table")
     if architectures.sql in (target.sql, target.with_suffix("_summary").sql):
@@ -95,7 +95,7 @@ def propose_search(call: Call) -> list[dict[str, Any]]:
             f"arch_table: {table} has no architectures. Received: {name!r}",
             hint="madlib_mop.propose_networks makes a table with some.",
         )
-    compile_grid, fit_grid = search_grids(preprocessor, Plan(shard_rows, 1))
+    compile_grid, fit_grid = search_grids(preprocessor, TrainingSize(shard_rows, 1))
     return [
         {
             "model_id_list": [row["model_id"] for row in rows],

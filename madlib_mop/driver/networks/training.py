@@ -19,7 +19,7 @@ _LOWEST = 0.02
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingSize:
     """The size of a proposal's training.
 
     Attributes
@@ -44,7 +44,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Configuration:
+class ProposedConfiguration:
     """A row of the model selection table; ``recipe`` is the place of its architecture in `RECIPES`."""
 
     recipe: int
@@ -58,7 +58,7 @@ def batch_size(n_rows: int) -> int:
     return int(min(_LARGEST_BATCH, max(_SMALLEST_BATCH, wanted)))
 
 
-def epochs(plan: Plan, batch: int) -> int:
+def epochs(plan: TrainingSize, batch: int) -> int:
     """Return the passes over a segment in one visit: 1, or 2 for tables with few mini-batches."""
     return min(_MOST_EPOCHS, max(1, round(_STEPS_PER_ITERATION / plan.steps(batch))))
 
@@ -84,7 +84,9 @@ def _loss(target: FittedColumn) -> tuple[str, str]:
     return "categorical_crossentropy", "accuracy"
 
 
-def configurations(preprocessor: Preprocessor, plan: Plan, n_configs: int, seed: int) -> list[Configuration]:
+def configurations(
+    preprocessor: Preprocessor, plan: TrainingSize, n_configs: int, seed: int
+) -> list[ProposedConfiguration]:
     """Return configurations that differ, the most robust first.
 
     The first of each architecture has the rates that fit the rows. Those after it vary them at random: learning rates
@@ -92,7 +94,7 @@ def configurations(preprocessor: Preprocessor, plan: Plan, n_configs: int, seed:
     cosine over the iterations (Loshchilov and Hutter, "SGDR", 2017). Weight decay is decoupled (the same authors,
     "Decoupled Weight Decay Regularization", 2019).
     """
-    found: list[Configuration] = []
+    found: list[ProposedConfiguration] = []
     loss, metrics = losses(preprocessor)
     rng = np.random.default_rng(seed)
     while len(found) < n_configs:
@@ -106,7 +108,7 @@ def configurations(preprocessor: Preprocessor, plan: Plan, n_configs: int, seed:
         steps = plan.steps(batch) * epochs(plan, batch) * plan.num_iterations
         schedule = f"CosineDecay({rate}, decay_steps={steps}, alpha={_LOWEST})"
         optimizer = f"AdamW(learning_rate={schedule}, weight_decay={_rounded(decay)})"
-        configuration = Configuration(
+        configuration = ProposedConfiguration(
             recipe,
             f"optimizer='{optimizer}', loss={loss}, metrics={metrics}",
             f"batch_size={batch}, epochs={epochs(plan, batch)}",
@@ -116,7 +118,7 @@ def configurations(preprocessor: Preprocessor, plan: Plan, n_configs: int, seed:
     return found
 
 
-def search_grids(preprocessor: Preprocessor, plan: Plan) -> tuple[str, str]:
+def search_grids(preprocessor: Preprocessor, plan: TrainingSize) -> tuple[str, str]:
     """Return the compile and fit grids of madlib_keras_automl: constant rates, because searches train for any time."""
     batch = batch_size(plan.n_rows)
     rate = _rate(preprocessor, plan, batch)
@@ -132,7 +134,7 @@ def search_grids(preprocessor: Preprocessor, plan: Plan) -> tuple[str, str]:
     )
 
 
-def _rate(preprocessor: Preprocessor, plan: Plan, batch: int) -> float:
+def _rate(preprocessor: Preprocessor, plan: TrainingSize, batch: int) -> float:
     rate = _RATE * math.sqrt(batch / _OF_BATCH)
     return rate * (1 + min(1.0, plan.n_rows / ENOUGH_ROWS)) if is_regression(preprocessor) else rate
 

@@ -9,10 +9,10 @@ from typing import Any
 from madlib_mop import __version__
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric
-from madlib_mop.catalog.rows.plan import Summary
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.plan import OutputSummary
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.driver.data.weights import DIGEST, digest_of
 from madlib_mop.driver.outputs import hopper
@@ -48,23 +48,23 @@ _SERIES = {  # column -> data set and index of the metric
 }  # fmt: skip
 
 
-def check_outputs(session: CallerSession, run: Run) -> None:
+def check_outputs(session: CallerSession, run: RunRow) -> None:
     """Raise an error if a run's output tables exist, unless it is a warm start; see `hopper.check_outputs`."""
     hopper.check_outputs(session, run, SUFFIXES, check_replaceable)
 
 
-def has_outputs(session: CallerSession, record: Record, run: Run) -> bool:
+def has_outputs(session: CallerSession, record: Record, run: RunRow) -> bool:
     """Return whether a finished run's output tables exist; see `hopper.has_outputs`."""
     return hopper.has_outputs(session, record, run, SUFFIXES)
 
 
-def check_replaceable(session: CallerSession, output: Relation, summary: Summary) -> None:
+def check_replaceable(session: CallerSession, output: Relation, summary: OutputSummary) -> None:
     """Check the tables that a warm start will fill; see `check_columns`."""
     expected = {"": [name for name, _ in _MODEL], "_summary": [name for name, _ in _summary_columns(summary)]}
     check_columns(session, output, expected, "model")
 
 
-def write_outputs(session: CallerSession, record: Record, run_id: int, models: list[Model] | None = None) -> None:
+def write_outputs(session: CallerSession, record: Record, run_id: int, models: list[ModelRow] | None = None) -> None:
     """Write the model and the `_summary` of a trained run, and mark it finished."""
     run = record.known_run(run_id)
     (model,) = models or record.models(run_id)
@@ -87,12 +87,12 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
     record.set_run(run_id, state=RunState.FINISHED)
 
 
-def _summary_columns(summary: Summary) -> list[tuple[str, str]]:
+def _summary_columns(summary: OutputSummary) -> list[tuple[str, str]]:
     classes = [(name, type_name) for name, type_name, _ in summary.class_columns]
     return [*_SUMMARY, *classes, QUALIFIED, *hopper.preprocessor_columns(summary)]
 
 
-def _summary_values(run: Run, model: Model, metrics: list[Metric]) -> dict[str, Any]:
+def _summary_values(run: RunRow, model: ModelRow, metrics: list[Metric]) -> dict[str, Any]:
     epochs = sorted({metric.epoch for metric in metrics})
     values_at = {(metric.epoch, metric.data_set, metric.ordinal): metric.value for metric in metrics}
     shown = slice(-1 if shows_only_last(run) else 0, None)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.model import ModelRow
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
@@ -25,22 +25,22 @@ class EarlierRuns:
 
     Attributes
     ----------
-    run : Run or None
+    run : RunRow or None
         The newest run that has the training states of all models; else the one that has most of them; if none has any,
         the newest run that has written a table of this name.
     digests : mapping of int to str
         SHA-256 of the weights in the table, by mst_key; None if they are NULL.
-    states : mapping of int to Model
+    states : mapping of int to ModelRow
         The recorded models whose training states have these weights: of ``run``, or else of the newest run that has
         one.
-    origins : tuple of Run
+    origins : tuple of RunRow
         The runs of ``states``.
     """
 
-    run: Run | None
+    run: RunRow | None
     digests: Mapping[int, str | None]
-    states: Mapping[int, Model]
-    origins: tuple[Run, ...] = ()
+    states: Mapping[int, ModelRow]
+    origins: tuple[RunRow, ...] = ()
 
 
 def weights_digests(session: CallerSession, table: Relation, averaging: bool) -> list[tuple[int, str | None]] | None:
@@ -73,7 +73,7 @@ def find_earlier_runs(
     averaging : bool
         Whether runs of model averaging are searched, or those of the hopper.
     """
-    found: list[tuple[Run, dict[int, Model]]] = []
+    found: list[tuple[RunRow, dict[int, ModelRow]]] = []
     for run in record.runs_with_weights(str(output), owner, list(digests.values())):
         if (run.schedule == AVERAGING) is not averaging:
             continue
@@ -82,7 +82,7 @@ def find_earlier_runs(
         if len(models) == len(digests):
             break
     found.sort(key=lambda one: -len(one[1]))  # stable: of those with as many models, the newest comes first
-    states: dict[int, Model] = {}
+    states: dict[int, ModelRow] = {}
     for _, of_run in found:
         states = of_run | states
     if states:
@@ -93,7 +93,7 @@ def find_earlier_runs(
     return EarlierRuns(newest if is_kind else None, digests, {})
 
 
-def has_models_of(session: CallerSession, record: Record, run: Run) -> bool:
+def has_models_of(session: CallerSession, record: Record, run: RunRow) -> bool:
     """Return whether the output table of a finished run has its models, or those of a newer run."""
     earlier = _earlier_than_resume(session, record, run)
     if earlier is None or earlier.run is None:
@@ -108,19 +108,19 @@ def has_models_of(session: CallerSession, record: Record, run: Run) -> bool:
     return expected == set(earlier.states) == set(earlier.digests)
 
 
-def newer_run(session: CallerSession, record: Record, run: Run) -> Run | None:
+def newer_run(session: CallerSession, record: Record, run: RunRow) -> RunRow | None:
     """Return the newer run whose models a run's output table has; None if it has others, or does not exist."""
     earlier = _earlier_than_resume(session, record, run)
     found = earlier.run if earlier is not None else None
     return found if found is not None and found.run_id > run.run_id else None
 
 
-def passes_field(model: Model) -> bool:
+def passes_field(model: ModelRow) -> bool:
     """Return whether a recorded model's weights are too large for a field; then output tables have NULL."""
     return (model.model_bytes or 0) > MAX_FIELD_BYTES
 
 
-def _earlier_than_resume(session: CallerSession, record: Record, run: Run) -> EarlierRuns | None:
+def _earlier_than_resume(session: CallerSession, record: Record, run: RunRow) -> EarlierRuns | None:
     """Return what the record has of the present output table of a run; None if there is no such table."""
     output, averaging = run.plan.output.relation, run.schedule == AVERAGING
     table = session.existing(output.sql)
@@ -128,12 +128,12 @@ def _earlier_than_resume(session: CallerSession, record: Record, run: Run) -> Ea
     return None if digests is None else find_earlier_runs(record, output, run.owner_oid, dict(digests), averaging)
 
 
-def _has(model: Model, weights_digest: str | None) -> bool:
+def _has(model: ModelRow, weights_digest: str | None) -> bool:
     """Return whether a recorded model's state has the weights of an output table.
 
     Parameters
     ----------
-    model : Model
+    model : ModelRow
     weights_digest : str or None
         SHA-256 of the table's weights; None if they are NULL because they do not fit into a field.
     """

@@ -11,7 +11,7 @@ from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.preprocessors import COLUMNS as PREPROCESSOR_COLUMNS
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
-from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.outputs.hopper import (
     INFO,
     INFO_END,
@@ -45,7 +45,7 @@ class EnsembleModel:
         float32, in ``get_weights()`` order.
     info : dict
         Values of columns of ``_info``.
-    outputs : tuple of Output
+    outputs : tuple of DependentOutput
     validation_table : Relation
     started, ended : datetime
     """
@@ -53,7 +53,7 @@ class EnsembleModel:
     arch: str
     weights: bytes
     info: dict[str, Any]
-    outputs: tuple[Output, ...]
+    outputs: tuple[DependentOutput, ...]
     validation_table: Relation
     started: datetime
     ended: datetime

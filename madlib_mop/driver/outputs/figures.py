@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 
 _COLUMNS = {  # column -> data set and index of the metric
     "training_loss": ("training", 0), "training_metrics": ("training", 1),
@@ -15,7 +15,7 @@ _COLUMNS = {  # column -> data set and index of the metric
 
 
 @dataclass(frozen=True)
-class Figures:
+class ModelFigures:
     """The metrics of one model.
 
     Attributes
@@ -51,7 +51,9 @@ class Figures:
         return {**iterations, **self.series, **final}
 
 
-def figures_of(models: Iterable[Model], metrics: Iterable[Metric], only_last: bool = False) -> dict[int, Figures]:
+def figures_of(
+    models: Iterable[ModelRow], metrics: Iterable[Metric], only_last: bool = False
+) -> dict[int, ModelFigures]:
     """Return the figures of each model, by mst_key; ``only_last``: their history has the last iteration alone."""
     by_model: dict[int, list[Metric]] = defaultdict(list)
     for metric in metrics:
@@ -59,7 +61,7 @@ def figures_of(models: Iterable[Model], metrics: Iterable[Metric], only_last: bo
     return {model.mst_key: _figures(model, by_model[model.mst_key], only_last) for model in models}
 
 
-def _figures(model: Model, metrics: Sequence[Metric], only_last: bool) -> Figures:
+def _figures(model: ModelRow, metrics: Sequence[Metric], only_last: bool) -> ModelFigures:
     by_epoch: dict[int, list[Metric]] = defaultdict(list)
     for metric in metrics:
         if metric.epoch >= model.first_epoch:
@@ -73,10 +75,10 @@ def _figures(model: Model, metrics: Sequence[Metric], only_last: bool) -> Figure
         values = [m.value for epoch in epochs for m in by_epoch[epoch] if (m.data_set, m.ordinal) == place]
         series[column] = values[shown] or None
         final[column] = _final(values, epochs, model.best_epoch)
-    return Figures([model.iteration(epoch) for epoch in epochs[shown]], elapsed_s[shown], series, final)
+    return ModelFigures([model.iteration(epoch) for epoch in epochs[shown]], elapsed_s[shown], series, final)
 
 
-def shown_frequency(run: Run) -> int | None:
+def shown_frequency(run: RunRow) -> int | None:
     """Return metrics_compute_frequency as output tables have it: as MADlib's, whose default is the last iteration."""
     if run.is_search:
         return run.plan.summary.metrics_compute_frequency
@@ -84,7 +86,7 @@ def shown_frequency(run: Run) -> int | None:
     return run.num_iterations if given is None else given
 
 
-def shows_only_last(run: Run) -> bool:
+def shows_only_last(run: RunRow) -> bool:
     """Return whether output tables have the metrics of the last iteration alone."""
     return not run.is_search and run.arguments.get("metrics_compute_frequency") is None
 

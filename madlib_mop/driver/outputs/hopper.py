@@ -12,14 +12,14 @@ from mop_backend.refusals import STATE_DAMAGED, how_to_train_again
 from madlib_mop import __version__
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
-from madlib_mop.catalog.rows.plan import Summary
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.model import ModelRow
+from madlib_mop.catalog.rows.plan import OutputSummary
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.driver.data.preprocessors import COLUMNS as PREPROCESSOR_COLUMNS
 from madlib_mop.driver.data.weights import DIGEST, NO_DIGEST, digest_of, recorded_digest
 from madlib_mop.driver.outputs.earlier_runs import has_models_of, passes_field
-from madlib_mop.driver.outputs.figures import Figures, figures_of, shown_frequency, shows_only_last
+from madlib_mop.driver.outputs.figures import ModelFigures, figures_of, shown_frequency, shows_only_last
 from madlib_mop.driver.outputs.search import (
     SELECTION_SUFFIXES,
     info_columns,
@@ -71,16 +71,16 @@ SUMMARY_END = (("dependent_vartype", "text[]"), ("normalizing_const", "real"), (
 
 def check_outputs(
     session: CallerSession,
-    run: Run,
+    run: RunRow,
     suffixes: Sequence[str] = SUFFIXES,
-    replaceable: Callable[[CallerSession, Relation, Summary], None] | None = None,
+    replaceable: Callable[[CallerSession, Relation, OutputSummary], None] | None = None,
 ) -> None:
     """Raise an error if a run's output tables exist, unless it replaces their rows (a warm start, a reopened run).
 
     Parameters
     ----------
     session : CallerSession
-    run : Run
+    run : RunRow
     suffixes : sequence of str
         Suffixes of its tables' names.
     replaceable : callable, optional
@@ -113,7 +113,7 @@ def check_outputs(
         )
 
 
-def has_outputs(session: CallerSession, record: Record, run: Run, suffixes: Sequence[str] = SUFFIXES) -> bool:
+def has_outputs(session: CallerSession, record: Record, run: RunRow, suffixes: Sequence[str] = SUFFIXES) -> bool:
     """Return whether a finished run's output tables exist.
 
     The tables of a warm start existed before it, as may those that a run replaces. Its call may have been rolled back:
@@ -127,7 +127,7 @@ def has_outputs(session: CallerSession, record: Record, run: Run, suffixes: Sequ
     return not may_be_of_others or has_models_of(session, record, run)
 
 
-def check_some_trained(run_id: int, models: list[Model]) -> None:
+def check_some_trained(run_id: int, models: list[ModelRow]) -> None:
     """Raise an error if all models of a run have failed.
 
     Raises
@@ -146,15 +146,17 @@ def check_some_trained(run_id: int, models: list[Model]) -> None:
     )
 
 
-def check_replaceable(session: CallerSession, output: Relation, summary: Summary, run: Run | None = None) -> None:
+def check_replaceable(
+    session: CallerSession, output: Relation, summary: OutputSummary, run: RunRow | None = None
+) -> None:
     """Check the tables whose rows a warm start or a reopened run will replace.
 
     Parameters
     ----------
     session : CallerSession
     output : Relation
-    summary : Summary
-    run : Run, optional
+    summary : OutputSummary
+    run : RunRow, optional
         The reopened run: the tables of a search have more columns.
 
     Raises
@@ -170,7 +172,7 @@ def check_replaceable(session: CallerSession, output: Relation, summary: Summary
     check_columns(session, output, expected, "model_output_table")
 
 
-def write_outputs(session: CallerSession, record: Record, run_id: int, models: list[Model] | None = None) -> None:
+def write_outputs(session: CallerSession, record: Record, run_id: int, models: list[ModelRow] | None = None) -> None:
     """Write the models, `_info` and `_summary` of a trained run, and mark it finished.
 
     Parameters
@@ -178,7 +180,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
     session : CallerSession
     record : Record
     run_id : int
-    models : list of Model, optional
+    models : list of ModelRow, optional
         Those of the run when its training ended; by default, those of the record.
 
     Raises
@@ -225,7 +227,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
         )
 
 
-def _create(session: CallerSession, output: Relation, run: Run) -> None:
+def _create(session: CallerSession, output: Relation, run: RunRow) -> None:
     create_models(session, output)
     create_table(session, output.with_suffix("_info"), _info_columns(run), "mst_key")
     create_table(session, output.with_suffix("_summary"), _summary_columns(run.plan.summary), "model")
@@ -241,17 +243,18 @@ def _write_model(
     session: CallerSession,
     record: Record,
     output: Relation,
-    model: Model,
+    model: ModelRow,
     segment: int | None,
     columns: Sequence[tuple[str, str]],
-) -> Model:
+) -> ModelRow:
     """Write a model; return it, as failed if its stored state is damaged."""
     try:
         weights = weights_to_write(session, record, model, f"mst_key {model.mst_key}")
     except DataDamaged as error:
         reason = f"{error.message}; {how_to_train_again(model.run_id, model.mst_key)}"
-        record.set_model(model.run_id, model.mst_key, state=ModelState.FAILED, state_detail=reason)
-        return replace(model, state=ModelState.FAILED, state_detail=reason)
+        # a best state is the one that is damaged, so it is no longer one to go on from
+        record.set_model(model.run_id, model.mst_key, state=ModelState.FAILED, state_detail=reason, best_state=None)
+        return replace(model, state=ModelState.FAILED, state_detail=reason, best_state=None)
     insert_model(session, output, model.mst_key, weights, json.dumps(model.model_arch), segment, columns)
     return model
 
@@ -275,7 +278,7 @@ def insert_model(
     session.post(insert, cells, [type_name for _, type_name in columns])
 
 
-def weights_to_write(session: CallerSession, record: Record, model: Model, label: str) -> bytes | None:
+def weights_to_write(session: CallerSession, record: Record, model: ModelRow, label: str) -> bytes | None:
     """Return a trained model's weights; None, with a warning, if they do not fit into a field.
 
     Raises DataDamaged if they are not those that training has ended with.
@@ -299,7 +302,7 @@ def weights_to_write(session: CallerSession, record: Record, model: Model, label
     return None
 
 
-def _info_columns(run: Run) -> tuple[tuple[str, str], ...]:
+def _info_columns(run: RunRow) -> tuple[tuple[str, str], ...]:
     return (*INFO, *info_columns(run), *INFO_END)
 
 
@@ -307,9 +310,9 @@ def _write_info(
     session: CallerSession,
     record: Record,
     output: Relation,
-    run: Run,
-    models: list[Model],
-    figures: dict[int, Figures],
+    run: RunRow,
+    models: list[ModelRow],
+    figures: dict[int, ModelFigures],
 ) -> None:
     """Write one row for each model."""
     columns = _info_columns(run)
@@ -335,7 +338,7 @@ def _write_info(
         session.execute(insert, [values.get(name) for name, _ in columns], [type_name for _, type_name in columns])
 
 
-def _summary_columns(summary: Summary) -> list[tuple[str, str]]:
+def _summary_columns(summary: OutputSummary) -> list[tuple[str, str]]:
     classes = [(name, type_name) for name, type_name, _ in summary.class_columns]
     columns = [*SUMMARY, *classes, *SUMMARY_END, QUALIFIED, *preprocessor_columns(summary)]
     if summary.automl_method is not None:
@@ -344,18 +347,20 @@ def _summary_columns(summary: Summary) -> list[tuple[str, str]]:
     return columns
 
 
-def preprocessor_columns(summary: Summary) -> tuple[tuple[str, str], ...]:
+def preprocessor_columns(summary: OutputSummary) -> tuple[tuple[str, str], ...]:
     """Return the columns of a summary that hold the run's preprocessor; () if it has none."""
     return PREPROCESSOR_COLUMNS if summary.preprocessor_digest is not None else ()
 
 
-def preprocessor_values(record: Record, run: Run) -> dict[str, str]:
+def preprocessor_values(record: Record, run: RunRow) -> dict[str, str]:
     """Return their values."""
     row = record.preprocessor(run.run_id) if run.plan.summary.preprocessor_digest is not None else None
     return {} if row is None else {"preprocessor_digest": row.digest, "preprocessor": row.document}
 
 
-def _write_summary(session: CallerSession, record: Record, output: Relation, run: Run, iterations: list[int]) -> None:
+def _write_summary(
+    session: CallerSession, record: Record, output: Relation, run: RunRow, iterations: list[int]
+) -> None:
     summary = run.plan.summary
     assert run.created_at is not None and run.ended_at is not None, "it is recorded, and trained"
     values = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import session_lost
@@ -17,14 +17,14 @@ from madlib_mop.errors import NotReady, may_not_create
 _RUN = "SELECT max(run_id) FROM madlib_mop.run WHERE caller_pid = %s AND state = 'running'"
 
 
-def reserve_outputs(session: CallerSession, record: Record, run: Run, suffixes: Sequence[str]) -> None:
+def reserve_outputs(session: CallerSession, record: Record, run: RunRow, suffixes: Sequence[str]) -> None:
     """Reserve the names of a run's output tables, until the caller's transaction ends.
 
     Parameters
     ----------
     session : CallerSession
     record : Record
-    run : Run
+    run : RunRow
         A recorded run, or one to record.
     suffixes : sequence of str
 
@@ -68,7 +68,7 @@ def keep_when_prepared(session: CallerSession, record: Record) -> None:
         record.note_transaction(holder, row["txid"])
 
 
-def _tables(run: Run, suffixes: Sequence[str]) -> list[Relation]:
+def _tables(run: RunRow, suffixes: Sequence[str]) -> list[Relation]:
     """Return the tables that a run will write."""
     tables = [run.plan.output.relation.with_suffix(suffix) for suffix in suffixes]
     if (selection := selection_relation(run)) is not None:

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import SearchEvent
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.selection_tables import create_selection, write_selection_summary
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.models.parameters.class_weights import as_given
@@ -15,12 +15,12 @@ from madlib_mop.models.parameters.class_weights import as_given
 SELECTION_SUFFIXES = ("", "_summary")
 
 
-def selection_relation(run: Run) -> Relation | None:
+def selection_relation(run: RunRow) -> Relation | None:
     """Return the name of the model selection table that a run creates, or None."""
     return run.search_plan.selection.relation if run.kind == "automl" else None
 
 
-def info_columns(run: Run) -> tuple[tuple[str, str], ...]:
+def info_columns(run: RunRow) -> tuple[tuple[str, str], ...]:
     """Return the columns that a search adds to ``_info``."""
     if not run.is_search:
         return ()
@@ -30,13 +30,15 @@ def info_columns(run: Run) -> tuple[tuple[str, str], ...]:
     return columns
 
 
-def info_values(record: Record, run: Run) -> dict[int, dict[str, int]]:
+def info_values(record: Record, run: RunRow) -> dict[int, dict[str, int]]:
     """Return ``s`` and ``i`` of each model."""
     found = brackets(record.search_events(run.run_id))
     return {mst_key: {"s": s, "i": i} for mst_key, (s, i) in found.items()}
 
 
-def write_selection(session: CallerSession, run: Run, models: list[Model], losses: dict[int, float | None]) -> None:
+def write_selection(
+    session: CallerSession, run: RunRow, models: list[ModelRow], losses: dict[int, float | None]
+) -> None:
     """Write the model selection table with only the best configuration.
 
     A reopened run finds its tables, which `drop_replaced` has emptied.
@@ -44,8 +46,8 @@ def write_selection(session: CallerSession, run: Run, models: list[Model], losse
     Parameters
     ----------
     session : CallerSession
-    run : Run
-    models : list of Model
+    run : RunRow
+    models : list of ModelRow
     losses : dict of int to float
         The loss that the search uses, for the written models, by mst_key.
     """

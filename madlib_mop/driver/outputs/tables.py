@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, quote, split_name, statement
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import identify_rows, table_form
 from madlib_mop.driver.data.weights import DIGEST
@@ -82,7 +82,7 @@ def _check_output(session: CallerSession, table: Relation, columns: set[str], wh
         )
 
 
-def drop_replaced(session: CallerSession, run: Run, suffixes: Sequence[str]) -> None:
+def drop_replaced(session: CallerSession, run: RunRow, suffixes: Sequence[str]) -> None:
     """Drop the tables that a run replaces, if they exist, in the caller's transaction.
 
     The selection tables of a reopened search stay, so views and rights on them stay too; they lose their rows.
@@ -104,7 +104,7 @@ def drop_replaced(session: CallerSession, run: Run, suffixes: Sequence[str]) -> 
 
 
 @contextmanager
-def telling_how_to_resume(run: Run) -> Iterator[None]:
+def telling_how_to_resume(run: RunRow) -> Iterator[None]:
     """Add a hint to an error in writing a trained run's tables: the results are kept.
 
     Raises
@@ -268,7 +268,7 @@ def names_of(session: CallerSession, **tables: Relation | None) -> dict[str, str
     return {column: session.qualified(table) for column, table in tables.items() if table is not None}
 
 
-def qualified_names(session: CallerSession, run: Run) -> str:
+def qualified_names(session: CallerSession, run: RunRow) -> str:
     """Return the names of the tables of a run with their schemas, as JSON."""
     output = run.plan.output.relation
     names = {**run.plan.summary.qualified_names, "model": session.qualified(output)}

@@ -26,7 +26,7 @@ _JOINED = "inputs"
 _FIXED_COLUMNS = ("__dist_key__", "buffer_id")
 
 
-class Kind(Enum):
+class PackingKind(Enum):
     """How a column is packed."""
 
     ARRAY = "array"  # numeric array -> float32, or int16 for labels of integer types
@@ -36,20 +36,20 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class SourceColumn:
+class ColumnToPack:
     """One column to pack.
 
     Attributes
     ----------
     column : Column
         The column in the catalog.
-    kind : Kind
+    kind : PackingKind
     parts : tuple of Column
         The columns of numbers combined in it; empty for a column of the source table.
     """
 
     column: Column
-    kind: Kind
+    kind: PackingKind
     parts: tuple[Column, ...] = ()
 
     @property
@@ -87,13 +87,13 @@ class SourceColumn:
     @property
     def is_narrowed(self) -> bool:
         """Whether it has numbers that `as_float4` makes infinite if they are too large."""
-        is_numbers = self.kind is Kind.NUMBER or bool(self.parts)
+        is_numbers = self.kind is PackingKind.NUMBER or bool(self.parts)
         return is_numbers and any(one.type_name in _WIDE for one in self.sources)
 
     @property
     def is_integer_array(self) -> bool:
         """Whether it is an array of int2, int4 or int8."""
-        return self.kind is Kind.ARRAY and self.column.element_type in _INTEGERS
+        return self.kind is PackingKind.ARRAY and self.column.element_type in _INTEGERS
 
     def raw(self, value: str) -> str:
         """Return the SQL expression that converts one of its values to bytes, for an encoder; not for classes.
@@ -103,16 +103,16 @@ class SourceColumn:
         value : str
             The expression of the value.
         """
-        if self.kind is Kind.NUMBER:
+        if self.kind is PackingKind.NUMBER:
             return f"madlib_mop.array_bytes(ARRAY[{as_float4(value, self.column)}])"
-        if self.kind is Kind.IMAGE:
+        if self.kind is PackingKind.IMAGE:
             return value
         cast = "::pg_catalog.float4[]" if self.column.element_type == "numeric" else ""
         return f"madlib_mop.array_bytes({value}{cast})"
 
 
 @dataclass(frozen=True)
-class Source:
+class PackingSource:
     """The table to pack, with its columns in the order of the packed table: first the x, then the y.
 
     Attributes
@@ -120,19 +120,19 @@ class Source:
     text : str
         The name as written by the caller.
     relation : Relation
-    independent, dependent : tuple of SourceColumn
+    independent, dependent : tuple of ColumnToPack
     naming : tuple of str
         The system columns that identify a row, such as ``ctid``; () if there are none, or the caller cannot read them.
     """
 
     text: str
     relation: Relation
-    independent: tuple[SourceColumn, ...]
-    dependent: tuple[SourceColumn, ...]
+    independent: tuple[ColumnToPack, ...]
+    dependent: tuple[ColumnToPack, ...]
     naming: tuple[str, ...]
 
     @property
-    def columns(self) -> tuple[SourceColumn, ...]:
+    def columns(self) -> tuple[ColumnToPack, ...]:
         """All columns that are packed."""
         return self.independent + self.dependent
 
@@ -170,7 +170,7 @@ def read_source(
     as_numbers: list[bool],
     separate: bool = False,
     arguments: tuple[str, str, str] = ("source_table", "independent_varname", "dependent_varname"),
-) -> Source:
+) -> PackingSource:
     """Find the source table and the columns to pack.
 
     Parameters
@@ -201,7 +201,7 @@ def read_source(
         inputs = side_by_side(inputs, y_names)
     names = [one.name for one in inputs] + y_names
     check_packed_names(names, names)
-    return Source(
+    return PackingSource(
         table.strip(),
         relation,
         inputs,
@@ -213,12 +213,12 @@ def read_source(
     )
 
 
-def side_by_side(inputs: tuple[SourceColumn, ...], y_names: list[str]) -> tuple[SourceColumn, ...]:
+def side_by_side(inputs: tuple[ColumnToPack, ...], y_names: list[str]) -> tuple[ColumnToPack, ...]:
     """Return columns as one input if all are numbers, with one number for each column; otherwise unchanged.
 
     The packed column is called ``inputs``, with a number appended if a dependent column has that name.
     """
-    if len(inputs) < 2 or any(one.kind is not Kind.NUMBER for one in inputs):
+    if len(inputs) < 2 or any(one.kind is not PackingKind.NUMBER for one in inputs):
         return inputs
     names = (f"{_JOINED}{number or ''}" for number in itertools.count())
     name = next(name for name in names if name not in y_names and f"{name}_shape" not in y_names)
@@ -231,7 +231,7 @@ def side_by_side(inputs: tuple[SourceColumn, ...], y_names: list[str]) -> tuple[
         category="A",
         element_type="float4",
     )
-    return (SourceColumn(row, Kind.ARRAY, tuple(one.column for one in inputs)),)
+    return (ColumnToPack(row, PackingKind.ARRAY, tuple(one.column for one in inputs)),)
 
 
 def _check_names_once(names: list[str]) -> None:
@@ -319,29 +319,29 @@ def find_column(known: dict[str, Column], name: str, what: str, relation: Relati
     )
 
 
-def as_input(column: Column, what: str = "independent_varname") -> SourceColumn:
+def as_input(column: Column, what: str = "independent_varname") -> ColumnToPack:
     """Return how an independent column is packed, or encoded by predict. Raises InvalidParameter; ``what`` is the
     argument with its name."""
     if column.is_array and column.element_type in _ARRAY_ELEMENTS:
-        return SourceColumn(column, Kind.ARRAY)
+        return ColumnToPack(column, PackingKind.ARRAY)
     if column.type_name in _ARRAY_ELEMENTS:
-        return SourceColumn(column, Kind.NUMBER)
+        return ColumnToPack(column, PackingKind.NUMBER)
     if column.type_name == "bytea":
-        return SourceColumn(column, Kind.IMAGE)
+        return ColumnToPack(column, PackingKind.IMAGE)
     raise _refusal(column, what, "a numeric array, a number, or a bytea that is a JPEG or PNG image")
 
 
-def _dependent(column: Column, as_number: bool, what: str) -> SourceColumn:
+def _dependent(column: Column, as_number: bool, what: str) -> ColumnToPack:
     if column.is_array and column.element_type in _ARRAY_ELEMENTS:
-        return SourceColumn(column, Kind.ARRAY)
+        return ColumnToPack(column, PackingKind.ARRAY)
     if as_number:
         if column.type_name in _ARRAY_ELEMENTS:
-            return SourceColumn(column, Kind.NUMBER)
+            return ColumnToPack(column, PackingKind.NUMBER)
         raise _refusal(
             column, what, "a number or a numeric array, because num_classes => '{}' packs values as they are"
         )
     if column.type_name in (*_ARRAY_ELEMENTS, *_STRINGS, "bool") or column.is_enum:
-        return SourceColumn(column, Kind.CLASS)
+        return ColumnToPack(column, PackingKind.CLASS)
     raise _refusal(column, what, "a boolean, text, a number, an enum or a numeric array")
 
 

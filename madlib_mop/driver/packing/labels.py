@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from madlib_mop.driver.packing.columns import SourceColumn
+from madlib_mop.driver.packing.columns import ColumnToPack
 from madlib_mop.driver.packing.tables import Classes, DistinctValues
 from madlib_mop.errors import InvalidParameter
 
@@ -37,7 +37,7 @@ def read_labels(text: str | None, y_names: list[str]) -> list[bool]:
     return [word == INDEX for word in (words * len(y_names) if len(words) == 1 else words)]
 
 
-def in_form(classes: Classes, as_index: bool, column: SourceColumn) -> Classes:
+def in_form(classes: Classes, as_index: bool, column: ColumnToPack) -> Classes:
     """Return classes in the requested form. Raises InvalidParameter if there is only one class."""
     if as_index and classes.width < 2:
         raise InvalidParameter(
@@ -47,7 +47,7 @@ def in_form(classes: Classes, as_index: bool, column: SourceColumn) -> Classes:
     return replace(classes, as_index=as_index)
 
 
-def not_classes(column: SourceColumn) -> InvalidParameter:
+def not_classes(column: ColumnToPack) -> InvalidParameter:
     """Return the error for a column without classes."""
     return InvalidParameter(
         f"labels => 'index' is for label columns; {column.name!r} is packed unchanged ({column.column.type_sql})",
@@ -55,7 +55,7 @@ def not_classes(column: SourceColumn) -> InvalidParameter:
     )
 
 
-def classes_notice(column: SourceColumn, found: DistinctValues) -> str:
+def classes_notice(column: ColumnToPack, found: DistinctValues) -> str:
     """Return the NOTICE about a column's classes: their rows, and likely mistakes."""
     n = len(found.texts)
     shown = [

@@ -14,7 +14,7 @@ import numpy as np
 from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.data.decoders import image_decoders
 from madlib_mop.driver.data.engine import engine_of
-from madlib_mop.driver.packing.columns import Kind, Source, read_source, split_columns
+from madlib_mop.driver.packing.columns import PackingKind, PackingSource, read_source, split_columns
 from madlib_mop.driver.packing.labels import classes_notice, in_form, not_classes, read_labels
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
 from madlib_mop.driver.packing.tables import (
@@ -23,7 +23,7 @@ from madlib_mop.driver.packing.tables import (
     Classes,
     DistinctValues,
     SourceQueries,
-    Summary,
+    SummaryRow,
     comment_on,
     create_summary,
     draw_seed,
@@ -38,7 +38,7 @@ from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.models.parameters.literals import shorten
 from madlib_mop.packing.arrays import BadRow, read_header
 from madlib_mop.packing.buffers import MAX_VALUE_BYTES, BufferPlan, default_buffer_size, plan_buffers
-from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder, Encoder, IndexEncoder, row_bytes, value_bytes
+from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder, ColumnEncoder, IndexEncoder, row_bytes, value_bytes
 from madlib_mop.packing.images import DecoderPool, ImageEncoder
 from madlib_mop.packing.packer import PackedBuffer, Packer, RawColumn
 
@@ -47,13 +47,13 @@ _MAX_BATCH_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class Packing:
+class PackingCall:
     """The checked arguments and source table of a call.
 
     Attributes
     ----------
     engine : Engine
-    source : Source
+    source : PackingSource
     output : Relation
         Name of the packed table.
     output_text : str
@@ -68,7 +68,7 @@ class Packing:
     """
 
     engine: Engine
-    source: Source
+    source: PackingSource
     output: Relation
     output_text: str
     distribution: Distribution
@@ -90,7 +90,7 @@ def training_preprocessor_dl(call: Call) -> None:
     queries = SourceQueries(call.session, packing.source)
     classes = {}
     for i, column in enumerate(packing.source.columns):
-        if column.kind is Kind.CLASS:
+        if column.kind is PackingKind.CLASS:
             number = i - len(packing.source.independent)
             found = queries.distinct_values(i)
             classes[i] = _classes(queries, i, found, widths[number] if widths else None, packing.output)
@@ -136,7 +136,7 @@ def validation_preprocessor_dl(call: Call) -> None:
 
 def _prepare(
     call: Call, y_names: list[str], constant: float, as_numbers: list[bool], separate: bool = False
-) -> Packing:
+) -> PackingCall:
     """Check the common arguments of both commands, then the source table."""
     arguments, session = call.arguments, call.session
     x_names = split_columns(arguments["independent_varname"], "independent_varname")
@@ -148,10 +148,12 @@ def _prepare(
     output = session.output(arguments["output_table"], ("", "_summary", *parts), "output_table")
     n_rows = _count_rows(session, source)
     text = arguments["output_table"].strip()
-    return Packing(engine, source, output, text, distribution, arguments["buffer_size"], constant, n_rows, image_shape)
+    return PackingCall(
+        engine, source, output, text, distribution, arguments["buffer_size"], constant, n_rows, image_shape
+    )
 
 
-def _count_rows(session: CallerSession, source: Source) -> int:
+def _count_rows(session: CallerSession, source: PackingSource) -> int:
     """Return the number of rows. Raises InvalidParameter if there is none, or a value is missing."""
     n_rows, counts = SourceQueries(session, source).count_rows()
     if not n_rows:
@@ -180,10 +182,10 @@ def _read_num_classes(widths: list[int | None] | None, y_names: list[str]) -> li
     return widths
 
 
-def _read_image_shape(shape: list[int] | None, source: Source) -> tuple[int, ...] | None:
+def _read_image_shape(shape: list[int] | None, source: PackingSource) -> tuple[int, ...] | None:
     if shape is None:
         return None
-    if not any(column.kind is Kind.IMAGE for column in source.independent):
+    if not any(column.kind is PackingKind.IMAGE for column in source.independent):
         raise InvalidParameter(
             f"image_shape applies to columns of encoded images, but there is none. Received: {shape}",
             hint="An encoded image is a bytea value that contains a JPEG or PNG file.",
@@ -239,22 +241,22 @@ def _refuse_unseen(queries: SourceQueries, i: int, known: Classes, training: Tra
 
 
 def _encoders(
-    source: Source,
+    source: PackingSource,
     constant: float,
     image_shape: tuple[int, ...] | None,
     queries: SourceQueries,
     classes: dict[int, Classes],
     pool: DecoderPool,
-) -> list[Encoder]:
+) -> list[ColumnEncoder]:
     """Create each column's encoder; shapes are those of an arbitrary row."""
-    encoders: list[Encoder] = []
+    encoders: list[ColumnEncoder] = []
     first_row = queries.first_row()
     for i, column in enumerate(source.columns):
-        if column.kind is Kind.CLASS:
+        if column.kind is PackingKind.CLASS:
             known = classes[i]
             encoder = IndexEncoder(column.name) if known.as_index else ClassEncoder(column.name, (known.width,))
             encoders.append(encoder)
-        elif column.kind is Kind.IMAGE:
+        elif column.kind is PackingKind.IMAGE:
             try:
                 shape = pool.decode([first_row[i]], image_shape).shape[1:]
             except BadRow as problem:
@@ -280,10 +282,10 @@ def _encoders(
 
 def _pack(
     call: Call,
-    packing: Packing,
+    packing: PackingCall,
     queries: SourceQueries,
     classes: dict[int, Classes],
-    encoders: list[Encoder],
+    encoders: list[ColumnEncoder],
     seed: int | None,
 ) -> None:
     """Create both tables, and stream the rows through the packer into the packed table."""
@@ -300,7 +302,7 @@ def _pack(
                 hint=f"At most {max(1, MAX_VALUE_BYTES // value_bytes(encoder))} rows fit.",
             )
     widths = [classes[i].width if i in classes else None for i in range(len(source.independent), len(source.columns))]
-    summary = Summary(
+    summary = SummaryRow(
         source.text,
         packing.output_text,
         [column.name for column in source.dependent],
@@ -329,7 +331,11 @@ def _pack(
 
 
 def _buffers(
-    queries: SourceQueries, classes: dict[int, Classes], encoders: list[Encoder], plan: BufferPlan, seed: int | None
+    queries: SourceQueries,
+    classes: dict[int, Classes],
+    encoders: list[ColumnEncoder],
+    plan: BufferPlan,
+    seed: int | None,
 ) -> Generator[PackedBuffer, None, None]:
     """Yield the rows of the source table, encoded, in buffers."""
     source, packer = queries.source, Packer(plan, encoders)
@@ -356,7 +362,7 @@ def _buffers(
 @contextmanager
 def encoded_like(
     session: CallerSession, name: str, what: str, training: TrainingTable, image_shape: tuple[int, ...] | None
-) -> Iterator[tuple[list[Encoder], Iterator[PackedBuffer]]]:
+) -> Iterator[tuple[list[ColumnEncoder], Iterator[PackedBuffer]]]:
     """Encode a table's rows in the order of a scan as the rows of a training table were, without packing them.
 
     Parameters
@@ -396,13 +402,13 @@ def encoded_like(
             yield encoders, buffers
 
 
-def _column_of(problem: BadRow, source: Source) -> str | None:
+def _column_of(problem: BadRow, source: PackingSource) -> str | None:
     """Return the source table's column of a row that cannot be packed."""
     parts = next((column.parts for column in source.columns if column.name == problem.column), ())
     return parts[problem.element].name if parts and problem.element is not None else problem.column
 
 
-def _notice_result(call: Call, packing: Packing, plan: BufferPlan, seed: int | None) -> None:
+def _notice_result(call: Call, packing: PackingCall, plan: BufferPlan, seed: int | None) -> None:
     """Report the result, with the seed, in a NOTICE and in the packed table's comment."""
     text = (
         f"{plan.n_rows} rows of {packing.source.text} packed into {plan.n_buffers} buffers of up to"

@@ -8,10 +8,10 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from madlib_mop.catalog.names import Identifier, Parameter, Relation, Slot, SqlType, statement
+from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, StatementParameter, statement
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import engine_of_table, table_form
-from madlib_mop.driver.packing.columns import Kind, Source, SourceColumn, as_float4
+from madlib_mop.driver.packing.columns import ColumnToPack, PackingKind, PackingSource, as_float4
 from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession, batch_limits
 from madlib_mop.driver.session.relations import Column
 from madlib_mop.engines.base.system_columns import row_name, sent
@@ -75,7 +75,7 @@ class Classes:
 
 
 @dataclass(frozen=True)
-class Summary:
+class SummaryRow:
     """The row of a packed table's ``_summary``; the class values are passed separately."""
 
     source_table: str
@@ -118,10 +118,10 @@ class SourceQueries:
     Parameters
     ----------
     session : CallerSession
-    source : Source
+    source : PackingSource
     """
 
-    def __init__(self, session: CallerSession, source: Source):
+    def __init__(self, session: CallerSession, source: PackingSource):
         self.session = session
         self.source = source
         self._slots: dict[str, Slot] = {"source": source.relation}
@@ -131,7 +131,7 @@ class SourceQueries:
     def count_rows(self) -> tuple[int, list[tuple[str, bool, int]]]:
         """Return the number of rows; for each column its name, whether it has classes, and its rows with a value."""
         columns = [
-            (slot, one.name, column.kind is Kind.CLASS)
+            (slot, one.name, column.kind is PackingKind.CLASS)
             for i, column in enumerate(self.source.columns)
             for slot, one in _slots_of(i, column).items()
         ]
@@ -198,7 +198,7 @@ class SourceQueries:
 
     def first_row(self) -> dict[int, bytes]:
         """Return the raw value of each column but the classes', of any one row."""
-        wanted = [i for i, column in enumerate(self.source.columns) if column.kind is not Kind.CLASS]
+        wanted = [i for i, column in enumerate(self.source.columns) if column.kind is not PackingKind.CLASS]
         values = ", ".join(f"{self._raw(i, self._value(i), None)} AS c{i}" for i in wanted)
         rows = self._ask(f"SELECT {values} FROM {{source}} s LIMIT 1")
         if not rows:
@@ -238,7 +238,7 @@ class SourceQueries:
         query = statement(template, **self._slots, **self._class_slots(classes))
         params = [*given, *([] if seed is None else [seed])]
         types = [*given_types, *([] if seed is None else ["bigint"])]
-        has_images = any(column.kind is Kind.IMAGE for column in self.source.columns)
+        has_images = any(column.kind is PackingKind.IMAGE for column in self.source.columns)
         return self.session.stream(query, params, types, *batch_limits(batch_rows, has_images))
 
     def _ask(self, template: str, classes: Mapping[int, Classes] | None = None) -> list[dict[str, Any]]:
@@ -255,7 +255,7 @@ class SourceQueries:
     def _raw(self, i: int, value: str, classes: Classes | None) -> str:
         """Return the expression that converts a column's value to bytes."""
         column = self.source.columns[i]
-        if column.kind is Kind.CLASS:
+        if column.kind is PackingKind.CLASS:
             assert classes is not None, "a column of classes has their values"
             return f"pg_catalog.int4send({self._position(i, value, classes)})"
         return column.raw(value)
@@ -281,7 +281,7 @@ class SourceQueries:
             slots[f"t{i}"] = SqlType(self.source.columns[i].class_type)
             if known.holder is None:
                 n_given += 1
-                slots[f"p{i}"] = Parameter(n_given)
+                slots[f"p{i}"] = StatementParameter(n_given)
             else:
                 slots[f"v{i}"] = Identifier(known.column)
                 slots[f"h{i}"] = known.holder
@@ -313,7 +313,7 @@ def row_label(columns: Mapping[str, BytesColumn | list[Any]], row: int, n_before
     return row_name(naming, row) if naming else f"row {n_before + row + 1} in reading order"
 
 
-def _slots_of(i: int, column: SourceColumn) -> dict[str, Column]:
+def _slots_of(i: int, column: ColumnToPack) -> dict[str, Column]:
     """Return the source table's columns of column i, by their slots in statements."""
     return {f"c{i}_{k}": part for k, part in enumerate(column.parts)} or {f"c{i}": column.column}
 
@@ -321,7 +321,7 @@ def _slots_of(i: int, column: SourceColumn) -> dict[str, Column]:
 def create_summary(
     session: CallerSession,
     table: Relation,
-    summary: Summary,
+    summary: SummaryRow,
     classes: list[tuple[str, str, Classes | None]],
     more: Sequence[tuple[str, str, Any]] = (),
 ) -> None:
@@ -332,7 +332,7 @@ def create_summary(
     session : CallerSession
     table : Relation
         Its name.
-    summary : Summary
+    summary : SummaryRow
     classes : list of (str, str, Classes or None)
         For each dependent column: its name, the type of the class values, and these, if it has any.
     more : sequence of (str, str, Any)

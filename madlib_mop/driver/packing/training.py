@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.driver.packing.columns import Kind, Source
+from madlib_mop.driver.packing.columns import PackingKind, PackingSource
 from madlib_mop.driver.packing.tables import Classes
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import InvalidParameter, UndefinedTable
-from madlib_mop.packing.encoders import Encoder
+from madlib_mop.packing.encoders import ColumnEncoder
 
 _PACK_AGAIN = "Pass the output table of training_preprocessor_dl."
 _NEEDED = ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const", "num_classes")
@@ -75,19 +75,19 @@ class TrainingTable:
                     + ".",
                 )
 
-    def check_columns(self, source: Source) -> None:
+    def check_columns(self, source: PackingSource) -> None:
         """Reject a column of another kind (image, class, other) than the training table's."""
         for column, ours in zip(source.independent, self.independent, strict=True):
-            if ours.itemsize is not None and (column.kind is Kind.IMAGE) != (ours.itemsize == 1):
+            if ours.itemsize is not None and (column.kind is PackingKind.IMAGE) != (ours.itemsize == 1):
                 raise InvalidParameter(
                     f"column {column.name!r} is of type {column.column.type_sql}, but column {ours.name!r} of"
                     f" {self.table} was packed from {'encoded images' if ours.itemsize == 1 else 'numbers'}"
                 )
         for column, vartype, classes in zip(source.dependent, self.vartypes, self.classes, strict=True):
             if classes is None:
-                fits = (column.kind is Kind.ARRAY) == vartype.endswith("[]")
+                fits = (column.kind is PackingKind.ARRAY) == vartype.endswith("[]")
             else:
-                fits = column.kind is Kind.CLASS and _family(column.vartype) == _family(vartype)
+                fits = column.kind is PackingKind.CLASS and _family(column.vartype) == _family(vartype)
                 # The summary's owner wrote the vartypes, and may have defined a cast between other types.
                 fits &= column.column.type_sql == classes.type_sql if column.column.is_enum else classes.is_safe
             if not fits:
@@ -97,7 +97,7 @@ class TrainingTable:
                     hint="Cast it in a view.",
                 )
 
-    def check_shapes(self, encoders: list[Encoder]) -> None:
+    def check_shapes(self, encoders: list[ColumnEncoder]) -> None:
         """Reject rows of other shapes."""
         for encoder, ours in zip(encoders, self.independent + self.dependent, strict=True):
             if tuple(encoder.shape) != ours.shape:

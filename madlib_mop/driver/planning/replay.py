@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
-from madlib_mop.catalog.rows.of_run import Visit
-from madlib_mop.catalog.rows.plan import FusedPlan, Output
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.model import ModelRow
+from madlib_mop.catalog.rows.of_run import VisitRow
+from madlib_mop.catalog.rows.plan import FusedPlan, OutputName
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.warm_start import WarmModel, WarmStart
 from madlib_mop.driver.session.info import SessionInfo
@@ -18,13 +18,13 @@ from madlib_mop.schedule.bulk import AVERAGING
 _OUTPUT = ("model_output_table", "model")  # names of this argument in the fit functions
 
 
-def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo) -> RunPlan:
+def plan_replay(record: Record, run: RunRow, output: Relation, caller: SessionInfo) -> RunPlan:
     """Plan the replay of a run.
 
     Parameters
     ----------
     record : Record
-    run : Run
+    run : RunRow
         The run to repeat; a replay of a replay repeats the first.
     output : Relation
         The output table to create.
@@ -53,13 +53,13 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
     visits = record.visits(run.run_id)
     plan = replace(
         run.plan,
-        output=Output.of(output),
+        output=OutputName.of(output),
         summary=replace(run.plan.summary, model=str(output)),
         fused_training=_fused_again(run.plan.fused_training, visits),
         policy=None,  # its commands are repeated
     )
     made = {name: str(output) for name in _OUTPUT if name in run.arguments}
-    repeated = Run(
+    repeated = RunRow(
         kind="replay",
         owner_oid=caller.role_oid,
         owner=caller.role,
@@ -93,9 +93,9 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
     )
 
 
-def untrained(model: Model) -> Model:
+def untrained(model: ModelRow) -> ModelRow:
     """Return a model as it was before its first visit; one that was stopped or has failed does not stop early."""
-    return Model(
+    return ModelRow(
         mst_key=model.mst_key,
         ordinal=model.ordinal,
         model_id=model.model_id,
@@ -114,7 +114,7 @@ def untrained(model: Model) -> Model:
     )
 
 
-def _fused_again(plan: FusedPlan | None, visits: Sequence[Visit]) -> FusedPlan | None:
+def _fused_again(plan: FusedPlan | None, visits: Sequence[VisitRow]) -> FusedPlan | None:
     """Plan the groups of a replay: which visits their members made together, and whether they made others later."""
     if plan is None:
         return None
@@ -136,9 +136,9 @@ def _fused_again(plan: FusedPlan | None, visits: Sequence[Visit]) -> FusedPlan |
     return replace(plan, groups=tuple(groups), dissolved=())
 
 
-def _states(record: Record, run: Run, models: list[Model], visits: Sequence[Visit]) -> WarmStart | None:
+def _states(record: Record, run: RunRow, models: list[ModelRow], visits: Sequence[VisitRow]) -> WarmStart | None:
     """Find the states that a warm start continued from: those at the end of its parent."""
-    first: dict[int, Visit] = {}
+    first: dict[int, VisitRow] = {}
     for visit in visits:
         first.setdefault(visit.mst_key, visit)
     taken_over = [m for m in models if m.first_epoch > 1 and m.start_weights is None and m.command_id is None]
@@ -157,6 +157,6 @@ def _states(record: Record, run: Run, models: list[Model], visits: Sequence[Visi
     return WarmStart(run.parent_run_id, run.seed, found)
 
 
-def parent_dropped(run: Run, hint: str) -> NotReady:
+def parent_dropped(run: RunRow, hint: str) -> NotReady:
     """Return the error for a replay whose original is no longer recorded."""
     return NotReady(f"run {run.run_id} repeats run {run.parent_run_id}, whose record was dropped", hint=hint)

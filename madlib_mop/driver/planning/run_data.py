@@ -9,8 +9,8 @@ from typing import Any
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.of_run import SAMPLE, Segment
-from madlib_mop.catalog.rows.plan import Output, Plan, SamplePlan, Summary
+from madlib_mop.catalog.rows.of_run import SAMPLE, SegmentRow
+from madlib_mop.catalog.rows.plan import OutputName, OutputSummary, Plan, SamplePlan
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_table
@@ -71,10 +71,10 @@ class Data:
         validation = self.validation.relation if self.validation else None
         return {"source_table": self.source.relation, "validation_table": validation}
 
-    def segments(self, sample: SamplePlan | None = None) -> list[Segment]:
+    def segments(self, sample: SamplePlan | None = None) -> list[SegmentRow]:
         """Return the segments as rows; the sample is one more, of the data set ``sample``."""
         found = [
-            Segment(
+            SegmentRow(
                 data_set=data_set,
                 segment_id=shard.segment_id,
                 engine=packed.engine,
@@ -109,14 +109,14 @@ class Data:
             gpus=self.gpus,
             worker_host=settings.worker_host,
             host_wait_s=settings.host_wait_s,
-            output=Output.of(output),
+            output=OutputName.of(output),
             **others,
         )
 
-    def summary(self, **others: Any) -> Summary:
+    def summary(self, **others: Any) -> OutputSummary:
         """Return the summary of a run's output: the columns that describe the tables, and others."""
         source = self.source
-        return Summary(
+        return OutputSummary(
             dependent_varname=source.dependent,
             independent_varname=source.independent,
             dependent_vartype=source.dependent_vartype,

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.plan import Output, PastConfiguration, SearchPlan
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.plan import OutputName, PastConfiguration, SearchPlan
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.custom_functions import read_custom_functions
 from madlib_mop.driver.data.selection_tables import stored_name
 from madlib_mop.driver.experience.configurations import PastConfigurations, past_trials
@@ -27,15 +27,17 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import read_backend, read_settings
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.parser import CompileParams, FitParams
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.parameters.parser import CompileParams, FitParams, parse_fit_params
+from madlib_mop.models.shapes import describe
 from madlib_mop.search import Search, SearchSpace, make_search, method_name, parse_params
 
 _ARCH = "model_arch_table"
 _SELECTION = "model_selection_table"
 
 
-class Parser(Protocol):
-    """The parser of parameters, with the caller's rights and custom functions: `commands.configurations.Parser`."""
+class ParameterParser(Protocol):
+    """The parser of parameters, with the caller's rights and custom functions; see `ConfigurationParser`."""
 
     custom_names: frozenset[str]
 
@@ -46,14 +48,16 @@ class Parser(Protocol):
         """Parse fit parameters."""
 
 
-def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation, model_ids: list[int]) -> RunPlan:
+def plan_automl(
+    call: Call, record: Record, parser: ParameterParser, arch_table: Relation, model_ids: list[int]
+) -> RunPlan:
     """Check the arguments of madlib_keras_automl and plan its run, which has no models yet.
 
     Parameters
     ----------
     call : Call
     record : Record
-    parser : Parser
+    parser : ParameterParser
     arch_table : Relation
         Table of architectures.
     model_ids : list of int
@@ -93,12 +97,14 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
             weights[origins[model_id]] = blob
     backend = read_backend(record, session)
     check_fit([(model_id, json.loads(arch)) for model_id, arch in archs.items()], data.source, backend)
+    shapes = [describe(check_architecture(json.loads(arch))) for arch in archs.values()]
     for compile_text in {compile_text for compile_text, _ in space.examples()}:
         where = f"compile_params_grid results in {compile_text}"
-        for arch in archs.values():
-            check_compile_params(parser.compile_params(compile_text, where), json.loads(arch), data.source)
+        for shape in shapes:
+            check_compile_params(parser.compile_params(compile_text, where), shape, data.source)
     past = _past_experience(session, record, search, archs, functions.objects, data)
-    class_weight = weights_of_classes([fit_text or "" for _, fit_text in space.examples()], data.source)
+    fit_texts = {fit_text or "" for _, fit_text in space.examples()}
+    class_weight = weights_of_classes(map(parse_fit_params, fit_texts), data.source)
     replace, what = read_replace(a), "model_output_table"
     output = session.output(a.get(what), SUFFIXES, what, if_there(session, replace, MODEL_TABLES, what))
     there = if_there(session, replace, SELECTION_TABLES, _SELECTION)
@@ -130,11 +136,11 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         archs={str(model_id): arch for model_id, arch in archs.items()},
         start_weights={str(model_id): origin for model_id, origin in origins.items()},
         custom_names=sorted(custom_names),
-        selection=Output.of(selection),
+        selection=OutputName.of(selection),
         past=past,
         drawing=space.drawing,
     )
-    run = Run(
+    run = RunRow(
         kind="automl",
         owner_oid=call.info.role_oid,
         owner=call.info.role,

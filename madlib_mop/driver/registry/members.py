@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, statement
-from madlib_mop.driver.inference.model import Place
+from madlib_mop.driver.inference.model import ModelLocation
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.exports.card import Ensemble, Member, MemberRun
+from madlib_mop.exports.card import CardMember, Ensemble, MemberRun
 
 _COLUMNS = {
     "ensemble_of": "text", "ensemble_mst_keys": "integer[]", "ensemble_weights": "double precision[]",
@@ -30,14 +30,14 @@ FROM madlib_mop.run r WHERE r.run_id = ANY ($1) ORDER BY r.run_id
 """
 
 
-def read_ensemble(session: CallerSession, place: Place) -> Ensemble | None:
+def read_ensemble(session: CallerSession, place: ModelLocation) -> Ensemble | None:
     """Return what the model of a table is made of; None unless make_ensemble made it.
 
     Parameters
     ----------
     session : CallerSession
         Sees the runs that the caller may see.
-    place : Place
+    place : ModelLocation
     """
     info = session.existing(place.relation.with_suffix("_info").sql) if place.key is not None else None
     if info is None:
@@ -62,7 +62,7 @@ def of_details(found: Any) -> Ensemble | None:
     """Return the ensemble that `as_details` wrote; None for anything else."""
     try:
         members = tuple(
-            Member(int(one["mst_key"]), float(one["share"]), to_number(one["metric"]), to_whole(one["run_id"]))
+            CardMember(int(one["mst_key"]), float(one["share"]), to_number(one["metric"]), to_whole(one["run_id"]))
             for one in found["members"]
         )
         runs = tuple(
@@ -80,7 +80,7 @@ def _of_row(session: CallerSession, row: Mapping[str, Any]) -> Ensemble | None:
     values, runs = row["ensemble_member_metrics"] or [], row.get("ensemble_run_ids") or [None] * len(keys)
     if not keys or None in (*keys, *shares) or len({*map(len, (keys, shares, values, runs))}) > 1:
         return None
-    members = [Member(*one) for one in zip(keys, shares, map(to_number, values), runs, strict=True)]
+    members = [CardMember(*one) for one in zip(keys, shares, map(to_number, values), runs, strict=True)]
     metrics = {"validation_loss": to_number(row["validation_loss_final"])}
     if row["metrics_type"] and row["validation_metrics_final"] is not None:
         metrics[f"validation_{row['metrics_type'][0]}"] = to_number(row["validation_metrics_final"])

@@ -11,7 +11,7 @@ from typing import Any
 from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.driver.inference.model import Place, TrainedModel, read_model
+from madlib_mop.driver.inference.model import ModelLocation, TrainedModel, read_model
 from madlib_mop.driver.inference.output import PredictionProfile
 from madlib_mop.driver.inference.registered import document_of
 from madlib_mop.driver.inference.trained_by import measure_weights
@@ -43,7 +43,7 @@ def register(call: Call) -> int:
     key = _choose(session, relation, a.get("mst_key"))
     found = read_model(session, a["model_table"], key)
     place = found.place
-    assert isinstance(place, Place), "it was read from a table"
+    assert isinstance(place, ModelLocation), "it was read from a table"
     weights = measure_weights(session, place, found.label)
     # after their SHA-256: `_copy` finds out whether the weights were changed since, and so whether all this is of them
     model = read_model(session, a["model_table"], key)
@@ -143,7 +143,7 @@ def check_model(model: TrainedModel) -> None:
     check_fit(model, Preprocessor.from_json(model.preprocessor))
 
 
-def _copy(session: CallerSession, place: Place, version_id: str, document: str, digest: str) -> None:
+def _copy(session: CallerSession, place: ModelLocation, version_id: str, document: str, digest: str) -> None:
     """Copy document and weights into the version, if the weights still have this SHA-256."""
     n = len(place.params)
     query = statement(

@@ -6,7 +6,7 @@ from mop_backend.machine import available_bytes
 
 from madlib_mop.catalog.admission import Queue
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.driver.running.event_loop import told_reason, was_cancelled
 from madlib_mop.driver.session.call import Call
@@ -19,7 +19,7 @@ _TRAINER_BYTES = 600 << 20  # as the doctor reckons
 _BESIDES_SEGMENTS = 3
 
 
-def admit(call: Call, record: Record, run: Run) -> AdmissionRule:
+def admit(call: Call, record: Record, run: RunRow) -> AdmissionRule:
     """Wait until a run may train; return the rule.
 
     Raises

@@ -9,8 +9,8 @@ import time
 from mop_backend.frames import Header
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.model import ModelRow
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.state_slots import StateKey, StateSlots, StoredState, best_states, existing_slots, newest_states
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
@@ -18,7 +18,7 @@ from madlib_mop.driver.evaluation.metrics import evaluation_task
 from madlib_mop.driver.running.loop import InFlight, RunLoop
 from madlib_mop.driver.running.retries import RetryDecision, Task, place_of
 from madlib_mop.driver.running.workers import Workers
-from madlib_mop.driver.session.progress import Progress
+from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.errors import from_dict
 from madlib_mop.schedule import Average, BulkSynchronous, Evaluation, Visit
 from madlib_mop.schedule.bounds import Span
@@ -30,7 +30,7 @@ class Averaging(RunLoop[Task]):
 
     _plan: BulkSynchronous
 
-    def __init__(self, record: Record, workers: Workers, run: Run, progress: Progress, stdin_fd: int | None):
+    def __init__(self, record: Record, workers: Workers, run: RunRow, progress: ProgressReporter, stdin_fd: int | None):
         super().__init__(record, workers, run, progress, stdin_fd)
         segments = run.plan.training.segments
         self._n_segments = run.n_segments
@@ -52,7 +52,7 @@ class Averaging(RunLoop[Task]):
             self._plan.segment_down(shard.segment_id)
 
     @property
-    def _model(self) -> Model:
+    def _model(self) -> ModelRow:
         """The model, as the record has it now."""
         return self._models[MST_KEY]
 

@@ -7,8 +7,8 @@ from mop_backend.frames import Header
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.of_run import SAMPLE
-from madlib_mop.catalog.rows.run import Run
-from madlib_mop.driver.session.progress import Progress
+from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.trainer.backends.base.names import BackendName
 
@@ -21,12 +21,12 @@ class RunConsistency:
     Parameters
     ----------
     record : Record
-    run : Run
-    progress : Progress
+    run : RunRow
+    progress : ProgressReporter
         Notified of changed versions.
     """
 
-    def __init__(self, record: Record, run: Run, progress: Progress):
+    def __init__(self, record: Record, run: RunRow, progress: ProgressReporter):
         self._record = record
         self._n_rows = {
             (data_set, shard.segment_id): (packed.table, shard.n_rows)

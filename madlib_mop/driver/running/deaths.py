@@ -13,7 +13,7 @@ _STACKS = re.compile(r"^Fatal Python error: ", re.MULTILINE)
 #: The last line of a traceback; messages of TensorFlow's exceptions continue on the following lines.
 _EXCEPTION = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::(?P<text>.*))?$")
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError", "ResourceExhaustedError")
-_OWN_REPORT = ("madlib_mop.trainer.process.failures.Failure", " not enough memory")
+_OWN_REPORT = ("madlib_mop.trainer.process.failures.RequestFailure", " not enough memory")
 #: Lines with the reason of an abort in C++ code: the runtime's (the last one of these with PyTorch's text), LLVM's, and
 #: TensorFlow's log lines of severity F.
 _FATAL = (

@@ -10,8 +10,8 @@ from mop_backend.frames import PeerGone
 from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.model import ModelRow
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.connection import local_keywords
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
@@ -26,13 +26,13 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.messages import record_failed
 from madlib_mop.driver.session.opening import reopened
-from madlib_mop.driver.session.progress import Progress
+from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.session.stopping import undisturbed
 from madlib_mop.driver.steering.controller import Controllers, RunController
 from madlib_mop.driver.steering.policy_commands import PolicyCommands
 from madlib_mop.driver.steering.repeating import RepeatedCommands
 from madlib_mop.engines.sessions.access import Access
-from madlib_mop.engines.sessions.ending import clean, end_run, sweep
+from madlib_mop.engines.sessions.ending import clean, end_run, left_of, sweep
 from madlib_mop.engines.sessions.login import RunLogin, create_login
 from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.engines.sessions.options import options_of
@@ -43,9 +43,10 @@ from madlib_mop.schedule.bounds import Efficiency
 from madlib_mop.schedule.bulk import AVERAGING
 
 _TAKE_WITHIN_S = 10.0
+_SWEPT_WITHIN_S = 1.0
 
 
-def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None = None) -> list[Model]:
+def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None = None) -> list[ModelRow]:
     """Train a run's models until all are done; return them, as they are before a later command changes them.
 
     Parameters
@@ -147,7 +148,7 @@ class RunEnd:
     efficiency: Efficiency | None
 
 
-def _finish(info: SessionInfo, record: Record, run: Run, end: RunEnd) -> None:
+def _finish(info: SessionInfo, record: Record, run: RunRow, end: RunEnd) -> None:
     """Write the end of a run, then end what is left of it; an error here must not hide the cause of the end.
 
     If the session was lost, such as in a crash of the server, another one does it.
@@ -161,20 +162,23 @@ def _finish(info: SessionInfo, record: Record, run: Run, end: RunEnd) -> None:
             _end(reopened(info, record), run, end)
 
 
-def _end(record: Record, run: Run, end: RunEnd) -> None:
+def _end(record: Record, run: RunRow, end: RunEnd) -> None:
     if not record.take(run.run_id):  # in a new session: another driver has taken the run over
         return
+    left = left_of(record, run.run_id)
     try:
         with record.transaction():
             if end.efficiency is not None:
                 _write_times(record, run, end.efficiency)
             end_run(record, run.run_id, end.state, end.detail, end.spent_s)
     finally:  # also on a full disk
-        clean(record, run.run_id)
+        clean(record, left)
         record.wake_waiting()
 
 
-def _make_policy(call: Call, record: Record, run: Run, workers: Workers, progress: Progress) -> Policy | None:
+def _make_policy(
+    call: Call, record: Record, run: RunRow, workers: Workers, progress: ProgressReporter
+) -> Policy | None:
     """Create the policy of a run, if it has one."""
     if run.plan.policy is None:
         return None
@@ -182,7 +186,7 @@ def _make_policy(call: Call, record: Record, run: Run, workers: Workers, progres
     return Policy(run.plan.policy, run.run_id, commands, workers, progress.tell)
 
 
-def _access(info: SessionInfo, record: Record, run: Run, login: RunLogin | None) -> Access:
+def _access(info: SessionInfo, record: Record, run: RunRow, login: RunLogin | None) -> Access:
     """Return how the sessions of a run's segments log in."""
     if info.catalog_dsn is None:
         catalog = local_keywords(info.sockets, info.port, info.database)
@@ -193,14 +197,14 @@ def _access(info: SessionInfo, record: Record, run: Run, login: RunLogin | None)
     return Access(run.run_id, catalog, *where, options_of(record.raw), login, run.owner_oid, settings)
 
 
-def _make_controller(call: Call, record: Record, run: Run) -> tuple[Progress, RunController]:
+def _make_controller(call: Call, record: Record, run: RunRow) -> tuple[ProgressReporter, RunController]:
     """Create the progress and the controller of a run."""
     models = record.models(run.run_id)
     commands = RunController()
     if run.kind == "replay" and run.parent_run_id is not None:
         commands = RepeatedCommands(record.models(run.parent_run_id))
     if not run.is_search:
-        return Progress(call.session, run, models), commands
+        return ProgressReporter(call.session, run, models), commands
     from madlib_mop.driver.search.controller import make_searcher
     from madlib_mop.driver.search.progress import SearchProgress
 
@@ -211,17 +215,19 @@ def _make_controller(call: Call, record: Record, run: Run) -> tuple[Progress, Ru
 def take(record: Record, run_id: int, anew: bool = False) -> None:
     """Become the run's driver, after waiting for an ending driver; ``anew`` clears an earlier cancel.
 
+    A run that does not train may be locked for a moment, while another run's driver drops its spare slots.
+
     Raises
     ------
     NotReady
         If another driver is running.
     """
-    deadline = time.monotonic() + _TAKE_WITHIN_S
+    began = time.monotonic()
     while True:
         state = record.known_run(run_id).state  # before the attempt: an ending driver writes it and unlocks at once
         if record.take_anew(run_id) if anew else record.take(run_id):
             return
-        if time.monotonic() > deadline or state is not RunState.RUNNING:
+        if time.monotonic() > began + (_TAKE_WITHIN_S if state is RunState.RUNNING else _SWEPT_WITHIN_S):
             raise NotReady(
                 f"run {run_id} is in progress in another session",
                 hint=f"madlib_mop.progress shows it; SELECT madlib_mop.cancel({run_id}); stops it.",
@@ -229,7 +235,7 @@ def take(record: Record, run_id: int, anew: bool = False) -> None:
         time.sleep(0.1)
 
 
-def _write_times(record: Record, run: Run, efficiency: Efficiency) -> None:
+def _write_times(record: Record, run: RunRow, efficiency: Efficiency) -> None:
     """Add this driver's makespan and lower bound to those of the run's earlier drivers."""
     if efficiency.work_s:
         record.set_run(

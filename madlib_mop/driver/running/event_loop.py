@@ -11,7 +11,7 @@ from mop_backend.frames import Channel, PeerGone
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.session.stopping import ignore_from_now_on
-from madlib_mop.engines.sessions.session import Session
+from madlib_mop.engines.sessions.session import WorkerSession
 from madlib_mop.errors import Cancelled
 
 _TICK_S = 1.0
@@ -38,7 +38,7 @@ class EventLoop:
         self._stdin_fd = stdin_fd
         self._look_at = 0.0
 
-    def wait(self, at_most_s: float = _TICK_S) -> list[tuple[int | None, Session]]:
+    def wait(self, at_most_s: float = _TICK_S) -> list[tuple[int | None, WorkerSession]]:
         """Wait for at most a second; return the sessions with new data, with their segments, None for a policy's.
 
         Parameters

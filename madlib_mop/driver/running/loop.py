@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from mop_backend.frames import Header
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateKey, StateSlots, sweep_slots
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
@@ -24,12 +24,12 @@ from madlib_mop.driver.running.event_loop import EventLoop
 from madlib_mop.driver.running.retries import Attempts, RetryDecision, Task
 from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.session.activity import Activity
-from madlib_mop.driver.session.progress import Progress
+from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.session.run_signal import RunSignal
-from madlib_mop.engines.sessions.session import Failure, Session
+from madlib_mop.engines.sessions.session import StatementFailure, WorkerSession
 from madlib_mop.engines.sessions.worker import Answer
 from madlib_mop.schedule import EpochDone
-from madlib_mop.schedule.bounds import Account
+from madlib_mop.schedule.bounds import SpanSums
 
 _Task = TypeVar("_Task", bound=Task)
 
@@ -64,8 +64,8 @@ class RunLoop(ABC, Generic[_Task]):
     record : Record
     workers : Workers
         Sessions by segment; they open themselves.
-    run : Run
-    progress : Progress
+    run : RunRow
+    progress : ProgressReporter
         Notified of the run's progress.
     stdin_fd : int or None
         Readable, at end of file, when the caller's backend wants the run to stop.
@@ -77,7 +77,7 @@ class RunLoop(ABC, Generic[_Task]):
     _evaluations: Evaluations
     _stops: EarlyStops
 
-    def __init__(self, record: Record, workers: Workers, run: Run, progress: Progress, stdin_fd: int | None):
+    def __init__(self, record: Record, workers: Workers, run: RunRow, progress: ProgressReporter, stdin_fd: int | None):
         self._record = record
         self._workers = workers
         self._run_id = run.run_id
@@ -90,7 +90,7 @@ class RunLoop(ABC, Generic[_Task]):
         workers.check_shards_by(self._consistency.check_shard)
         self._attempts = Attempts(run.faults, lambda faults: record.set_run(self._run_id, faults=faults))
         self._in_flight: dict[int, InFlight[_Task]] = {}
-        self.account = Account()
+        self.account = SpanSums()
 
     def run(self) -> None:
         """Complete the run.
@@ -180,12 +180,12 @@ class RunLoop(ABC, Generic[_Task]):
     def _refused(self, task: _Task, decision: RetryDecision) -> None:
         """Continue after a task without a result."""
 
-    def _advance(self, segment: int, session: Session) -> None:
+    def _advance(self, segment: int, session: WorkerSession) -> None:
         event = self._workers.advance(segment, session)
         if event is None:
             return
         flight = self._in_flight.pop(segment, None)
-        if isinstance(event, Failure):
+        if isinstance(event, StatementFailure):
             self._session_failed(segment, flight, event)
         elif isinstance(event, Answer):
             assert flight is not None, "a worker answers to tasks only"
@@ -206,7 +206,7 @@ class RunLoop(ABC, Generic[_Task]):
         else:
             self._refused(flight.task, self._attempts.decide(flight.task, fields))
 
-    def _session_failed(self, segment: int, flight: InFlight[_Task] | None, failure: Failure) -> None:
+    def _session_failed(self, segment: int, flight: InFlight[_Task] | None, failure: StatementFailure) -> None:
         """Continue after a lost session or a failed statement; committed work counts."""
         if failure.lost:
             self._plan.segment_down(segment)

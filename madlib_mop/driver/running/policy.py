@@ -10,7 +10,7 @@ from collections.abc import Callable
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.steering.policy_commands import PolicyCommands, read_rows
-from madlib_mop.engines.sessions.session import Failure, Opened, Returned, Session, SessionState
+from madlib_mop.engines.sessions.session import Opened, Returned, SessionState, StatementFailure, WorkerSession
 from madlib_mop.errors import Cancelled, MopError
 
 _MAX_ROWS = 1000
@@ -39,7 +39,7 @@ class Policy:
         self._commands = commands
         self._workers = workers
         self._tell = tell
-        self._session: Session | None = None
+        self._session: WorkerSession | None = None
         self._is_due = False
         self._is_asked = False  # an evaluation has begun that has no result yet
         self._told: set[str] = set()
@@ -65,12 +65,12 @@ class Policy:
         assert self._session is not None, "only an opened session is polled"
         event = self._session.advance()
         issued = False
-        self._is_asked = self._is_asked and not isinstance(event, Returned | Failure)
-        if isinstance(event, Failure):
+        self._is_asked = self._is_asked and not isinstance(event, Returned | StatementFailure)
+        if isinstance(event, StatementFailure):
             self._failed(event)
         elif isinstance(event, Returned):
             issued = self._issue_all(event.value)
-        if isinstance(event, Opened | Returned | Failure) and self._session.state is SessionState.IDLE:
+        if isinstance(event, Opened | Returned | StatementFailure) and self._session.state is SessionState.IDLE:
             self._begin()
         return issued
 
@@ -104,7 +104,7 @@ class Policy:
             self._tell_once(error.message)
             return False
 
-    def _failed(self, failure: Failure) -> None:
+    def _failed(self, failure: StatementFailure) -> None:
         """Tell an error; the policy is evaluated again after the next metrics."""
         if failure.lost:
             self._is_due = False

@@ -1,7 +1,7 @@
 """The pause of a run: no task starts; when none is in flight, the trainers end, until the run continues."""
 
 from madlib_mop.driver.running.workers import Workers
-from madlib_mop.driver.session.progress import Progress
+from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.schedule import Scheduler
 
 
@@ -14,11 +14,11 @@ class Rest:
         Whether the run is paused at its start.
     workers : Workers
     scheduler : Scheduler
-    progress : Progress
+    progress : ProgressReporter
         It does not count the time of a pause.
     """
 
-    def __init__(self, wanted: bool, workers: Workers, scheduler: Scheduler, progress: Progress):
+    def __init__(self, wanted: bool, workers: Workers, scheduler: Scheduler, progress: ProgressReporter):
         self._wanted = wanted
         self._workers = workers
         self._scheduler = scheduler

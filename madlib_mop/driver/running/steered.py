@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.driver.running.rest import Rest
-from madlib_mop.driver.session.progress import Progress
+from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.run_side import NotYet
 from madlib_mop.schedule import ModelWork, Scheduler
@@ -26,7 +26,7 @@ class SteeredRun:
     evaluations : Evaluations
     stops : EarlyStops
     groups : FusedGroups
-    progress : Progress
+    progress : ProgressReporter
     controller : RunController
     works : callable
         Returns the scheduler's models of given keys with their progress.
@@ -45,7 +45,7 @@ class SteeredRun:
         evaluations: Evaluations,
         stops: EarlyStops,
         groups: FusedGroups,
-        progress: Progress,
+        progress: ProgressReporter,
         controller: RunController,
         works: Callable[[Iterable[int]], list[ModelWork]],
         separate: Callable[[int, str], None],
@@ -111,7 +111,7 @@ class SteeredRun:
         self._progress.model_added(self._models[mst_key])
         self._evaluations.settle(mst_key)
 
-    def added(self, models: Sequence[Model]) -> None:
+    def added(self, models: Sequence[ModelRow]) -> None:
         """Continue after models were added."""
         self._slots.add_models(len(models))
         for model in models:

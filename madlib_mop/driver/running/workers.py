@@ -17,8 +17,8 @@ from madlib_mop.driver.running.lock_waits import LockWaits
 from madlib_mop.driver.running.place import Place
 from madlib_mop.engines.sessions.access import Access, reader_name, writer_name
 from madlib_mop.engines.sessions.login import renew_login
-from madlib_mop.engines.sessions.session import Failure, Opened, Session, SessionState
-from madlib_mop.engines.sessions.worker import Answer, Worker
+from madlib_mop.engines.sessions.session import Opened, SessionState, StatementFailure, WorkerSession
+from madlib_mop.engines.sessions.worker import Answer, SegmentWorker
 from madlib_mop.errors import NotReady, OutOfResources, from_dict
 
 _FIRST_PAUSE_S = 0.1
@@ -72,7 +72,7 @@ class Workers:
         self._access = access
         self._run_id = access.run_id
         self._elsewhere = {shard.segment_id for shard in plan.training.segments if shard.server}
-        self._workers: dict[int, Worker | None] = dict.fromkeys(segments)
+        self._workers: dict[int, SegmentWorker | None] = dict.fromkeys(segments)
         self._failed_openings = dict.fromkeys(segments, 0)
         self._lost_at_work = dict.fromkeys(segments, 0)
         self._reopen_at: dict[int, float] = {}
@@ -82,10 +82,10 @@ class Workers:
         self._place = place
         self._lock_waits = LockWaits(record, caller_pid, tell)
         self._on_shard: Callable[[str, int, Header], None] = _accept
-        self._guest: Session | None = None
+        self._guest: WorkerSession | None = None
 
     def check_shards_by(self, check: Callable[[str, int, Header], None]) -> None:
-        """Set the check of every shard that a trainer has loaded, before its use; see `Worker`."""
+        """Set the check of every shard that a trainer has loaded, before its use; see `SegmentWorker`."""
         self._on_shard = check
 
     def open_all(self) -> None:
@@ -94,31 +94,36 @@ class Workers:
         for segment in self._workers:
             self._open(segment)
 
-    def sessions(self) -> list[tuple[int | None, Session]]:
+    def sessions(self) -> list[tuple[int | None, WorkerSession]]:
         """Return the sessions to poll, with their segments; the guest has none."""
         opened = [(segment, worker) for segment, worker in self._workers.items() if worker is not None]
-        found: list[tuple[int | None, Session]] = [(segment, s) for segment, worker in opened for s in worker.sessions]
+        found: list[tuple[int | None, WorkerSession]] = [
+            (segment, s) for segment, worker in opened for s in worker.sessions
+        ]
         guest = self._guest
         return found if guest is None or guest.state is SessionState.BROKEN else [*found, (None, guest)]
 
-    def open_guest(self, plan: PolicyPlan, query: str) -> Session:
+    def open_guest(self, plan: PolicyPlan, query: str) -> WorkerSession:
         """Open the session of the run's policy; it is polled and ended with the workers."""
         self._renew_login()
-        self._guest = Session(self._access.policy(query, plan.search_path, plan.timeout_s))
+        self._guest = WorkerSession(self._access.policy(query, plan.search_path, plan.timeout_s))
         return self._guest
 
     def begin(self, segment: int, order: Header) -> None:
         """Send a task to a segment's worker."""
         self._worker(segment).begin(order)
 
-    def advance(self, segment: int, session: Session) -> Opened | Answer | Failure | None:
-        """Process a session's data; see `Worker.advance`. A host that is available again counts as an opened worker."""
+    def advance(self, segment: int, session: WorkerSession) -> Opened | Answer | StatementFailure | None:
+        """Process a session's data; see `SegmentWorker.advance`.
+
+        A host that is available again counts as an opened worker.
+        """
         if session.state is SessionState.BROKEN:  # closed since the poll
             return None
         event = self._worker(segment).advance(session)
         if isinstance(event, Answer) and segment in self._lost_hosts:
             return self._host_answered(segment, event.fields)
-        if isinstance(event, Failure) and segment in self._lost_hosts and not event.lost:
+        if isinstance(event, StatementFailure) and segment in self._lost_hosts and not event.lost:
             raise from_dict(event.error)
         if isinstance(event, Opened):
             self._failed_openings[segment] = 0
@@ -150,7 +155,7 @@ class Workers:
         self._ask_later(segment)
         self._notify(f"segment {segment} waits for its host {fields['server']}: {message}")
 
-    def lost(self, segment: int, failure: Failure) -> None:
+    def lost(self, segment: int, failure: StatementFailure) -> None:
         """Schedule the reopening of a lost session.
 
         Raises
@@ -241,7 +246,7 @@ class Workers:
     def _open(self, segment: int) -> None:
         targets = self._access.writer(segment), self._access.reader()
         reads_here = segment not in self._elsewhere
-        self._workers[segment] = Worker(*targets, reads_here, self._on_shard, self._renew_login)
+        self._workers[segment] = SegmentWorker(*targets, reads_here, self._on_shard, self._renew_login)
 
     def _end(self, pids: list[int], wait_ms: int) -> None:
         """End sessions of this run that still exist."""
@@ -250,7 +255,7 @@ class Workers:
         ended = f"SELECT madlib_mop_calls.end_sessions(pg_catalog.array_agg(pid), %s) {ours}"
         self._record.execute(ended, [wait_ms, pids, names])
 
-    def _worker(self, segment: int) -> Worker:
+    def _worker(self, segment: int) -> SegmentWorker:
         worker = self._workers[segment]
         assert worker is not None, "all are opened before any is given work"
         return worker

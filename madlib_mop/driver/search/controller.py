@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import CommandState, ModelState
 from madlib_mop.driver.experience.configurations import past_trials
 from madlib_mop.driver.search.actions import to_json
@@ -23,13 +23,14 @@ from madlib_mop.driver.search.recorded import RecordedSearch
 from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import AddModel, Change, CrossModel, EndModel, ExtendModel, ModelChanges
 from madlib_mop.errors import MopError, NotReady
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.search import SearchSpace, make_search, parse_params
 from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Search, Stop
 
 _BUDGET = "the time budget was used up"
 
 
-def make_searcher(record: Record, run: Run, progress: SearchProgress) -> "Searcher":
+def make_searcher(record: Record, run: RunRow, progress: SearchProgress) -> "Searcher":
     """Create the controller of a run that is a search, or the replay of one."""
     plan = run.search_plan
     params = parse_params(plan.method, plan.params)
@@ -50,7 +51,7 @@ class Searcher(RunController):
     Parameters
     ----------
     record : Record
-    run : Run
+    run : RunRow
     search : Search or RecordedSearch
     progress : SearchProgress
         Notified of decisions.
@@ -61,7 +62,7 @@ class Searcher(RunController):
     def __init__(
         self,
         record: Record,
-        run: Run,
+        run: RunRow,
         search: Search | RecordedSearch,
         progress: SearchProgress,
         budget_s: float | None = None,
@@ -251,9 +252,9 @@ class Searcher(RunController):
 
     def _crossed(self, action: Exploit) -> CrossModel:
         source = self._model_changes.models[action.source]
-        parameters = self._rows.parameters(action.model_id, action.compile_params, action.fit_params)
-        keep = self._rows.same_optimizer(source.compile_params, action.compile_params)
-        return CrossModel(action.mst_key, action.source, action.last_epoch, parameters, keep)
+        new = self._rows.configuration(action.model_id, action.compile_params, action.fit_params)
+        keep = new.has_optimizer_of(Configuration.recorded(source))
+        return CrossModel(action.mst_key, action.source, action.last_epoch, new, keep)
 
 
 def loss_of(metrics: Sequence[Metric]) -> float:

@@ -5,29 +5,29 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.progress import Progress, TimeLeft
+from madlib_mop.driver.session.progress import ProgressReporter, TimeLeft
 from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Stop
 
 _LEAST_PAUSE_S = 1.0
 _WORDS = {Add: "new", Extend: "going on", Stop: "stopped", Exploit: "copying a better one"}
 
 
-class SearchProgress(Progress):
+class SearchProgress(ProgressReporter):
     """Reports a search to the caller by NOTICEs, at most one a second.
 
     Parameters
     ----------
     session : CallerSession
-    run : Run
-    models : list of Model
+    run : RunRow
+    models : list of ModelRow
         None of a new run.
     """
 
-    def __init__(self, session: CallerSession, run: Run, models: list[Model]):
+    def __init__(self, session: CallerSession, run: RunRow, models: list[ModelRow]):
         super().__init__(session, run, models)
         self._data_set = "validation" if run.plan.validation else "training"
         self._losses: dict[int, tuple[float, int]] = {}  # by mst_key: (loss, epoch)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import SearchEvent
 from madlib_mop.driver.search.actions import from_json
 from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish
@@ -19,16 +19,16 @@ class RecordedSearch:
     ----------
     events : sequence of SearchEvent
         Those of the repeated run.
-    models : sequence of Model
+    models : sequence of ModelRow
         Its models, at its end.
 
     Attributes
     ----------
-    untrained : dict of int to Model
+    untrained : dict of int to ModelRow
         The models that were not trained to their ends, by mst_key.
     """
 
-    def __init__(self, events: Sequence[SearchEvent], models: Sequence[Model]):
+    def __init__(self, events: Sequence[SearchEvent], models: Sequence[ModelRow]):
         self._events = list(events)
         self._reach = {m.mst_key: m.last_epoch for m in models}
         self._last_epochs: dict[int, int] = {}  # mst_key -> the last epoch that was requested

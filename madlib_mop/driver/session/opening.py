@@ -6,7 +6,7 @@ import psycopg2
 from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.sessions.connection import connect_by_dsn, connect_catalog
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
@@ -35,7 +35,7 @@ def reopened(info: SessionInfo, lost: Record) -> Record:
         time.sleep(_PAUSE_S)
 
 
-def find_run(record: Record, call: Call) -> Run:
+def find_run(record: Record, call: Call) -> RunRow:
     """Return the run that a call names, if the caller may see it.
 
     Raises
@@ -46,7 +46,7 @@ def find_run(record: Record, call: Call) -> Run:
     return visible_run(record, call.info, call.arguments.get("run_id"))
 
 
-def visible_run(record: Record, caller: SessionInfo, run_id: int | None, what: str = "") -> Run:
+def visible_run(record: Record, caller: SessionInfo, run_id: int | None, what: str = "") -> RunRow:
     """Return a run that the caller may see.
 
     Parameters

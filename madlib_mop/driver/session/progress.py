@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.models.parameters.metric_directions import higher_is_better
@@ -30,17 +30,17 @@ class TimeLeft(Protocol):
         """Return an estimate of the seconds until the run's end; None if unknown."""
 
 
-class Progress:
+class ProgressReporter:
     """Reports a run to the caller by NOTICEs.
 
     Parameters
     ----------
     session : CallerSession
-    run : Run
-    models : list of Model
+    run : RunRow
+    models : list of ModelRow
     """
 
-    def __init__(self, session: CallerSession, run: Run, models: list[Model]):
+    def __init__(self, session: CallerSession, run: RunRow, models: list[ModelRow]):
         self._session = session
         self._run = run
         self._begun = time.monotonic()
@@ -123,7 +123,7 @@ class Progress:
         self._iterations.pop(mst_key, None)
         self._report(scheduler)
 
-    def model_added(self, model: Model) -> None:
+    def model_added(self, model: ModelRow) -> None:
         """Record a model that a command has added, resumed or extended."""
         self._n_models += model.mst_key not in self._left
         self._left[model.mst_key] = model

@@ -12,20 +12,20 @@ import psycopg2
 from sqlalchemy.exc import DBAPIError
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.session.stopping import undisturbed
 
 _WRITE = "SELECT madlib_mop_internal.log_line(%s)"
 
 
 @contextmanager
-def logged(record: Record, run: Run) -> Iterator[None]:
+def logged(record: Record, run: RunRow) -> Iterator[None]:
     """Write the lines of a run before and after a block that trains it and writes its output tables.
 
     Parameters
     ----------
     record : Record
-    run : Run
+    run : RunRow
         As it is before the block. If an earlier driver has begun it, it is resumed.
     """
     is_new = run.asked_at is None and run.admitted_at is None and not run.training_s
@@ -39,14 +39,14 @@ def logged(record: Record, run: Run) -> Iterator[None]:
                 _write(record, line(ended, "ended"))
 
 
-def line(run: Run, what: str) -> str:
+def line(run: RunRow, what: str) -> str:
     """Return a line about a run.
 
     Names are JSON strings in ASCII. So a name with a line break or a control character cannot forge another line.
 
     Parameters
     ----------
-    run : Run
+    run : RunRow
     what : str
         ``started``, ``resumed`` or ``ended``.
 

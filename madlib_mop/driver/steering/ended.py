@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.model import ModelRow
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots, best_states, newest_states
@@ -19,13 +19,13 @@ class EndedRun:
     Parameters
     ----------
     record : Record
-    run : Run
+    run : RunRow
     models : RunModels
     """
 
     trains = False
 
-    def __init__(self, record: Record, run: Run, models: RunModels):
+    def __init__(self, record: Record, run: RunRow, models: RunModels):
         # a search that has ended with its run decides no more; one that was interrupted goes on with the run
         self.in_search = run.is_search and not run.state.is_trained and not run.reopened
         self._record = record
@@ -52,7 +52,7 @@ class EndedRun:
     def resumed(self, mst_key: int) -> None:
         """Do nothing: the record has it."""
 
-    def added(self, models: Sequence[Model]) -> None:
+    def added(self, models: Sequence[ModelRow]) -> None:
         """Do nothing: the record has them."""
 
     def extended(self, mst_key: int) -> None:
@@ -83,7 +83,7 @@ class EndedRun:
         """Write nothing: the session that issues the command tells its outcome."""
 
 
-def obey_without_driver(record: Record, run: Run) -> None:
+def obey_without_driver(record: Record, run: RunRow) -> None:
     """Obey the pending commands of a run whose driver this process is, without training it."""
     models = RunModels(record, run.run_id)
     slots = StateSlots(record, run.run_id, [*newest_states(models.values()), *best_states(models.values())])

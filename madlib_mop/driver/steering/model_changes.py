@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import ClonedFrom, Model, Parameters
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots
 from madlib_mop.driver.evaluation.evaluations import Evaluations
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.schedule import ModelWork, Scheduler, Visit
 
 
@@ -22,7 +23,7 @@ from madlib_mop.schedule import ModelWork, Scheduler, Visit
 class AddModel:
     """A new model."""
 
-    model: Model
+    model: ModelRow
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,11 @@ class ExtendModel:
 
 @dataclass(frozen=True)
 class CrossModel:
-    """A model that continues to ``last_epoch`` with the newest state of another model, and with other parameters.
+    """A model that continues to ``last_epoch`` with the newest state of another model, and another configuration.
 
     Attributes
     ----------
-    parameters : Parameters
+    configuration : Configuration
     keep_optimizer : bool
         Whether the variables of the other's optimizer are also used, except its learning rate.
     """
@@ -47,7 +48,7 @@ class CrossModel:
     mst_key: int
     source: int
     last_epoch: int
-    parameters: Parameters
+    configuration: Configuration
     keep_optimizer: bool
 
 
@@ -60,24 +61,24 @@ class EndModel:
 
 
 @dataclass(frozen=True)
-class CloneModel:
+class ClonedModel:
     """A new model with the newest state of another one.
 
     Attributes
     ----------
-    model : Model
+    model : ModelRow
         The clone.
     came_from : ClonedFrom
     keep_optimizer : bool or None
         Whether the optimizer's variables are used too; None if the clone has the same parameters.
     """
 
-    model: Model
+    model: ModelRow
     came_from: ClonedFrom
     keep_optimizer: bool | None
 
 
-Change = AddModel | ExtendModel | CrossModel | EndModel | CloneModel
+Change = AddModel | ExtendModel | CrossModel | EndModel | ClonedModel
 
 
 class ModelChanges:
@@ -86,7 +87,7 @@ class ModelChanges:
     Parameters
     ----------
     record : Record
-    run : Run
+    run : RunRow
     models : RunModels
     slots : StateSlots
     scheduler : Scheduler
@@ -100,13 +101,13 @@ class ModelChanges:
     def __init__(
         self,
         record: Record,
-        run: Run,
+        run: RunRow,
         models: RunModels,
         slots: StateSlots,
         scheduler: Scheduler,
         evaluations: Evaluations,
         work_of: Callable[[int], ModelWork],
-        on_added: Callable[[Model], None] = lambda model: None,
+        on_added: Callable[[ModelRow], None] = lambda model: None,
     ):
         self._record = record
         self._run_id = run.run_id
@@ -121,7 +122,7 @@ class ModelChanges:
     def change(self, changes: Sequence[Change], note: Callable[[], None] = lambda: None) -> None:
         """Record changes and the writes of ``note`` in one transaction; then apply them."""
         copied = [c.mst_key if isinstance(c, CrossModel) else c.model.mst_key
-                  for c in changes if isinstance(c, CrossModel | CloneModel)]  # fmt: skip
+                  for c in changes if isinstance(c, CrossModel | ClonedModel)]  # fmt: skip
         slots = {key: self._slots.begin_write(key) for key in copied}
         obey: list[Callable[[], None]] = []
         with self._record.transaction():
@@ -135,20 +136,20 @@ class ModelChanges:
                     obey.append(self._extend(c))
                 elif isinstance(c, CrossModel):
                     obey.append(self._cross(c, slots[c.mst_key]))
-                elif isinstance(c, CloneModel):
+                elif isinstance(c, ClonedModel):
                     obey.append(self._clone(c, slots[c.model.mst_key]))
                 elif isinstance(c, EndModel):
                     obey.append(self._end(c))
         for step in obey:
             step()
 
-    def _admit(self, models: Sequence[Model]) -> None:
+    def _admit(self, models: Sequence[ModelRow]) -> None:
         self._slots.add_models(len(models))
         for model in models:
             self._scheduler.add_model(self._work_of(model.mst_key))
             self._on_added(self.models[model.mst_key])
 
-    def _clone(self, change: CloneModel, slot: int) -> Callable[[], None]:
+    def _clone(self, change: ClonedModel, slot: int) -> Callable[[], None]:
         key = change.model.mst_key
         newest = self._record.lock_model(self._run_id, change.came_from.mst_key)
         self.models.cloned(change.model, newest, slot, change.came_from, change.keep_optimizer)
@@ -165,7 +166,7 @@ class ModelChanges:
 
     def _cross(self, change: CrossModel, slot: int) -> Callable[[], None]:
         copied = self.models.crossed(
-            change.mst_key, change.source, slot, change.parameters, change.last_epoch, change.keep_optimizer
+            change.mst_key, change.source, slot, change.configuration, change.last_epoch, change.keep_optimizer
         )
 
         def obey() -> None:

@@ -10,18 +10,17 @@ from functools import singledispatchmethod
 
 from madlib_mop.catalog.commands import Outcome
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.command import Command
-from madlib_mop.catalog.rows.model import ClonedFrom, Model, Parameters
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.command import CommandRow
+from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import CommandState, ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots
-from madlib_mop.driver.steering.duplicates import same_configuration, same_optimizer
 from madlib_mop.driver.steering.run_side import NotYet, RunSide
 from madlib_mop.driver.steering.verbs import (
     AddModels,
     CloneModel,
-    Extend,
+    ExtendModels,
     Pause,
     PinModel,
     ResumeModel,
@@ -31,6 +30,7 @@ from madlib_mop.driver.steering.verbs import (
     read_verb,
 )
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.configuration import Configuration
 
 #: The first key of models that commands add to a search, whose own models have the keys from 1.
 FIRST_KEY_IN_SEARCH = 1_000_001
@@ -43,7 +43,7 @@ _MODEL_STATES = {
 }
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """A command cannot be applied; the message says why, and what to do."""
 
 
@@ -68,13 +68,13 @@ class Steering:
     Parameters
     ----------
     record : Record
-    run : Run
+    run : RunRow
     models : RunModels
     slots : StateSlots
     side : RunSide
     """
 
-    def __init__(self, record: Record, run: Run, models: RunModels, slots: StateSlots, side: RunSide):
+    def __init__(self, record: Record, run: RunRow, models: RunModels, slots: StateSlots, side: RunSide):
         self._record = record
         self._run = run
         self._run_id = run.run_id
@@ -82,8 +82,7 @@ class Steering:
         self._models = models
         self._slots = slots
         self._side = side
-        self._custom_names = frozenset(record.custom_functions(run.run_id))
-        self._command: Command
+        self._command: CommandRow
 
     def obey_pending(self) -> None:
         """Obey or refuse the run's pending commands, in their order; those that must wait stay pending.
@@ -100,12 +99,12 @@ class Steering:
             except NotYet:
                 waits = True
 
-    def obey(self, command: Command) -> Outcome | None:
+    def obey(self, command: CommandRow) -> Outcome | None:
         """Obey or refuse one command; None if it was withdrawn. Raises NotYet if it must wait for a visit."""
         self._command = command
         try:
             effect = self._effect(read_verb(command.command, command.work))
-        except (Refused, InvalidParameter) as refusal:
+        except (CommandRefused, InvalidParameter) as refusal:
             outcome = Outcome(CommandState.REFUSED, str(refusal))
             return outcome if self._record.settle(command, outcome) else None
         try:
@@ -136,11 +135,11 @@ class Steering:
     def _(self, verb: StopModel) -> _Effect:
         key, model = verb.mst_key, self._model(verb.mst_key)
         if model.state in _MODEL_STATES:
-            raise Refused(f"mst_key {key} cannot be stopped: {_MODEL_STATES[model.state]}")
+            raise CommandRefused(f"mst_key {key} cannot be stopped: {_MODEL_STATES[model.state]}")
         if model.epoch == model.last_epoch and model.position == self._n_segments:
-            raise Refused(f"mst_key {key} cannot be stopped: it has made its last visit")
+            raise CommandRefused(f"mst_key {key} cannot be stopped: it has made its last visit")
         if model.pinned and self._command.source == "policy":
-            raise Refused(f"mst_key {key} is pinned. Only people can stop it")
+            raise CommandRefused(f"mst_key {key} is pinned. Only people can stop it")
         reason = f": {verb.reason}" if verb.reason else ""
         detail = f"mst_key {key} is stopped {self._where(model)}{reason}"
 
@@ -155,7 +154,7 @@ class Steering:
         key, model = verb.mst_key, self._model(verb.mst_key)
         if model.state is not ModelState.STOPPED:
             why = f"it has failed: {model.state_detail}" if model.state is ModelState.FAILED else "it is not stopped"
-            raise Refused(f"mst_key {key} cannot be resumed: {why}")
+            raise CommandRefused(f"mst_key {key} cannot be resumed: {why}")
         self._not_in_search(f"resume mst_key {key}")
         self._side.separate(key)
 
@@ -166,17 +165,19 @@ class Steering:
         return _Effect(f"mst_key {key} continues {self._where(model)}", write, lambda: self._side.resumed(key))
 
     @_effect.register
-    def _(self, verb: Extend) -> _Effect:
+    def _(self, verb: ExtendModels) -> _Effect:
         self._not_in_search("extend models")
         if verb.mst_key is None:
             chosen = [m for m in self._models.values() if m.is_alive and not m.is_restored]
             if not chosen:
-                raise Refused("no model can be extended: all have failed, were stopped, or are at their best iteration")
+                raise CommandRefused(
+                    "no model can be extended: all have failed, were stopped, or are at their best iteration"
+                )
         else:
             chosen = [self._extendable(verb.mst_key)]
         for model in chosen:
             if model.iteration(model.last_epoch) + verb.num_iterations > MAX_ITERATIONS:
-                raise Refused(f"mst_key {model.mst_key} would make more than {MAX_ITERATIONS:,} iterations")
+                raise CommandRefused(f"mst_key {model.mst_key} would make more than {MAX_ITERATIONS:,} iterations")
         for model in chosen:
             if self._side.trains and model.early_stopping is not None and self._awaits_end(model):
                 raise NotYet  # whether it stops early is decided first, as in a replay
@@ -199,37 +200,43 @@ class Steering:
     @_effect.register
     def _(self, verb: CloneModel) -> _Effect:
         source = self._model(verb.mst_key)
-        if source.state is ModelState.FAILED and verb.from_state:
-            raise Refused(
+        has_state = verb.from_state and source.digest is not None
+        has_failed = source.state is ModelState.FAILED
+        if has_failed and verb.from_state and not source.is_restored:
+            raise CommandRefused(
                 f"mst_key {verb.mst_key} cannot be cloned: it has failed: {source.state_detail}. With from_state =>"
                 " false, a clone begins from its start"
             )
-        if source.state is ModelState.FAILED and source.first_epoch > 1 and source.start_weights is None:
-            raise Refused(
+        if has_failed and not has_state and source.first_epoch > 1 and source.start_weights is None:
+            raise CommandRefused(
                 f"mst_key {verb.mst_key} began with a state of an earlier run. Call the training function again, with"
                 " warm_start => true"
             )
-        parameters = verb.parameters or _parameters_of(source)
-        has_state = verb.from_state and source.digest is not None
-        same = same_configuration(parameters, _parameters_of(source), self._custom_names)
+        old = Configuration.recorded(source)
+        new = verb.configuration or old
+        same = new.equals(old)
         first = self._complete_epochs(source) if has_state else source.first_epoch - 1
         last_epoch = source.last_epoch if verb.num_iterations is None else first + verb.num_iterations
         if last_epoch <= first:
-            raise Refused(f"mst_key {verb.mst_key} has no iteration left that a clone could make. Pass num_iterations")
+            raise CommandRefused(
+                f"mst_key {verb.mst_key} has no iteration left that a clone could make. Pass num_iterations"
+            )
         if last_epoch - source.first_epoch + 1 > MAX_ITERATIONS:
-            raise Refused(f"a clone of mst_key {verb.mst_key} would make more than {MAX_ITERATIONS:,} iterations")
+            raise CommandRefused(
+                f"a clone of mst_key {verb.mst_key} would make more than {MAX_ITERATIONS:,} iterations"
+            )
         if same and source.is_alive and last_epoch == source.last_epoch and verb.keep_optimizer:
-            raise Refused(
+            raise CommandRefused(
                 f"a clone of mst_key {verb.mst_key} with the same parameters would repeat it. Pass other parameters or"
                 " another num_iterations"
             )
-        model = self._new_model(parameters, source.start_weights, last_epoch)
+        model = self._new_model(new, source.start_weights, last_epoch)
         model = replace(model, first_epoch=source.first_epoch, epoch=source.first_epoch - 1,
                         early_stopping=source.early_stopping)  # fmt: skip
         if not has_state:
-            self._refuse_duplicate(parameters, source.start_weights)
+            self._refuse_duplicate(new, source.start_weights)
             return self._adding([model], f"mst_key {model.mst_key} begins as a clone of mst_key {source.mst_key}")
-        keep = verb.keep_optimizer and same_optimizer(parameters, _parameters_of(source), self._custom_names)
+        keep = verb.keep_optimizer and new.has_optimizer_of(old)
         slot = self._slots.begin_write(model.mst_key)
 
         def write() -> Sequence[int]:
@@ -250,11 +257,11 @@ class Steering:
 
     @_effect.register
     def _(self, verb: AddModels) -> _Effect:
-        models: list[Model] = []
+        models: list[ModelRow] = []
         for new in verb.models:
             origin = new.start_weights and f"command {self._command.command_id}, {new.start_weights}"
-            self._refuse_duplicate(new.parameters, origin)
-            model = self._new_model(new.parameters, origin, self._run.num_iterations, len(models))
+            self._refuse_duplicate(new.configuration, origin)
+            model = self._new_model(new.configuration, origin, self._run.num_iterations, len(models))
             models.append(replace(model, early_stopping=new.early_stopping))
         keys = ", ".join(str(model.mst_key) for model in models)
         return self._adding(models, f"new: mst_key {keys}")
@@ -262,15 +269,15 @@ class Steering:
     @_effect.register
     def _(self, verb: Pause) -> _Effect:
         if not self._side.trains:
-            raise Refused("the run is not training")
+            raise CommandRefused("the run is not training")
         if self._run.paused_by is not None:
-            raise Refused(f"the run is paused already, by {self._run.paused_by}")
+            raise CommandRefused(f"the run is paused already, by {self._run.paused_by}")
         return self._pausing(str(self._command.issued_by), "paused", self._side.paused)
 
     @_effect.register
     def _(self, verb: Unpause) -> _Effect:
         if self._run.paused_by is None:
-            raise Refused("the run is not paused")
+            raise CommandRefused("the run is not paused")
         return self._pausing(None, "continues", self._side.unpaused)
 
     @_effect.register
@@ -284,19 +291,21 @@ class Steering:
         what = "pinned: only people stop it" if verb.pinned else "no longer pinned"
         return _Effect(f"mst_key {key} is {what}", write, lambda: None)
 
-    def _model(self, mst_key: int) -> Model:
+    def _model(self, mst_key: int) -> ModelRow:
         model = self._models.get(mst_key)
         if model is None:
-            raise Refused(f"run {self._run_id} has no mst_key {mst_key}; madlib_mop.leaderboard shows its models")
+            raise CommandRefused(
+                f"run {self._run_id} has no mst_key {mst_key}; madlib_mop.leaderboard shows its models"
+            )
         return model
 
-    def _extendable(self, mst_key: int) -> Model:
+    def _extendable(self, mst_key: int) -> ModelRow:
         model = self._model(mst_key)
         if not model.is_alive:
             hint = "; resume it first" if model.state is ModelState.STOPPED else ""
-            raise Refused(f"mst_key {mst_key} cannot be extended: {_MODEL_STATES[model.state]}{hint}")
+            raise CommandRefused(f"mst_key {mst_key} cannot be extended: {_MODEL_STATES[model.state]}{hint}")
         if model.is_restored:
-            raise Refused(
+            raise CommandRefused(
                 f"mst_key {mst_key} cannot be extended: its weights are those of its best iteration."
                 f" clone_model({self._run_id}, {mst_key}, num_iterations => ...) continues from them"
             )
@@ -304,50 +313,60 @@ class Steering:
 
     def _not_in_search(self, what: str) -> None:
         if self._side.in_search:
-            raise Refused(f"cannot {what}: a search decides on the models of this run. clone_model trains beside it")
+            raise CommandRefused(
+                f"cannot {what}: a search decides on the models of this run. clone_model trains beside it"
+            )
 
-    def _complete_epochs(self, model: Model) -> int:
+    def _complete_epochs(self, model: ModelRow) -> int:
         """Return the last epoch that a model's newest state contains completely."""
         if model.best_epoch is not None:
             return model.best_epoch
         return model.epoch if model.position == self._n_segments else max(model.epoch, model.first_epoch) - 1
 
-    def _awaits_end(self, model: Model) -> bool:
+    def _awaits_end(self, model: ModelRow) -> bool:
         """Return whether a model has made its last visit and is being evaluated."""
         made_all = (model.epoch, model.position) == (model.last_epoch, self._n_segments)
         return made_all and model.state is ModelState.TRAINING
 
-    def _where(self, model: Model) -> str:
+    def _where(self, model: ModelRow) -> str:
         if model.epoch < model.first_epoch:
             return "before its first visit"
+        if model.best_epoch is not None:
+            return f"after iteration {model.iteration(model.best_epoch)}, its best"
         return f"after visit {model.position} of {self._n_segments} in iteration {model.iteration(model.epoch)}"
 
-    def _came_from(self, newest: Model) -> ClonedFrom:
+    def _came_from(self, newest: ModelRow) -> ClonedFrom:
         """Return the origin of a clone of a model in its locked row."""
         key, epoch = newest.mst_key, newest.epoch
+        turn = self._side.turn_of(key)
+        best = newest.best_state
+        if newest.state is ModelState.FAILED and best is not None:
+            # A replay makes the clone when its original has just made that iteration: then the state is the newest one.
+            return ClonedFrom(key, best.epoch, self._n_segments, (), turn, version=-1 - best.version)
         visits = [v for v in self._record.visits(self._run_id) if (v.mst_key, v.epoch) == (key, epoch)]
         segments = (*newest.visited(newest.position), *(v.segment_id for v in sorted(visits, key=lambda v: v.position)))
         complete = newest.position == self._n_segments
         epoch = newest.best_epoch or epoch
         segments = () if complete else segments
-        turn, version = self._side.turn_of(key), newest.state_version
-        return ClonedFrom(key, epoch, newest.position, segments, turn, newest.is_restored, version)
+        return ClonedFrom(key, epoch, newest.position, segments, turn, newest.is_restored, newest.state_version)
 
-    def _new_model(self, parameters: Parameters, origin: str | None, last_epoch: int, offset: int = 0) -> Model:
+    def _new_model(self, new: Configuration, origin: str | None, last_epoch: int, offset: int = 0) -> ModelRow:
         first_key = FIRST_KEY_IN_SEARCH if self._run.is_search else 1
         mst_key = max(first_key, max(self._models, default=0) + 1) + offset
         if mst_key > _GREATEST_KEY:
-            raise Refused(f"no model can be added: mst_key {_GREATEST_KEY} is in use, and there is no greater one")
-        return Model(
+            raise CommandRefused(
+                f"no model can be added: mst_key {_GREATEST_KEY} is in use, and there is no greater one"
+            )
+        return ModelRow(
             mst_key=mst_key,
             ordinal=max(first_key, max((m.ordinal for m in self._models.values()), default=-1) + 1) + offset,
             start_weights=origin,
             last_epoch=last_epoch,
             command_id=self._command.command_id,
-            **parameters.columns(),
+            **new.columns(),
         )
 
-    def _adding(self, models: Sequence[Model], detail: str) -> _Effect:
+    def _adding(self, models: Sequence[ModelRow], detail: str) -> _Effect:
         keys = [model.mst_key for model in models]
 
         def write() -> Sequence[int]:
@@ -364,32 +383,20 @@ class Steering:
 
         return _Effect(detail, write, apply)
 
-    def _refuse_duplicate(self, parameters: Parameters, origin: str | None) -> None:
+    def _refuse_duplicate(self, new: Configuration, origin: str | None) -> None:
         for model in self._models.values():
             if not model.is_alive or model.cloned_from is not None or not self._begins_with(model, origin):
                 continue
-            if same_configuration(parameters, _parameters_of(model), self._custom_names):
-                raise Refused(
+            if new.equals(Configuration.recorded(model)):
+                raise CommandRefused(
                     f"mst_key {model.mst_key} has the same configuration already. Stop it first, or change a parameter"
                 )
 
-    def _begins_with(self, model: Model, origin: str | None) -> bool:
+    def _begins_with(self, model: ModelRow, origin: str | None) -> bool:
         if model.start_weights is None or origin is None:
             return model.start_weights == origin
         return self._record.has_same_start_weights(self._run_id, model.start_weights, origin)
 
 
-def _parameters_of(model: Model) -> Parameters:
-    return Parameters(
-        model_id=model.model_id,
-        compile_params=model.compile_params,
-        fit_params=model.fit_params,
-        model_arch=model.model_arch,
-        loss_type=model.loss_type,
-        metrics_type=model.metrics_type,
-        hyper_parameters=model.hyper_parameters,
-    )
-
-
-def _issuer(command: Command) -> str:
+def _issuer(command: CommandRow) -> str:
     return "the policy" if command.source == "policy" else str(command.issued_by)

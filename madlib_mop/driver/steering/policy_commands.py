@@ -12,8 +12,8 @@ from typing import Any
 from madlib_mop.calls import check_storable, find_function, read_arguments
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
-from madlib_mop.catalog.rows.command import Command
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.command import CommandRow
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import CommandState
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -31,12 +31,12 @@ class PolicyCommands:
     Parameters
     ----------
     record : Record
-    run : Run
+    run : RunRow
     session : CallerSession
         The session of the run's call, which checks clones' parameters.
     """
 
-    def __init__(self, record: Record, run: Run, session: CallerSession):
+    def __init__(self, record: Record, run: RunRow, session: CallerSession):
         self._record = record
         self._run = run
         self._session = session
@@ -62,7 +62,7 @@ class PolicyCommands:
         if identity in self._issued:
             return False
         self._issued.add(identity)
-        command = Command(
+        command = CommandRow(
             run_id=self._run.run_id, command=action, arguments=given, source="policy", issued_by=self._run.owner_oid
         )
         try:

@@ -7,11 +7,11 @@ their last iteration from the start, and each model repeats its recorded visits 
 
 from collections.abc import Sequence
 
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.driver.planning.replay import untrained
 from madlib_mop.driver.steering.controller import RunController
-from madlib_mop.driver.steering.model_changes import CloneModel, ModelChanges
+from madlib_mop.driver.steering.model_changes import ClonedModel, ModelChanges
 
 
 class RepeatedCommands(RunController):
@@ -19,11 +19,11 @@ class RepeatedCommands(RunController):
 
     Parameters
     ----------
-    models : sequence of Model
+    models : sequence of ModelRow
         Those of the repeated run, at its end.
     """
 
-    def __init__(self, models: Sequence[Model]):
+    def __init__(self, models: Sequence[ModelRow]):
         self._clones = [model for model in models if model.cloned_from is not None]
         self._ended = [model for model in models if not model.is_alive]
         self._model_changes: ModelChanges  # set by `begin`
@@ -46,7 +46,7 @@ class RepeatedCommands(RunController):
             if reached:
                 takes = clone.taken_over
                 keep = takes.optimizer if takes is not None and takes.mst_key == mst_key else None
-                self._model_changes.change([CloneModel(untrained(clone), came_from, keep)])
+                self._model_changes.change([ClonedModel(untrained(clone), came_from, keep)])
                 self.visited(clone.mst_key)
 
     def tick(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 
 
 class NotYet(Exception):
@@ -36,7 +36,7 @@ class RunSide(Protocol):
     def resumed(self, mst_key: int) -> None:
         """Continue after a model was resumed."""
 
-    def added(self, models: Sequence[Model]) -> None:
+    def added(self, models: Sequence[ModelRow]) -> None:
         """Continue after models were added."""
 
     def extended(self, mst_key: int) -> None:

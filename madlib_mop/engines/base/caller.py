@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 
-class Session(Protocol):
+class EngineCaller(Protocol):
     """The interface of the caller's session that engines use (`madlib_mop.driver.session.caller.CallerSession`)."""
 
     info: Any

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from madlib_mop.engines.base.interface import Place, Segment
+from madlib_mop.engines.base.interface import Segment, SegmentLocation
 
 
 @dataclass(frozen=True)
 class Carrier:
     """A location of segments, and its number of segments if no total is set."""
 
-    place: Place
+    place: SegmentLocation
     n_segments: int
 
 

@@ -1,8 +1,8 @@
 """The contract of an engine, implemented by `postgres` (with or without hosts) and the other engines.
 
 An engine determines where data are stored and where work runs. No code above it (commands, plans, schedules, the
-hopper) depends on a particular engine: it calls an `Engine`, checks its `Limits`, and passes `Place` values without
-reading them.
+hopper) depends on a particular engine: it calls an `Engine`, checks its `EngineLimits`, and passes `SegmentLocation`
+values without reading them.
 
 The words
     segment   one part of the data, and the one trainer that works on it; numbered from 0.
@@ -24,8 +24,8 @@ What every engine promises
     has a motion of its own, by that.
   - A visit is cancelled by ending the worker's session; whatever the engine started for it ends within a second.
 
-What an engine cannot do is in its `Limits`, a table; a command that needs one of these things asks it and says what the
-limit's text says.
+What an engine cannot do is in its `EngineLimits`, a table; a command that needs one of these things asks it and says
+what the limit's text says.
 """
 
 from abc import ABC, abstractmethod
@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.caller import EngineCaller
 from madlib_mop.engines.base.system_columns import naming_columns, version_columns
 
 #: Settings with which callers choose segments.
@@ -41,7 +41,7 @@ SEGMENTS, HOSTS = "madlib_mop.segments", "madlib_mop.hosts"
 
 
 @dataclass(frozen=True)
-class Place:
+class SegmentLocation:
     """Where a segment is.
 
     Attributes
@@ -56,7 +56,7 @@ class Place:
         return "here" if self.server is None else self.server
 
 
-HERE = Place()
+HERE = SegmentLocation()
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Segment:
     """A segment of a table to be packed: ``number`` is its ``__dist_key__``."""
 
     number: int
-    place: Place = HERE
+    place: SegmentLocation = HERE
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class ShardPlace:
 
 
 @dataclass(frozen=True)
-class Limits:
+class EngineLimits:
     """The limits of an engine: each attribute is None if supported, else the reason, as the end of a sentence.
 
     Attributes
@@ -143,11 +143,11 @@ class Engine(ABC):
     keeps_order = True
 
     @abstractmethod
-    def limits(self, places: Sequence[Place]) -> Limits:
+    def limits(self, places: Sequence[SegmentLocation]) -> EngineLimits:
         """Return the limits with segments at these locations."""
 
     @abstractmethod
-    def segments(self, session: Session) -> list[Segment]:
+    def segments(self, session: EngineCaller) -> list[Segment]:
         """Return the segments that a table packed now would have; raise a MopError for settings that cannot be met."""
 
     @abstractmethod
@@ -159,19 +159,21 @@ class Engine(ABC):
         return ()
 
     @abstractmethod
-    def check(self, session: Session, segments: Sequence[Segment]) -> None:
+    def check(self, session: EngineCaller, segments: Sequence[Segment]) -> None:
         """Raise a MopError unless the caller can write rows to these segments; nothing is changed yet."""
 
     @abstractmethod
-    def store(self, session: Session, table: Relation, columns: Sequence[str], segments: Sequence[Segment]) -> Store:
+    def store(
+        self, session: EngineCaller, table: Relation, columns: Sequence[str], segments: Sequence[Segment]
+    ) -> Store:
         """Return the store that creates and fills a packed table; ``columns`` are inputs and outputs, in their
         order."""
 
     @abstractmethod
-    def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
+    def shard_places(self, session: EngineCaller, relation: Relation) -> Mapping[int, ShardPlace]:
         """Return the locations of a packed table's shards by ``__dist_key__``: those on other servers, or all."""
 
-    def shard_keys(self, session: Session, relation: Relation, what: str) -> Mapping[int, int]:
+    def shard_keys(self, session: EngineCaller, relation: Relation, what: str) -> Mapping[int, int]:
         """Return the segment of each ``__dist_key__`` of a packed table, if the key is not the segment's number."""
         return {}
 
@@ -179,15 +181,15 @@ class Engine(ABC):
         """Return the query by which the engine itself sends a shard to the trainer of its segment, or None."""
         return None
 
-    def naming_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+    def naming_columns(self, session: EngineCaller, relation: Relation) -> tuple[str, ...]:
         """Return the system columns that together identify one row of a table or view; () if there are none."""
         return naming_columns(session, relation)
 
-    def version_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+    def version_columns(self, session: EngineCaller, relation: Relation) -> tuple[str, ...]:
         """Return the system columns that differ between any two versions of rows; () if there are none."""
         return version_columns(session, relation)
 
-    def reads_by_blocks(self, session: Session, relation: Relation) -> bool:
+    def reads_by_blocks(self, session: EngineCaller, relation: Relation) -> bool:
         """Return whether ranges of a table's blocks can be read one by one, each for the cost of its own blocks."""
         return False
 
@@ -195,6 +197,6 @@ class Engine(ABC):
         """Return the clause of CREATE TABLE that distributes rows by these columns, or randomly without columns."""
         return ""
 
-    def dbids(self, session: Session, segments: Sequence[Segment]) -> Mapping[int, Segment]:
+    def dbids(self, session: EngineCaller, segments: Sequence[Segment]) -> Mapping[int, Segment]:
         """Return the segments by their numbers in a table of distribution_rules."""
         return {segment.number + 1: segment for segment in segments}

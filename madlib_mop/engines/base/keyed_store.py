@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.caller import EngineCaller
 from madlib_mop.engines.base.interface import Store
 from madlib_mop.engines.base.packed_form import PackedForm
 
@@ -17,14 +17,14 @@ class KeyedStore(Store):
 
     Parameters
     ----------
-    session : Session
+    session : EngineCaller
     table : Relation
         Its name.
     columns : sequence of str
         Inputs, then outputs.
     """
 
-    def __init__(self, session: Session, table: Relation, columns: Sequence[str]):
+    def __init__(self, session: EngineCaller, table: Relation, columns: Sequence[str]):
         self._session = session
         self._table = table
         self._form = PackedForm(session, table, columns)

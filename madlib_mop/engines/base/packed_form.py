@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.caller import EngineCaller
 
 
 class PackedForm:
@@ -11,14 +11,14 @@ class PackedForm:
 
     Parameters
     ----------
-    session : Session
+    session : EngineCaller
     table : Relation
         Its name.
     columns : sequence of str
         Inputs, then outputs.
     """
 
-    def __init__(self, session: Session, table: Relation, columns: Sequence[str]):
+    def __init__(self, session: EngineCaller, table: Relation, columns: Sequence[str]):
         self._session = session
         self._table = table
         self._n_columns = n = len(columns)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.caller import EngineCaller
 
 _WITH_ROWS = ("r", "p", "m")  # tables, partitioned tables, materialized views; not views or foreign tables
 # A table's rows are stored in the table and in those that inherit from it, including partitions.
@@ -39,7 +39,7 @@ _SENT = {
 }
 
 
-def naming_columns(session: Session, relation: Relation) -> tuple[str, ...]:
+def naming_columns(session: EngineCaller, relation: Relation) -> tuple[str, ...]:
     """Return the system columns that together identify one row within one server.
 
     () if there are none, or if the user may read some columns only: system columns need the right to the whole table.
@@ -49,7 +49,7 @@ def naming_columns(session: Session, relation: Relation) -> tuple[str, ...]:
     return ("tableoid", "ctid") if _storage(session, relation)["is_tree"] else ("ctid",)
 
 
-def version_columns(session: Session, relation: Relation) -> tuple[str, ...]:
+def version_columns(session: EngineCaller, relation: Relation) -> tuple[str, ...]:
     """Return the system columns that differ between any two versions of rows; () if there are none.
 
     Only the access method heap guarantees an ``xmin``: append-optimized and columnar tables have none. Within a
@@ -60,7 +60,7 @@ def version_columns(session: Session, relation: Relation) -> tuple[str, ...]:
     return ("tableoid", "ctid", "xmin", "cmin")
 
 
-def reads_by_blocks(session: Session, relation: Relation) -> bool:
+def reads_by_blocks(session: EngineCaller, relation: Relation) -> bool:
     """Return whether ranges of a table's ``ctid`` are scanned for the cost of their own blocks, each of them small."""
     (row,) = session.execute(_BY_BLOCKS, [relation.oid], ["bigint"])
     return bool(row["yes"])
@@ -104,5 +104,5 @@ def row_name(columns: Mapping[str, Any], row: int) -> str:
     return name
 
 
-def _storage(session: Session, relation: Relation) -> dict[str, Any]:
+def _storage(session: EngineCaller, relation: Relation) -> dict[str, Any]:
     return session.execute(_STORAGE, [relation.oid], ["bigint"])[0]

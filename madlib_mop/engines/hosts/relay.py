@@ -73,7 +73,7 @@ class Relay:
     """Translates between frames and the session at the host."""
 
     def __init__(self) -> None:
-        self._host: Host | None = None
+        self._host: HostSession | None = None
         self._server = ""
         self._ended: Header | None = None
 
@@ -92,7 +92,7 @@ class Relay:
             try:
                 if header["op"] == "connect":
                     self._server = header["server"]
-                    self._host = Host(header)
+                    self._host = HostSession(header)
                     return None
                 assert self._host is not None, "the first request is connect"
                 answer, parts = self._host.ask(header, blobs, has_answer)
@@ -123,7 +123,7 @@ class Relay:
             self._host.close()
 
 
-class Host:
+class HostSession:
     """A session at the host.
 
     Parameters
@@ -212,7 +212,7 @@ class Host:
         return row[0]
 
 
-def _error_fields(error: psycopg.Error, request: Header, host: Host | None) -> Header:
+def _error_fields(error: psycopg.Error, request: Header, host: HostSession | None) -> Header:
     """Return the meaning of an error for the run, without the connection's parameters."""
     message, found = plain_reason(error), read_server_error(error)
     if found.sqlstate is None and request["op"] == "connect":

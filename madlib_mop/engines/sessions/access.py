@@ -7,7 +7,7 @@ from typing import Any
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.sessions.login import RunLogin
 from madlib_mop.engines.sessions.options import SUPERUSER_OPTIONS
-from madlib_mop.engines.sessions.session import Target
+from madlib_mop.engines.sessions.session import LoginTarget
 
 _OPEN_WRITER = "SELECT madlib_mop_internal.writer_open(%s, %s)"
 _SET = "SELECT pg_catalog.set_config(%s, %s, false)"
@@ -56,12 +56,12 @@ class Access:
     caller: int
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def writer(self, segment: int) -> Target:
+    def writer(self, segment: int) -> LoginTarget:
         """Return how a segment's writer session is opened."""
         steps = [(LIFT_NEW_TIMEOUTS, []), (_OPEN_WRITER, [self.run_id, segment])]
-        return Target({**self.catalog, **self._session(writer_name(self.run_id), SUPERUSER_OPTIONS)}, steps)
+        return LoginTarget({**self.catalog, **self._session(writer_name(self.run_id), SUPERUSER_OPTIONS)}, steps)
 
-    def reader(self) -> Target:
+    def reader(self) -> LoginTarget:
         """Return how a reader session is opened: it never has more rights than the caller, so users' code in it cannot
         gain any.
 
@@ -71,18 +71,18 @@ class Access:
         settings = [(_SET, [name, value]) for name, value in self.settings.items()]
         steps: list[tuple[str, list[Any]]] = [(LIFT_NEW_TIMEOUTS, []), *settings, (BECOME, [self.caller])]
         if self.login is None:
-            return Target({**self.catalog, **session}, steps)
+            return LoginTarget({**self.catalog, **session}, steps)
         where = {"host": self.host, "port": self.port, "dbname": self.database}
-        return Target({**where, **self.login.keywords(), **session}, steps)
+        return LoginTarget({**where, **self.login.keywords(), **session}, steps)
 
-    def policy(self, query: str, search_path: str | None, timeout_s: int) -> Target:
+    def policy(self, query: str, search_path: str | None, timeout_s: int) -> LoginTarget:
         """Return how the session of a policy is opened: a reader's, with a time limit, in which ``query`` is prepared
         as ``policy``."""
         reader = self.reader()
         limits = {"search_path": search_path or "pg_catalog, pg_temp", "statement_timeout": f"{timeout_s}s"}
         settings = [(_SET, [name, value]) for name, value in limits.items()]
         prepare = f"PREPARE policy (pg_catalog.int8) AS {query}"
-        return Target(reader.keywords, [*reader.steps, *settings, (prepare, [])])
+        return LoginTarget(reader.keywords, [*reader.steps, *settings, (prepare, [])])
 
     def _session(self, name: str, more: str = "") -> dict[str, Any]:
         return {"application_name": name, "connect_timeout": 10, "options": self.options + more}

@@ -27,7 +27,7 @@ class SessionState(Enum):
 
 
 @dataclass(frozen=True)
-class Target:
+class LoginTarget:
     """The login of a session, and its first statements.
 
     Attributes
@@ -55,7 +55,7 @@ class Returned:
 
 
 @dataclass(frozen=True)
-class Failure:
+class StatementFailure:
     """The statement failed; ``lost`` is set if the session has ended too."""
 
     sqlstate: str | None
@@ -83,15 +83,15 @@ class _Ignored(list[Any]):
         """Keep nothing; psycopg2 calls it."""
 
 
-class Session:
+class WorkerSession:
     """One connection, moved on by `advance` whenever its socket is ready.
 
     Parameters
     ----------
-    target : Target
+    target : LoginTarget
     """
 
-    def __init__(self, target: Target):
+    def __init__(self, target: LoginTarget):
         self.state = SessionState.CONNECTING
         self.events = select.POLLOUT
         self.pid: int | None = None
@@ -112,7 +112,7 @@ class Session:
         self.state = SessionState.BUSY
         self._execute(statement, params)
 
-    def advance(self) -> Opened | Returned | Failure | None:
+    def advance(self) -> Opened | Returned | StatementFailure | None:
         """Process the socket's data; return None while the statement is still running."""
         try:
             status = self._connection.poll()
@@ -132,7 +132,7 @@ class Session:
             try:
                 return Returned(one_row(self._cursor)[0])
             except (psycopg2.Error, UnicodeError, IndexError, RuntimeError) as error:
-                return Failure(None, f"the statement returned no value that can be read: {error}", lost=False)
+                return StatementFailure(None, f"the statement returned no value that can be read: {error}", lost=False)
         if self.state is SessionState.CONNECTING:
             self.state = SessionState.OPENING
             self.pid = self._connection.info.backend_pid
@@ -156,7 +156,7 @@ class Session:
         self._cursor.execute(query, params or None)  # without parameters, a % in the query is left alone
         self.events = select.POLLOUT
 
-    def _failed(self, error: psycopg2.Error) -> Failure:
+    def _failed(self, error: psycopg2.Error) -> StatementFailure:
         lost = self._connection.closed != 0 or self.state in (SessionState.CONNECTING, SessionState.OPENING)
         found = read_server_error(error)
         lost = lost or lost_at_segment(error)
@@ -164,4 +164,4 @@ class Session:
             self.close()
         else:
             self._rest()
-        return Failure(found.sqlstate, without_prefix(found.message), lost, found.hint)
+        return StatementFailure(found.sqlstate, without_prefix(found.message), lost, found.hint)

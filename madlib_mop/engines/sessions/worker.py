@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 
 from mop_backend.frames import Header
 
-from madlib_mop.engines.sessions.session import Failure, Opened, Returned, Session, SessionState, Target
+from madlib_mop.engines.sessions.session import (
+    LoginTarget,
+    Opened,
+    Returned,
+    SessionState,
+    StatementFailure,
+    WorkerSession,
+)
 
 if TYPE_CHECKING:  # its module can be imported in a backend only
     from mop_backend.shards import Reading
@@ -37,15 +44,15 @@ class _Load:
     segment_id: int
     reading: "Reading | None"  # request to the reader; None if no reader is needed
     answer: Header | None = None  # of the writer
-    failure: Failure | None = None  # of the reader
+    failure: StatementFailure | None = None  # of the reader
 
 
-class Worker:
+class SegmentWorker:
     """The sessions of one segment; they open themselves.
 
     Parameters
     ----------
-    writer, reader : Target
+    writer, reader : LoginTarget
     reads_here : bool
         Whether a reader will certainly be needed; then it is opened at once.
     on_shard : callable
@@ -57,8 +64,8 @@ class Worker:
 
     def __init__(
         self,
-        writer: Target,
-        reader: Target,
+        writer: LoginTarget,
+        reader: LoginTarget,
         reads_here: bool,
         on_shard: Callable[[str, int, Header], None],
         renew_login: Callable[[], None],
@@ -66,14 +73,14 @@ class Worker:
         self._reader_target = reader
         self._on_shard = on_shard
         self._renew_login = renew_login
-        self._writer = Session(writer)
-        self._reader = Session(reader) if reads_here else None
+        self._writer = WorkerSession(writer)
+        self._reader = WorkerSession(reader) if reads_here else None
         self._opened = False
         self._task: Header | None = None
         self._load: _Load | None = None
 
     @property
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[WorkerSession]:
         """Return the sessions to poll."""
         both = (self._writer, self._reader)
         return [s for s in both if s is not None and s.state is not SessionState.BROKEN]
@@ -108,7 +115,7 @@ class Worker:
         self._task = task
         self._send_task(task)
 
-    def advance(self, session: Session) -> Opened | Answer | Failure | None:
+    def advance(self, session: WorkerSession) -> Opened | Answer | StatementFailure | None:
         """Process the data of one of the sessions; return None while the task is still running.
 
         If one session is lost, both are closed.
@@ -116,7 +123,7 @@ class Worker:
         event = session.advance()
         if event is None:
             return None
-        if isinstance(event, Failure) and event.lost:
+        if isinstance(event, StatementFailure) and event.lost:
             self.close()
             return event
         if isinstance(event, Opened):
@@ -137,8 +144,8 @@ class Worker:
         self._opened = True
         return Opened()
 
-    def _written(self, event: Returned | Failure) -> Answer | Failure | None:
-        if isinstance(event, Failure):
+    def _written(self, event: Returned | StatementFailure) -> Answer | StatementFailure | None:
+        if isinstance(event, StatementFailure):
             self._drop_busy_reader()
             self._task = self._load = None
             return event
@@ -152,14 +159,14 @@ class Worker:
         self._task = None
         return Answer(fields)
 
-    def _read(self, event: Returned | Failure) -> Answer | Failure | None:
-        if isinstance(event, Failure):
+    def _read(self, event: Returned | StatementFailure) -> Answer | StatementFailure | None:
+        if isinstance(event, StatementFailure):
             load, reader = self._under_way()
             reader.close()  # also closes its processes on Greenplum segments, which may hold the socket
             load.failure = event
         return self._loaded()
 
-    def _under_way(self) -> tuple[_Load, Session]:
+    def _under_way(self) -> tuple[_Load, WorkerSession]:
         """Return the current load of a reader, and that reader."""
         assert self._load is not None and self._reader is not None, "a reader has statements in loads only"
         return self._load, self._reader
@@ -169,7 +176,7 @@ class Worker:
         self._load = _Load(wanted["data_set"], wanted["segment_id"], reading)
         if reading is not None and (self._reader is None or self._reader.state is SessionState.BROKEN):
             self._renew_login()
-            self._reader = Session(self._reader_target)
+            self._reader = WorkerSession(self._reader_target)
         else:
             self._begin_load()
 
@@ -183,7 +190,7 @@ class Worker:
         place = {"data_set": load.data_set, "segment_id": load.segment_id}
         self._send_task({"do": "load", **place, "reader_pid": reader_pid})
 
-    def _loaded(self) -> Answer | Failure | None:
+    def _loaded(self) -> Answer | StatementFailure | None:
         """Continue when both sessions have finished their part of a load."""
         load = self._load
         assert load is not None, "there is a load to go on with"
@@ -202,7 +209,7 @@ class Worker:
         self._task = None
         if load.answer["outcome"] == "unread":
             error = load.answer["error"]
-            return load.failure or Failure(error["sqlstate"], error["message"], lost=False)
+            return load.failure or StatementFailure(error["sqlstate"], error["message"], lost=False)
         return Answer(load.answer)
 
     def _drop_busy_reader(self) -> None:

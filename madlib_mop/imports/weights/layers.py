@@ -11,7 +11,7 @@ from keras.src.utils.naming import to_snake_case
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerPart:
     """A layer with variables of its own, inside a unit: such as the cell of an LSTM.
 
     Attributes
@@ -42,13 +42,13 @@ class Unit:
     place : str
         Where Keras saves it, such as ``layers/functional/layers/conv2d``.
     layer : keras.layers.Layer
-    parts : tuple of Part
+    parts : tuple of LayerPart
     """
 
     name: str
     place: str
     layer: keras.layers.Layer
-    parts: tuple[Part, ...]
+    parts: tuple[LayerPart, ...]
 
 
 def units_of(model: keras.Model) -> list[Unit]:
@@ -84,13 +84,13 @@ def _units(model: keras.Model, prefix: str, place: str, visited: set[int]) -> It
             yield Unit(f"{prefix}{layer.name}", own, layer, tuple(_parts(layer, "", visited)))
 
 
-def _parts(layer: keras.layers.Layer, place: str, visited: set[int]) -> Iterator[Part]:
+def _parts(layer: keras.layers.Layer, place: str, visited: set[int]) -> Iterator[LayerPart]:
     """Yield what Keras saves of a layer, in its order: `saving_lib._save_state` visits an object once."""
     if id(layer) in visited:
         return
     visited.add(id(layer))
     if layer._trainable_variables or layer._non_trainable_variables:
-        yield Part(layer, place)
+        yield LayerPart(layer, place)
     for attribute, child in saving_lib._walk_saveable(layer):
         inner = f"{place}/{attribute}" if place else attribute
         if isinstance(child, keras.layers.Layer):
@@ -99,7 +99,7 @@ def _parts(layer: keras.layers.Layer, place: str, visited: set[int]) -> Iterator
             yield from _parts_of(child, inner, visited, set())
 
 
-def _parts_of(container: Any, place: str, visited: set[int], containers: set[int]) -> Iterator[Part]:
+def _parts_of(container: Any, place: str, visited: set[int], containers: set[int]) -> Iterator[LayerPart]:
     if id(container) in containers:
         return
     containers.add(id(container))

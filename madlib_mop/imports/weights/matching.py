@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, Unsupported
 from madlib_mop.exports.archives import Data
-from madlib_mop.exports.tensors import Tensor, read_header
+from madlib_mop.exports.tensors import FileTensor, read_header
 from madlib_mop.imports.weights.hdf5 import WeightsFile
 from madlib_mop.imports.weights.layers import Unit, units_of
 
@@ -315,7 +315,7 @@ class NamedTensors:
 
         plan.take(unit.name, _shapes(variables), [tensor.shape for tensor in tensors], assign)
 
-    def _read(self, tensor: Tensor) -> Array:
+    def _read(self, tensor: FileTensor) -> Array:
         dtype: Any = tensor.dtype
         if tensor.dtype == "bfloat16":
             import ml_dtypes

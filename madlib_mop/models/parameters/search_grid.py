@@ -70,7 +70,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Choice:
+class GridChoice:
     """One value for every parameter of two grids; `write_choice` writes it as texts.
 
     Attributes
@@ -207,7 +207,7 @@ def as_range(name: str, values: list[Value]) -> Range | None:
 
 def iterate_choices(
     compile_grid: Grid, fit_grid: Grid, random_state: int | None, drawing: int = DRAWING
-) -> Iterator[Choice]:
+) -> Iterator[GridChoice]:
     """Draw as `iterate_random` does, from grids that `read_ranges` has read, and return the values themselves."""
     check_random_state(random_state)
     return _draws(compile_grid, fit_grid, random_state, drawing)
@@ -242,7 +242,7 @@ def draw_value(rng: np.random.Generator, name: str, values: list[Value], drawing
     return round(value) if span.whole else value
 
 
-def write_choice(choice: Choice) -> tuple[str, str]:
+def write_choice(choice: GridChoice) -> tuple[str, str]:
     """Write a choice as texts of compile and of fit parameters."""
     return _text(choice.compile, choice.optimizer), _text(choice.fit)
 
@@ -270,7 +270,7 @@ def check_random_state(random_state: int | None) -> None:
         raise not_whole("random_state", 0, repr(random_state))
 
 
-def _draws(compile_grid: Grid, fit_grid: Grid, random_state: int | None, drawing: int) -> Iterator[Choice]:
+def _draws(compile_grid: Grid, fit_grid: Grid, random_state: int | None, drawing: int) -> Iterator[GridChoice]:
     streams: dict[str, np.random.Generator] = {}
 
     def chosen(choices: Choices, prefix: str) -> Values:
@@ -287,7 +287,7 @@ def _draws(compile_grid: Grid, fit_grid: Grid, random_state: int | None, drawing
         if compile_grid.optimizers:
             index = int(which.integers(len(compile_grid.optimizers)))
             optimizer = chosen(compile_grid.optimizers[index], f"compile/{_OPTIMIZERS}/{index}")
-        yield Choice(chosen(compile_grid.choices, "compile"), chosen(fit_grid.choices, "fit"), optimizer, index)
+        yield GridChoice(chosen(compile_grid.choices, "compile"), chosen(fit_grid.choices, "fit"), optimizer, index)
 
 
 def _check_range(name: str, values: list[Value]) -> None:

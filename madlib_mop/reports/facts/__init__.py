@@ -5,8 +5,8 @@ Times of day are aware datetimes in UTC. Durations and offsets are seconds (``_s
 
 from madlib_mop.reports.facts.data import ClassCount, ColumnFacts, DataFacts, OutputFacts, SegmentFacts
 from madlib_mop.reports.facts.history import CommandFacts, SearchEventFacts
-from madlib_mop.reports.facts.models import Architecture, Failure, HyperParameters, Lineage, ModelFacts, Value
-from madlib_mop.reports.facts.run import Call, Counts, RunFacts
+from madlib_mop.reports.facts.models import Architecture, FailureGroup, HyperParameters, Lineage, ModelFacts, Value
+from madlib_mop.reports.facts.run import CallFacts, Counts, RunFacts
 from madlib_mop.reports.facts.training import Band, Bar, BusyBin, MetricPoint, Schedule, SegmentLoad, TimeSpent
 
 __all__ = [
@@ -14,13 +14,13 @@ __all__ = [
     "Band",
     "Bar",
     "BusyBin",
-    "Call",
+    "CallFacts",
     "ClassCount",
     "ColumnFacts",
     "CommandFacts",
     "Counts",
     "DataFacts",
-    "Failure",
+    "FailureGroup",
     "HyperParameters",
     "Lineage",
     "MetricPoint",

@@ -112,7 +112,7 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureGroup:
     """Models that failed or were stopped for the same reason; ``mst_keys`` has the first ones of ``n_models``."""
 
     state: str

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from madlib_mop.reports.facts.data import DataFacts
 from madlib_mop.reports.facts.history import CommandFacts, SearchEventFacts
-from madlib_mop.reports.facts.models import Architecture, Failure, Lineage, ModelFacts
+from madlib_mop.reports.facts.models import Architecture, FailureGroup, Lineage, ModelFacts
 from madlib_mop.reports.facts.training import Band, MetricPoint, Schedule
 
 
@@ -31,7 +31,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallFacts:
     """The call that began the run.
 
     Attributes
@@ -61,7 +61,7 @@ class RunFacts:
     state : str
     state_detail : str or None
     owner, viewer, database : str
-    call : Call
+    call : CallFacts
     model_output_table : str
     model_selection_table, model_arch_table : str or None
     num_iterations, seed, n_segments, n_threads : int
@@ -91,7 +91,7 @@ class RunFacts:
         Of all models, if ``curves`` has only some.
     timeline : Schedule
     lineage : tuple of Lineage
-    failures : tuple of Failure
+    failures : tuple of FailureGroup
     commands : tuple of CommandFacts
     search : tuple of SearchEventFacts
     policy : str or None
@@ -105,7 +105,7 @@ class RunFacts:
     owner: str
     viewer: str
     database: str
-    call: Call
+    call: CallFacts
     model_output_table: str
     model_selection_table: str | None
     model_arch_table: str | None
@@ -135,7 +135,7 @@ class RunFacts:
     bands: tuple[Band, ...] = ()
     timeline: Schedule = Schedule()
     lineage: tuple[Lineage, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailureGroup, ...] = ()
     commands: tuple[CommandFacts, ...] = ()
     search: tuple[SearchEventFacts, ...] = ()
     policy: str | None = None

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from madlib_mop.reports.facts import Architecture, Failure, Lineage, ModelFacts
+from madlib_mop.reports.facts import Architecture, FailureGroup, Lineage, ModelFacts
 from madlib_mop.reports.hyper_parameters import hyper_parameters
 from madlib_mop.reports.layers import layers_in_words
-from madlib_mop.reports.reader import Reader
+from madlib_mop.reports.reader import ReportReader
 
 #: Models of the leaderboard that are listed.
 MAX_LISTED = 500
@@ -73,7 +73,7 @@ SELECT x.*, count(*) OVER () AS n FROM (
 
 
 def read_models(
-    reader: Reader, run_id: int, n_models: int
+    reader: ReportReader, run_id: int, n_models: int
 ) -> tuple[tuple[ModelFacts, ...], tuple[ModelFacts, ...]]:
     """Return the first models of the leaderboard, and an even choice over all ranks for figures.
 
@@ -91,19 +91,19 @@ def _model(row: dict[str, Any]) -> ModelFacts:
     return ModelFacts(**{**row, "hyper_parameters": found})
 
 
-def read_failures(reader: Reader, run_id: int) -> tuple[Failure, ...]:
+def read_failures(reader: ReportReader, run_id: int) -> tuple[FailureGroup, ...]:
     """Return why models failed or were stopped, the most frequent reason first."""
     rows = reader.rows(_FAILURES, run_id, _MAX_KEYS, _MAX_REASONS)
-    return tuple(Failure(r["state"], r["reason"], int(r["n"]), tuple(r["keys"])) for r in rows)
+    return tuple(FailureGroup(r["state"], r["reason"], int(r["n"]), tuple(r["keys"])) for r in rows)
 
 
-def read_architectures(reader: Reader, run_id: int) -> tuple[Architecture, ...]:
+def read_architectures(reader: ReportReader, run_id: int) -> tuple[Architecture, ...]:
     """Return the networks of a run, at most 100."""
     rows = reader.rows(_ARCHITECTURES, run_id)
     return tuple(Architecture(r["model_id"], layers_in_words(json.loads(r["arch"])), int(r["n"])) for r in rows)
 
 
-def read_lineage(reader: Reader, run_id: int) -> tuple[tuple[Lineage, ...], int]:
+def read_lineage(reader: ReportReader, run_id: int) -> tuple[tuple[Lineage, ...], int]:
     """Return where weights came from, at most 500 origins, and how many there are."""
     rows = reader.rows(_LINEAGE, run_id, _MAX_LINEAGE)
     names = ("kind", "mst_key", "from_key", "epoch", "position", "origin", "at_s")

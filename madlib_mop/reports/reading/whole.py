@@ -6,8 +6,8 @@ from typing import Any
 
 from madlib_mop.calls.shared import depends_on_timing
 from madlib_mop.errors import not_your_run
-from madlib_mop.reports.facts import Call, Counts, RunFacts
-from madlib_mop.reports.reader import Reader
+from madlib_mop.reports.facts import CallFacts, Counts, RunFacts
+from madlib_mop.reports.reader import ReportReader
 from madlib_mop.reports.reading.curves import MAX_MODELS, read_bands, read_curves
 from madlib_mop.reports.reading.data import read_data
 from madlib_mop.reports.reading.history import read_commands, read_search
@@ -43,7 +43,7 @@ _FUNCTIONS = {
 }
 
 
-def read_run(reader: Reader, run_id: int) -> RunFacts:
+def read_run(reader: ReportReader, run_id: int) -> RunFacts:
     """Return the facts of a run.
 
     Raises
@@ -62,7 +62,7 @@ def read_run(reader: Reader, run_id: int) -> RunFacts:
     lineage, n_lineage = read_lineage(reader, run_id)
     return RunFacts(
         **{name: run[name] for name in _AS_THEY_ARE},
-        call=Call(_FUNCTIONS.get(run["kind"]), json.loads(run["arguments"]), _names(run)),
+        call=CallFacts(_FUNCTIONS.get(run["kind"]), json.loads(run["arguments"]), _names(run)),
         depends_on_timing=depends_on_timing(run["schedule"], n_models, run["n_segments"]),
         versions=json.loads(run["versions"]),
         created_at=_moment(run["created"]),
@@ -96,7 +96,7 @@ _AS_THEY_ARE = (
 )  # fmt: skip
 
 
-def find_run(reader: Reader, run_id: int) -> dict[str, Any]:
+def find_run(reader: ReportReader, run_id: int) -> dict[str, Any]:
     """Return the columns of a run.
 
     Raises

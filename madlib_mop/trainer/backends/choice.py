@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from madlib_mop.errors import NotReady
 from madlib_mop.trainer.backends.base.names import BackendName, installing
 from madlib_mop.trainer.process import loading
-from madlib_mop.trainer.process.failures import INPUT, Failure
+from madlib_mop.trainer.process.failures import INPUT, RequestFailure
 
 if TYPE_CHECKING:  # imports Keras
     from madlib_mop.trainer.backends.base.interface import Backend
@@ -63,12 +63,12 @@ def load() -> "Backend":
 
     Raises
     ------
-    Failure
+    RequestFailure
         input: the backend's package is not installed.
     """
     name = BackendName(os.environ["KERAS_BACKEND"])
     if not is_installed():
-        raise Failure(
+        raise RequestFailure(
             INPUT,
             NotReady(
                 f"the trainers of server {socket.gethostname()} have no package {name}",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from mop_backend.frames import Blob
 
-from madlib_mop.trainer.process.failures import Failure, invalid_input, model_failed
+from madlib_mop.trainer.process.failures import RequestFailure, invalid_input, model_failed
 
 #: Element size -> dtype, because packed rows have bytes and a shape, but no dtype. The plan lists the inputs that are
 #: int32 instead of float32.
@@ -57,7 +57,7 @@ def dealt_out(shard: Shard, n_inputs: int) -> Shard:
 
 
 def check_class_weight(shard: Shard, class_weight: dict[int, float] | str | None) -> None:
-    """Raise Failure (model) for class weights that are not written out, or where a row does not have one class."""
+    """Raise RequestFailure (model) for class weights that are not written out, and where rows have no single class."""
     if class_weight is None:
         return
     if isinstance(class_weight, str):
@@ -128,7 +128,7 @@ class ShardBuilder:
         self.n_rows = 0
 
     def add(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
-        """Append one buffer: a shape and the bytes of each column, x before y. Raises Failure (input)."""
+        """Append one buffer: a shape and the bytes of each column, x before y. Raises RequestFailure (input)."""
         if len(shapes) != len(self._columns) or len(blobs) != len(self._columns):
             raise invalid_input(f"a buffer has {len(blobs)} columns, expected {len(self._columns)}")
         n_rows: int | None = None
@@ -149,7 +149,7 @@ class ShardBuilder:
             raise invalid_input(f"the shard has more than the {self._expected_rows} announced rows")
 
     def finish(self) -> Shard:
-        """Return the shard. Raises Failure (input) for one without rows."""
+        """Return the shard. Raises RequestFailure (input) for one without rows."""
         if self.n_rows == 0:
             raise invalid_input(
                 "the shard has no rows",
@@ -177,7 +177,7 @@ def buffer_array(name: str, shape: Sequence[int], blob: Blob, *, is_x: bool, is_
 
     Raises
     ------
-    Failure
+    RequestFailure
         input: the bytes don't fit the shape.
     """
     is_shape = isinstance(shape, list | tuple) and shape and all(type(size) is int and size >= 0 for size in shape)
@@ -256,7 +256,7 @@ def aligned_empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 
 def check_finite(name: str, rows: np.ndarray, first_row: int) -> None:
-    """Raise Failure (input) if a float column has NaN or infinity, naming the rows."""
+    """Raise RequestFailure (input) if a float column has NaN or infinity, naming the rows."""
     if rows.dtype.kind != "f" or np.isfinite(rows).all():
         return
     bad = np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
@@ -315,7 +315,7 @@ class ShardCache:
         return True
 
     def take(self, key: str) -> Shard:
-        """Return a shard for one visit. Raises Failure (input) if it is not cached."""
+        """Return a shard for one visit. Raises RequestFailure (input) if it is not cached."""
         if self._passing and self._passing[0] == key:
             shard, self._passing = self._passing[1], None
             return shard
@@ -334,5 +334,5 @@ class ShardCache:
             self._passing = None
 
 
-def _absent(key: str) -> Failure:
+def _absent(key: str) -> RequestFailure:
     return invalid_input(f"shard {key!r} is not in the trainer's memory", hint="Send its rows again before the visit.")

@@ -29,7 +29,7 @@ _MAX_TRACES = 6
 class CompiledModel(ModelVariables):
     """A built and compiled Keras model with its compiled passes for data of one kind.
 
-    Raises Failure (model) if the data does not fit the model.
+    Raises RequestFailure (model) if the data does not fit the model.
 
     Attributes
     ----------

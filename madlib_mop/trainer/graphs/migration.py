@@ -13,7 +13,7 @@ from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.data.parts import GROUPS
 from madlib_mop.trainer.data.state import DEFAULT_PART_BYTES, UNDECIDED, State, decode_state
 from madlib_mop.trainer.graphs.variables import ModelVariables
-from madlib_mop.trainer.process.failures import INTERNAL, Failure
+from madlib_mop.trainer.process.failures import INTERNAL, RequestFailure
 
 
 def own(
@@ -39,14 +39,14 @@ def own(
 
     Raises
     ------
-    Failure
+    RequestFailure
         internal: it is of another backend, and the run has begun. model: it does not fit the model.
     """
     ours = choice.current().name
     if state.backend == ours:
         return state
     if not begins:
-        raise Failure(INTERNAL, MopError(f"a state of the backend {state.backend} in a run on {ours}"))
+        raise RequestFailure(INTERNAL, MopError(f"a state of the backend {state.backend} in a run on {ours}"))
     fresh = ModelVariables(build())
     if may_lack_optimizer and "optimizer" in groups and not fresh.may_move_in(state, "optimizer"):
         groups = [group for group in groups if group != "optimizer"]

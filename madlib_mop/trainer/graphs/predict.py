@@ -107,7 +107,7 @@ class Predictor:
 
         Raises
         ------
-        Failure
+        RequestFailure
             input: number or shapes of the columns do not fit the model, or a number is not finite.
         """
         shapes = tuple(column.shape for column in columns)
@@ -207,7 +207,7 @@ class Predictors:
         self._loaded.pop(key, None)
 
     def get(self, key: str) -> Predictor:
-        """Return a model. Raises Failure (input) if it is not loaded."""
+        """Return a model. Raises RequestFailure (input) if it is not loaded."""
         if key not in self._loaded:
             raise invalid_input("no model is loaded for prediction", hint="Load one first.")
         self._loaded.move_to_end(key)

@@ -14,7 +14,7 @@ from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.data.readable import Readable
 from madlib_mop.trainer.data.shards import aligned_empty
 from madlib_mop.trainer.data.state import FORWARD_GROUPS, State
-from madlib_mop.trainer.process.failures import Failure, model_failed
+from madlib_mop.trainer.process.failures import RequestFailure, model_failed
 
 _WORTH_ALIGNING_BYTES = 1 << 20
 
@@ -55,7 +55,7 @@ class ModelVariables(Readable):
         return choice.current().value_of(self.groups[group][index])
 
     def load(self, state: State, groups: Sequence[str] = GROUPS) -> None:
-        """Load a training state, or some groups of it. Raises Failure (model) if they do not fit."""
+        """Load a training state, or some groups of it. Raises RequestFailure (model) if they do not fit."""
         self.check_fits(state, groups)
         self.holds = None
         for group in groups:
@@ -63,12 +63,12 @@ class ModelVariables(Readable):
                 variable.assign(_tensor_of(state, group, index))
 
     def check_fits(self, state: State, groups: Sequence[str] = GROUPS) -> None:
-        """Raise Failure (model) unless these groups of a training state have the model's shapes."""
+        """Raise RequestFailure (model) unless these groups of a training state have the model's shapes."""
         for group in groups:
             if state.specs(group) != self.specs()[group]:
                 raise self._unfit(group, state.specs(group))
 
-    def _unfit(self, group: str, found: list[TensorSpec]) -> Failure:
+    def _unfit(self, group: str, found: list[TensorSpec]) -> RequestFailure:
         return model_failed(
             f"the stored training state does not fit the model: its {group} are {_size(found)}, "
             f"the model's are {_size(self.specs()[group])}",
@@ -76,14 +76,16 @@ class ModelVariables(Readable):
         )
 
     def load_to_predict(self, state: State) -> None:
-        """Load what a forward pass needs of a state of any backend. Raises Failure (model)."""
+        """Load what a forward pass needs of a state of any backend. Raises RequestFailure (model)."""
         if state.backend == self.backend:
             self.load(state, FORWARD_GROUPS)
         else:
             self.move_in(state, ("weights",))
 
     def move_in(self, state: State, groups: Sequence[str] = ("weights", "optimizer")) -> None:
-        """Load groups of a state of another backend; numbers are converted within their kind. Raises Failure (model).
+        """Load groups of a state of another backend; numbers are converted within their kind.
+
+        Raises RequestFailure (model).
 
         The other groups stay as they are: backends have random numbers of their own.
         """
@@ -101,7 +103,7 @@ class ModelVariables(Readable):
         return [(spec.shape, _kind(spec)) for spec in theirs] == [(spec.shape, _kind(spec)) for spec in ours]
 
     def load_weights(self, weights: Blob) -> None:
-        """Load weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model)."""
+        """Load weights only: float32, flattened, in ``get_weights()`` order. Raises RequestFailure (model)."""
         if len(weights) != self.weights_bytes:
             raise model_failed(
                 f"the stored model_weights have {len(weights)} bytes, the architecture needs {self.weights_bytes}",
@@ -155,7 +157,7 @@ class ModelVariables(Readable):
         Parameters
         ----------
         state : State
-            Raises Failure (model) if its weights or variables do not fit.
+            Raises RequestFailure (model) if its weights or variables do not fit.
         fresh : ModelVariables
             A model with the same compile signature, before its first visit.
         keep_optimizer : bool

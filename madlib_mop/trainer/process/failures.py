@@ -30,7 +30,7 @@ _NOISE = re.compile(
 _LONGEST = 400
 
 
-class Failure(Exception):
+class RequestFailure(Exception):
     """A failed request: ``kind`` and the error of the answer."""
 
     def __init__(self, kind: str, error: MopError):
@@ -43,37 +43,39 @@ class Failure(Exception):
         return {"error": self.error.as_dict(), "kind": self.kind}
 
 
-def invalid_input(message: str, hint: str | None = None) -> Failure:
+def invalid_input(message: str, hint: str | None = None) -> RequestFailure:
     """Make the failure for data that cannot be trained on."""
-    return Failure(INPUT, InvalidParameter(message, hint=hint))
+    return RequestFailure(INPUT, InvalidParameter(message, hint=hint))
 
 
-def model_failed(message: str, hint: str | None = None) -> Failure:
+def model_failed(message: str, hint: str | None = None) -> RequestFailure:
     """Make the failure of one configuration."""
-    return Failure(MODEL, ModelFailed(message, hint=hint))
+    return RequestFailure(MODEL, ModelFailed(message, hint=hint))
 
 
-def failure_of(error: BaseException, kind: str = INTERNAL) -> Failure:
+def failure_of(error: BaseException, kind: str = INTERNAL) -> RequestFailure:
     """Return the failure for an exception; ``kind`` is the default kind."""
-    if isinstance(error, Failure):
+    if isinstance(error, RequestFailure):
         return error
     if is_exhausted(error):
-        return Failure(MEMORY, OutOfResources(f"not enough memory{_for_what(error)}", hint=_MEMORY_HINT))
+        return RequestFailure(MEMORY, OutOfResources(f"not enough memory{_for_what(error)}", hint=_MEMORY_HINT))
     if isinstance(error, MopError):
-        return Failure(kind, error)
+        return RequestFailure(kind, error)
     if kind == MODEL:
-        return Failure(MODEL, ModelFailed(sentence_of(error)))
+        return RequestFailure(MODEL, ModelFailed(sentence_of(error)))
     if kind == INPUT:
-        return Failure(INPUT, InvalidParameter(sentence_of(error)))
-    return Failure(kind, MopError(f"trainer: {sentence_of(error)}", hint="The trainer's stderr has the details."))
+        return RequestFailure(INPUT, InvalidParameter(sentence_of(error)))
+    return RequestFailure(
+        kind, MopError(f"trainer: {sentence_of(error)}", hint="The trainer's stderr has the details.")
+    )
 
 
 @contextlib.contextmanager
 def blaming(kind: str) -> Iterator[None]:
-    """Convert every exception of the block to a Failure, by default of ``kind``."""
+    """Convert every exception of the block to a RequestFailure, by default of ``kind``."""
     try:
         yield
-    except Failure:
+    except RequestFailure:
         raise
     except Exception as error:
         if not isinstance(error, MopError):  # those were foreseen

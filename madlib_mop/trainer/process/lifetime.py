@@ -86,7 +86,7 @@ def show_gpus(numbers: list[int], environment: Mapping[str, str]) -> None:
     os.environ["CUDA_CACHE_DISABLE"] = "1"  # the cache would be written to a home directory
 
 
-class Input:
+class RequestInput:
     """Where requests come from.
 
     Parameters

@@ -52,7 +52,7 @@ def restrict_calls(with_gpus: bool = False) -> bool:
     return bool(_libc.syscall(architecture.seccomp, _SECCOMP_SET_MODE_FILTER, _TSYNC, ctypes.byref(filled)) == 0)
 
 
-def filter_for(architecture: syscalls.Architecture, own_pid: int, with_gpus: bool) -> list[Instruction]:
+def filter_for(architecture: syscalls.ProcessorArchitecture, own_pid: int, with_gpus: bool) -> list[Instruction]:
     """Return the filter of a process of that number; calls of another architecture end it."""
     column = architecture.column
     program = [(_LOAD, 0, 0, _ARCH_AT), (_EQUAL, 1, 0, architecture.audit), _KILL_PROCESS, (_LOAD, 0, 0, _NUMBER_AT)]

@@ -14,7 +14,7 @@ Numbers = tuple[int | None, int | None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Architecture:
+class ProcessorArchitecture:
     """An architecture: its name to seccomp, its column in the tables below, its number of the call ``seccomp``."""
 
     audit: int
@@ -48,7 +48,10 @@ class Checked:
     own_pid: bool = False
 
 
-ARCHITECTURES = {"x86_64": Architecture(0xC000003E, 0, 317), "aarch64": Architecture(0xC00000B7, 1, 277)}
+ARCHITECTURES = {
+    "x86_64": ProcessorArchitecture(0xC000003E, 0, 317),
+    "aarch64": ProcessorArchitecture(0xC00000B7, 1, 277),
+}
 
 # fmt: off
 #: Allowed with any arguments.

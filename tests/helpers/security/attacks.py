@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg2
 from psycopg2 import sql
 
-from madlib_mop.catalog.rows.plan import Output
+from madlib_mop.catalog.rows.plan import OutputName
 from tests.helpers.sessions import Refusal
 from tests.helpers.unit.rows import a_plan, packed
 
@@ -106,7 +106,7 @@ def record_run(db, run_id: int, owner: str, state: str = "interrupted", **column
 
 def recorded_plan(schema: str, output: str, packed_table: str) -> dict:
     """Return the plan of a run without segments, with its output and its packed table by their SQL names."""
-    return replace(a_plan(), output=Output(schema, output, False), training=packed((), packed_table)).as_json()
+    return replace(a_plan(), output=OutputName(schema, output, False), training=packed((), packed_table)).as_json()
 
 
 def fingerprint(db, run_id: int) -> str:

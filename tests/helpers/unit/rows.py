@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.packed import PackedData, ShardPlan
-from madlib_mop.catalog.rows.plan import Output, Plan, SearchPlan, Summary
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.plan import OutputName, OutputSummary, Plan, SearchPlan
+from madlib_mop.catalog.rows.run import RunRow
 
-OUTPUT = Output("public", "models", False)
+OUTPUT = OutputName("public", "models", False)
 
 
-def a_model(mst_key: int, **columns) -> Model:
+def a_model(mst_key: int, **columns) -> ModelRow:
     """Return a model of two iterations that waits for its first visit."""
     given = {"ordinal": mst_key - 1, "model_id": 1, "compile_params": "", "fit_params": "", "model_arch": {}}
-    return Model(mst_key=mst_key, **{**given, "last_epoch": 2, **columns})
+    return ModelRow(mst_key=mst_key, **{**given, "last_epoch": 2, **columns})
 
 
 def packed(shards: Sequence[tuple[int, int]], table: str = "public.packed") -> PackedData:
@@ -29,12 +29,12 @@ def a_search(method: str = "hyperband", **fields) -> SearchPlan:
     return SearchPlan(method, **{**given, "selection": OUTPUT, **fields})
 
 
-def a_summary(**columns) -> Summary:
+def a_summary(**columns) -> OutputSummary:
     """Return the summary of a run with one output of two classes."""
     names = {"dependent_varname": ["y"], "independent_varname": ["x"], "dependent_vartype": ["integer"]}
     classes = {"num_classes": [2], "class_values": [("integer[]", "{0,1}")], "normalizing_const": 1.0}
     given = {"model": "models", "model_arch_table": "arch", "object_table": None, **names, **classes}
-    return Summary(**{**given, **columns})
+    return OutputSummary(**{**given, **columns})
 
 
 def a_plan(shards: Sequence[tuple[int, int]] = ((0, 10), (1, 10)), **fields) -> Plan:
@@ -44,9 +44,9 @@ def a_plan(shards: Sequence[tuple[int, int]] = ((0, 10), (1, 10)), **fields) -> 
     return Plan(training=packed(shards), **{**given, **fields})
 
 
-def a_run(plan: Plan, **columns) -> Run:
+def a_run(plan: Plan, **columns) -> RunRow:
     """Return a run of a plan."""
     given = {"run_id": 1, "kind": "fit_multiple_model", "owner_oid": 10, "owner": "ada", "source_table": "packed"}
     given |= {"model_output_table": "models", "model_arch_table": "arch", "num_iterations": 2, "seed": 0}
     given |= {"schedule": "rotation", "n_models": 1, "n_segments": len(plan.training.segments)}
-    return Run(plan=plan, **{**given, **columns})
+    return RunRow(plan=plan, **{**given, **columns})

@@ -30,7 +30,7 @@ def execute(query, values=()):
     return [{{"yes": True}}]
 plpy.prepare, plpy.execute = lambda query, types: query, execute
 found = Found(ModelName("n", "champion", None), "one", 1, Challenger(7, "two", 2, 1.0, 5))
-observed = challenger.Observed([b"x"], lambda result: [[result]])
+observed = challenger.ChallengedCall([b"x"], lambda result: [[result]])
 recorder = challenger.Recorder()
 def predict(n):
     for _ in range(n):

@@ -23,7 +23,7 @@ BACKEND = str(Path(__file__).resolve().parents[3] / "plpython")
 MODULE = """
 import os, signal, sys, time
 sys.path.insert(0, {backend!r})
-from mop_backend.forking import Kind, serve_forks
+from mop_backend.forking import ChildKind, serve_forks
 from mop_backend.frames import Channel
 
 def run():
@@ -40,7 +40,7 @@ def run():
     return 5
 
 loaded = []
-serve_forks("mop test", lambda: {load}, Kind("child", run, signal.SIGTERM))
+serve_forks("mop test", lambda: {load}, ChildKind("child", run, signal.SIGTERM))
 """
 
 

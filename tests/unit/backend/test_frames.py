@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from mop_backend import process
-from mop_backend.frames import Channel, Limits, NotAFrame, PeerGone, TooLarge, encoded, of_answers
+from mop_backend.frames import Channel, FrameLimits, NotAFrame, PeerGone, TooLarge, encoded, of_answers
 from mop_backend.process import Child, ChildDied
 from mop_backend.refusals import readable
 
@@ -57,11 +57,11 @@ def test_what_is_no_header(header):
 
 def test_a_header_that_is_too_long_is_not_read():
     header = encoded({"text": "a" * 100})
-    assert received(frame(header), limits=Limits(len(header)))[0]["text"]
+    assert received(frame(header), limits=FrameLimits(len(header)))[0]["text"]
     with pytest.raises(TooLarge):
-        received(frame(header), limits=Limits(len(header) - 1))
+        received(frame(header), limits=FrameLimits(len(header) - 1))
     with pytest.raises(TooLarge):
-        received(struct.pack(">II", 101, 0), limits=Limits(100))
+        received(struct.pack(">II", 101, 0), limits=FrameLimits(100))
 
 
 @pytest.mark.parametrize("value", [b"[],", b"{},", b"0,", b'"a":0,', b"[["])
@@ -73,7 +73,7 @@ def test_a_header_with_too_many_values_is_not_parsed(value, monkeypatch):
 
 
 def test_blobs_that_are_too_large_together_are_not_read():
-    limits = Limits(blob_bytes=10)
+    limits = FrameLimits(blob_bytes=10)
     assert received(frame(b"{}", [4, 6], b"x" * 10), limits=limits)[1] == [b"xxxx", b"xxxxxx"]
     with pytest.raises(TooLarge):
         received(frame(b"{}", [4, 7], b""), limits=limits)

@@ -8,7 +8,7 @@ import subprocess
 import threading
 
 import pytest
-from mop_backend.rows import Listener, RowsLost, Sender
+from mop_backend.rows import RowsListener, RowsLost, Sender
 
 
 def no_interrupt() -> None:
@@ -17,7 +17,7 @@ def no_interrupt() -> None:
 
 def forwarded(send) -> list:
     """Return what a listener forwards of what ``send`` writes to its socket."""
-    listener, found = Listener(), []
+    listener, found = RowsListener(), []
 
     def run():
         with socket.socket(socket.AF_UNIX) as raw:
@@ -34,7 +34,7 @@ def forwarded(send) -> list:
 
 
 def test_buffers_arrive_as_they_were_sent():
-    listener, found = Listener(), []
+    listener, found = RowsListener(), []
 
     def run():
         sender = Sender(listener.address, no_interrupt)
@@ -66,7 +66,7 @@ def test_a_reader_that_ends_before_it_connects_is_not_waited_for(monkeypatch):
     reader = subprocess.Popen(["true"])
     reader.wait()
     with pytest.raises(RowsLost, match="the reader session ended before it connected"):
-        Listener().forward(lambda shapes, blobs: None, no_interrupt, reader.pid)
+        RowsListener().forward(lambda shapes, blobs: None, no_interrupt, reader.pid)
 
 
 def test_rows_go_to_no_socket_of_another_kind():
@@ -84,7 +84,7 @@ def test_rows_go_to_no_socket_of_another_kind():
 
 
 def test_rows_go_to_a_listener_of_the_same_user():
-    listener = Listener()
+    listener = RowsListener()
     sender = Sender(listener.address, lambda: None)
     received = []
     sender.send([[1]], [b"x"])

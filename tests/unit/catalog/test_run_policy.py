@@ -3,19 +3,19 @@
 from dataclasses import replace
 
 from madlib_mop.catalog.rows.plan import PolicyPlan
-from madlib_mop.catalog.rows.run import POLICY_COLUMN, Run, hide_policy
+from madlib_mop.catalog.rows.run import POLICY_COLUMN, RunRow, hide_policy
 from tests.helpers.unit.rows import a_plan, a_run
 
 TEXT = " SELECT 1 AS mst_key, 'stop_model' AS action; "
 POLICY = PolicyPlan("SELECT 1 AS mst_key, 'stop_model' AS action", "public", 30)
 
 
-def read_again(run: Run, text: str | None) -> Run:
+def read_again(run: RunRow, text: str | None) -> RunRow:
     row = hide_policy(run.as_row())
     assert "mst_key, 'stop" not in repr(row)
     defaults = {"run_id": 5, "owner_oid": run.owner_oid, "owner": run.owner}
-    complete = {name: row.get(name) for name in Run.__dataclass_fields__} | defaults | {POLICY_COLUMN: text}
-    return Run.from_row(complete)
+    complete = {name: row.get(name) for name in RunRow.__dataclass_fields__} | defaults | {POLICY_COLUMN: text}
+    return RunRow.from_row(complete)
 
 
 def test_a_run_with_a_policy_is_read_as_it_was_written():

@@ -4,13 +4,14 @@ Its disk usage stays small.
 """
 
 import random
+from contextlib import contextmanager
 
 import psycopg2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.catalog.old_snapshots import Holder, Look
+from madlib_mop.catalog.old_snapshots import Look, SnapshotHolder
 from madlib_mop.catalog.state_slots import StateSlots, StoredState
 
 RUN_ID = 7
@@ -24,10 +25,14 @@ class Disk:
         self.is_read = False
         self.locked: set[int] = set()  # slots that a dump reads
         self.n_truncated = 0
-        self.holders: list[Holder] = []
+        self.holders: list[SnapshotHolder] = []
 
     def look(self) -> Look:
         return Look(0, list(self.holders))
+
+    @contextmanager
+    def transaction(self):
+        yield
 
     def execute(self, query, params=(), slot=None):
         if query.startswith("SELECT"):
@@ -215,6 +220,24 @@ def test_while_a_dump_reads_some_slots_the_others_are_emptied():
     assert disk.n_bytes <= 2 * sum(sizes) + (4 << 20)
 
 
+class LateDump(Disk):
+    """A disk on which a dump takes its snapshot as soon as the driver asks for the lock of a slot."""
+
+    def execute(self, query, params=(), slot=None):
+        if "LOCK TABLE" in query and "model_state," in query:
+            self.holders = [SnapshotHolder("a dump", 1)]
+        return super().execute(query, params, slot)
+
+
+def test_a_slot_is_dropped_only_if_no_snapshot_sees_it_once_it_is_locked():
+    """The dump will lock all partitions that its snapshot sees."""
+    disk = LateDump()
+    _, slots = train([2 << 20] * 3, 1, 20, random.Random(1), disk)
+    before = set(disk.slots)
+    slots.finish()
+    assert set(disk.slots) == before and disk.n_bytes == 3 * (2 << 20)
+
+
 @pytest.mark.parametrize("n_models", [1, 6])
 def test_a_slot_that_somebody_reads_is_let_be(n_models):
     disk = Disk()
@@ -240,7 +263,7 @@ class Server(Disk):
         self._is_moving = False
 
     def look(self) -> Look:
-        holders = [Holder(name, xmin) for name, (xmin, _) in self.snapshots.items()]
+        holders = [SnapshotHolder(name, xmin) for name, (xmin, _) in self.snapshots.items()]
         if holders and self._chance.random() < 0.1:  # an import while the list is read hides both
             exporter = self._chance.choice(holders)
             self.begin(exporter.key)
@@ -324,7 +347,7 @@ def test_one_old_snapshot_keeps_one_state_of_each_model():
     most = 0
     for n, key in enumerate([*range(6)] * 40):
         if n == 60:
-            disk.holders = [Holder("a dump", 1)]
+            disk.holders = [SnapshotHolder("a dump", 1)]
         slot = slots.begin_write(key)
         disk.slots[slot].append((key, sizes[key]))
         slots.end_write(slot, key, sizes[key])
@@ -337,14 +360,14 @@ def test_a_standby_keeps_what_was_replaced_since_its_oldest_snapshot():
     """Its feedback has one number for all its snapshots, also for those that it takes later."""
     disk, size = Disk(), 2 << 20
     slots = StateSlots(disk, RUN_ID, [StoredState(1)], lambda: Look(7, list(disk.holders)))
-    disk.holders = [Holder("standby", 6, holds_many=True)]
+    disk.holders = [SnapshotHolder("standby", 6, holds_many=True)]
     for _ in range(5):
         slot = slots.begin_write(1)
         disk.slots[slot].append((1, size))
         slots.end_write(slot, 1, size)
         slots.empty_dead()
     assert disk.n_bytes == 5 * size
-    disk.holders = [Holder("standby", 7, holds_many=True)]
+    disk.holders = [SnapshotHolder("standby", 7, holds_many=True)]
     slots._next_look_at = 0.0
     slots.empty_dead()
     assert disk.n_bytes <= 2 * size

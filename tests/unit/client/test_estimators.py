@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from madlib_mop.client import HopperClassifier, HopperRegressor
-from madlib_mop.client.calling.sessions import Sessions, make_engine
+from madlib_mop.client.calling.sessions import ClientSessions, make_engine
 from madlib_mop.client.database import Database
 from madlib_mop.client.frames.columns import read_frame
 
@@ -19,7 +19,7 @@ SECRET = "hunter2secret"
 
 
 def database() -> Database:
-    return Database(Sessions(make_engine(f"postgresql://ann:{SECRET}@localhost:1/db"), {}))
+    return Database(ClientSessions(make_engine(f"postgresql://ann:{SECRET}@localhost:1/db"), {}))
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
@@ -100,7 +100,7 @@ class NoDatabase(Database):
     """A database that checks frames, and has no sessions."""
 
     def __init__(self) -> None:
-        super().__init__(Sessions(make_engine("postgresql://localhost:1/db"), {}))
+        super().__init__(ClientSessions(make_engine("postgresql://localhost:1/db"), {}))
 
     def upload(self, data, table=None):
         self.frame = read_frame(data)

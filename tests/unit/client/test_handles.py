@@ -22,7 +22,7 @@ from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.cli.sessions import connect as cli_connect
 from madlib_mop.client.calling import sessions
 from madlib_mop.client.calling.errors import of_server
-from madlib_mop.client.calling.sessions import Sessions, check_settings, make_engine
+from madlib_mop.client.calling.sessions import ClientSessions, check_settings, make_engine
 from madlib_mop.client.calling.statements import scalar
 from madlib_mop.client.database import Database, connect
 from madlib_mop.client.frames.classes import class_of
@@ -63,7 +63,7 @@ def now(**changes) -> RunNow:
 )
 def test_no_repr_and_no_error_has_the_password(dsn):
     engine = make_engine(dsn)
-    database = Database(Sessions(engine, {}))
+    database = Database(ClientSessions(engine, {}))
     assert SECRET not in repr(engine) + repr(engine.url) + repr(database) + repr(vars(database))
     with pytest.raises(NotReady) as raised:
         connect(dsn)
@@ -142,7 +142,7 @@ def test_settings_are_texts():
 
 
 def test_a_handle_is_shared_by_copies_and_is_not_pickled():
-    database = Database(Sessions(make_engine("dbname=x"), {}))
+    database = Database(ClientSessions(make_engine("dbname=x"), {}))
     assert copy.deepcopy({"db": database})["db"] is database
     with pytest.raises(TypeError, match="connect"):
         pickle.dumps(database)
@@ -238,7 +238,7 @@ def test_outputs_that_num_classes_reserves_are_no_classes():
 
 
 class Rows:
-    """What a `Predictor` returns for rows of a table."""
+    """What a `ClientPredictor` returns for rows of a table."""
 
     def __init__(self, *values):
         self.values = values
@@ -264,7 +264,7 @@ def test_a_row_without_an_array_has_no_probabilities():
 
 
 def test_keys_of_numpy_are_numbers_of_python():
-    database = Database(Sessions(make_engine("dbname=x"), {}))
+    database = Database(ClientSessions(make_engine("dbname=x"), {}))
     for key in (Run(database, np.int64(7)).run_id, Job(database, np.int32(7)).job_id):
         assert type(key) is int and key == 7
     assert type(Model(database, Relation("s", "t"), np.int32(2)).mst_key) is int
@@ -295,7 +295,7 @@ def test_weights_that_are_cut_are_one_clear_error(monkeypatch, keras):
         {"class_name": "InputLayer", "config": {"batch_shape": [None, 3]}},
         {"class_name": "Dense", "config": {"units": 2}},
     ]}}  # fmt: skip
-    model = Model(Database(Sessions(make_engine("dbname=x"), {})), Relation("s", "t"), 1)
+    model = Model(Database(ClientSessions(make_engine("dbname=x"), {})), Relation("s", "t"), 1)
     weights = np.arange(8, dtype=np.float32).tobytes()
     monkeypatch.setattr(Model, "_stored", lambda self: (json.dumps(network), weights))
     assert model.to_keras().get_weights()[1].tolist() == [6, 7]

@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.client import runs, watching
-from madlib_mop.client.calling.sessions import Listener
+from madlib_mop.client.calling.sessions import ChannelListener
 from madlib_mop.client.calling.statements import Statement
 from madlib_mop.client.runs import Run
 from madlib_mop.client.training import Training
@@ -53,7 +53,7 @@ def listener(raw):
     connection = SimpleNamespace(
         connection=SimpleNamespace(driver_connection=raw), detach=lambda: None, close=lambda: None
     )
-    made = Listener(connection, "runs", True)
+    made = ChannelListener(connection, "runs", True)
     yield made
     made.close()
 

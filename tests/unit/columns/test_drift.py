@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from madlib_mop.columns import raw
 from madlib_mop.columns.drift.measures import MAX_ELEMENTS, numbers_of
-from madlib_mop.columns.drift.observed import Observed
+from madlib_mop.columns.drift.observed import ObservedColumn
 from madlib_mop.columns.drift.profiler import Profiler, profiled
 from madlib_mop.columns.drift.stability import index_by_chance, stability_index
 from madlib_mop.columns.drift.verdicts import Verdict, judge
@@ -36,7 +36,7 @@ def profiled_column(one, column):
 
 
 def differences(column, *batches):
-    observed = Observed(column)
+    observed = ObservedColumn(column)
     for batch in batches:
         observed.add(batch)
     return observed.differences()
@@ -177,7 +177,7 @@ def test_levels_that_packing_has_not_counted_one_by_one_are_compared_together():
 
 def test_a_hundred_thousand_new_levels_take_little():
     column = profiled_column(spec("c", "category"), texts(["a", "b"] * 50))
-    observed = Observed(column)
+    observed = ObservedColumn(column)
     for start in range(0, 100_000, 10_000):
         observed.add(texts([f"{i} " + "x" * 500 for i in range(start, start + 10_000)]))
     (found,) = observed.differences()
@@ -206,9 +206,9 @@ def test_a_column_of_another_kind_is_one_error():
     column = profiled_column(spec("v", "vector"), vectors([[1.0, 2.0]] * 4, 2))
     for wrong in (vectors([[1.0, 2.0, 3.0]], 3), texts(["a"]), numbers([1])):
         with pytest.raises(InvalidParameter):
-            Observed(column).add(wrong)
+            ObservedColumn(column).add(wrong)
     with pytest.raises(InvalidParameter, match="a category"):
-        Observed(profiled_column(spec("c", "category"), texts(["a", "b"]))).add(moments([1]))
+        ObservedColumn(profiled_column(spec("c", "category"), texts(["a", "b"]))).add(moments([1]))
 
 
 def test_null_only_rows_are_a_difference_and_few_rows_are_chance():

@@ -74,7 +74,7 @@ The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "failures.py", line 77, in blaming
-madlib_mop.trainer.process.failures.Failure: not enough memory for a tensor of shape (4000, 9000)
+madlib_mop.trainer.process.failures.RequestFailure: not enough memory for a tensor of shape (4000, 9000)
 """
 _BAD_ALLOC = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
 _OF_PYTORCH = "  what():  [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory\n"

@@ -6,14 +6,14 @@ import json
 import numpy as np
 import pytest
 
-from madlib_mop.columns.drift.observed import Observed
+from madlib_mop.columns.drift.observed import ObservedColumn
 from madlib_mop.columns.drift.profiler import Profiler
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.profiles import ColumnProfile, LevelProfile
 from madlib_mop.columns.proposals.kinds import CATEGORY, TARGET, ColumnSpec
 from madlib_mop.driver.drift.command import _observed
 from madlib_mop.driver.drift.outputs import CountedOutputs
-from madlib_mop.driver.inference.output import Output, PredictionProfile
+from madlib_mop.driver.inference.output import DependentOutput, PredictionProfile
 from madlib_mop.driver.inference.registered import document_of, find_model
 from madlib_mop.errors import InvalidParameter
 from tests.unit.driver.test_registered import MODEL, session_with
@@ -35,9 +35,10 @@ def counted(model, *batches) -> dict:
 
 def test_outputs_of_every_kind_are_counted():
     model = model_with(
-        Output("c", "text", ("a", "b", "c"), "{a,b,c}", None), Output("two", "boolean", ("f", "t"), "{f,t}", None),
-        Output("n", "real", None, None, "mse"), Output("many", "real[]", None, None, "mse"),
-        Output("hot", "integer[]", None, None, "categorical_crossentropy"),
+        DependentOutput("c", "text", ("a", "b", "c"), "{a,b,c}", None),
+        DependentOutput("two", "boolean", ("f", "t"), "{f,t}", None),
+        DependentOutput("n", "real", None, None, "mse"), DependentOutput("many", "real[]", None, None, "mse"),
+        DependentOutput("hot", "integer[]", None, None, "categorical_crossentropy"),
     )  # fmt: skip
     first = ([[0.1, 0.8, 0.1], [0.5, 0.5, 0.0]], [[0.9], [0.2]], [[5.0], [np.nan]], [[1.0, 2.0], [3.0, 4.0]],
              [[0.0, 1.0], [0.2, 0.1]])  # fmt: skip
@@ -50,13 +51,13 @@ def test_outputs_of_every_kind_are_counted():
 
 
 def test_a_row_without_a_class_is_null():
-    model = model_with(Output("c", "text", ("a", "b"), "{a,b}", None))
+    model = model_with(DependentOutput("c", "text", ("a", "b"), "{a,b}", None))
     profile = counted(model, [[[np.nan, np.nan], [0.1, 0.9]]])["c"]
     assert profile.levels.counts == (0, 1) and (profile.n_rows, profile.n_null) == (2, 1)
 
 
 def test_null_as_a_class_and_units_beyond_the_classes_have_names():
-    model = model_with(Output("c", "text", (None, "NULL", "b"), "{NULL,NULL,b}", None))
+    model = model_with(DependentOutput("c", "text", (None, "NULL", "b"), "{NULL,NULL,b}", None))
     outputs = CountedOutputs(model, Profiler)
     outputs.add([np.eye(5, dtype=np.float32)])
     assert outputs.counters["c"]._column.fit.classes == ("NULL", "NULL (unit 1)", "b", "unit 3", "unit 4")
@@ -81,7 +82,7 @@ def test_a_document_with_unreadable_predictions_is_one_clear_error(predictions):
 
 
 def test_recorded_predictions_that_do_not_fit_are_one_clear_error():
-    assert isinstance(_observed(CLASSES, {"y": PROFILE}), Observed)
+    assert isinstance(_observed(CLASSES, {"y": PROFILE}), ObservedColumn)
     for wrong in (
         dataclasses.replace(PROFILE, levels=LevelProfile((7,), 0, (), True)),
         dataclasses.replace(PROFILE, levels=None),

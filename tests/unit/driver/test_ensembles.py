@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from madlib_mop.driver.ensembles import selection  # noqa: E402
 from madlib_mop.driver.ensembles.criterion import (  # noqa: E402
-    Kind,
+    EnsembleTarget,
     OutputForm,
-    Target,
+    OutputKind,
     apply,
     problem_of,
     read_forms,
@@ -44,7 +44,7 @@ def test_it_chooses_what_a_naive_search_chooses(seed, n_models, n_members, n_uni
     rng = np.random.default_rng(seed)
     labels = rng.integers(-3, 4, (9, n_units)).astype(np.float64)
     models = [(labels + rng.integers(-2, 3, labels.shape)).astype(np.float32) for _ in range(n_models)]
-    target = Target.of(Kind.SQUARED, labels, n_units, "y")
+    target = EnsembleTarget.of(OutputKind.SQUARED, labels, n_units, "y")
     found = select([[m] for m in models], lambda a, b, means: target.loss(a, b, means[0]), n_members)
     assert (found.order, found.loss) == naive(models, target, n_members)
     assert found.loss <= min(found.losses) and found.losses[found.order[0]] == min(found.losses)
@@ -52,7 +52,7 @@ def test_it_chooses_what_a_naive_search_chooses(seed, n_models, n_members, n_uni
 
 def test_equal_models_are_chosen_by_their_order_and_an_ensemble_is_as_small_as_possible():
     values = np.ones((5, 1), np.float32)
-    target = Target.of(Kind.SQUARED, np.zeros((5, 1)), 1, "y")
+    target = EnsembleTarget.of(OutputKind.SQUARED, np.zeros((5, 1)), 1, "y")
     found = select([[values], [values]], lambda a, b, means: target.loss(a, b, means[0]), 6)
     assert (found.order, found.counts, found.losses) == ((0,), {0: 1}, (1.0, 1.0))
 
@@ -60,7 +60,7 @@ def test_equal_models_are_chosen_by_their_order_and_an_ensemble_is_as_small_as_p
 def test_blocks_do_not_change_the_result(monkeypatch):
     rng = np.random.default_rng(3)
     models = [[rng.random((50, 3), np.float32)] for _ in range(4)]
-    target = Target.of(Kind.CLASSES, rng.integers(0, 3, (50, 1)).astype(np.float32), 3, "y")
+    target = EnsembleTarget.of(OutputKind.CLASSES, rng.integers(0, 3, (50, 1)).astype(np.float32), 3, "y")
     found = select(models, lambda a, b, means: target.loss(a, b, means[0]), 8)
     monkeypatch.setattr(selection, "_BLOCK_VALUES", 12)
     again = select(models, lambda a, b, means: target.loss(a, b, means[0]), 8)
@@ -70,11 +70,11 @@ def test_blocks_do_not_change_the_result(monkeypatch):
 @pytest.mark.parametrize(
     ("loss", "kind", "labels"),
     [
-        ("categorical_crossentropy", Kind.CLASSES, np.eye(4)),
-        ("sparse_categorical_crossentropy", Kind.CLASSES, np.arange(4.0)[:, None]),
-        ("binary_crossentropy", Kind.UNITS, np.eye(4)),
-        ("mse", Kind.SQUARED, np.eye(4)),
-        ("mae", Kind.ABSOLUTE, np.eye(4)),
+        ("categorical_crossentropy", OutputKind.CLASSES, np.eye(4)),
+        ("sparse_categorical_crossentropy", OutputKind.CLASSES, np.arange(4.0)[:, None]),
+        ("binary_crossentropy", OutputKind.UNITS, np.eye(4)),
+        ("mse", OutputKind.SQUARED, np.eye(4)),
+        ("mae", OutputKind.ABSOLUTE, np.eye(4)),
     ],
 )
 def test_the_losses_are_those_of_keras(loss, kind, labels):
@@ -83,25 +83,25 @@ def test_the_losses_are_those_of_keras(loss, kind, labels):
     rng = np.random.default_rng(1)
     predicted = rng.random((4, 4))
     predicted[0, 0] = 0.0
-    if kind is Kind.CLASSES:
+    if kind is OutputKind.CLASSES:
         predicted /= predicted.sum(axis=1, keepdims=True)
-    target = Target.of(kind, labels, 4, "y")
+    target = EnsembleTarget.of(kind, labels, 4, "y")
     expected = np.asarray(keras.losses.get(loss)(labels, predicted.astype(np.float32))).mean()
     assert np.isclose(target.loss(0, 2, predicted[:2]) + target.loss(2, 4, predicted[2:]), 4 * expected, rtol=1e-5)
 
 
 def test_errors_are_counted_by_class():
     predicted = np.array([[0.2, 0.8], [0.9, 0.1], [0.6, 0.4]])
-    assert Target.of(Kind.CLASSES, np.array([[1], [1], [0]]), 2, "y").errors(0, 3, predicted) == 1
-    assert Target.of(Kind.CLASSES, np.eye(2)[[0, 1, 0]], 2, "y").errors(0, 3, predicted) == 2
-    assert Target.of(Kind.UNITS, np.array([[1], [0], [1]]), 1, "y").errors(1, 3, predicted[1:, :1]) == 1
+    assert EnsembleTarget.of(OutputKind.CLASSES, np.array([[1], [1], [0]]), 2, "y").errors(0, 3, predicted) == 1
+    assert EnsembleTarget.of(OutputKind.CLASSES, np.eye(2)[[0, 1, 0]], 2, "y").errors(0, 3, predicted) == 2
+    assert EnsembleTarget.of(OutputKind.UNITS, np.array([[1], [0], [1]]), 1, "y").errors(1, 3, predicted[1:, :1]) == 1
 
 
 def test_labels_that_do_not_fit_are_refused():
     with pytest.raises(InvalidParameter, match="class number 7, the models have 3"):
-        Target.of(Kind.CLASSES, np.array([[0.0], [7.0]]), 3, "y")
+        EnsembleTarget.of(OutputKind.CLASSES, np.array([[0.0], [7.0]]), 3, "y")
     with pytest.raises(InvalidParameter, match="2 values a row, the models have 3"):
-        Target.of(Kind.CLASSES, np.zeros((5, 2)), 3, "y")
+        EnsembleTarget.of(OutputKind.CLASSES, np.zeros((5, 2)), 3, "y")
 
 
 def forms(text, names=("y",), last=(None,)):
@@ -110,14 +110,17 @@ def forms(text, names=("y",), last=(None,)):
 
 def test_the_form_of_each_output_is_that_of_its_loss():
     both = ("a", "b")
-    assert forms("loss='mse'") == (OutputForm(Kind.SQUARED),)
-    assert forms("loss=['bce', 'mae']", both, (None, None)) == (OutputForm(Kind.UNITS), OutputForm(Kind.ABSOLUTE))
+    assert forms("loss='mse'") == (OutputForm(OutputKind.SQUARED),)
+    assert forms("loss=['bce', 'mae']", both, (None, None)) == (
+        OutputForm(OutputKind.UNITS),
+        OutputForm(OutputKind.ABSOLUTE),
+    )
     by_name = forms("loss={'b': 'mse', 'a': 'kl_divergence'}", both, (None, None))
-    assert by_name == (OutputForm(Kind.CLASSES), OutputForm(Kind.SQUARED))
+    assert by_name == (OutputForm(OutputKind.CLASSES), OutputForm(OutputKind.SQUARED))
     logits = "loss='SparseCategoricalCrossentropy(from_logits=True)'"
-    assert forms(logits, last=("linear",)) == (OutputForm(Kind.CLASSES, "softmax"),)
-    assert forms(logits, last=("softmax",)) == (OutputForm(Kind.CLASSES),), "Keras ignores it too"
-    assert forms("loss='BinaryCrossentropy(from_logits=True)'") == (OutputForm(Kind.UNITS, "sigmoid"),)
+    assert forms(logits, last=("linear",)) == (OutputForm(OutputKind.CLASSES, "softmax"),)
+    assert forms(logits, last=("softmax",)) == (OutputForm(OutputKind.CLASSES),), "Keras ignores it too"
+    assert forms("loss='BinaryCrossentropy(from_logits=True)'") == (OutputForm(OutputKind.UNITS, "sigmoid"),)
     with pytest.raises(Unsupported, match="mst_key 1 was trained with the loss 'hinge'"):
         forms("loss='hinge'")
 
@@ -133,11 +136,11 @@ def test_compile_parameters_for_probabilities_do_not_say_logits():
 
 def test_logits_become_probabilities():
     values = np.array([[1000.0, -1000.0], [0.0, 0.0]], np.float32)
-    assert apply(values, OutputForm(Kind.CLASSES, "softmax")).tolist() == [[1, 0], [0.5, 0.5]]
-    assert apply(values, OutputForm(Kind.UNITS, "sigmoid")).tolist() == [[1, 0], [0.5, 0.5]]
+    assert apply(values, OutputForm(OutputKind.CLASSES, "softmax")).tolist() == [[1, 0], [0.5, 0.5]]
+    assert apply(values, OutputForm(OutputKind.UNITS, "sigmoid")).tolist() == [[1, 0], [0.5, 0.5]]
 
 
 def test_what_cannot_be_averaged_is_said():
-    assert "NaN" in problem_of(np.array([[np.nan]]), OutputForm(Kind.SQUARED))
-    assert "logits" in problem_of(np.array([[3.0]]), OutputForm(Kind.CLASSES))
-    assert problem_of(np.array([[3.0]]), OutputForm(Kind.SQUARED)) is None
+    assert "NaN" in problem_of(np.array([[np.nan]]), OutputForm(OutputKind.SQUARED))
+    assert "logits" in problem_of(np.array([[3.0]]), OutputForm(OutputKind.CLASSES))
+    assert problem_of(np.array([[3.0]]), OutputForm(OutputKind.SQUARED)) is None

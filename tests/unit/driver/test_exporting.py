@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from madlib_mop.driver.exports import exporting
-from madlib_mop.driver.exports.origin import Source
+from madlib_mop.driver.exports.origin import ExportSource
 from madlib_mop.errors import NotReady, Unsupported
 from madlib_mop.exports.formats import MAX_BYTES, Format
 from tests.unit.driver.test_registered import MODEL
@@ -36,7 +36,7 @@ def export(monkeypatch):
     """Return a function that exports a model with weights of a size, whose file gets a size; it notes its work."""
 
     def export(form: Format, n_weight_bytes: int, n_file_bytes: int) -> bytes:
-        source = Source(export.digest, n_weight_bytes, None, None)
+        source = ExportSource(export.digest, n_weight_bytes, None, None)
 
         @contextmanager
         def trainer(session, backend):

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from madlib_mop.driver.data.copied import array_literal, quoted
 from madlib_mop.driver.inference.fits import shapes_fit
 from madlib_mop.driver.inference.model import losses_of
-from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.errors import InvalidParameter
 
 
 def output(vartype="text", values=None, loss="categorical_crossentropy"):
-    return Output("y", vartype, values, None, loss)
+    return DependentOutput("y", vartype, values, None, loss)
 
 
 @pytest.mark.parametrize(

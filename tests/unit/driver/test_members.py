@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.exports.origin import Source, read_source
+from madlib_mop.driver.exports.origin import ExportSource, read_source
 from madlib_mop.driver.inference.model import RegisteredVersion
 from madlib_mop.driver.registry.members import as_details, of_details
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.exports.card import Ensemble, Member, MemberRun, Origin, Visit
+from madlib_mop.exports.card import CardMember, CardOrigin, CardVisit, Ensemble, MemberRun
 
 ENSEMBLE = Ensemble(
-    "public.models", "loss", (Member(3, 0.75, 0.5, 7), Member(12, 0.25, None, None)),
+    "public.models", "loss", (CardMember(3, 0.75, 0.5, 7), CardMember(12, 0.25, None, None)),
     (MemberRun(7, "public.train", None, 100),), {"validation_loss": 0.25, "validation_accuracy": None},
 )  # fmt: skip
 
@@ -49,15 +49,15 @@ DETAILS = {
 }  # fmt: skip
 
 
-def source(text: str) -> Source:
+def source(text: str) -> ExportSource:
     place = RegisteredVersion("model_card", "m@3", Relation("public", "models"), "SEE", text)
     return read_source(None, SimpleNamespace(place=place))
 
 
 def test_the_run_is_read_as_it_was_written():
-    assert source(json.dumps(DETAILS)).origin == Origin(
+    assert source(json.dumps(DETAILS)).origin == CardOrigin(
         7, 2, "automl", "public.train", None, 1, None, 3, {"keras": "3"}, {"training_loss": 0.5, "training_auc": None},
-        (Visit(1, 0, 9, "aa"),),
+        (CardVisit(1, 0, 9, "aa"),),
     )  # fmt: skip
 
 

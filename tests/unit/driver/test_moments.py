@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from madlib_mop.catalog.rows.command import Command
+from madlib_mop.catalog.rows.command import CommandRow
 from madlib_mop.catalog.rows.model import ClonedFrom, TakenOver
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.states import ModelState
@@ -19,7 +19,7 @@ from madlib_mop.driver.steering.model_changes import EndModel, ModelChanges
 from madlib_mop.driver.steering.obeying import Steering
 from madlib_mop.driver.steering.repeating import RepeatedCommands
 from madlib_mop.driver.steering.run_side import NotYet
-from madlib_mop.driver.steering.verbs import Extend
+from madlib_mop.driver.steering.verbs import ExtendModels
 from tests.helpers.unit.rows import a_model, a_plan, a_run
 
 RULE = {"patience": 1, "metric": "val_loss", "mode": "min", "restore_best": True}
@@ -78,7 +78,7 @@ def test_a_model_is_extended_after_its_last_metrics_have_decided(position, rule,
     side = SimpleNamespace(trains=trains, in_search=False, separate=separated.append)
     steering = Steering(SimpleNamespace(custom_functions=lambda _: {}), a_run(a_plan()), {1: model}, None, side)
     with pytest.raises(NotYet) if waits else nullcontext():
-        steering._effect(Extend(num_iterations=1, mst_key=None))
+        steering._effect(ExtendModels(num_iterations=1, mst_key=None))
     assert separated == [1] * (not waits)
 
 
@@ -93,7 +93,7 @@ def test_a_command_that_waits_does_not_delay_unpause():
                 raise NotYet
             obeyed.append(command.command)
 
-    pending = [Command(run_id=1, command=name, issued_by="ada") for name in names]
+    pending = [CommandRow(run_id=1, command=name, issued_by="ada") for name in names]
     record = SimpleNamespace(commands=lambda *_: pending, custom_functions=lambda _: {})
     Waiting(record, a_run(a_plan()), {}, None, SimpleNamespace(looks=lambda: None)).obey_pending()
     assert obeyed == ["pause", "unpause"]

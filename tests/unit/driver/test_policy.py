@@ -6,7 +6,7 @@ import pytest
 
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running.policy import Policy
-from madlib_mop.engines.sessions.session import Failure, Opened, Returned, SessionState
+from madlib_mop.engines.sessions.session import Opened, Returned, SessionState, StatementFailure
 from madlib_mop.errors import Cancelled, InvalidParameter
 
 
@@ -24,7 +24,7 @@ class FakeSession:
         self.statements.append(statement)
 
     def advance(self):
-        lost = isinstance(self.event, Failure) and self.event.lost
+        lost = isinstance(self.event, StatementFailure) and self.event.lost
         self.state = SessionState.BROKEN if lost else SessionState.IDLE
         return self.event
 
@@ -102,16 +102,16 @@ def test_a_pause_during_the_query_lets_it_run_again(world):
 def test_a_query_that_ended_its_session_is_not_run_again(world):
     world.policy.metrics_came()
     world.event(Opened())
-    world.event(Failure("57P01", "terminated", lost=True))
+    world.event(StatementFailure("57P01", "terminated", lost=True))
     assert not world.policy.is_at_work() and len(world.sessions) == 1
 
 
 def test_a_session_that_cannot_be_opened_does_not_hold_the_run(world):
     world.policy.metrics_came()
-    assert not world.event(Failure("53300", "too many connections", lost=True))
+    assert not world.event(StatementFailure("53300", "too many connections", lost=True))
     assert not world.policy.is_at_work() and world.told == ["the policy failed: too many connections"]
     world.policy.metrics_came()
-    world.event(Failure("53300", "too many connections", lost=True))
+    world.event(StatementFailure("53300", "too many connections", lost=True))
     assert len(world.told) == 1, "an error is told once"
 
 

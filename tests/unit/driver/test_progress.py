@@ -5,7 +5,7 @@ from unittest import mock
 
 from madlib_mop.catalog.rows.of_run import SearchEvent
 from madlib_mop.driver.search.progress import SearchProgress
-from madlib_mop.driver.session.progress import Progress
+from madlib_mop.driver.session.progress import ProgressReporter
 from tests.helpers.unit.rows import a_plan, a_run, a_search
 
 
@@ -13,7 +13,7 @@ def test_pauses_do_not_count():
     run = mock.Mock(training_s=100.0, n_segments=2)
     with mock.patch.object(time, "monotonic") as clock:
         clock.return_value = 5.0
-        progress = Progress(mock.Mock(), run, [])
+        progress = ProgressReporter(mock.Mock(), run, [])
         clock.return_value = 8.0
         assert (progress.elapsed_s, progress.spent_s) == (103.0, 3.0)
         progress.rest()

@@ -11,12 +11,12 @@ import pytest
 
 from madlib_mop.catalog import tables
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.command import Command
-from madlib_mop.catalog.rows.model import BestState, Model, TakenOver
-from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
+from madlib_mop.catalog.rows.command import CommandRow
+from madlib_mop.catalog.rows.model import BestState, ModelRow, TakenOver
+from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, SegmentRow, VisitRow
 from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, PastConfiguration, Plan, SearchPlan
-from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import CommandState, ModelState, RunState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.errors import MopError, NotReady
@@ -25,8 +25,9 @@ from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search, packed
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = {
-    Run: tables.run, Model: tables.model, Segment: tables.segment, Visit: tables.visit, Metric: tables.metric,
-    Evaluation: tables.evaluation, SearchEvent: tables.search_event, Command: tables.steering_command,
+    RunRow: tables.run, ModelRow: tables.model, SegmentRow: tables.segment, VisitRow: tables.visit,
+    Metric: tables.metric,
+    EvaluationRow: tables.evaluation, SearchEvent: tables.search_event, CommandRow: tables.steering_command,
 }  # fmt: skip
 #: Columns that the driver does not read: the time of a search's event, and what a segment is doing.
 NOT_READ = {"at", "task", "task_since"}
@@ -48,7 +49,7 @@ def test_a_model_is_read_as_it_is_written():
     model = a_model(3, run_id=1, state=ModelState.TRAINING, best_state=best, taken_over=TakenOver(1, 2, 3, True))
     row = model.as_row()
     assert row["state"] == "training" and type(row["state"]) is str
-    assert Model.from_row(json.loads(json.dumps(row))) == model
+    assert ModelRow.from_row(json.loads(json.dumps(row))) == model
 
 
 def test_a_new_run_leaves_to_the_server_what_it_does_not_know():
@@ -202,7 +203,7 @@ def test_states_are_named_in_one_place():
 class _Record:
     """Stores a run's models; a write can be made to fail."""
 
-    def __init__(self, *models: Model):
+    def __init__(self, *models: ModelRow):
         self.rows = {model.mst_key: model for model in models}
         self.fails = False
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.inference.model import Place, RegisteredVersion, TrainedModel
-from madlib_mop.driver.inference.output import Output
+from madlib_mop.driver.inference.model import ModelLocation, RegisteredVersion, TrainedModel
+from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.inference.registered import document_of, find_model
 from madlib_mop.driver.registry.registering import check_registry
 from madlib_mop.driver.session.caller import RegisteredContent
@@ -18,9 +18,14 @@ from tests.helpers.unit.documents import dense, keras_3
 
 RELATION = Relation("public", "models", 77)
 MODEL = TrainedModel(
-    "mst_key 1 of public.models", Place(RELATION, "mst_key", 1), check_architecture(json.dumps(keras_3(dense(3)))),
+    "mst_key 1 of public.models", ModelLocation(RELATION, "mst_key", 1),
+    check_architecture(json.dumps(keras_3(dense(3)))),
     "loss='mse', optimizer='sgd'", "batch_size=1", ["accuracy", "mae"], "mse", 1,
-    (Output("y", "text", (None, "a", "é"), "{NULL,a,é}", "mse"), Output("z", "real", None, None, None)), 2.5, "mine",
+    (
+        DependentOutput("y", "text", (None, "a", "é"), "{NULL,a,é}", "mse"),
+        DependentOutput("z", "real", None, None, None),
+    ),
+    2.5, "mine",
     preprocessor='{"a": 1}', inputs=("pixels",),
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.catalog.rows.states import ModelState
@@ -175,7 +175,7 @@ class Driver:
         self.task_s, self.start_s = task_s, start_s
         self.searcher = Searcher(record, run, search, self.progress, None if recorded is not None else budget_s)
 
-    def _work(self, m: Model) -> ModelWork:
+    def _work(self, m: ModelRow) -> ModelWork:
         done = [v[2] for v in self.record.tables["visits"] if v[:2] == (m.mst_key, m.epoch)]
         begun = m.position < len(SEGMENTS) and done
         epoch, places = (m.epoch, tuple(done)) if begun else (m.epoch + 1, ())

@@ -4,7 +4,7 @@ import json
 
 from madlib_mop.engines.sessions import worker as module_of_worker
 from madlib_mop.engines.sessions.session import Returned, SessionState
-from madlib_mop.engines.sessions.worker import Worker
+from madlib_mop.engines.sessions.worker import SegmentWorker
 
 
 def test_a_reader_that_opens_later_may_log_in(monkeypatch):
@@ -24,8 +24,8 @@ def test_a_reader_that_opens_later_may_log_in(monkeypatch):
         def advance(self):
             return Returned(json.dumps({"outcome": "load", "data_set": "training", "segment_id": 0, "reader": {}}))
 
-    monkeypatch.setattr(module_of_worker, "Session", FakeSession)
-    worker = Worker("writer", "reader", False, print, lambda: steps.append("renewed"))
+    monkeypatch.setattr(module_of_worker, "WorkerSession", FakeSession)
+    worker = SegmentWorker("writer", "reader", False, print, lambda: steps.append("renewed"))
     worker.begin({"do": "train"})
     assert worker.advance(worker.sessions[0]) is None
     assert steps == ["writer", "renewed", "reader"]

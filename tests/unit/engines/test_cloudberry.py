@@ -11,7 +11,7 @@ import pytest
 
 from madlib_mop.cli.doctor import greenplum as cluster_checks
 from madlib_mop.cli.doctor import server as server_checks
-from madlib_mop.cli.doctor.findings import State
+from madlib_mop.cli.doctor.findings import CheckState
 from madlib_mop.driver.data.engine import _CLUSTERS, engine_of, engine_of_table
 from madlib_mop.engines.base import products
 from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM, PRODUCT, Product, product_of
@@ -130,14 +130,14 @@ def version_found(product: Product | None, major: int):
 @pytest.mark.parametrize("product, major", [(GREENPLUM, 12), (CLOUDBERRY, 14), (CLOUDBERRY, 16), (None, 15)])
 def test_the_doctor_names_the_product(product, major):
     found = version_found(product, major)
-    assert found.state is State.OK
+    assert found.state is CheckState.OK
     assert found.found == (f"{product.title}, " if product else "") + f"PostgreSQL {major}.4"
 
 
 @pytest.mark.parametrize("product, major", [(GREENPLUM, 9), (CLOUDBERRY, 12), (None, 14)])
 def test_the_doctor_refuses_what_is_too_old(product, major):
     found = version_found(product, major)
-    assert found.state is State.FAIL
+    assert found.state is CheckState.FAIL
     assert f"PostgreSQL {product.major if product else 15}" in found.mend
 
 
@@ -148,13 +148,13 @@ ANSWER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("timeout, state", [(None, State.OK), ("0", State.OK), ("1min", State.WARN)])
+@pytest.mark.parametrize("timeout, state", [(None, CheckState.OK), ("0", CheckState.OK), ("1min", CheckState.WARN)])
 def test_the_doctor_warns_of_a_timeout_that_ends_processes_at_segments(timeout, state):
     """Greenplum 7 lacks this setting; Cloudberry's segments have their own value, which our sessions cannot change."""
     answer = {**ANSWER, "idle_session_timeout": timeout}
     found = cluster_checks._host("host a", answer, ANSWER["versions"], 3, "again")
     assert found.state is state
-    assert ("idle_session_timeout is 1min there" in found.found) == (state is State.WARN)
+    assert ("idle_session_timeout is 1min there" in found.found) == (state is CheckState.WARN)
 
 
 def test_sessions_wait_for_locks_only_where_the_driver_sees_them():

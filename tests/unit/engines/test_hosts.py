@@ -9,11 +9,11 @@ from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
 from madlib_mop.driver.data.host_checks import OPTIONAL, clock_problem, missing_backends
 from madlib_mop.driver.evaluation.evaluations import _places
 from madlib_mop.engines.base.dealing import Carrier, deal
-from madlib_mop.engines.base.interface import HERE, Place
+from madlib_mop.engines.base.interface import HERE, SegmentLocation
 from madlib_mop.engines.hosts.connections import HostLogin, offset_beyond, reason
 from tests.helpers.unit.rows import a_plan, packed
 
-ALPHA, BETA, GAMMA = Place("alpha"), Place("beta"), Place("gamma")
+ALPHA, BETA, GAMMA = SegmentLocation("alpha"), SegmentLocation("beta"), SegmentLocation("gamma")
 
 
 def dealt(carriers, total):

@@ -9,16 +9,16 @@ import sys
 
 import pytest
 from mop_backend import seals
-from mop_backend.frames import Limits, of_answers
+from mop_backend.frames import FrameLimits, of_answers
 
 from madlib_mop.engines.hosts import relay as relays
-from madlib_mop.engines.hosts.relay import Host, Relay, limit_memory
+from madlib_mop.engines.hosts.relay import HostSession, Relay, limit_memory
 
 KEY = b"k" * 32
 ASKED = {"op": "stats"}
 
 
-class HostileHost(Host):
+class HostileHost(HostSession):
     """A host that sends what it likes; ``sent`` returns its answer to the message of a number."""
 
     def __init__(self, sent, part: object = b"part"):
@@ -93,7 +93,7 @@ def test_an_answer_that_is_too_large_is_not_parsed(text, monkeypatch):
 
 
 def test_blobs_that_are_too_large_together_are_not_kept(monkeypatch):
-    monkeypatch.setattr(relays, "of_answers", lambda: Limits(1 << 20, 1 << 10, blob_bytes=10))
+    monkeypatch.setattr(relays, "of_answers", lambda: FrameLimits(1 << 20, 1 << 10, blob_bytes=10))
     digest = hashlib.sha256(b"part").hexdigest()
     assert answer_of(lambda _: sealed(an_answer(blobs=[digest] * 2)))[1] == [b"part"] * 2
     answer, blobs = answer_of(lambda _: sealed(an_answer(blobs=[digest] * 3)))

@@ -4,22 +4,22 @@ import dataclasses
 
 from madlib_mop.exports.card import (
     CardFacts,
+    CardMember,
+    CardOrigin,
+    CardVisit,
     Ensemble,
     InputColumn,
-    Member,
     MemberRun,
-    Origin,
     Registration,
-    Visit,
     card,
     plain,
 )
 from tests.unit.exports.test_signature import SIGNATURE
 
-ORIGIN = Origin(
+ORIGIN = CardOrigin(
     7, 2, "fit_multiple_model", "public.train_packed", "public.valid_packed", 1, None, 3, {"keras": "3.15.1"},
     {"validation_accuracy": 0.875, "training_loss": None},
-    (Visit(1, 0, 60, "aa"), Visit(1, 1, 40, "bb"), Visit(2, 0, 60, "aa"), Visit(2, 1, 40, "bb")),
+    (CardVisit(1, 0, 60, "aa"), CardVisit(1, 1, 40, "bb"), CardVisit(2, 0, 60, "aa"), CardVisit(2, 1, 40, "bb")),
 )  # fmt: skip
 FACTS = CardFacts(
     SIGNATURE, (("dense", "Dense"),), 1234, "loss='mse'", "batch_size=8",
@@ -51,7 +51,7 @@ def test_without_a_run_it_says_so():
 
 
 def test_an_ensemble_has_its_members_and_their_runs():
-    members = (Member(3, 0.75, 0.5, 7), Member(12, 0.25, None, None))
+    members = (CardMember(3, 0.75, 0.5, 7), CardMember(12, 0.25, None, None))
     runs = (MemberRun(7, "public.train_packed", None, 1200),)
     ensemble = Ensemble('public."odd|name"', "loss", members, runs, {"validation_loss": 0.25})
     text = card(dataclasses.replace(FACTS, origin=None, ensemble=ensemble))

@@ -10,16 +10,16 @@ import psycopg2
 import pytest
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from madlib_mop.catalog.figures import Figures
+from madlib_mop.catalog.figures import DatabaseFigures
 from madlib_mop.errors import NotReady
 from madlib_mop.jobs.metrics import Metrics, trainers_memory
 from madlib_mop.jobs.metrics_page import only_metrics, serve_metrics
 from tests.helpers.faults import wait_for
 
 
-def figures(failed_runs: int = 0, failed_jobs: int = 0, n_visits: int = 5) -> Figures:
+def figures(failed_runs: int = 0, failed_jobs: int = 0, n_visits: int = 5) -> DatabaseFigures:
     states = {"running": 1, "failed": failed_runs}
-    return Figures(states, {"failed": 0}, {"waiting": 2, "failed": failed_jobs}, n_visits, 1, 7.5)
+    return DatabaseFigures(states, {"failed": 0}, {"waiting": 2, "failed": failed_jobs}, n_visits, 1, 7.5)
 
 
 class Source:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from madlib_mop.jobs.stopping import StopSignals
-from madlib_mop.jobs.working import Worker
+from madlib_mop.jobs.working import JobWorker
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def worker():
     read, write = os.pipe()
     raw = SimpleNamespace(fileno=lambda: read, notifies=[], poll=lambda: None)
     record = SimpleNamespace(raw=raw, execute=lambda *_: [(None,)])
-    worker = Worker(record, None, 2, print, StopSignals())
+    worker = JobWorker(record, None, 2, print, StopSignals())
     worker._look_at = time.monotonic() + 60
     yield worker
     os.close(read)

@@ -13,7 +13,7 @@ from madlib_mop.errors import Unsupported  # noqa: E402
 from madlib_mop.models.architecture import check_architecture  # noqa: E402
 from madlib_mop.models.build import build_architecture  # noqa: E402
 from madlib_mop.models.described import describe_architecture  # noqa: E402
-from madlib_mop.models.ensemble import Member, ensemble_architecture  # noqa: E402
+from madlib_mop.models.ensemble import EnsembleMember, ensemble_architecture  # noqa: E402
 from madlib_mop.models.shapes import describe  # noqa: E402
 from tests.helpers.unit.documents import KERAS_2_10  # noqa: E402
 from tests.helpers.unit.plain import convolutional, data_for, functional, nested, perceptron, recurrent  # noqa: E402
@@ -38,7 +38,7 @@ def build(models, counts, activations=None):
     """Return the ensemble's Keras model with its members' weights, as the call writes them."""
     activations = activations or [(None,) * len(model.outputs) for model in models]
     members = [
-        Member(f"model {i}", check_architecture(model.to_json()), count, functions)
+        EnsembleMember(f"model {i}", check_architecture(model.to_json()), count, functions)
         for i, (model, count, functions) in enumerate(zip(models, counts, activations, strict=True))
     ]
     found = ensemble_architecture(members)
@@ -95,13 +95,15 @@ def test_members_whose_inputs_differ_by_a_dimension_of_one_take_the_same_rows():
 
 def test_an_architecture_of_keras_2_is_a_member():
     arch = check_architecture(KERAS_2_10)
-    members = [Member("old", arch, 1, (None, None)), Member("old too", arch, 1, (None, None))]
+    members = [EnsembleMember("old", arch, 1, (None, None)), EnsembleMember("old too", arch, 1, (None, None))]
     build_architecture(check_architecture(ensemble_architecture(members).arch))
 
 
 def test_names_and_units_of_the_outputs_are_the_first_members():
     arch = check_architecture(functional().to_json())
-    ensemble = ensemble_architecture([Member("a", arch, 1, (None, None)), Member("b", arch, 2, (None, None))]).arch
+    ensemble = ensemble_architecture(
+        [EnsembleMember("a", arch, 1, (None, None)), EnsembleMember("b", arch, 2, (None, None))]
+    ).arch
     shape, own = describe(check_architecture(ensemble)), describe(arch)
     assert (shape.input_names, shape.input_shapes) == (own.input_names, own.input_shapes)
     assert (shape.output_names, shape.output_units) == (("kind", "amount"), (3, 1))
@@ -118,7 +120,9 @@ def test_names_and_units_of_the_outputs_are_the_first_members():
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_models_that_do_not_fit_each_other_are_refused(other, message):
-    members = [Member(n, check_architecture(f().to_json()), 1, (None,)) for n, f in (("a", perceptron), ("b", other))]
+    members = [
+        EnsembleMember(n, check_architecture(f().to_json()), 1, (None,)) for n, f in (("a", perceptron), ("b", other))
+    ]
     with pytest.raises(Unsupported, match=message):
         ensemble_architecture(members)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.fusion import ALONE, FEW, FULL, Candidate, Group, form_groups
+from madlib_mop.models.fusion import ALONE, FEW, FULL, FusionCandidate, Group, form_groups
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from tests.helpers.unit.documents import dense, keras_3, layer
 
@@ -19,7 +19,7 @@ def architecture(*extra, l2=0.001, **config):
 
 def candidate(key, compile_params=None, fit="batch_size=32", start=None, functions=(), arch=None):
     parsed = parse_compile_params(compile_params or ADAM.format(rate=0.1), functions)
-    return Candidate(key, arch or architecture(), parsed, parse_fit_params(fit), start)
+    return FusionCandidate(key, arch or architecture(), parsed, parse_fit_params(fit), start)
 
 
 def test_learning_rates_and_strengths_may_differ():

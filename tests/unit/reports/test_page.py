@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from madlib_mop.calls.shared import depends_on_timing
-from madlib_mop.reports.facts import ClassCount, CommandFacts, Failure, OutputFacts
+from madlib_mop.reports.facts import ClassCount, CommandFacts, FailureGroup, OutputFacts
 from madlib_mop.reports.page import TEMPLATES, embedded, page
 from madlib_mop.schedule import SCHEDULES
 from tests.helpers.reports import HOSTILE, a_model, some_facts
@@ -159,7 +159,7 @@ def test_a_hostile_name_is_text_everywhere(text, read):
         policy=text,
         model_output_table=f"public.{text}", versions={text: text},
         curves=tuple(replace(p, name=text if p.name == "accuracy" else p.name) for p in some_facts().curves),
-        failures=(Failure("failed", text, 1, (1,)),),
+        failures=(FailureGroup("failed", text, 1, (1,)),),
         commands=(CommandFacts(1, "stop_model", json.dumps({"reason": text}), "person", text, 1.0, "refused", text),),
         data=replace(
             some_facts().data, source_table=text, validation_table=text, inputs=(text,),

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from madlib_mop.catalog.names import split_name
-from madlib_mop.reports.facts import Call
+from madlib_mop.reports.facts import CallFacts
 from madlib_mop.reports.sql import again, call_again, literal, replay
 from tests.helpers.reports import HOSTILE, some_facts
 
 
 def with_arguments(function="madlib_keras_fit_multiple_model", tables=None, **arguments):
-    return some_facts(call=Call(function, arguments, tables or {}))
+    return some_facts(call=CallFacts(function, arguments, tables or {}))
 
 
 def test_the_call_has_the_used_seed_and_another_output_table():

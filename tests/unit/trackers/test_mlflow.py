@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from madlib_mop.errors import InvalidParameter, NotReady
-from madlib_mop.trackers.facts import MetricPoint, RunRecord
+from madlib_mop.trackers.facts import TrackedMetric, TrackedState
 from madlib_mop.trackers.mlflow_runs import MlflowTracker
 from tests.helpers.trackers import (
     BEGAN,
@@ -41,7 +41,7 @@ def uri(made_store, tmp_path, monkeypatch):
     return f"sqlite:///{tmp_path}/mlflow.db"
 
 
-def log(uri: str, *records: RunRecord) -> MlflowTracker:
+def log(uri: str, *records: TrackedState) -> MlflowTracker:
     tracker = MlflowTracker(uri, EXPERIMENT)
     tracker.start(records[0])
     for record in records:
@@ -136,7 +136,7 @@ def test_a_child_that_others_have_added_is_left_alone(uri):
 
 def test_a_followed_run_is_logged_as_it_goes_on(uri):
     running = a_run(state="running", ended_at=None)
-    begun = RunRecord(running, (a_model(1, state="training"), a_model(2, state="waiting", started_at=None)), ())
+    begun = TrackedState(running, (a_model(1, state="training"), a_model(2, state="waiting", started_at=None)), ())
     tracker = MlflowTracker(uri, EXPERIMENT)
     tracker.start(begun)
     tracker.write(begun)
@@ -181,7 +181,7 @@ def test_a_parameter_that_a_search_changes_keeps_its_first_value_and_the_tag_has
 
 
 def test_samples_have_names_of_their_own(uri):
-    points = [MetricPoint(1, BEGAN + n, "validation", "loss", 1 / n, 1, n, True) for n in (1, 2)]
+    points = [TrackedMetric(1, BEGAN + n, "validation", "loss", 1 / n, 1, n, True) for n in (1, 2)]
     log(uri, replace(a_record(1), points=(*points, *points_of(1))))
     assert [step for step, _, _ in Logged(uri).history(1, "sample_val_loss")] == [1, 2]
 
@@ -201,8 +201,10 @@ def test_hostile_names_are_data(uri, tmp_path):
 
 
 def test_more_metrics_than_one_request_takes_and_values_that_are_not_finite(uri):
-    points = tuple(MetricPoint(1, BEGAN + n, "training", "loss", 1 / n, n, n, False) for n in range(1, 1502))
-    odd = tuple(MetricPoint(1, BEGAN, "validation", "loss", v, n, n, False) for n, v in ((1, math.nan), (2, math.inf)))
+    points = tuple(TrackedMetric(1, BEGAN + n, "training", "loss", 1 / n, n, n, False) for n in range(1, 1502))
+    odd = tuple(
+        TrackedMetric(1, BEGAN, "validation", "loss", v, n, n, False) for n, v in ((1, math.nan), (2, math.inf))
+    )
     log(uri, replace(a_record(1), points=(*points, *odd)))
     logged = Logged(uri)
     assert len(logged.history(1, "loss")) == 1501

@@ -9,7 +9,7 @@ import pytest
 
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 from madlib_mop.trackers.exported import Models, chosen
-from madlib_mop.trackers.facts import RunRecord
+from madlib_mop.trackers.facts import TrackedState
 from madlib_mop.trackers.mlflow_runs import MlflowTracker
 from tests.helpers.trackers import Session, a_model, a_record, an_export, empty_mlflow
 from tests.unit.trackers.test_mlflow import EXPERIMENT, Logged
@@ -36,7 +36,7 @@ def exports(n_models: int) -> dict:
     return {key: an_export(a_model(key).weights_digest) for key in range(1, n_models + 1)}
 
 
-def log(uri: str, record: RunRecord, session: Session, models: Models | None = None) -> MlflowTracker:
+def log(uri: str, record: TrackedState, session: Session, models: Models | None = None) -> MlflowTracker:
     tracker = MlflowTracker(uri, EXPERIMENT, models)
     tracker.start(record)
     tracker.write(record)

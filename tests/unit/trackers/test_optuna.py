@@ -12,7 +12,7 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from madlib_mop.errors import InvalidParameter, NotReady
-from madlib_mop.trackers.facts import MetricPoint, RunRecord
+from madlib_mop.trackers.facts import TrackedMetric, TrackedState
 from madlib_mop.trackers.optuna_study import OptunaTracker
 from tests.helpers.trackers import (
     BEGAN,
@@ -53,7 +53,7 @@ def journal(tmp_path):
     return f"{tmp_path}/studies.journal"
 
 
-def store(address: str, *records: RunRecord, name: str | None = None) -> OptunaTracker:
+def store(address: str, *records: TrackedState, name: str | None = None) -> OptunaTracker:
     tracker = OptunaTracker(address, name)
     tracker.start(records[0])
     for record in records:
@@ -92,7 +92,7 @@ def test_each_model_is_a_trial(address):
 
 def test_distributions_are_ranges_of_numbers_and_choices_of_others(journal):
     models = (a_model(1), a_model(10, model_id=3))
-    store(journal, RunRecord(a_run(), models, points_of(1)))
+    store(journal, TrackedState(a_run(), models, points_of(1)))
     found = load(journal).trials[0].distributions
     assert found == {
         "architecture": CategoricalDistribution(("1", "2")),
@@ -105,7 +105,7 @@ def test_distributions_are_ranges_of_numbers_and_choices_of_others(journal):
 
 def test_a_parameter_of_some_models_belongs_to_their_trials_only(journal):
     models = (a_model(1, hyper_parameters={"momentum": 0.9}), a_model(2, hyper_parameters={"beta_1": 1}))
-    store(journal, RunRecord(a_run(), models, points_of(1)))
+    store(journal, TrackedState(a_run(), models, points_of(1)))
     assert [set(trial.params) for trial in load(journal).trials] == [{"momentum"}, {"beta_1"}]
 
 
@@ -113,7 +113,7 @@ def test_a_loss_is_minimized_and_training_data_serve_where_there_are_no_others(j
     run = a_run(metric_name=None, higher_is_better=False)
     model = a_model(1, validation_loss=None, validation_metric=None)
     points = tuple(p for p in points_of(1) if p.data_set == "training")
-    store(journal, RunRecord(run, (model,), points))
+    store(journal, TrackedState(run, (model,), points))
     study = load(journal)
     (trial,) = study.trials
     assert study.direction == StudyDirection.MINIMIZE and study.metric_names == ["loss"]
@@ -137,7 +137,7 @@ def test_a_loss_is_minimized_and_training_data_serve_where_there_are_no_others(j
     ],
 )
 def test_states_of_trials(journal, run, model, expected):
-    store(journal, RunRecord(a_run(**run), (a_model(1, **model),), points_of(1)))
+    store(journal, TrackedState(a_run(**run), (a_model(1, **model),), points_of(1)))
     (trial,) = load(journal).trials
     assert trial.state == expected
     assert (trial.value is None) == (expected not in (TrialState.COMPLETE, TrialState.PRUNED))
@@ -158,7 +158,7 @@ def test_a_second_call_changes_nothing(address):
 
 def test_a_followed_run_is_updated_trial_by_trial(address):
     running = a_run(**RUNNING)
-    begun = RunRecord(
+    begun = TrackedState(
         running,
         (a_model(1, state="training"), a_model(2, state="waiting", started_at=None, ended_at=None)),
         points_of(1, 1),
@@ -193,8 +193,10 @@ def test_a_run_that_was_resumed_makes_the_study_again(address):
 ], ids=str)  # fmt: skip
 def test_a_choice_that_a_search_adds_makes_the_study_again(address, later):
     running = a_run(**RUNNING)
-    first = RunRecord(running, (a_model(1, state="training", hyper_parameters={"optimizer": "Adam"}),), points_of(1, 1))
-    more = RunRecord(running, (*first.models, a_model(2, state="training", **later)), points_of(2, 1))
+    first = TrackedState(
+        running, (a_model(1, state="training", hyper_parameters={"optimizer": "Adam"}),), points_of(1, 1)
+    )
+    more = TrackedState(running, (*first.models, a_model(2, state="training", **later)), points_of(2, 1))
     store(address, first, more)
     trials = load(address).trials
     assert [trial.params["optimizer"] for trial in trials] == ["Adam", str(later["hyper_parameters"]["optimizer"])]
@@ -202,7 +204,7 @@ def test_a_choice_that_a_search_adds_makes_the_study_again(address, later):
 
 
 def test_a_metric_that_becomes_known_later_makes_the_study_again(address):
-    none = RunRecord(a_run(**RUNNING, metric_name=None, higher_is_better=False), (a_model(1, state="training"),), ())
+    none = TrackedState(a_run(**RUNNING, metric_name=None, higher_is_better=False), (a_model(1, state="training"),), ())
     store(address, none, replace(a_record(1, a_run(**RUNNING)), points=points_of(1, 1)))
     study = load(address)
     assert study.direction == StudyDirection.MAXIMIZE and study.trials[0].intermediate_values == {1: 0.99}
@@ -219,7 +221,7 @@ def test_a_study_of_another_run_is_kept(address):
 
 
 def test_metrics_on_samples_are_no_values_of_epochs(journal):
-    sample = MetricPoint(1, BEGAN, "validation", "accuracy", 0.1, 1, 1, True)
+    sample = TrackedMetric(1, BEGAN, "validation", "accuracy", 0.1, 1, 1, True)
     store(journal, replace(a_record(1), points=(sample,)))
     assert load(journal).trials[0].intermediate_values == {}
 
@@ -227,7 +229,7 @@ def test_metrics_on_samples_are_no_values_of_epochs(journal):
 @pytest.mark.one_case
 def test_values_that_are_not_finite(address):
     values = ((1, math.nan), (2, math.inf), (3, 0.5))
-    points = tuple(MetricPoint(1, BEGAN, "validation", "accuracy", v, n, n, False) for n, v in values)
+    points = tuple(TrackedMetric(1, BEGAN, "validation", "accuracy", v, n, n, False) for n, v in values)
     record = replace(a_record(1, validation_loss=math.nan), points=points)
     store(address, record)
     found = load(address).trials[0]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
-from madlib_mop.trackers.facts import MetricPoint, RunRecord
+from madlib_mop.trackers.facts import TrackedMetric, TrackedState
 from madlib_mop.trackers.tensorboard import MARKER, TensorBoardTracker
 from tests.helpers.trackers import (
     BEGAN,
@@ -29,7 +29,7 @@ from tests.helpers.trackers import (
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def written(directory: Path, record: RunRecord, histograms: bool = False) -> Path:
+def written(directory: Path, record: TrackedState, histograms: bool = False) -> Path:
     tracker = TensorBoardTracker(directory, histograms)
     tracker.start(record)
     tracker.write(record)
@@ -75,7 +75,7 @@ def test_each_model_has_its_metrics_by_step_and_by_time(tmp_path):
 
 
 def test_metrics_on_samples_have_tags_of_their_own_and_steps_of_visits(tmp_path):
-    points = [MetricPoint(1, BEGAN + n, "validation", "loss", 1 / n, 1, n, True) for n in (1, 2, 3)]
+    points = [TrackedMetric(1, BEGAN + n, "validation", "loss", 1 / n, 1, n, True) for n in (1, 2, 3)]
     run = written(tmp_path, replace(a_record(1), points=(*points, *points_of(1))))
     found = scalars(run / "model_1" / "validation")
     assert [(step, at) for step, at, _ in found["visit_loss"]] == [(n, BEGAN + n) for n in (1, 2, 3)]
@@ -85,7 +85,7 @@ def test_metrics_on_samples_have_tags_of_their_own_and_steps_of_visits(tmp_path)
 def test_the_plugin_hparams_has_a_session_for_each_model(tmp_path):
     models = (a_model(1), a_model(2, state="failed"), a_model(3, state="stopped"), a_model(4, state="waiting"))
     points = sum((points_of(key) for key in (1, 2, 3)), ())
-    written(tmp_path, RunRecord(a_run(), models, points))
+    written(tmp_path, TrackedState(a_run(), models, points))
     found = sessions_of(tmp_path)
     assert [name for name in sorted(found)] == [f"run_7/model_{key}" for key in (1, 2, 3, 4)]
     parameters, metrics, status = found["run_7/model_1"]
@@ -220,7 +220,7 @@ def test_histograms_are_refused_to_one_who_may_not_see_states(tmp_path):
 
 def test_values_that_are_no_finite_numbers_of_32_bits_are_kept_as_far_as_possible(tmp_path):
     values = (math.nan, math.inf, -math.inf, 1e300, 1e-300)
-    points = tuple(MetricPoint(1, BEGAN + i, "training", "loss", v, i, i, False) for i, v in enumerate(values))
+    points = tuple(TrackedMetric(1, BEGAN + i, "training", "loss", v, i, i, False) for i, v in enumerate(values))
     run = written(tmp_path, replace(a_record(1), points=points))
     read = [value for _, _, value in scalars(run / "model_1" / "train")["epoch_loss"]]
     assert math.isnan(read[0]) and read[1:] == [math.inf, -math.inf, math.inf, 0.0]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.trainer.data.shards import ShardBuilder, ShardCache
-from madlib_mop.trainer.process.failures import Failure
+from madlib_mop.trainer.process.failures import RequestFailure
 
 
 def build(columns, cuts=(), n_x=1, **more):
@@ -25,7 +25,7 @@ def columns(n=20):
 
 
 def message(call):
-    with pytest.raises(Failure) as caught:
+    with pytest.raises(RequestFailure) as caught:
         call()
     assert caught.value.kind == "input"
     assert caught.value.error.sqlstate == "22023"

@@ -42,14 +42,14 @@ from madlib_mop.trainer.backends.base.columns import Columns, DataSpec
 from madlib_mop.trainer.backends.base.names import WITH_CUDA, BackendName
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.data.readable import Readable
-from madlib_mop.trainer.process.failures import INPUT, Failure
+from madlib_mop.trainer.process.failures import INPUT, RequestFailure
 
 #: A tensor of the backend.
 Tensor = Any
 #: ``f(columns, order, batch_size, n_batches) -> {metric: value}``; order is int64 ``(n_rows,)``. The last batch has the
 #: remaining rows. The metrics are those that ``fit`` logs.
 TrainPass = Callable[[Columns, np.ndarray, int, int], dict[str, float]]
-#: ``f(columns, batch_size) -> sums`` over all rows: the float64 values of `MetricSums`.
+#: ``f(columns, batch_size) -> sums`` over all rows: the float64 values of `MetricAccumulator`.
 EvaluatePass = Callable[[Columns, int], np.ndarray]
 #: ``f(columns, rows) -> [float32 features]`` for rows (int64) of x, with the bits of a training step.
 PrefixBatch = Callable[[Columns, np.ndarray], list[np.ndarray]]
@@ -84,7 +84,7 @@ class FileSpec:
 Converter = Callable[[keras.Model, FileSpec], bytes]
 
 
-class Source(Protocol):
+class VariableSource(Protocol):
     """Source of a member's variables: a `State`, or the `ModelVariables` of a newly initialized model."""
 
     def read(self, group: str, index: int) -> np.ndarray:
@@ -132,10 +132,13 @@ class FusedModel(ABC):
         """Names of a pass's results: the loss, and the metrics as Keras reports them."""
 
     @abstractmethod
-    def load(self, sources: Sequence[Source], strengths: Sequence[Strengths], groups: Sequence[str] = GROUPS) -> None:
+    def load(
+        self, sources: Sequence[VariableSource], strengths: Sequence[Strengths], groups: Sequence[str] = GROUPS
+    ) -> None:
         """Load the state, or some groups of it, and the strengths of each place's member, which fit the model's.
 
-        Raises Failure (model) if members have made different numbers of steps, where an optimizer has one counter.
+        Raises RequestFailure (model) if members have made different numbers of steps, where an optimizer has one
+        counter.
         """
 
     @abstractmethod
@@ -194,9 +197,9 @@ class Backend(ABC):
         Memory grows as it is needed. Everything that their driver opens, it opens here.
         """
 
-    def no_gpu(self) -> Failure:
+    def no_gpu(self) -> RequestFailure:
         """Return the error of `open_gpus`: the host has GPUs, and the library can use none of them."""
-        return Failure(
+        return RequestFailure(
             INPUT,
             NotReady(
                 f"use_gpus: the host has a GPU, but {self.title} {self.version()} cannot use it",

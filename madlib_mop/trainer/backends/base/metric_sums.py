@@ -16,7 +16,7 @@ import numpy as np
 from mop_backend.frames import Header
 
 from madlib_mop.errors import MopError
-from madlib_mop.trainer.process.failures import INTERNAL, Failure
+from madlib_mop.trainer.process.failures import INTERNAL, RequestFailure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Results:
     output_losses: dict[str, float]
 
 
-class MetricSums:
+class MetricAccumulator:
     """The sums of one model's metrics, in float64.
 
     Parameters
@@ -59,7 +59,7 @@ class MetricSums:
         """Return the values of Keras' metrics for these sums, float64 ``(n_values,)``."""
         sums = np.asarray(sums, np.float64)
         if sums.shape != (self.n_values,):
-            raise Failure(INTERNAL, MopError(f"{sums.size} sums for metrics that have {self.n_values}"))
+            raise RequestFailure(INTERNAL, MopError(f"{sums.size} sums for metrics that have {self.n_values}"))
         values, start = {}, 0
         for metric in self.metrics:
             own = sums[start : start + _size_of(metric)]
@@ -96,13 +96,13 @@ class MetricSums:
         given = np.frombuffer(base64.b64decode(answer["data"]), "<f8")
         expected = sum(_size_of(metric) for metric in [self._model._loss_tracker, *self._compiled])
         if len(given) != expected:
-            raise Failure(INTERNAL, MopError(f"{len(given)} sums for metrics that have {expected}"))
+            raise RequestFailure(INTERNAL, MopError(f"{len(given)} sums for metrics that have {expected}"))
         sums[:expected] = given
         return sums
 
 
 def means_as_answer(names: Sequence[str], totals: np.ndarray, n_rows: int) -> Header:
-    """Return the result of `MetricSums.as_answer` for metrics that are all means over rows, the loss first."""
+    """Return the result of `MetricAccumulator.as_answer` for metrics that are all means over rows, the loss first."""
     sums = np.array([[total, n_rows] for total in totals], np.float64)
     return written([[name, 2, True] for name in names], sums.ravel())
 

@@ -24,7 +24,7 @@ from madlib_mop.trainer.backends.base.interface import (
 )
 from madlib_mop.trainer.backends.base.names import JAX_WITHOUT_GPUS, OTHER_BACKENDS, BackendName
 from madlib_mop.trainer.backends.jax import compiling, fused, loop
-from madlib_mop.trainer.process.failures import INPUT, Failure
+from madlib_mop.trainer.process.failures import INPUT, RequestFailure
 
 
 class Jax(Backend):
@@ -52,8 +52,8 @@ class Jax(Backend):
     def open_gpus(self) -> list[str]:
         return []
 
-    def no_gpu(self) -> Failure:
-        return Failure(INPUT, Unsupported(f"use_gpus: {JAX_WITHOUT_GPUS}", hint=OTHER_BACKENDS))
+    def no_gpu(self) -> RequestFailure:
+        return RequestFailure(INPUT, Unsupported(f"use_gpus: {JAX_WITHOUT_GPUS}", hint=OTHER_BACKENDS))
 
     def start_threads(self) -> None:
         ones = jnp.ones((8, 8))

@@ -21,7 +21,7 @@ from jax import numpy as jnp
 
 from madlib_mop.trainer.backends.base.columns import Columns, structure
 from madlib_mop.trainer.backends.base.interface import EvaluatePass, PredictBatch, TrainPass
-from madlib_mop.trainer.backends.base.metric_sums import MetricSums, scalar
+from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator, scalar
 
 Values = list[jax.Array]
 State = tuple[Values, ...]
@@ -80,7 +80,7 @@ def train_pass(model: keras.Model) -> TrainPass:
 
 def evaluate_pass(model: keras.Model) -> EvaluatePass:
     """Return the evaluation pass of a compiled model whose metrics' variables are made."""
-    strengths, sums = _strengths_of(model), MetricSums(model)
+    strengths, sums = _strengths_of(model), MetricAccumulator(model)
     place = {id(variable): number for number, variable in enumerate(model.metrics_variables)}
     taken = [place[id(variable)] for metric in sums.metrics for variable in metric.variables]
 

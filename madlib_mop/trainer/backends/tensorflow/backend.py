@@ -110,7 +110,7 @@ class TensorFlow(Backend):
 
     def predict_batch(self, model: keras.Model, spec: DataSpec, normalizing_const: float) -> PredictBatch:
         constant = tf.constant(normalizing_const, tf.float32)
-        return loop.Batch(loop.make_predict_batch(model, spec), constant)
+        return loop.TracedCall(loop.make_predict_batch(model, spec), constant)
 
     def fused_model(self, member: MemberModel, optimizer: keras.Optimizer, n_places: int) -> FusedModel:
         return fused.StackedModel(member, optimizer, n_places)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from madlib_mop.errors import NotReady
 from madlib_mop.exports.formats import Format, archive, onnx_with, tflite_with
 from madlib_mop.trainer.backends.base.interface import Converter, FileSpec
-from madlib_mop.trainer.process.failures import INPUT, Failure
+from madlib_mop.trainer.process.failures import INPUT, RequestFailure
 
 _IN_MEMORY = "ram://export"
 #: The newest operator set that tf2onnx writes for all operators; ONNX Runtime 1.14 and newer read it.
@@ -33,7 +33,9 @@ def _onnx(model: keras.Model, spec: FileSpec) -> bytes:
         from tf2onnx import convert as tf2onnx
         from tf2onnx import tf_loader
     except ImportError:
-        raise Failure(INPUT, NotReady("tf2onnx is not installed on this server", hint="Run make install.")) from None
+        raise RequestFailure(
+            INPUT, NotReady("tf2onnx is not installed on this server", hint="Run make install.")
+        ) from None
     patch_tf2onnx()
     _, function = _function(model, spec)
     traced = function.get_concrete_function()

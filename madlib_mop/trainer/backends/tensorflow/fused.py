@@ -22,7 +22,7 @@ from madlib_mop.trainer.backends.base.interface import (
     FusedModel,
     FusedTrainPass,
     MemberModel,
-    Source,
+    VariableSource,
 )
 from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.backends.tensorflow import loop
@@ -76,7 +76,9 @@ class StackedModel(FusedModel):
     def metric_names(self) -> list[str]:
         return ["loss", *(self._model._compile_metrics.result() if self._metrics else ())]
 
-    def load(self, sources: Sequence[Source], strengths: Sequence[Strengths], groups: Sequence[str] = GROUPS) -> None:
+    def load(
+        self, sources: Sequence[VariableSource], strengths: Sequence[Strengths], groups: Sequence[str] = GROUPS
+    ) -> None:
         for group in groups:
             for index, variable in enumerate(self._groups[group]):
                 values = [source.read(group, index) for source in sources]

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from madlib_mop.models.prefix import Split
 from madlib_mop.trainer.backends.base.columns import DataSpec, structure
-from madlib_mop.trainer.backends.base.metric_sums import MetricSums
+from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator
 
 Traceable: TypeAlias = tf.types.experimental.PolymorphicFunction
 Traced = Callable[..., Any]  # traced for one kind of arguments: TensorFlow's ConcreteFunction
@@ -92,8 +92,8 @@ def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_b
 
 
 def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
-    """Return ``f(xs, ys, batch_size, constant) -> sums`` over all rows: the float64 values of `MetricSums`."""
-    metrics = MetricSums(model)
+    """Return ``f(xs, ys, batch_size, constant) -> sums`` over all rows: the float64 values of `MetricAccumulator`."""
+    metrics = MetricAccumulator(model)
 
     def run(xs: Tensors, ys: Tensors, batch_size: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
         n_rows = tf.shape(xs[0], tf.int64)[0]
@@ -115,7 +115,7 @@ def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
     return tf.function(run, autograph=False, input_signature=specs)
 
 
-def _taken(metrics: MetricSums) -> tf.Tensor:
+def _taken(metrics: MetricAccumulator) -> tf.Tensor:
     """Return the newest sums as float64 ``(n_values,)``, and reset Keras' to 0.
 
     Keras adds in float32 and loses digits in large shards. Read after each batch, the sums are added in float64.
@@ -152,7 +152,7 @@ def make_predict_batch(model: keras.Model, spec: DataSpec) -> Traceable:
     return tf.function(run, autograph=False, input_signature=[signature(spec.xs), _FLOAT])
 
 
-class Batch:
+class TracedCall:
     """A traced function with float32 outputs, called as one op, which avoids the overhead of its Python arguments."""
 
     def __init__(self, function: Traceable, constant: tf.Tensor):

@@ -25,7 +25,7 @@ from madlib_mop.trainer.backends.base.interface import (
 )
 from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.backends.torch import loop
-from madlib_mop.trainer.process.failures import MODEL, Failure
+from madlib_mop.trainer.process.failures import MODEL, RequestFailure
 
 
 class Torch(Backend):
@@ -110,7 +110,7 @@ class Torch(Backend):
         return loop.predict_batch(model, normalizing_const)
 
     def fused_model(self, member: MemberModel, optimizer: keras.Optimizer, n_places: int) -> FusedModel:
-        raise Failure(MODEL, Unsupported("models are not trained together on PyTorch"))
+        raise RequestFailure(MODEL, Unsupported("models are not trained together on PyTorch"))
 
     def converters(self) -> Mapping[Format, Converter]:
         return {}

@@ -19,7 +19,7 @@ import torch
 from madlib_mop.models.prefix import Split
 from madlib_mop.trainer.backends.base.columns import Columns, structure
 from madlib_mop.trainer.backends.base.interface import EvaluatePass, PredictBatch, PrefixBatch, TrainPass
-from madlib_mop.trainer.backends.base.metric_sums import MetricSums, scalar
+from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator, scalar
 from madlib_mop.trainer.backends.torch.graphs import Graph, recorded, standing_for
 from madlib_mop.trainer.process.clock import Stopwatch
 
@@ -161,7 +161,7 @@ def train_pass(model: keras.Model) -> TrainPass:
 
 def evaluate_pass(model: keras.Model) -> EvaluatePass:
     """Return the evaluation pass of a compiled model whose metrics' variables are made."""
-    sums = MetricSums(model)
+    sums = MetricAccumulator(model)
     taken = [variable for metric in sums.metrics for variable in metric.variables]
     variables = _distinct(
         model.trainable_variables, model.non_trainable_variables, model.metrics_variables,

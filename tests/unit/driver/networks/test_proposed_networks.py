@@ -14,7 +14,7 @@ from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # noqa: 
 from madlib_mop.driver.networks.architectures import RECIPES, architecture, hidden_width  # noqa: E402
 from madlib_mop.driver.networks.graph import Graph  # noqa: E402
 from madlib_mop.driver.networks.inputs import MAX_EMBEDDED  # noqa: E402
-from madlib_mop.driver.networks.training import Plan, batch_size, configurations, epochs, search_grids  # noqa: E402
+from madlib_mop.driver.networks.training import TrainingSize, batch_size, configurations, epochs, search_grids  # noqa: E402
 from madlib_mop.models.architecture import check_architecture  # noqa: E402
 from madlib_mop.models.build import build_model  # noqa: E402
 from madlib_mop.models.described import describe_architecture  # noqa: E402
@@ -40,7 +40,7 @@ TARGETS = {
     "a number": [(target("z", "number"), numbers([1, 2, 3, 4]))],
     "two targets": [(target("y/n"), texts(["b", "a", "c", "a"])), (target("z", "number"), numbers([1, 2, 3, 4]))],
 }
-PLAN = Plan((500, 480), 10)
+PLAN = TrainingSize((500, 480), 10)
 
 
 def preprocessor(inputs: str, targets: str) -> Preprocessor:
@@ -141,7 +141,7 @@ def test_configurations_are_distinct_and_those_of_the_seed_and_fewer_are_the_fir
 
 def test_learning_rates_fall_over_the_iterations_that_were_named():
     fitted_columns = preprocessor("numbers", "a number")
-    for plan in (Plan((100_000,), 10), Plan((100_000,), 20), Plan((70, 50), 10)):
+    for plan in (TrainingSize((100_000,), 10), TrainingSize((100_000,), 20), TrainingSize((70, 50), 10)):
         for one in configurations(fitted_columns, plan, 20, 1):
             rate = parse_compile_params(one.compile_params).optimizer.kwargs["learning_rate"]
             fit = parse_fit_params(one.fit_params)
@@ -154,7 +154,7 @@ def test_batches_are_powers_of_two_and_grow_with_the_rows():
     sizes = [batch_size(n_rows) for n_rows in (1, 100, 1_000, 10_000, 100_000, 10_000_000)]
     assert sizes == sorted(sizes) and sizes[0] == 16 and sizes[-1] == 1024
     assert all(size & (size - 1) == 0 for size in sizes)
-    assert epochs(Plan((100_000,), 10), batch_size(100_000)) == 1 and epochs(Plan((100,), 10), 16) == 2
+    assert epochs(TrainingSize((100_000,), 10), batch_size(100_000)) == 1 and epochs(TrainingSize((100,), 10), 16) == 2
 
 
 def test_parameters_grow_with_rows_and_inputs_and_stay_few():
@@ -182,7 +182,7 @@ def test_layers_have_names_of_their_own():
 
 @pytest.mark.parametrize("targets", TARGETS)
 def test_a_search_can_draw_from_the_grids(targets):
-    grids = search_grids(preprocessor("all", targets), Plan((300,), 1))
+    grids = search_grids(preprocessor("all", targets), TrainingSize((300,), 1))
     drawn = draw_random(*grids, 20, 1)
     rates = {parse_compile_params(compile_text).learning_rate for compile_text, _ in drawn}
     assert len(rates) == 20 and {parse_fit_params(fit).batch_size for _, fit in drawn} == {8, 16, 32}
