@@ -81,7 +81,8 @@ def _body(function: Function, signature: tuple[Parameter, ...]) -> str:
         return f"    SELECT r.* FROM json_to_recordset(\n        {call}\n    ) AS r {columns};"
     if kind.endswith("[]"):
         cast = "" if kind == "text[]" else f"::{kind.removesuffix('[]')}"
-        return f"    SELECT ARRAY(SELECT json_array_elements_text({call}){cast});"
+        elements = f"SELECT json_array_elements_text({call}){cast}"
+        return f"    SELECT coalesce(ARRAY({elements}), '{{}}');"  # on Greenplum, an ARRAY without rows is NULL
     return f"    SELECT {call};" if kind == "void" else f"    SELECT ({call} #>> '{{}}')::{kind};"
 
 

@@ -38,8 +38,8 @@ def test_one_that_is_given_no_names_of_tables_has_no_path():
 
 @pytest.mark.parametrize("kind, body", [
     ("bigint", "SELECT (CALL #>> '{}')::bigint;"),
-    ("text[]", "SELECT ARRAY(SELECT json_array_elements_text(CALL));"),
-    ("integer[]", "SELECT ARRAY(SELECT json_array_elements_text(CALL)::integer);"),
+    ("text[]", "SELECT coalesce(ARRAY(SELECT json_array_elements_text(CALL)), '{}');"),
+    ("integer[]", "SELECT coalesce(ARRAY(SELECT json_array_elements_text(CALL)::integer), '{}');"),
     ("TABLE (x text, y real)", "SELECT r.* FROM json_to_recordset( CALL ) AS r (x text, y real);"),
 ])  # fmt: skip
 def test_the_answer_becomes_the_functions_type(kind, body):
