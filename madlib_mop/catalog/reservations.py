@@ -1,7 +1,7 @@
 """The names of output tables that sessions have reserved; mixed into `Record`.
 
-A reservation is a committed row that only drivers write. It is valid as long as the caller's transaction or session
-exists, which is checked on the server when another call wants the name. So it ends with these, also after a crash, and
+A reservation is a committed row that only drivers write. It is valid as long as the caller's transaction exists, which
+is checked on the server when another call wants the name. So it ends with the transaction, also after a crash, and
 there is no lock that another role could take.
 """
 
@@ -33,20 +33,20 @@ WHERE n.nspname = %s
 
 @dataclass(frozen=True)
 class ReservationHolder:
-    """The holder of a reserved name: a transaction of a session, or, if ``virtualxid`` is None, the session."""
+    """The holder of a reserved name: a transaction of a session."""
 
     pid: int
     session_start: datetime
-    virtualxid: str | None
+    virtualxid: str
 
 
 class ReservedTables(RecordSession):
     """The reservations of names; mixed into `Record`."""
 
-    def holder(self, pid: int, whole_session: bool) -> ReservationHolder | None:
+    def holder(self, pid: int) -> ReservationHolder | None:
         """Return the holder for a session with this process ID; None if the session does not exist."""
         sessions = self.execute(_SESSION, [pid])
-        transactions = [(None,)] if whole_session else self.execute(_TRANSACTION, [pid])
+        transactions = self.execute(_TRANSACTION, [pid])
         if not sessions or not transactions:
             return None
         return ReservationHolder(pid, sessions[0][0], transactions[0][0])
@@ -92,7 +92,7 @@ class ReservedTables(RecordSession):
             name = row["table_schema"], row["table_name"]
             holder = ReservationHolder(row["pid"], row["session_start"], row["virtualxid"])
             if holder not in is_active:  # look up each holder once: a run reserves several names
-                is_active[holder] = holder == self.holder(holder.pid, holder.virtualxid is None)
+                is_active[holder] = holder == self.holder(holder.pid)
             if is_active[holder] or self._is_prepared(row["txid"]):
                 active[name] = holder
             else:

@@ -1,7 +1,5 @@
 """What the command line says where only the client is installed: which commands need the packages of a server."""
 
-from importlib.util import find_spec
-
 from madlib_mop.errors import MopError, Unsupported, hint_of_extra
 
 #: The packages of the extra ``server`` in pyproject.toml, with the module that each brings.
@@ -22,12 +20,6 @@ SERVER = {
     "scikit-learn": "sklearn",
     "prometheus_client": "prometheus_client",
 }
-
-
-def need_tensorflow() -> None:
-    """Raise Unsupported if TensorFlow is not installed: for commands that train in processes of this installation."""
-    if find_spec("tensorflow") is None:
-        raise _needed("tensorflow")
 
 
 def missing_package(error: ModuleNotFoundError) -> MopError:

@@ -1,7 +1,7 @@
-"""The commands around runs: those that train are the driver in this process; cancel and runs query the server."""
+"""The commands around runs: those that train call an SQL function; cancel and runs query the server."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,23 +14,14 @@ from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.calls import command_for
 from madlib_mop.cli.queries import query
 
-if TYPE_CHECKING:  # the commands import the driver only when they need it
-    from madlib_mop.driver.session.caller import CallerSession
-
-CatalogDsn = Annotated[
-    str | None,
-    typer.Option(
-        "--catalog-dsn",
-        envvar="MADLIB_MOP_CATALOG_DSN",
-        help="A superuser's login, which writes the record of the run. Default: the login of --dsn.",
-    ),
-]
+#: Version 1.0.0 needed a superuser's login for the record.
+CatalogDsn = Annotated[str | None, typer.Option("--catalog-dsn", hidden=True, help="Accepted, and not used.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the run, such as trainer_memory_mb=2000."),
 ]
-#: Commands that call the driver, by name, with the SQL function whose arguments they take.
-DRIVEN = {
+#: Commands that train, by name, with the SQL function that they call.
+TRAINING = {
     "fit": "madlib_keras_fit_multiple_model",
     "fit-model": "madlib_keras_fit",
     "automl": "madlib_keras_automl",
@@ -67,29 +58,21 @@ def runs(dsn: Dsn = "") -> None:
 def _call(
     function: str, arguments: dict[str, Any], settings: list[str] | None, dsn: str, catalog_dsn: str | None
 ) -> None:
-    """Run one call of the driver in this process; NOTICEs go to stderr, the run's number to stdout."""
-    from madlib_mop.cli.extras import need_tensorflow
+    """Call an SQL function that trains; NOTICEs go to stderr, the run's number to stdout."""
+    from madlib_mop.cli.sessions import train
 
-    need_tensorflow()
-    from madlib_mop.cli.sessions import driving
-    from madlib_mop.driver.commands import find_command
-    from madlib_mop.driver.session.call import Call
-
-    with driving(dsn, catalog_dsn, settings or []) as session:
-        # It has the interface of a backend's session except `stream`, which these calls do not use.
-        call = Call.read(function, arguments, cast("CallerSession", session))
-        find_command(function)(call)
-    if session.run_id is not None:
-        print(session.run_id)
+    run_id = train(dsn, settings or [], find_function(function), arguments)
+    if run_id is not None:
+        print(run_id)
 
 
 _OPTIONS = {"settings": (Settings, None), "dsn": (Dsn, ""), "catalog_dsn": (CatalogDsn, None)}
 _TEXT = """{purpose} Print the run's number.
 
 The arguments are those of {function}. \
-The driver is this process, so run it on the server's machine. Ctrl-C stops the run, and `resume` continues it.
+Ctrl-C stops the run, and `resume` continues it.
 """
-for _name, _function in DRIVEN.items():
+for _name, _function in TRAINING.items():
     _specification = find_function(_function)
     _text = _TEXT.format(purpose=_specification.purpose, function=_function)
     app.command(_name)(command_for(_specification, _call, _OPTIONS, _text))

@@ -2,7 +2,7 @@
 on a host.
 
 Everything that the caller can name is created in the caller's session, with the caller's rights. Rows of local segments
-are inserted there too; those of other segments are sent directly to their host (`host_tables`).
+are inserted there too; those of other segments are sent directly to their host (`hosts.tables.HostTables`).
 """
 
 from collections.abc import Sequence

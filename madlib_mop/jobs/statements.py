@@ -1,4 +1,5 @@
-"""The SQL statement of a job: a function of the library with its arguments, or any statement of the user's."""
+"""The SQL statement of a job or of a command that trains: a function of the library with its arguments, or, for a job,
+any statement of the user's."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +35,9 @@ def find_function(text: str) -> Function | None:
     )
 
 
-def compose(function: Function, arguments: Any, quote: Callable[[list[str]], list[str]]) -> str:
+def compose(
+    function: Function, arguments: Any, quote: Callable[[list[str]], list[str]], caller_path: str | None = None
+) -> str:
     """Return the statement that calls a function of the library.
 
     Parameters
@@ -44,6 +47,8 @@ def compose(function: Function, arguments: Any, quote: Callable[[list[str]], lis
         JSON: an object of the arguments by name.
     quote : callable
         Returns SQL literals of texts, in the same order.
+    caller_path : str or None
+        The search_path for names without a schema; None: that of the session.
 
     Raises
     ------
@@ -69,6 +74,8 @@ def compose(function: Function, arguments: Any, quote: Callable[[list[str]], lis
     read_arguments(function, arguments)
     texts: list[str] = []
     named = [f"{_quoted(name)} => {_value(known[name], value, texts)}" for name, value in arguments.items()]
+    if caller_path is not None:
+        named.append(f"caller_path => {_literal(caller_path, texts)}::pg_catalog.text")
     call = f"SELECT {function.schema}.{function.name}({', '.join(named)})"
     literals = iter(quote(texts))
     return re.sub("\0", lambda _: next(literals), call)

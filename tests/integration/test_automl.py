@@ -9,9 +9,9 @@ from madlib_mop.driver.commands.configurations import ConfigurationParser
 from madlib_mop.driver.planning.search import plan_automl
 from madlib_mop.driver.planning.selection import read_architecture_table
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.models.parameters.search_grid import DRAWING
 from tests.helpers.direct import record_on
+from tests.helpers.direct_session import DirectSession
 from tests.helpers.searches import COMPILE, arguments, decisions, prepare, results, search, statement, states
 from tests.helpers.training import assert_configurations_in_parts, one_thread, weights
 

@@ -5,11 +5,11 @@ import pytest
 from madlib_mop.driver.planning.averaging import plan_model
 from madlib_mop.driver.planning.hopper import add_run, plan_fit
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.errors import MopError, NotReady
 from tests.helpers.bad_averages import CASES, GOOD
 from tests.helpers.bad_inputs import COMPILE, write_tables
 from tests.helpers.direct import record_on
+from tests.helpers.direct_session import DirectSession
 from tests.helpers.faults import assert_nothing_left
 from tests.helpers.security.attacks import refusal_of
 

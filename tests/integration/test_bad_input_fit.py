@@ -9,10 +9,10 @@ import pytest
 
 from madlib_mop.driver.planning.hopper import add_run, plan_fit
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.errors import MopError
 from tests.helpers.bad_inputs import CASES, write_tables
 from tests.helpers.direct import record_on
+from tests.helpers.direct_session import DirectSession
 from tests.helpers.faults import assert_nothing_left
 from tests.helpers.security.attacks import record_run, refusal, refusal_of, user
 from tests.helpers.sessions import Refusal

@@ -3,7 +3,7 @@
 import pytest
 
 from madlib_mop.driver.data.engine import engine_of
-from madlib_mop.driver.session.direct import DirectSession
+from tests.helpers.direct_session import DirectSession
 
 COLUMNS = "(i integer, t text, y text, x integer)"
 N_ROWS = 2000

@@ -9,8 +9,8 @@ from madlib_mop.driver.commands.configurations import ConfigurationParser
 from madlib_mop.driver.planning.search import plan_automl
 from madlib_mop.driver.planning.selection import read_architecture_table
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.direct import DirectSession
 from tests.helpers.direct import record_on
+from tests.helpers.direct_session import DirectSession
 from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newest_run, wait_for
 from tests.helpers.searches import COMPILE, Searched, arguments, decisions, prepare, results, search, statement, states
 from tests.helpers.security.attacks import refusal_of, user

@@ -76,7 +76,7 @@ def connect_by_dsn(dsn: str) -> tuple[Engine, connection]:
         raw.close()
         raise NotReady(
             f"the session that writes the record of runs must be a superuser's. Received role {role}",
-            hint="Pass a superuser's login with --catalog-dsn, or call the SQL function, which needs none.",
+            hint="Pass a superuser's login with --dsn, or run this as the server's own operating system user.",
         )
     return engine, raw
 

@@ -16,7 +16,7 @@ def class_parameter(session: Any, type_sql: str, text: str | None) -> tuple[Any,
 
     Parameters
     ----------
-    session : CallerSession or DirectSession
+    session : CallerSession
     type_sql : str
         Type of the array, as ``format_type`` writes it.
     text : str or None

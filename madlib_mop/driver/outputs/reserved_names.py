@@ -1,7 +1,7 @@
 """Reserves the names of a run's output tables while it trains.
 
 Without that, two runs with the same output table would both train to the end, and one in vain. So the caller's
-transaction, or on the command line the session, holds each name until it ends.
+transaction holds each name until it ends.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def reserve_outputs(session: CallerSession, record: Record, run: RunRow, suffixe
             raise may_not_create(session.info.role, table.schema, str(table))
     if tables:
         session.check_tablespace(str(tables[0]))
-    holder = record.holder(session.info.pid, session.keeps_names_until_it_ends)
+    holder = record.holder(session.info.pid)
     if holder is None:
         raise session_lost()
     taken = record.reserve(tables, holder)
@@ -62,8 +62,8 @@ def reserve_outputs(session: CallerSession, record: Record, run: RunRow, suffixe
 def keep_when_prepared(session: CallerSession, record: Record) -> None:
     """Keep the names reserved if the caller's transaction, which has written the tables, is prepared (PREPARE
     TRANSACTION)."""
-    holder = record.holder(session.info.pid, session.keeps_names_until_it_ends)
-    if holder is not None and holder.virtualxid is not None:
+    holder = record.holder(session.info.pid)
+    if holder is not None:
         (row,) = session.execute("SELECT pg_catalog.txid_current() AS txid")
         record.note_transaction(holder, row["txid"])
 

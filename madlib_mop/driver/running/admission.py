@@ -80,8 +80,7 @@ def _wait(call: Call, record: Record, run_id: int) -> None:
     poller = select.poll()
     poller.register(record.raw.fileno(), select.POLLIN)
     stop_fd = call.session.stop_fd
-    if stop_fd is not None:
-        poller.register(stop_fd, select.POLLIN)
+    poller.register(stop_fd, select.POLLIN)
     wait_s = 0.0 if record.raw.notifies else _LOOK_EVERY_S  # one may have come with the answer of a query
     for fd, _ in poller.poll(wait_s * 1000):
         if fd == stop_fd:

@@ -65,11 +65,10 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     """
     take(record, run_id)
     call.session.run_started(run_id)
-    call.session.let_go()
     record.count_lost_seconds(run_id)
     run = record.known_run(run_id)
-    detail: str | None = SESSION_ENDED if call.session.stop_fd is not None else "the command was stopped"
-    state = RunState.INTERRUPTED
+    state: RunState = RunState.INTERRUPTED
+    detail: str | None = SESSION_ENDED
     workers = progress = None
     hopper: Hopper | Averaging | None = None
     try:
@@ -188,10 +187,7 @@ def _make_policy(
 
 def _access(info: SessionInfo, record: Record, run: RunRow, login: RunLogin | None) -> Access:
     """Return how the sessions of a run's segments log in."""
-    if info.catalog_dsn is None:
-        catalog = local_keywords(info.sockets, info.port, info.database)
-    else:
-        catalog = {"dsn": info.catalog_dsn}
+    catalog = local_keywords(info.sockets, info.port, info.database)
     where = run.plan.worker_host, info.port, info.database
     settings = record.caller_settings(run.run_id)
     return Access(run.run_id, catalog, *where, options_of(record.raw), login, run.owner_oid, settings)

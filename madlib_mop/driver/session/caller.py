@@ -96,8 +96,6 @@ class CallerSession(RelationLookup):
     """
 
     stop_fd = 0  # stdin: end of file means that the backend requests a stop
-    # they are kept until the transaction ends, which lasts at least as long as the call
-    keeps_names_until_it_ends = False
 
     def __init__(self, channel: Channel, info: SessionInfo):
         self.info = info
@@ -216,9 +214,6 @@ class CallerSession(RelationLookup):
     def run_started(self, run_id: int) -> None:
         """Report the run to the backend, which resumes it if this process is killed."""
         self._channel.send({"do": "run", "run_id": run_id})
-
-    def let_go(self) -> None:
-        """Do nothing: the caller's statement holds its snapshot for the whole run anyway."""
 
     def _request(self, action: str, statement: str, params: Sequence[Any], types: Sequence[str]) -> Frame:
         blobs: list[Blob] = []

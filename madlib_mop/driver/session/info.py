@@ -7,8 +7,7 @@ from dataclasses import dataclass
 class SessionInfo:
     """The identity of the caller, from the server's own answers in the caller's backend.
 
-    ``is_superuser`` says whether the role is a superuser or can become one. ``catalog_dsn`` is set on the command
-    line only: a superuser's login for the record of runs.
+    ``is_superuser`` says whether the role is a superuser or can become one.
     """
 
     role: str
@@ -18,7 +17,6 @@ class SessionInfo:
     port: str
     sockets: str
     search_path: str | None = None
-    catalog_dsn: str | None = None
     is_superuser: bool = False
     role_oid: int = 0
     forkserver: str | None = None

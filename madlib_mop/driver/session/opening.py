@@ -7,7 +7,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.sessions.connection import connect_by_dsn, connect_catalog
+from madlib_mop.catalog.sessions.connection import connect_catalog
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.errors import NotReady, not_your_run
@@ -18,8 +18,6 @@ _PAUSE_S = 0.1
 
 def open_record(info: SessionInfo) -> Record:
     """Open the catalog session for a call."""
-    if info.catalog_dsn is not None:
-        return Record(*connect_by_dsn(info.catalog_dsn))
     return Record(*connect_catalog(info.sockets, info.port, info.database))
 
 

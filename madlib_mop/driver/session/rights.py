@@ -102,7 +102,7 @@ def check_owners(session: Any, relation: Relation, what: str) -> None:
 
     Parameters
     ----------
-    session : CallerSession or DirectSession
+    session : CallerSession
     relation : Relation
     what : str
         The argument that names it, for the message.
@@ -129,7 +129,7 @@ def check_schema(session: Any, schema: str, table: str, what: str) -> None:
 
     Parameters
     ----------
-    session : CallerSession or DirectSession
+    session : CallerSession
     schema : str
     table : str
         As the caller wrote it, for the message.

@@ -1,7 +1,6 @@
 """The lines of a run in the server's log: one at its beginning and one at its end. Called by `whole_runs`.
 
-The driver writes them in its catalog session, so they are written for calls from the command line too, and also when
-the caller's session has ended.
+The driver writes them in its catalog session, so they are also written when the caller's session has ended.
 """
 
 import json

@@ -20,11 +20,6 @@ def obey_sigterm() -> None:
     signal.signal(signal.SIGTERM, _handle)
 
 
-def obey_sigint() -> None:
-    """Let Ctrl-C raise it too, once."""
-    signal.signal(signal.SIGINT, _handle)
-
-
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Delay a SIGTERM until the end of a block that must complete, such as cleanup."""

@@ -41,8 +41,7 @@ def issue(
 def _await(call: Call, record: Record, run_id: int, command_id: int) -> CommandRow:
     poller = select.poll()
     poller.register(record.raw.fileno(), select.POLLIN)
-    if call.session.stop_fd is not None:
-        poller.register(call.session.stop_fd, select.POLLIN)
+    poller.register(call.session.stop_fd, select.POLLIN)
     look_at = 0.0
     while True:
         settled = record.command(run_id, command_id)

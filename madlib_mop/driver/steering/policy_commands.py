@@ -76,8 +76,6 @@ class PolicyCommands:
         except MopError as error:
             self._record.issue(command.as_refused(error.message))
             raise
-        finally:
-            self._session.let_go()
         self._record.issue(command.with_work(verb.as_json()))
         return True
 

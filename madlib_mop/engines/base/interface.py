@@ -8,7 +8,7 @@ The words
     segment   one part of the data, and the one trainer that works on it; numbered from 0.
     place     where a segment is. `HERE` is the server that the caller is on.
     shard     the rows of one packed table on one segment.
-    channel   how a worker session reaches the trainer of its segment (mop_backend.worker): a process beside it, a
+    channel   how a worker session reaches the trainer of its segment (`mop_backend.channels`): a process beside it, a
               relay to a session at another server, or a query that the engine itself runs at the segment.
 
 What every engine promises

@@ -23,7 +23,7 @@ from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError,
 
 WRAPPER = "postgres_fdw"
 _CONNECT_WITHIN_S = 10
-# Those options of postgres_fdw that define the connection; worker_host (sql/25-segments.sql) has the same list.
+# Those options of postgres_fdw that define the connection; host_access (sql/25-segments.sql) has the same list.
 _CONNECTING = frozenset(
     "host hostaddr port dbname user password sslmode sslrootcert sslcert sslkey sslpassword sslcrl sslcrldir sslsni"
     " ssl_min_protocol_version ssl_max_protocol_version requirepeer gssencmode krbsrvname require_auth channel_binding"

@@ -33,11 +33,11 @@ class Access:
     ----------
     run_id : int
     catalog : mapping
-        psycopg2's keywords of a login as the server's own user, or as the superuser whose DSN the command line has.
+        psycopg2's keywords of a login as the server's own user.
     host, port, database : str
         The server that a reader logs in to.
     options : str
-        Settings of the sessions (`engines.options.options_of`).
+        Settings of the sessions (`sessions.options.options_of`).
     login : RunLogin or None
         The run's role; None for a superuser's run.
     caller : int

@@ -10,7 +10,6 @@ import os
 import resource
 import select
 import signal
-import sys
 import tempfile
 from collections.abc import Mapping
 
@@ -34,9 +33,6 @@ _MALLOC = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 128 << 20, _M_TRIM_THRESHOLD: 512
 def settle(environment: Mapping[str, str]) -> tuple[int, int]:
     """Tie the process to its parent and take the frames' descriptors away from stdin and stdout.
 
-    ``--parent <pid>`` among the arguments names the process that must be the parent; when it is gone already,
-    the process ends here (the signal below is not sent for a parent that died before it was asked for).
-
     Parameters
     ----------
     environment : mapping of str to str
@@ -49,7 +45,6 @@ def settle(environment: Mapping[str, str]) -> tuple[int, int]:
         stderr, so nothing that a library prints can get between two frames.
     """
     end_with_parent()
-    _leave_unless_child_of(sys.argv[1:])
     pipes = settle_forked()
     prepare(environment)
     return pipes
@@ -131,8 +126,3 @@ def write_oom_score(score: int) -> None:
             file.write(str(score))
     except OSError:
         pass  # best effort: on failure, the process keeps its usual score of the OOM killer
-
-
-def _leave_unless_child_of(arguments: list[str]) -> None:
-    if len(arguments) == 2 and arguments[0] == "--parent" and arguments[1] != str(os.getppid()):
-        os._exit(0)

@@ -11,7 +11,6 @@ import pytest
 
 from madlib_mop.cli import extras
 from madlib_mop.client.exported.runners import NEEDS
-from madlib_mop.errors import Unsupported
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -39,13 +38,6 @@ def test_a_server_gets_what_the_client_needs_and_the_extra_server():
     assert not any(name_of(line) in ("tensorflow-cpu", "keras") for line in PROJECT["dependencies"])
 
 
-def test_commands_that_train_say_that_tensorflow_is_missing(monkeypatch):
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
-    with pytest.raises(Unsupported, match="tensorflow is not installed") as raised:
-        extras.need_tensorflow()
-    assert raised.value.hint.startswith("Run pip install '.[server]' in a clone of madlib_mop.")
-
-
 def test_a_hint_names_an_extra_that_there_is():
     files = (ROOT / "madlib_mop").rglob("*.py")
     named = {name for path in files for name in re.findall(r"hint_of_extra\([\"'](\w+)", path.read_text())}
@@ -54,6 +46,7 @@ def test_a_hint_names_an_extra_that_there_is():
 
 def test_a_missing_package_of_the_server_is_one_sentence_and_others_are_bugs():
     missing = extras.missing_package(ModuleNotFoundError("No module named 'altair.x'", name="altair.x"))
+    assert missing.hint.startswith("Run pip install '.[server]' in a clone of madlib_mop.")
     assert "altair is not installed here" in missing.message
     with pytest.raises(ModuleNotFoundError):
         extras.missing_package(ModuleNotFoundError("No module named 'madlib_mop.x'", name="madlib_mop.x"))
@@ -76,7 +69,7 @@ sys.path[:0] = {path!r}
         "sys.argv = ['madlib-mop', '--help']; from madlib_mop.cli import main; main()",
         "sys.argv = ['madlib-mop', 'fit', '--help']; from madlib_mop.cli import main; main()",
         "sys.argv = ['madlib-mop', 'version']; from madlib_mop.cli import main; main()",
-        "import madlib_mop.cli.watching.session, madlib_mop.cli.watching.terminal, madlib_mop.cli.queries",
+        "import madlib_mop.cli.watching.session, madlib_mop.cli.watching.terminal, madlib_mop.cli.sessions",
     ],
 )
 def test_client_and_command_line_work_without_the_packages_of_the_server(code):

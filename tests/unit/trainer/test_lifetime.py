@@ -107,14 +107,6 @@ def test_a_killed_parent_takes_it_along():
         os.close(fd)
 
 
-def test_a_parent_that_is_gone_before_is_noticed():
-    """``--parent`` names the required parent, which is another process here."""
-    code = trainer_code().replace("runpy.run", "sys.argv[1:] = ['--parent', '1']; runpy.run")
-    with subprocess.Popen([sys.executable, "-I", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.wait(_DEADLINE_S) == 0
-        assert child.stdout.read() == b""
-
-
 @pytest.mark.slow
 def test_an_interrupt_is_not_for_it():
     with Trainer() as trainer:

@@ -1,4 +1,4 @@
-"""A caller's session on a connection of this process: the driver's commands without a backend, for the command line."""
+"""A caller's session on a connection of this process: plans of the driver's commands without a backend."""
 
 import decimal
 import itertools
@@ -27,29 +27,21 @@ class DirectSession(RelationLookup):
     Parameters
     ----------
     connection : psycopg2 connection
-        Not in autocommit: a call plans in one transaction and writes its tables in another, which its owner commits.
-        The session's own search_path is pinned in them, as our SQL functions do.
+        Not in autocommit. The session's own search_path is pinned in its transactions, as our SQL functions do.
     search_path : str
         The search_path of names without a schema.
     say : callable or None
         Called with every NOTICE and WARNING.
-    catalog_dsn : str or None
-        A superuser's login, for the record of runs.
     """
-
-    stop_fd = None  # a signal stops this process, not end of file on a pipe
-    keeps_names_until_it_ends = True  # its transaction ends before the training starts
 
     def __init__(
         self,
         connection: psycopg2.extensions.connection,
         search_path: str = "public",
         say: Callable[[str], None] | None = None,
-        catalog_dsn: str | None = None,
     ):
         self.connection = connection
         self.notices: list[str] = []
-        self.run_id: int | None = None
         self._write_line = say
         psycopg2.extras.register_default_json(connection, loads=str)
         with connection.cursor() as cursor:
@@ -60,7 +52,7 @@ class DirectSession(RelationLookup):
             database, port, pid = one_row(cursor)
             roles = _roles(cursor)
         self.info = SessionInfo(
-            **roles, database=database, pid=pid, port=port, sockets="", search_path=search_path, catalog_dsn=catalog_dsn
+            **roles, database=database, pid=pid, port=port, sockets="", search_path=search_path
         )
 
     def execute(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -99,14 +91,6 @@ class DirectSession(RelationLookup):
     def warning(self, text: str) -> None:
         """Store a WARNING, and report it."""
         self._print("WARNING", text)
-
-    def run_started(self, run_id: int) -> None:
-        """Store the run's number."""
-        self.run_id = run_id
-
-    def let_go(self) -> None:
-        """End the read-only transaction, so the caller's session holds no snapshot during training."""
-        self.connection.commit()
 
     def _pin(self, cursor: psycopg2.extensions.cursor) -> None:
         """Apply the settings of the extension's SQL functions to the new transaction."""
