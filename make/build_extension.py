@@ -3,7 +3,7 @@
 ``build_extension.py --library DIR --output DIR``: DIR of the library holds ``venv/`` and ``backend/``, and is written
 into the functions' bodies. Files of ``sql/`` are concatenated in the order of their names. Placeholders:
 ``@VERSION@``, ``@LIBRARY@`` and ``@PRELUDE@`` (the lines of ``plpython/prelude.py``, with which each body begins);
-``@ARGUMENTS@`` in a function's body stands for ``'name', name, ...`` of its signature, as json_build_object takes them.
+``@FUNCTIONS@`` stands for the functions that ``madlib_mop/calls/sql_functions.py`` writes from their specifications.
 ``--server greenplum`` makes the form for Greenplum 7, whose SQL is that of PostgreSQL 12 with DISTRIBUTED BY: lines
 between ``-- if greenplum`` and ``-- end`` are for that dialect only, and for those that take its lines (`dialects.py`).
 There may be an ``-- else`` between them; such lines stand alone, and do not nest.
@@ -18,23 +18,14 @@ import re
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -I does not add the script's directory
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / folder) for folder in ("make", "", "plpython")]  # python -I adds none
 import upgrade_sql  # noqa: E402
 from dialects import DIALECTS  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent
 GUARD = '\\echo Use "CREATE EXTENSION madlib_mop CASCADE" to load this file. \\quit\n'
 GUARD_OF_UPDATE = '\\echo Use "ALTER EXTENSION madlib_mop UPDATE" to load this file. \\quit\n'
 PLACEHOLDER = re.compile(r"@[A-Z][A-Z_]*@")
-HEAD = re.compile(r"^CREATE FUNCTION ([\w.]+)\(", re.MULTILINE)
-#: What makes a function for users, or a comment on one.
-OF_USERS = re.compile(r"(CREATE|COMMENT ON) FUNCTION madlib(_mop)?\.")
-JSON_PARAMETER = re.compile(r"\bjson\b(?: DEFAULT [^,]+)?")
-JSON_FORMS = ("jsonb", "text")
-# a name is in quotes where it is a key word of a server: exclude is one of Greenplum
-PARAMETER = re.compile(
-    r"(?P<quote>\"?)(?P<name>[a-z_]\w*)(?P=quote) +(?P<type>[a-z].*?)(?: +DEFAULT +(?P<default>.+))?", re.DOTALL
-)
 
 
 class BuildError(Exception):
@@ -79,95 +70,6 @@ def lines_for(server: str, text: str, name: str) -> str:
     if opened:
         raise BuildError(f"{name}: the last '-- if' has no '-- end'")
     return "".join(kept)
-
-
-def parameters_of(signature: str, function: str) -> list[tuple[str, str, str | None]]:
-    """Return (name, type, default) of each parameter; ``signature`` is what follows the function's opening parenthesis.
-
-    Raises
-    ------
-    BuildError
-        If the parenthesis is not closed, or a parameter is not ``name type [DEFAULT value]``.
-    """
-    depth, texts = 0, [""]
-    for character in signature:
-        if character == ")" and not depth:
-            break
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if character == "," and not depth:
-            texts.append("")
-        else:
-            texts[-1] += character
-    else:
-        raise BuildError(f"{function}: the parenthesis of its signature is not closed")
-    found = []
-    for text in filter(None, (" ".join(text.split()) for text in texts)):
-        match = PARAMETER.fullmatch(text)
-        if match is None:
-            raise BuildError(f"{function}: a parameter must be: name type [DEFAULT value]. Received: {text!r}")
-        found.append(match.group("name", "type", "default"))
-    return found
-
-
-def with_arguments(text: str, name: str) -> str:
-    """Return one file's SQL with each ``@ARGUMENTS@`` written out, from the signature above it.
-
-    ``caller_path`` and bytea, which go another way, are left out; JSON goes as the text that the user gave.
-
-    Raises
-    ------
-    BuildError
-        If there is no signature above, or it cannot be read.
-    """
-    pieces = text.split("@ARGUMENTS@")
-    for i in range(1, len(pieces)):
-        heads = [*HEAD.finditer("".join(pieces[:i]))]
-        if not heads:
-            raise BuildError(f"{name}: there is no CREATE FUNCTION above @ARGUMENTS@")
-        function, signature = heads[-1][1], "".join(pieces[:i])[heads[-1].end() :]
-        pairs = [
-            f"'{parameter}', {_as_sql(parameter, signature)}{'::text' if type_ in ('json', 'jsonb') else ''}"
-            for parameter, type_, _ in parameters_of(signature, function)
-            if parameter != "caller_path" and type_ != "bytea"
-        ]
-        if not pairs:
-            raise BuildError(f"{name}: {function} has no arguments for @ARGUMENTS@")
-        pieces[i] = ", ".join(pairs) + pieces[i]
-    return "".join(pieces)
-
-
-def with_json_forms(text: str) -> str:
-    """Return one file's SQL in which each function for users that takes json takes jsonb and text too.
-
-    Each is a function of the same name and body. The one of text is for literals: between json and jsonb the server
-    could not choose. Only the first form has a default, so that a call without the argument is of one function.
-    """
-    if not OF_USERS.search(text) or not JSON_PARAMETER.search(text):
-        return text
-    more = []
-    for code in map(upgrade_sql.code, upgrade_sql.statements(text)):
-        if OF_USERS.match(code):
-            start, end = code.index("(") + 1, _end_of_signature(code)
-            signature = code[start:end]
-            if JSON_PARAMETER.search(signature):
-                forms = [JSON_PARAMETER.sub(form, signature) for form in JSON_FORMS]
-                more += [code[:start] + form + code[end:] for form in forms]
-    return text + "".join(f"\n{code}\n" for code in more)
-
-
-def _end_of_signature(code: str) -> int:
-    """Return the place of the parenthesis that closes the first one."""
-    depth = 0
-    for place, character in enumerate(code):
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if character == ")" and not depth:
-            return place
-    raise BuildError(f"the parenthesis of a signature is not closed: {code[:60]!r}")
-
-
-def _as_sql(parameter: str, signature: str) -> str:
-    quoted = f'"{parameter}"'
-    return quoted if quoted in signature else parameter
 
 
 def build_sql(root: Path, library: str, server: str = "postgres") -> str:
@@ -240,7 +142,12 @@ def _filled(root: Path, library: str, text: str, version: str | None = None) -> 
 
 
 def _sql_of(file: Path, server: str) -> str:
-    return with_arguments(with_json_forms(lines_for(server, file.read_text(), file.name)), file.name)
+    text = lines_for(server, file.read_text(), file.name)
+    if "@FUNCTIONS@" in text:
+        from madlib_mop.calls.sql_functions import sql_functions  # here: the version is read without it
+
+        text = text.replace("@FUNCTIONS@", sql_functions())
+    return text
 
 
 def build(root: Path, library: str, output: Path, server: str = "postgres", released: bool = False) -> list[Path]:
@@ -273,10 +180,10 @@ def build(root: Path, library: str, output: Path, server: str = "postgres", rele
 
 def main() -> int:
     """Build as the command line says, and print the paths of the files made."""
+    sys.dont_write_bytecode = True  # `sudo make install` leaves no files of root among the sources
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", help="directory that holds venv/ and backend/")
     parser.add_argument("--output", type=Path, help="directory for the files")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the sources (default: this clone)")
     parser.add_argument("--server", choices=DIALECTS, default="postgres", help="what the extension will run on")
     parser.add_argument("--released", action="store_true", help="also the SQL of released versions")
     parser.add_argument("--keep", action="store_true", help="write sql/released/<version>.sql, build nothing")
@@ -286,16 +193,14 @@ def main() -> int:
         parser.error("--library and --output are needed")
     try:
         if arguments.print_version:
-            print(read_version(arguments.root))
+            print(read_version(ROOT))
             return 0
         if arguments.keep:
-            file = arguments.root / "sql" / "released" / f"{read_version(arguments.root)}.sql"
-            file.write_text(source_sql(arguments.root, "postgres"))
+            file = ROOT / "sql" / "released" / f"{read_version(ROOT)}.sql"
+            file.write_text(source_sql(ROOT, "postgres"))
             print(file)
             return 0
-        for file in build(
-            arguments.root, arguments.library, arguments.output, arguments.server, released=arguments.released
-        ):
+        for file in build(ROOT, arguments.library, arguments.output, arguments.server, released=arguments.released):
             print(file)
     except BuildError as error:
         print(f"madlib_mop: {error}", file=sys.stderr)

@@ -413,7 +413,11 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.search_event',
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.steering_command',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))'
     ' AND issued_by::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
+-- if greenplum
+-- Early versions of Greenplum 7 would write the states twice: with the partitions, which are tables of their own, and here.
+-- else
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model_state', '');
+-- end
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run_run_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit_visit_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.steering_command_command_id_seq', '');

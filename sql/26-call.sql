@@ -46,6 +46,13 @@ BEGIN
                     ' FROM: (SELECT t FROM t WHERE ...); for arrays of rows too: predict_rows(..., (SELECT array_agg(x) FROM t)).'
                 ELSE 'Call it without FROM, once for each row.' END;
     END IF;
+    -- While segments work for the query around this call, Greenplum cannot begin a subtransaction, as this block does.
+    -- The error must come here: an interpreter of Python that it passes through crashes the coordinator at a later call.
+    BEGIN
+        NULL;
+    EXCEPTION WHEN feature_not_supported THEN
+        RAISE;
+    END;
 END
 -- else
 DECLARE
@@ -152,7 +159,7 @@ BEGIN
     PERFORM pg_terminate_backend(p.pid) FROM unnest(pids) AS p (pid);
     FOR i IN 0 .. wait_ms / 10 LOOP -- the server's own wait checks ten times a second
         PERFORM pg_stat_clear_snapshot();
-        remaining := ARRAY(SELECT a.pid FROM pg_stat_activity a WHERE a.pid = ANY (pids));
+        remaining := coalesce(ARRAY(SELECT a.pid FROM pg_stat_activity a WHERE a.pid = ANY (pids)), '{}');
         EXIT WHEN remaining = '{}';
         PERFORM pg_sleep(0.01);
     END LOOP;

@@ -126,7 +126,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_m
 DECLARE
     old record;
     n_visits bigint;
-    slots bigint[] := ARRAY(SELECT value::bigint FROM json_array_elements_text(average -> 'slots'));
+    slots bigint[] := coalesce(ARRAY(SELECT value::bigint FROM json_array_elements_text(average -> 'slots')), '{}');
 BEGIN
     SELECT m.state_slot, m.state_version INTO STRICT old FROM madlib_mop.model m
         WHERE m.run_id = keep_average.run_id AND m.mst_key = keep_average.mst_key FOR UPDATE;

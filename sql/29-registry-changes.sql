@@ -8,8 +8,8 @@ CREATE FUNCTION madlib_mop_internal.check_model_right(change text, model text, w
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     owner oid := (SELECT r.owner::oid FROM madlib_mop.registered_model r WHERE r.name = model);
-    held text[] := ARRAY(SELECT g.privilege FROM madlib_mop.model_grant g
-                         WHERE g.name = model AND madlib_mop_calls._acts_for(who, g.role::oid));
+    held text[] := coalesce(ARRAY(SELECT g.privilege FROM madlib_mop.model_grant g
+                                  WHERE g.name = model AND madlib_mop_calls._acts_for(who, g.role::oid)), '{}');
 BEGIN
     IF owner IS NOT NULL AND madlib_mop_calls._acts_for(who, owner) OR held && wanted THEN
         RETURN;

@@ -1,49 +1,10 @@
--- Packing of source tables, and conversions between arrays and bytes.
+-- Conversions between arrays and bytes.
 
 CREATE FUNCTION madlib_mop.array_bytes(numbers anyarray)
 RETURNS bytea LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
 COMMENT ON FUNCTION madlib_mop.array_bytes(anyarray) IS
     'An array''s memory representation, header and elements: read by the preprocessors and by predict. The server''s '
     'byteasend copies any variable-length value; there is no inverse function, because forged headers would be unsafe';
-
-CREATE FUNCTION madlib.training_preprocessor_dl(
-    source_table varchar,
-    output_table varchar,
-    dependent_varname varchar,
-    independent_varname varchar,
-    buffer_size integer DEFAULT NULL,
-    normalizing_const real DEFAULT 1.0,
-    num_classes integer[] DEFAULT NULL,
-    distribution_rules text DEFAULT NULL,
-    seed integer DEFAULT NULL,
-    image_shape integer[] DEFAULT NULL,
-    labels text DEFAULT NULL,
-    caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE sql VOLATILE
-SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-    SELECT madlib_mop_calls.call('training_preprocessor_dl', json_build_object(@ARGUMENTS@), caller_path);
-$body$;
-COMMENT ON FUNCTION madlib.training_preprocessor_dl(
-    varchar, varchar, varchar, varchar, integer, real, integer[], text, integer, integer[], text, text) IS
-    'Packs a table for training: shuffled by a seed, labels one-hot, one partition for each segment';
-
-CREATE FUNCTION madlib.validation_preprocessor_dl(
-    source_table varchar,
-    output_table varchar,
-    dependent_varname varchar,
-    independent_varname varchar,
-    training_preprocessor_table varchar,
-    buffer_size integer DEFAULT NULL,
-    distribution_rules text DEFAULT NULL,
-    image_shape integer[] DEFAULT NULL,
-    caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE sql VOLATILE
-SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 SET synchronize_seqscans = off AS $body$
-    SELECT madlib_mop_calls.call('validation_preprocessor_dl', json_build_object(@ARGUMENTS@), caller_path);
-$body$;
-COMMENT ON FUNCTION madlib.validation_preprocessor_dl(
-    varchar, varchar, varchar, varchar, varchar, integer, text, integer[], text) IS
-    'Packs a table for validation like a training table: same constant, same classes, rows in their order';
 
 CREATE FUNCTION madlib_mop_calls._array_elements(numbers anyarray)
 RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$

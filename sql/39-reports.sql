@@ -1,5 +1,5 @@
 -- Reports of runs. Roles that may only read have no right to start other commands of the driver, so the command's name
--- is fixed here.
+-- is fixed here. Function report calls it (40-functions.sql).
 
 CREATE FUNCTION madlib_mop_calls._report(arguments text)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
@@ -11,33 +11,3 @@ from mop_backend import call
 return call.run("report", arguments, None, None, None, "@VERSION@")
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._report(text) IS 'Starts the driver for a report; errors come back as JSON';
-
-CREATE FUNCTION madlib_mop.report(run_id bigint)
-RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    answer json;
-    raised json;
-BEGIN
-    PERFORM madlib_mop_calls._at_coordinator('report');
-    answer := madlib_mop_calls._report(json_build_object(@ARGUMENTS@)::text)::json;
-    raised := madlib_mop_calls._raise(answer -> 'error');
-    RETURN answer ->> 'result';
-END
-$body$;
-COMMENT ON FUNCTION madlib_mop.report(bigint) IS
-    'A run as one HTML page: leaderboard, learning curves, hyper-parameters, schedule, lineage, failures, and the SQL that repeats it';
-
-CREATE FUNCTION madlib_mop.report(run_id text)
-RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    answer json;
-    raised json;
-BEGIN
-    PERFORM madlib_mop_calls._at_coordinator('report');
-    answer := madlib_mop_calls._report(json_build_object(@ARGUMENTS@)::text)::json;
-    raised := madlib_mop_calls._raise(answer -> 'error');
-    RETURN answer ->> 'result';
-END
-$body$;
-COMMENT ON FUNCTION madlib_mop.report(text) IS
-    'The report of the run that trained a registered model, such as churn@champion; or of a run whose number is a text';

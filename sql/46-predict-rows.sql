@@ -62,7 +62,7 @@ DECLARE
     error json;
 BEGIN
     IF madlib_mop_calls._has_plain_fields(sent) THEN
-        RETURN ARRAY(SELECT json_object_keys(row_to_json(input_row)));
+        RETURN coalesce(ARRAY(SELECT json_object_keys(row_to_json(input_row))), '{}');
     END IF;
     OPEN whole_row FOR SELECT input_row AS input_row;
     names := madlib_mop_calls._fetched_names(whole_row::text, sent);

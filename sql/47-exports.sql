@@ -12,25 +12,6 @@ return call.run_for_bytes("export_model", arguments, caller_path, "@VERSION@")
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._export(text, text) IS 'Starts the driver for an export; errors come back as JSON';
 
-CREATE FUNCTION madlib_mop.export_model(
-    model_table text,
-    mst_key integer DEFAULT NULL,
-    format text DEFAULT 'keras',
-    caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS bytea LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    answer record;
-    raised json;
-BEGIN
-    PERFORM madlib_mop_calls._at_coordinator('export_model');
-    answer := madlib_mop_calls._export(json_build_object(@ARGUMENTS@)::text, caller_path);
-    raised := madlib_mop_calls._raise(answer.error::json);
-    RETURN answer.content;
-END
-$body$;
-COMMENT ON FUNCTION madlib_mop.export_model(text, integer, text, text) IS
-    'A trained model as a file: keras, saved_model, onnx, safetensors or tflite, with its preprocessor, signature and card in it';
-
 CREATE FUNCTION madlib_mop_calls._card(arguments text, caller_path text)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
 SET quote_all_identifiers = off SET array_nulls = on SET transform_null_equals = off SET extra_float_digits = 1
@@ -40,21 +21,3 @@ from mop_backend import call
 return call.run("model_card", arguments, caller_path, None, None, "@VERSION@")
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._card(text, text) IS 'Starts the driver for a card; errors come back as JSON';
-
-CREATE FUNCTION madlib_mop.model_card(
-    model_table text,
-    mst_key integer DEFAULT NULL,
-    caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    answer json;
-    raised json;
-BEGIN
-    PERFORM madlib_mop_calls._at_coordinator('model_card');
-    answer := madlib_mop_calls._card(json_build_object(@ARGUMENTS@)::text, caller_path)::json;
-    raised := madlib_mop_calls._raise(answer -> 'error');
-    RETURN answer ->> 'result';
-END
-$body$;
-COMMENT ON FUNCTION madlib_mop.model_card(text, integer, text) IS
-    'The card of a trained model as Markdown: data, metrics, inputs and outputs, lineage, and what people must fill in';

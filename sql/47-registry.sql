@@ -1,37 +1,5 @@
 -- The registry: functions and views for users. A change is one row inserted into registry_change (29-registry-changes.sql).
 
-CREATE FUNCTION madlib_mop.register(
-    name text,
-    model_table text,
-    mst_key integer DEFAULT NULL,
-    note text DEFAULT NULL,
-    baseline text DEFAULT NULL,
-    caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS integer LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT (madlib_mop_calls.call('register', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::integer;
-$body$;
-COMMENT ON FUNCTION madlib_mop.register(text, text, integer, text, text, text) IS
-    'Copies a trained model into the registry as a new version of a name; returns the number of the version';
-
-CREATE FUNCTION madlib_mop.deploy(
-    name text,
-    alias text,
-    version integer,
-    metric text DEFAULT NULL,
-    test_table text DEFAULT NULL,
-    at_least double precision DEFAULT NULL,
-    at_most double precision DEFAULT NULL,
-    better_than_current boolean DEFAULT false,
-    reason text DEFAULT NULL,
-    caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS boolean LANGUAGE sql VOLATILE
-SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-    SELECT (madlib_mop_calls.call('deploy', json_build_object(@ARGUMENTS@), caller_path) #>> '{}')::boolean;
-$body$;
-COMMENT ON FUNCTION madlib_mop.deploy(
-    text, text, integer, text, text, double precision, double precision, boolean, text, text) IS
-    'Gives an alias a version, if a metric of the version on the rows of a table is good enough; returns whether it did';
-
 CREATE FUNCTION madlib_mop_calls._registry_name(function text, what text, given text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE

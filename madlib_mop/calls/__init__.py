@@ -1,8 +1,8 @@
 """The single specification of every SQL function's arguments.
 
-The driver uses it to check a call's arguments, the command line to create its options, the help texts and the
-manual to create their tables. A test compares it with the signatures in sql/. To add an argument, edit the signature,
-this specification, and the code that uses the argument.
+The SQL functions of the extension are made from it (`sql_functions`), and so are the options of the command line and
+the tables of the help texts and the manual. The driver checks a call's arguments by it. To add an argument, edit this
+specification and the code that uses the argument.
 """
 
 from madlib_mop.calls import columns, control, inference, jobs, library, packing, steering, training
@@ -10,11 +10,9 @@ from madlib_mop.calls.argument import REQUIRED, Argument, Function, Parameter
 from madlib_mop.calls.reading import check_storable, read_arguments, recorded_arguments
 from madlib_mop.errors import no_command
 
-#: The functions for users, in the manual's order.
-USER_FUNCTIONS = (
-    *library.FUNCTIONS, *columns.FUNCTIONS, *packing.FUNCTIONS, *training.FUNCTIONS, *inference.FUNCTIONS,
-    *control.FUNCTIONS, *steering.FUNCTIONS, *jobs.FUNCTIONS,
-)  # fmt: skip
+#: The modules with the functions for users, in the manual's order.
+GROUPS = (library, columns, packing, training, inference, control, steering, jobs)
+USER_FUNCTIONS: tuple[Function, ...] = tuple(function for group in GROUPS for function in group.FUNCTIONS)
 #: Every function with a command of the driver, by name.
 FUNCTIONS = {
     f.name: f
@@ -33,6 +31,6 @@ def find_function(name: str) -> Function:
 
 
 __all__ = [
-    "FUNCTIONS", "REQUIRED", "USER_FUNCTIONS", "Argument", "Function", "Parameter", "check_storable", "find_function",
-    "read_arguments", "recorded_arguments",
+    "FUNCTIONS", "GROUPS", "REQUIRED", "USER_FUNCTIONS", "Argument", "Function", "Parameter", "check_storable",
+    "find_function", "read_arguments", "recorded_arguments",
 ]  # fmt: skip

@@ -29,7 +29,7 @@ class Argument:
     ----------
     name : str
     type : str
-        SQL type, as the signature in sql/ writes it.
+        SQL type. A function with an argument of type json also takes jsonb or text there.
     help : str
         One line for help texts, the command line and the manual.
     default : Any
@@ -86,7 +86,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Function:
-    """One SQL function.
+    """One SQL function; `sql_functions` writes it.
 
     Attributes
     ----------
@@ -94,12 +94,23 @@ class Function:
     purpose : str
         What it does, in one line.
     arguments : tuple of Argument
-        In the order of the signature. ``caller_path``, which is last in most signatures, is not one of them.
+        In the order of the signature. ``caller_path`` is not one of them.
     schema : str
     forms : tuple of tuple of str
         The names of the arguments of each signature, where no signature has all of them.
     added : tuple of Argument
-        Arguments that the SQL wrapper adds to the user's.
+        Arguments that the SQL function adds to the user's: the kind of the argument that has ``other_types``.
+    comments : tuple of str
+        COMMENT ON FUNCTION of each signature.
+    returns : str
+        SQL type of the result: ``void``, a type or array, or ``TABLE (column type, ...)``.
+    settings : tuple of str
+        Settings of the server while it runs, besides search_path.
+    takes_path : bool
+        Whether ``caller_path``, the caller's search_path, is its last parameter, because it is given names of tables.
+    starter : str
+        What it calls in schema madlib_mop_calls: ``call``, or a function that can start no other command, so that
+        roles that may only read have a right to it.
     """
 
     name: str
@@ -108,6 +119,11 @@ class Function:
     schema: str = "madlib"
     forms: tuple[tuple[str, ...], ...] = ()
     added: tuple[Argument, ...] = ()
+    comments: tuple[str, ...] = ()
+    returns: str = "void"
+    settings: tuple[str, ...] = ()
+    takes_path: bool = True
+    starter: str = "call"
 
     def check_known(self, names: Iterable[str]) -> None:
         """Raise InvalidParameter if a name is none of its arguments."""

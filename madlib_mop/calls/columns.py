@@ -27,6 +27,9 @@ PROPOSE = Function(
     "Write an editable table with a row for each column: what pack_columns would do with it, and why.",
     (_SOURCE, Argument("output_table", "varchar", "table to create"), _DEPENDENT, _EXCLUDE, _TASK),
     schema="madlib_mop",
+    comments=(
+        "Writes an editable table with a row for each column of a table: what pack_columns would do with it, and why",
+    ),
 )
 PACK = Function(
     "pack_columns",
@@ -60,12 +63,23 @@ PACK = Function(
         _TASK,
     ),
     schema="madlib_mop",
+    comments=(
+        "Packs an ordinary table for training: numbers, categories, dates and texts are encoded; validation: a share"
+        " of the rows",
+        "Packs an ordinary table for training; validation: 'last 20% by <column>', '20% by group <column>', or a"
+        " boolean column",
+    ),
 )  # fmt: skip
 DESCRIBE = Function(
     "describe_preprocessor",
     "Describe how each column of a packed table's source is encoded, and with which statistics.",
     (_PACKED_OR_MODELS,),
     schema="madlib_mop",
+    comments=("How each column of a packed table's source is encoded, and by which statistics",),
+    returns=(
+        "TABLE (column_name text, sql_type text, role text, kind text, inputs text[], encoding text, nulls text,"
+        " units text[])"
+    ),
 )
 TRANSFORM = Function(
     "transform",
@@ -86,6 +100,11 @@ TRANSFORM = Function(
         ),
     ),
     schema="madlib_mop",
+    comments=(
+        "Encodes each row of a table by the preprocessor of a packed table, and writes a table with one column for"
+        " each unit",
+    ),
+    settings=("extra_float_digits = 1",),
 )
 NETWORKS = Function(
     "propose_networks",
@@ -110,12 +129,20 @@ NETWORKS = Function(
         ),
     ),
     schema="madlib_mop",
+    comments=(
+        "Writes architectures for the inputs and targets of a packed table, and a model selection table of"
+        " configurations",
+    ),
 )  # fmt: skip
 SEARCH = Function(
     "propose_search",
     "Return what madlib_keras_automl needs to search over proposed networks: ids of architectures and two grids.",
     (_PACKED, Argument("arch_table", "varchar", "table of architectures, made by propose_networks")),
     schema="madlib_mop",
+    comments=(
+        "The architectures and grids with which madlib_keras_automl searches over the networks of propose_networks",
+    ),
+    returns="TABLE (model_id_list integer[], compile_params_grid text, fit_params_grid text)",
 )
 
 FUNCTIONS = (PROPOSE, PACK, DESCRIBE, TRANSFORM, NETWORKS, SEARCH)

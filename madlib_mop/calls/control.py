@@ -21,14 +21,24 @@ RESUME = Function(
         ),
     ),
     schema="madlib_mop",
+    comments=("Continues a run after a fault or a cancel, and writes its output tables",),
 )
 REPLAY = Function(
     "replay",
     "Repeat the visits of a run as a new run with another output table.",
     (_RUN_ID, Argument("output_table", "text", "table to create")),
     schema="madlib_mop",
+    comments=("Repeats the visits of a run, in their order, as a new run",),
 )
-CANCEL = Function("cancel", "Stop a run. Return false if it is not running.", (_RUN_ID,), schema="madlib_mop")
+CANCEL = Function(
+    "cancel",
+    "Stop a run. Return false if it is not running.",
+    (_RUN_ID,),
+    schema="madlib_mop",
+    comments=("Stops a run from another session; true if it was running. Committed work is kept for resume()",),
+    returns="boolean",
+    takes_path=False,
+)
 REPORT = Function(
     "report",
     "Return a run as one HTML page: leaderboard, curves, hyper-parameters, schedule, lineage, failures.",
@@ -39,15 +49,34 @@ REPORT = Function(
         ),
     ),
     schema="madlib_mop",
+    comments=(
+        "A run as one HTML page: leaderboard, learning curves, hyper-parameters, schedule, lineage, failures, and"
+        " the SQL that repeats it",
+        "The report of the run that trained a registered model, such as churn@champion; or of a run whose number is"
+        " a text",
+    ),
+    returns="text",
+    takes_path=False,
+    starter="_report",
 )  # fmt: skip
 DROP_RUN = Function(
-    "drop_run", "Delete the record and the states of a run. Its output tables stay.", (_RUN_ID,), schema="madlib_mop"
+    "drop_run",
+    "Delete the record and the states of a run. Its output tables stay.",
+    (_RUN_ID,),
+    schema="madlib_mop",
+    comments=("Drops the record and the states of a run; the output tables stay",),
+    takes_path=False,
 )
 DROP_MODELS = Function(
     "drop_models",
     "Drop an output table of models with its _info and _summary. The run stays in the record.",
     (Argument("model_table", "text", "output table of a function that trains, or of make_ensemble"),),
     schema="madlib_mop",
+    comments=(
+        "Drops the output table of a fit function with its _info and _summary, as far as they exist, and reports"
+        " which; the record stays",
+    ),
+    returns="text[]",
 )
 ADD_HOST = Function(
     "add_host",
@@ -63,12 +92,14 @@ ADD_HOST = Function(
         ),
     ),
     schema="madlib_mop",
+    comments=("Adds a foreign server as a host of segments (superusers)",),
 )  # fmt: skip
 REMOVE_HOST = Function(
     "remove_host",
     "Remove a server that add_host added (superusers only).",
     (_SERVER,),
     schema="madlib_mop",
+    comments=("Removes a foreign server from the hosts of segments (superusers)",),
 )
 GPU_CONFIGURATION = Function(
     "gpu_configuration",
@@ -84,6 +115,7 @@ GPU_CONFIGURATION = Function(
             ),
         ),
     ),
+    comments=("Writes a table of the GPUs of the server's host",),
 )  # fmt: skip
 
 FUNCTIONS = (RESUME, REPLAY, CANCEL, REPORT, DROP_RUN, DROP_MODELS, ADD_HOST, REMOVE_HOST, GPU_CONFIGURATION)

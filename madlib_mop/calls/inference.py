@@ -41,6 +41,8 @@ EVALUATE = Function(
         _USE_GPUS,
         _MST_KEY,
     ),
+    comments=("Loss and metrics of a trained model over a packed table, as a table of one row",),
+    settings=("extra_float_digits = 1",),
 )
 
 PREDICT = Function(
@@ -60,6 +62,12 @@ PREDICT = Function(
         _MST_KEY,
     ),
     added=(_PRED_KIND,),
+    comments=(
+        "Predictions for the rows of a table: 'prob', every class, or 'response', the best one",
+        "Predictions for the rows of a table: the best pred_type classes",
+        "Predictions for the rows of a table: the classes with a probability above pred_type",
+    ),
+    settings=("extra_float_digits = 1",),
 )  # fmt: skip
 
 PREDICT_BYOM = Function(
@@ -85,6 +93,14 @@ PREDICT_BYOM = Function(
         Argument("dependent_count", "integer", "number of outputs of the model", default=1),
     ),
     added=(_PRED_KIND,),
+    comments=(
+        "Predictions of a model from an architecture table for the rows of a table: 'prob', every class, or"
+        " 'response', the best one",
+        "Predictions of a model from an architecture table for the rows of a table: the best pred_type classes",
+        "Predictions of a model from an architecture table for the rows of a table: the classes with a probability"
+        " above pred_type",
+    ),
+    settings=("extra_float_digits = 1",),
 )  # fmt: skip
 
 MAKE_ENSEMBLE = Function(
@@ -108,6 +124,14 @@ MAKE_ENSEMBLE = Function(
         shared.REPLACE,
     ),
     schema="madlib_mop",
+    comments=(
+        "Chooses models of a table by their predictions of a validation table, and writes their average as a table"
+        " with one model",
+    ),
+    returns=(
+        "TABLE (mst_key integer, copies integer, weight double precision, validation_metric double precision,"
+        " ensemble_metric double precision)"
+    ),
 )  # fmt: skip
 
 _ANY_MODEL = replace(_MODEL_TABLE, type="text")
@@ -126,12 +150,24 @@ EXPORT_MODEL = Function(
         ),
     ),
     schema="madlib_mop",
+    comments=(
+        "A trained model as a file: keras, saved_model, onnx, safetensors or tflite, with its preprocessor,"
+        " signature and card in it",
+    ),
+    returns="bytea",
+    starter="_export",
 )  # fmt: skip
 MODEL_CARD = Function(
     "model_card",
     "Return the card of a trained model as Markdown: its data, metrics, inputs, outputs and lineage.",
     (_ANY_MODEL, _MST_KEY),
     schema="madlib_mop",
+    comments=(
+        "The card of a trained model as Markdown: data, metrics, inputs and outputs, lineage, and what people must"
+        " fill in",
+    ),
+    returns="text",
+    starter="_card",
 )
 
 _NAME = Argument(
@@ -162,6 +198,10 @@ REGISTER = Function(
         ),
     ),
     schema="madlib_mop",
+    comments=(
+        "Copies a trained model into the registry as a new version of a name; returns the number of the version",
+    ),
+    returns="integer",
 )  # fmt: skip
 IMPORT_VERSION = Function(
     "import_version",
@@ -187,6 +227,12 @@ IMPORT_VERSION = Function(
         Argument("note", "text", "a note for the registry", default=None),
     ),
     schema="madlib_mop",
+    comments=(
+        "Stores the model of a .keras file in the registry as a new version of a name; returns the number of the"
+        " version",
+    ),
+    returns="integer",
+    settings=("extra_float_digits = 1",),
 )  # fmt: skip
 DEPLOY = Function(
     "deploy",
@@ -215,6 +261,12 @@ DEPLOY = Function(
         Argument("reason", "text", "why, for the history", default=None),
     ),
     schema="madlib_mop",
+    comments=(
+        "Gives an alias a version, if a metric of the version on the rows of a table is good enough; returns whether"
+        " it did",
+    ),
+    returns="boolean",
+    settings=("extra_float_digits = 1",),
 )  # fmt: skip
 
 DRIFT = Function(
@@ -250,6 +302,17 @@ DRIFT = Function(
         ),
     ),
     schema="madlib_mop",
+    comments=(
+        "How far the rows of a table, and the predictions of them, are from the training rows: a row for each"
+        " comparison",
+    ),
+    returns=(
+        "TABLE (model text, feature text, kind text, measured text, verdict text, psi double precision,"
+        " psi_by_chance double precision, n_rows bigint, baseline_rows bigint, null_share double precision,"
+        " baseline_null_share double precision, new_share double precision, new_levels text[], outside_share double"
+        " precision, minimum text, maximum text, baseline_minimum text, baseline_maximum text, reason text)"
+    ),
+    settings=("extra_float_digits = 1",),
 )  # fmt: skip
 
 FUNCTIONS = (

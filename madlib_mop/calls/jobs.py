@@ -50,12 +50,25 @@ SUBMIT = Function(
         _TIME_LIMIT,
     ),
     schema="madlib_mop",
+    comments=("Submits a call as a job, which a job worker runs with the caller's rights; returns its job_id at once",),
+    returns="bigint",
+    settings=("IntervalStyle = 'postgres'",),
 )  # fmt: skip
 CANCEL_JOB = Function(
     "cancel_job", "Cancel a job and its repetitions. Return false if it has already ended.", (_JOB_ID,),
     schema="madlib_mop",
+    comments=("Cancels a job, with its repetitions; false if it has already ended",),
+    returns="boolean",
+    takes_path=False,
 )  # fmt: skip
-RUN_NOW = Function("run_now", "Make a waiting job due now.", (_JOB_ID,), schema="madlib_mop")
+RUN_NOW = Function(
+    "run_now",
+    "Make a waiting job due now.",
+    (_JOB_ID,),
+    schema="madlib_mop",
+    comments=("Makes a waiting job due now",),
+    takes_path=False,
+)
 ALTER_JOB = Function(
     "alter_job",
     "Change a waiting job. Arguments that are NULL change nothing.",
@@ -65,6 +78,9 @@ ALTER_JOB = Function(
         _TIME_LIMIT,
     ),
     schema="madlib_mop",
+    comments=("Changes a waiting job; an argument that is NULL changes nothing",),
+    settings=("IntervalStyle = 'postgres'",),
+    takes_path=False,
 )  # fmt: skip
 PURGE_JOBS = Function(
     "purge_jobs",
@@ -76,6 +92,10 @@ PURGE_JOBS = Function(
         ),
     ),
     schema="madlib_mop",
+    comments=("Deletes your jobs that ended longer ago than older_than; returns their number",),
+    returns="bigint",
+    settings=("IntervalStyle = 'postgres'",),
+    takes_path=False,
 )  # fmt: skip
 
 FUNCTIONS = (SUBMIT, CANCEL_JOB, RUN_NOW, ALTER_JOB, PURGE_JOBS)

@@ -30,6 +30,7 @@ LOAD_KERAS_MODEL = Function(
         ),
         Argument("weights_key", "integer", "mst_key or model_id of the row with the weights", default=None),
     ),
+    comments=("Adds an architecture, with or without start weights, to a table of architectures",),
 )  # fmt: skip
 
 _FILE_HINT = "The file itself, such as pg_read_binary_file('/path/model.keras') or the bytes that a program has read."
@@ -44,6 +45,11 @@ IMPORT_MODEL = Function(
         Argument("description", "text", "a description of the model", default=None),
     ),
     schema="madlib_mop",
+    comments=(
+        "Adds the model of a .keras file to a table of architectures, with its weights as start weights; returns its"
+        " model_id",
+    ),
+    returns="integer",
 )
 IMPORT_WEIGHTS = Function(
     "import_weights",
@@ -61,6 +67,11 @@ IMPORT_WEIGHTS = Function(
         Argument("skip_mismatch", "boolean", "whether layers that do not fit are left as they are", default=False),
     ),
     schema="madlib_mop",
+    comments=(
+        "Gives an architecture of a table the weights of a .keras, .weights.h5, .h5 or .safetensors file; returns"
+        " the number of layers that got weights",
+    ),
+    returns="integer",
 )  # fmt: skip
 
 DELETE_KERAS_MODEL = Function(
@@ -70,6 +81,7 @@ DELETE_KERAS_MODEL = Function(
         Argument(_ARCH_TABLE, "varchar", "table of architectures, made by load_keras_model"),
         Argument("model_id", "integer", "the row to delete", check=Given()),
     ),
+    comments=("Deletes an architecture from its table, and the table with the last one",),
 )
 
 LOAD_MODEL_SELECTION_TABLE = Function(
@@ -83,6 +95,7 @@ LOAD_MODEL_SELECTION_TABLE = Function(
         Argument("fit_params_list", "varchar[]", "sets of fit parameters, one text each; '' means the defaults"),
         shared.OBJECT_TABLE,
     ),
+    comments=("Creates a model selection table of all combinations of architectures, compile and fit parameters",),
 )
 
 GENERATE_MODEL_CONFIGS = Function(
@@ -105,6 +118,7 @@ GENERATE_MODEL_CONFIGS = Function(
         ),
         shared.OBJECT_TABLE,
     ),
+    comments=("Fills a model selection table by grid search or random search; appends to an existing one",),
 )
 
 LOAD_CUSTOM_FUNCTION = Function(
@@ -119,6 +133,8 @@ LOAD_CUSTOM_FUNCTION = Function(
         ),
         Argument("description", "text", "a description of the function", default=None),
     ),
+    comments=("Registers a loss or metric, as Python source in UTF-8, in a table of schema madlib (superusers)",),
+    takes_path=False,
 )
 
 DELETE_CUSTOM_FUNCTION = Function(
@@ -130,6 +146,11 @@ DELETE_CUSTOM_FUNCTION = Function(
         Argument("name", "text", "the function's name; pass either id or name"),
     ),
     forms=(("object_table", "id"), ("object_table", "name")),
+    comments=(
+        "Deletes a custom function by its id, and the table with the last one (superusers)",
+        "Deletes a custom function by its name, and the table with the last one (superusers)",
+    ),
+    takes_path=False,
 )
 
 LOAD_TOP_K = Function(
@@ -142,6 +163,8 @@ LOAD_TOP_K = Function(
             check=Whole(1, says_whole=True, is_needed=True),
         ),
     ),
+    comments=("Registers the metric top_<k>_accuracy (superusers)",),
+    takes_path=False,
 )  # fmt: skip
 
 FUNCTIONS = (

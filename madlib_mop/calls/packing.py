@@ -56,6 +56,8 @@ TRAINING = Function(
             default=None,
         ),
     ),
+    comments=("Packs a table for training: shuffled by a seed, labels one-hot, one partition for each segment",),
+    settings=("extra_float_digits = 1",),
 )  # fmt: skip
 
 VALIDATION = Function(
@@ -75,6 +77,8 @@ VALIDATION = Function(
         RULES,
         _IMAGE_SHAPE,
     ),
+    comments=("Packs a table for validation like a training table: same constant, same classes, rows in their order",),
+    settings=("extra_float_digits = 1", "synchronize_seqscans = off"),
 )
 
 FUNCTIONS = (TRAINING, VALIDATION)

@@ -21,9 +21,16 @@ STOP_MODEL = Function(
     "Stop a model of a run: its visit in flight is completed, and no other starts. resume_model lets it continue.",
     (_RUN_ID, _MST_KEY, Argument("reason", "text", "why, for the record", default=None)),
     schema="madlib_mop",
+    comments=("Stops a model of a run; its state is kept for resume_model",),
+    takes_path=False,
 )
 RESUME_MODEL = Function(
-    "resume_model", "Let a stopped model continue with its next visit.", (_RUN_ID, _MST_KEY), schema="madlib_mop"
+    "resume_model",
+    "Let a stopped model continue with its next visit.",
+    (_RUN_ID, _MST_KEY),
+    schema="madlib_mop",
+    comments=("Lets a stopped model continue with its next visit",),
+    takes_path=False,
 )
 CLONE_MODEL = Function(
     "clone_model",
@@ -45,6 +52,9 @@ CLONE_MODEL = Function(
         ),
     ),
     schema="madlib_mop",
+    comments=("Adds a copy of a model to its run, with its state, and returns the key of the copy",),
+    returns="integer",
+    takes_path=False,
 )  # fmt: skip
 EXTEND = Function(
     "extend",
@@ -55,25 +65,40 @@ EXTEND = Function(
         Argument("mst_key", "integer", "key of the model; NULL: all models", default=None),
     ),
     schema="madlib_mop",
+    comments=("Lets one model or all models of a run make more iterations",),
+    takes_path=False,
 )
 ADD_MODELS = Function(
     "add_models",
     "Add the configurations of a model selection table to a run. Return their keys in the run.",
     (_RUN_ID, Argument("model_selection_table", "text", "table of the configurations to add")),
     schema="madlib_mop",
+    comments=("Adds the configurations of a model selection table to a run, and returns their keys",),
+    returns="integer[]",
 )
 PAUSE = Function(
     "pause",
     "Pause a run: its visits in flight are completed, then its trainers exit. The call of the run waits until unpause.",
     (_RUN_ID,),
     schema="madlib_mop",
+    comments=("Pauses a run until unpause: its visits in flight are completed, then its trainers exit",),
+    takes_path=False,
 )
-UNPAUSE = Function("unpause", "Let a paused run continue.", (_RUN_ID,), schema="madlib_mop")
+UNPAUSE = Function(
+    "unpause",
+    "Let a paused run continue.",
+    (_RUN_ID,),
+    schema="madlib_mop",
+    comments=("Lets a paused run continue",),
+    takes_path=False,
+)
 PIN_MODEL = Function(
     "pin_model",
     "Prevent searches and policies from stopping a model of a run.",
     (_RUN_ID, _MST_KEY, Argument("pinned", "boolean", "false: allow it again", default=True)),
     schema="madlib_mop",
+    comments=("Prevents searches and policies from stopping a model; with pinned false, allows it again",),
+    takes_path=False,
 )
 
 FUNCTIONS = (STOP_MODEL, RESUME_MODEL, CLONE_MODEL, EXTEND, ADD_MODELS, PAUSE, UNPAUSE, PIN_MODEL)

@@ -35,6 +35,7 @@ FIT_MULTIPLE_MODEL = Function(
         shared.METRICS_SAMPLE_ROWS,
         shared.POLICY,
     ),
+    comments=("Trains every configuration of a model selection table by model hopping",),
 )
 
 FIT = Function(
@@ -62,6 +63,7 @@ FIT = Function(
         shared.REPLACE,
         shared.EARLY_STOPPING,
     ),
+    comments=("Trains one model on all segments at once and averages the models of the segments after each iteration",),
 )
 
 AUTOML = Function(
@@ -110,6 +112,7 @@ AUTOML = Function(
         shared.METRICS_SAMPLE_ROWS,
         shared.POLICY,
     ),
+    comments=("Searches architectures and parameters for the best model, by the method of automl_method",),
 )
 
 HYPERBAND_SCHEDULE = Function(
@@ -121,6 +124,7 @@ HYPERBAND_SCHEDULE = Function(
         Argument("eta", "integer", "the best 1/eta of the configurations of a round continue to the next", default=3),
         Argument("skip_last", "integer", "number of rounds to leave out at the end of each bracket", default=0),
     ),
+    comments=("Writes the brackets and rounds of hyperband into a table",),
 )
 
 FUNCTIONS = (FIT_MULTIPLE_MODEL, FIT, AUTOML, HYPERBAND_SCHEDULE)

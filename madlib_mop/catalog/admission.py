@@ -26,11 +26,11 @@ WITH live AS (
     SELECT owner, count(*) AS n FROM live WHERE admitted_at IS NOT NULL AND paused_by IS NULL AND run_id <> %(run_id)s
     GROUP BY owner
 )
-SELECT (SELECT coalesce(sum(n), 0) FROM active)::pg_catalog.int8, array(
+SELECT (SELECT coalesce(sum(n), 0) FROM active)::pg_catalog.int8, coalesce(array(
     SELECT l.run_id FROM live l LEFT JOIN active a ON a.owner = l.owner
     LEFT JOIN (SELECT owner, max(admitted_at) AS at FROM madlib_mop.run GROUP BY owner) last ON last.owner = l.owner
     WHERE l.admitted_at IS NULL AND l.asked_at IS NOT NULL
-    ORDER BY coalesce(a.n, 0), last.at NULLS FIRST, l.asked_at, l.run_id)
+    ORDER BY coalesce(a.n, 0), last.at NULLS FIRST, l.asked_at, l.run_id), ARRAY[]::pg_catalog.int8[])
 """  # noqa: E501
 _FREE_CONNECTIONS = """
 SELECT current_setting('max_connections')::pg_catalog.int8

@@ -23,7 +23,7 @@ from madlib_mop.catalog.record_session import RecordSession
 _XIDS = 1 << 32
 _SETTLED_S = 2  # the server returns the time of the directory's change in whole seconds
 _LOOK = f"""
-SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) %% {_XIDS}, array(
+SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) %% {_XIDS}, coalesce(array(
     SELECT pg_catalog.json_build_array(
         pg_catalog.concat_ws(' ', a.pid, a.backend_start, a.xact_start, a.backend_xmin),
         a.backend_xmin::pg_catalog.text::pg_catalog.int8, a.xact_start IS NULL,
@@ -39,13 +39,13 @@ SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) %% {_XI
                     AND pg_catalog.pg_has_role(a.usesysid, o.oid, 'MEMBER')))
     UNION ALL
     SELECT pg_catalog.json_build_array('slot ' || s.slot_name, s.xmin::pg_catalog.text::pg_catalog.int8, true, false)
-    FROM pg_catalog.pg_replication_slots s WHERE s.xmin IS NOT NULL)
+    FROM pg_catalog.pg_replication_slots s WHERE s.xmin IS NOT NULL), ARRAY[]::pg_catalog.json[])
 """
 # Apart from the list: Greenplum plans no subquery on its segments within one that refers to other queries.
 _ROLES = f"""
-SELECT (SELECT r.owner::pg_catalog.oid::pg_catalog.int8 FROM madlib_mop.run r WHERE r.run_id = %s), array(
+SELECT (SELECT r.owner::pg_catalog.oid::pg_catalog.int8 FROM madlib_mop.run r WHERE r.run_id = %s), coalesce(array(
     SELECT r.caller_pid FROM madlib_mop.run r JOIN ({DRIVER_LOCKS}) d ON {IS_LOCK_OF_RUN}
-    WHERE r.caller_pid IS NOT NULL)
+    WHERE r.caller_pid IS NOT NULL), ARRAY[]::pg_catalog.int4[])
 """
 _EXPORTS = """
 SELECT s.modification, pg_catalog.clock_timestamp() - s.modification < pg_catalog.make_interval(secs => %s),

@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, connection
 from sqlalchemy import (
     BigInteger,
@@ -69,7 +70,12 @@ class Record(RunCommands, RunAdmission, ReservedTables):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the session has ended."""
+        """Whether the session has ended.
+
+        The server is asked: after a crash of the server, libpq may have seen only that it could not write.
+        """
+        with suppress(psycopg2.Error):  # in a transaction that has failed, an error is an answer too
+            self.raw.cursor().execute("SELECT 1")
         return self.raw.closed != 0 or self.raw.info.status != _CONNECTION_OK
 
     def may_see(self, role: int, owner: int) -> bool:

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState, ClonedFrom, ModelRow, Parameters, TakenOver
+from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState, ClonedFrom, ModelRow, TakenOver
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import MopError
+from madlib_mop.models.configuration import Configuration
 
 
 class RunModels(Mapping[int, ModelRow]):
@@ -97,9 +98,9 @@ class RunModels(Mapping[int, ModelRow]):
         self._change(mst_key, **changed)
 
     def crossed(
-        self, mst_key: int, source: int, slot: int, parameters: Parameters, last_epoch: int, keep_optimizer: bool
+        self, mst_key: int, source: int, slot: int, configuration: Configuration, last_epoch: int, keep_optimizer: bool
     ) -> ModelRow:
-        """Continue a model with a copy of another model's newest state, written to a slot, and with other parameters.
+        """Continue a model with a copy of another model's newest state, written to a slot, and another configuration.
 
         Returns
         -------
@@ -113,7 +114,7 @@ class RunModels(Mapping[int, ModelRow]):
         self._record.delete_state(old)
         self._change(
             mst_key,
-            **parameters.columns(),
+            **configuration.columns(),
             last_epoch=last_epoch,
             state=ModelState.TRAINING,
             taken_over=TakenOver(source, copied.epoch, version, keep_optimizer and not copied.has_new_optimizer),

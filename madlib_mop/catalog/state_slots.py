@@ -8,8 +8,10 @@ above 1 MB has its own slot, and little more disk is used than for the newest st
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import psycopg2
 
@@ -32,9 +34,9 @@ _MAX_SPREAD = 2.0
 #: The driver waits while a slot's states are moved, so the more bytes a slot has, the rarer are the moves.
 _MOVED_BYTES_PER_S = 8 << 20
 _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-_LOCK_TIMEOUT_MS = 200
-#: A dump may read a slot for hours, and the driver waits during each try to empty it: pauses between two tries.
-_FIRST_RETRY_S, _LONGEST_RETRY_S = 5.0, 300.0
+_LOCK_TIMEOUT_MS = 200  # of a slot's TOAST table, which VACUUM may have locked
+#: A dump may read a slot for hours: pauses between two tries to empty it.
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 300.0
 #: Pauses between two looks at old snapshots, if one keeps a slot from being emptied.
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
 #: The number of looks when something was written before this process began to look.
@@ -192,7 +194,6 @@ class StateSlots:
             if slot.is_free and time.monotonic() >= slot.retry_at and not self._truncate(slot):
                 slot.retry_at = time.monotonic() + slot.retry_s
                 slot.retry_s = min(2 * slot.retry_s, _LONGEST_RETRY_S)
-                return
 
     def _dead(self) -> list[_Slot]:
         """Return the slots that wait to be emptied, and look which of them no snapshot may see any more."""
@@ -248,12 +249,15 @@ class StateSlots:
         self._current = None
         self._dead()
         for slot in [slot for slot in self._slots.values() if self._is_dead(slot)]:
-            # a dump locks all partitions that its snapshot sees, and fails if one is gone: it may begin at any moment
-            self._snapshots.look()
-            if not self._may_see(slot.created) and drop_slot(self._record, slot.number):
+            if drop_slot(self._record, slot.number, partial(self._is_seen, slot.created)):
                 del self._slots[slot.number]
             elif slot.is_free:
                 self._truncate(slot)
+
+    def _is_seen(self, created: int) -> bool:
+        """Look whether a snapshot may see a slot that was created after a number of looks."""
+        self._snapshots.look()
+        return self._may_see(created)
 
     def _may_see(self, written: int | None) -> bool:
         """Return whether a snapshot may see something that was written after a number of looks and is replaced now."""
@@ -286,10 +290,13 @@ class StateSlots:
 
     def _truncate(self, slot: _Slot) -> bool:
         """Empty a slot; return False if a session is reading it, such as pg_dump."""
-        done = _within_lock_timeout(self._record, "TRUNCATE {slot}", slot.number)
-        if done:
-            slot.emptied()
-        return done
+        try:
+            with _locked(self._record, "ONLY {slot}", slot.number):
+                self._record.execute("TRUNCATE {slot}", slot=slot_table(slot.number))
+        except psycopg2.errors.LockNotAvailable:
+            return False
+        slot.emptied()
+        return True
 
     def _move(self, key: StateKey, target: int) -> None:
         place = self._places[key]
@@ -382,12 +389,22 @@ def create_slot(record: Record, number: int) -> None:
     )
 
 
-def drop_slot(record: Record, number: int) -> bool:
-    """Drop a slot's partition; return False if a session is reading it. No snapshot may need the partition.
+def drop_slot(record: Record, number: int, is_seen: Callable[[], bool]) -> bool:
+    """Drop a slot's partition; return False if a session is reading it, or its snapshot may see it.
 
-    A visit of any other run, or the caller's own transaction, may lock the whole table for hours, so this never waits.
+    A dump locks all partitions that its snapshot sees, and fails if one is gone by then. So ``is_seen`` is called when
+    the partition is locked, and a dump fails only if it takes its snapshot between this call and the commit.
     """
-    return _within_lock_timeout(record, "DROP TABLE {slot}", number)
+    try:
+        with _locked(record, "ONLY madlib_mop.model_state, ONLY {slot}", number):
+            if is_seen():
+                return False
+            record.execute("DROP TABLE {slot}", slot=slot_table(number))
+    except psycopg2.errors.LockNotAvailable:
+        return False
+    except psycopg2.errors.UndefinedTable:  # another driver has just swept it
+        return True
+    return True
 
 
 def sweep_slots(record: Record, callers: Sequence[int] = ()) -> None:
@@ -408,11 +425,13 @@ def sweep_slots(record: Record, callers: Sequence[int] = ()) -> None:
         return
 
     def drop(number: int) -> bool:
-        return not has_old_snapshots(record, None, callers) and drop_slot(record, number)
+        return drop_slot(record, number, lambda: has_old_snapshots(record, None, callers))
 
     for number in no_longer_recorded:
         if not drop(number):
-            record.execute("DELETE FROM {slot}", slot=slot_table(number))
+            with suppress(psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable):
+                delete = f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}; DELETE FROM {{slot}}"
+                record.execute(delete, slot=slot_table(number))
     for run_id in runs:
         if not record.take(run_id):
             continue
@@ -421,11 +440,19 @@ def sweep_slots(record: Record, callers: Sequence[int] = ()) -> None:
         record.give_up(run_id)
 
 
-def _within_lock_timeout(record: Record, template: str, number: int) -> bool:
-    """Run a statement on a slot if its lock is available at once; several statements in one string are one
-    transaction."""
-    try:
-        record.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}; {template}", slot=slot_table(number))
-    except psycopg2.errors.LockNotAvailable:
-        return False
-    return True
+@contextmanager
+def _locked(record: Record, tables: str, number: int) -> Iterator[None]:
+    """Lock a slot for a transaction.
+
+    It never waits for the lock: meanwhile, no other session would get its own. A dump's worker (``--jobs``), which asks
+    for the same lock as its leader without waiting, would fail. Other runs' visits would wait, perhaps for hours.
+
+    Raises
+    ------
+    psycopg2.errors.LockNotAvailable
+        If another session has a lock.
+    """
+    lock = f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE NOWAIT; SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}"
+    with record.transaction():
+        record.execute(lock, slot=slot_table(number))
+        yield

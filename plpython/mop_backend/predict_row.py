@@ -27,8 +27,9 @@ _FIELD = struct.Struct(">Ii")
 _COUNT_BYTES = 4
 _NAMES_OF_TYPE = """
 select t.typrelid <> 0 as is_row, pg_catalog.format_type(t.oid, null) as type_sql,
-       array(select a.attname::text from pg_catalog.pg_attribute a
-             where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped order by a.attnum) as names
+       coalesce(array(select a.attname::text from pg_catalog.pg_attribute a
+                      where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
+                      order by a.attnum), '{}') as names
 from pg_catalog.pg_type t where t.oid = $1::oid
 """
 # Finds the base types of types, through domains; for types of extensions, only those that can be inputs.

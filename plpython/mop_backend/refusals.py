@@ -73,13 +73,20 @@ def with_way_out(error: Header, run_id: int, mst_key: int) -> Header:
     return {**error, "hint": how_to_train_again(run_id, mst_key)} if error.get("sqlstate") == _DAMAGED else error
 
 
-def how_to_train_again(run_id: int, mst_key: int) -> str:
-    """Return the hint for a model of a run whose state is damaged or gone."""
-    return (
-        f"SELECT madlib_mop.clone_model({run_id}, {mst_key}, from_state => false); trains a model with the same"
-        f" parameters from the start, without the others. If the run has ended, SELECT madlib_mop.resume({run_id});"
-        " trains it."
-    )
+def how_to_train_again(run_id: int, mst_key: int, best_iteration: int | None = None) -> str:
+    """Return the hint for a model of a run whose state is damaged or gone.
+
+    ``best_iteration`` is the number of the iteration whose state is stored too, if there is one.
+    """
+    from_start = f"SELECT madlib_mop.clone_model({run_id}, {mst_key}, from_state => false);"
+    ways = f"{from_start} trains a model with the same parameters from the start, without the others."
+    if best_iteration is not None:
+        from_best = f"SELECT madlib_mop.clone_model({run_id}, {mst_key});"
+        ways = (
+            f"{from_best} trains a model with the same parameters from its best iteration, {best_iteration}, without"
+            f" the others; {from_start} trains it from the start."
+        )
+    return f"{ways} If the run has ended, SELECT madlib_mop.resume({run_id}); trains it."
 
 
 def reason_of(error: Header, place: str) -> str:

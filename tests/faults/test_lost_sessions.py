@@ -3,7 +3,10 @@
 import psycopg2
 import pytest
 
+from madlib_mop.engines.sessions.access import writer_name
+from madlib_mop.engines.sessions.ending import end_lost_run
 from tests.helpers.commands import run as run_command
+from tests.helpers.direct import record_on
 from tests.helpers.faults import (
     BackgroundFit,
     assert_nothing_left,
@@ -68,6 +71,18 @@ def test_a_terminated_session_of_the_driver(bench):
     resumes(bench, run_id)
 
 
+def test_a_session_that_a_crash_has_ended_is_lost_after_its_first_error(bench):
+    """libpq has then seen only that it could not write: what the server has sent last is still to be read."""
+    connection = bench.connect()
+    record = record_on(connection)
+    victim = bench.connect()
+    assert not record.is_lost
+    kill_backend(bench, victim.info.backend_pid)
+    with pytest.raises(psycopg2.Error):
+        record.execute("SELECT 1")
+    assert record.is_lost
+
+
 @pytest.mark.slow
 def test_a_crash_of_the_server(bench):
     """The server recovers, and the driver of the run, which has lost its session and its caller, ends the run."""
@@ -105,6 +120,46 @@ def test_a_job_worker_ends_a_lost_run(bench):
     run_id = lost_run(bench)
     with JobWorker(bench):
         wait_for(lambda: is_ended(bench, run_id), what="the end of the lost run")
+
+
+def test_a_command_ends_a_lost_run(bench):
+    plan = "SELECT plan FROM madlib_mop.run WHERE state = 'finished' ORDER BY run_id LIMIT 1"
+    run_id = lost_run(bench)
+    bench.rows(f"UPDATE madlib_mop.run SET plan = ({plan}) WHERE run_id = %s", [run_id])
+    bench.rows("SELECT madlib_mop.pin_model(%s, 1)", [run_id])
+    assert is_ended(bench, run_id)
+
+
+def test_what_the_next_driver_of_a_run_has_is_left_alone(bench, monkeypatch):
+    """It can begin as soon as the lock is released, while the sessions of the dead driver are ended."""
+    run_id = lost_run(bench)
+    (old,) = login_roles(bench)
+    role = old[0].replace("0123abcd", "89abcdef")
+    old_writer, new_writer = bench.connect(), bench.connect()
+    session = bench.connect()
+    record = record_on(session)
+    release = record.give_up
+
+    def begin_anew(number: int) -> None:
+        release(number)
+        bench.rows(f"CREATE ROLE {role} LOGIN IN ROLE {ANN}")
+        be_writer(new_writer)
+
+    def be_writer(connection) -> None:
+        connection.cursor().execute("SELECT set_config('application_name', %s, false)", [writer_name(run_id)])
+
+    be_writer(old_writer)
+    monkeypatch.setattr(record, "give_up", begin_anew)
+    try:
+        assert end_lost_run(record, run_id)
+        with pytest.raises(psycopg2.OperationalError):
+            old_writer.cursor().execute("SELECT 1")
+        new_writer.cursor().execute("SELECT 1")
+        assert login_roles(bench) == [(role,)]
+    finally:
+        bench.rows(f"DROP ROLE IF EXISTS {role}")
+        for connection in (old_writer, new_writer, session):
+            connection.close()
 
 
 def test_the_next_cancel_ends_a_lost_run(bench):

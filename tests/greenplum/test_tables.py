@@ -67,13 +67,14 @@ def test_ours_are_spread_sensibly(append_only):
     spread = {name: policy.removeprefix("DISTRIBUTED ") for name, policy in rows}
     in_public = {name: policy for name, policy in spread.items() if not name.startswith("madlib")}
     by_chance = {name for name, policy in in_public.items() if policy == "RANDOMLY"}
-    summaries = {name for name in in_public if name.endswith("_summary")}
-    assert by_chance == {"averaged", "evaluated", "gpus"} | summaries
+    assert by_chance == {"averaged", "evaluated", "gpus", "train_summary", "valid_summary"}
     assert {name: policy for name, policy in in_public.items() if name not in by_chance} == {
         "train": "BY (__dist_key__)", "valid": "BY (__dist_key__)",
         "models": "BY (mst_key)", "models_info": "BY (mst_key)", "found": "BY (mst_key)", "found_info": "BY (mst_key)",
         "arch": "BY (__internal_madlib_id__)", "predicted": "BY (id)", "brackets": "BY (s, i)",
         "mst": "BY (model_id, compile_params, fit_params)", "found_mst": "BY (model_id, compile_params, fit_params)",
+        "mst_summary": "BY (model_arch_table)", "found_mst_summary": "BY (model_arch_table)",
+        "models_summary": "BY (model)", "averaged_summary": "BY (model)", "found_summary": "BY (model)",
     }  # fmt: skip
     states = {policy for name, policy in spread.items() if "model_state" in name}
     assert states == {"BY (run_id, mst_key)"}

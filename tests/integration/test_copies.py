@@ -1,10 +1,12 @@
 """Promise 15: what a snapshot copies during a run is whole, whatever is replaced, emptied or dropped meanwhile."""
 
+import threading
 import uuid
 
 import psycopg2
 import pytest
 
+from madlib_mop.catalog import state_slots
 from madlib_mop.catalog.state_slots import StateSlots, StoredState, slot_table, sweep_slots
 from tests.helpers.direct import record_on
 from tests.helpers.faults import BackgroundFit, wait_for
@@ -17,6 +19,9 @@ LEFT JOIN madlib_mop.model_state s ON s.run_id = m.run_id AND s.mst_key = m.mst_
     AND s.version = m.state_version
 WHERE m.run_id = 700 GROUP BY 1, 2 ORDER BY 1
 """
+_SLOTS = "SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^model_state_700_' AND relkind = 'r'"
+#: Sessions that wait for a lock on a table of states.
+_WAITS = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation::regclass::text ~ 'model_state'"
 _VISIT = """
 INSERT INTO madlib_mop.model_state (slot, run_id, mst_key, version, part, data)
 SELECT %(slot)s, m.run_id, m.mst_key, m.state_version + 1, 0, pg_catalog.convert_to(repeat('x', %(size)s), 'UTF8')
@@ -196,10 +201,50 @@ def test_the_end_of_a_run_drops_no_slot_that_a_snapshot_sees(db, training):
     copy.close()
     db.rows("UPDATE madlib_mop.run SET state = 'trained' WHERE run_id = %s", [RUN_ID])
     training.record.give_up(RUN_ID)
-    of_run = "SELECT count(*) FROM pg_class WHERE relname LIKE 'model\\_state\\_700\\_%%' AND relkind = 'r'"
-    assert db.value(of_run) > len(KEYS)
+    assert len(db.rows(_SLOTS)) > len(KEYS)
     sweep_slots(training.record)  # as the next run does at its end
-    assert db.value(of_run) == len(KEYS)
+    assert len(db.rows(_SLOTS)) == len(KEYS)
+
+
+def test_no_session_waits_for_the_lock_of_a_slot(db, training, monkeypatch):
+    """A worker of pg_dump --jobs asks, without waiting, for the lock that its leader has."""
+    monkeypatch.setattr(state_slots, "_LOCK_TIMEOUT_MS", 30_000)
+    leader, worker = training.copy(), training.copy()
+    leader.rows("LOCK TABLE madlib_mop.model_state IN ACCESS SHARE MODE")
+    slots = [table for (table,) in db.rows(f"{_SLOTS} ORDER BY 1")]
+
+    def train():
+        training.visit(4)
+        training.empty()
+
+    visits = threading.Thread(target=train)
+    visits.start()
+    try:
+        wait_for(lambda: not visits.is_alive() or db.rows(_WAITS), what="the visits, or a lock that is waited for")
+        for slot in slots:
+            worker.rows(f"LOCK TABLE {slot} IN ACCESS SHARE MODE NOWAIT")
+    finally:
+        leader.close()
+        worker.close()
+        visits.join()
+
+
+def test_a_slot_is_not_dropped_while_a_session_locks_it(db, training, monkeypatch):
+    """A dump that begins meanwhile sees the slot, and locks it later."""
+    monkeypatch.setattr(state_slots, "_LOCK_TIMEOUT_MS", 30_000)
+    training.visit(3)
+    reader = training.copy(level="READ COMMITTED")
+    reader.rows("LOCK TABLE madlib_mop.model_state IN ACCESS SHARE MODE")
+    end = threading.Thread(target=training.slots.finish)
+    end.start()
+    wait_for(lambda: not end.is_alive() or db.rows(_WAITS), what="the end of the run, or a lock that is waited for")
+    dump = training.copy()
+    slots = [table for (table,) in dump.rows(_SLOTS)]
+    reader.close()
+    end.join()
+    for slot in slots:
+        dump.rows(f"LOCK TABLE {slot} IN ACCESS SHARE MODE")
+    assert len(slots) > len(KEYS) and versions(dump) == [4, 4]
 
 
 def test_a_dropped_run_is_whole_in_older_snapshots(db, training):
@@ -209,6 +254,23 @@ def test_a_dropped_run_is_whole_in_older_snapshots(db, training):
     assert db.value("SELECT count(*) FROM madlib_mop.model_state WHERE run_id = %s", [RUN_ID]) == 0
     assert versions(copy) == [1, 1]
     copy.close()
+
+
+def test_two_sessions_sweep_the_slots_of_a_dropped_run(db, training, monkeypatch):
+    """Both list them; what one has dropped is no error of the other, which may be the end of a run."""
+    drop_slot, session = state_slots.drop_slot, db.connect()
+    other = record_on(session)
+
+    def drop_later(record, number, is_seen):
+        if record is not other:
+            sweep_slots(other)
+        return drop_slot(record, number, is_seen)
+
+    monkeypatch.setattr(state_slots, "drop_slot", drop_later)
+    training.record.delete_run(RUN_ID)
+    sweep_slots(training.record)
+    session.close()
+    assert db.rows(_SLOTS) == []
 
 
 def test_sessions_that_cannot_see_the_states_keep_none(db, training, owner):

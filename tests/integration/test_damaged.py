@@ -4,6 +4,7 @@ import pytest
 
 from tests.helpers.averaging import average, fit_statement
 from tests.helpers.security.attacks import refusal_of
+from tests.helpers.steering import replayed
 from tests.helpers.training import (
     ALIKE,
     digests,
@@ -79,6 +80,47 @@ def test_a_damaged_state_reaches_no_output_table_and_its_model_is_trained_again(
     assert set(weights(db, table)) == {2, 3} and weights(db, table)[2] == first[2]
     visits = "SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s AND mst_key = %s"
     assert [db.value(visits, [run.run_id, key]) for key in (1, 2, 3)] == [2, 2, 2], "the others were not trained again"
+
+
+#: Damages the state that a model has after its fifth visit, as it is stored.
+DAMAGE_FIFTH = f"""
+CREATE FUNCTION damage() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.mst_key = 1 AND NEW.version = 5 AND NEW.part = 0 THEN NEW.data = {FLIP.replace("data", "NEW.data")}; END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER damage BEFORE INSERT ON madlib_mop.model_state FOR EACH ROW EXECUTE FUNCTION damage()
+"""
+
+
+def test_a_damaged_state_is_trained_again_from_the_best_one(trained):
+    """The model fails in its third iteration, and its best state is that of the second."""
+    db = trained
+    options = {
+        "seed": 3, "validation_table": "valid", "metrics_compute_frequency": 1, "schedule": "rotation",
+        "early_stopping": "patience=3, metric=loss, restore_best=true",
+    }  # fmt: skip
+    best = "SELECT best_state ->> 'epoch' FROM madlib_mop.model WHERE run_id = %s AND mst_key = 1"
+    expected = digests(db, (whole := fit(db, "whole", "mst", 4, **options)).run_id)
+    assert db.value(best, [whole.run_id]) == "4"
+    db.rows(DAMAGE_FIFTH)
+    try:
+        run_id = fit(db, "part", "mst", 4, **options).run_id
+    finally:
+        db.rows("DROP FUNCTION damage CASCADE")
+    assert set(weights(db, "part")) == {2} and db.value(best, [run_id]) == "2"
+    state, detail = state_of(db, run_id, 1)
+    statement = f"SELECT madlib_mop.clone_model({run_id}, 1);"
+    assert state == "failed" and "epoch 3, position 2" in detail and "its stored state is damaged" in detail
+    assert f"{statement} trains a model with the same parameters from its best iteration, 2," in detail
+    db.rows(statement)
+    db.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    clone, other = digests(db, run_id)[3], digests(db, run_id)[2]
+    assert (clone, other) == (expected[1], expected[2]) and set(weights(db, "part")) == {2, 3}
+    visits = "SELECT min(epoch), count(*) FROM madlib_mop.visit WHERE run_id = %s AND mst_key = 3"
+    assert db.rows(visits, [run_id]) == [(3, 4)], "it repeats what came after its best iteration"
+    again = replayed(db, run_id, "repeated")
+    assert (again[3], again[2]) == (clone, other)
 
 
 def test_a_warm_start_from_a_damaged_state_fails_only_its_model(trained):

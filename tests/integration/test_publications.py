@@ -40,7 +40,7 @@ def test_every_table_of_the_extension_has_a_replica_identity(db):
     try:
         assert db.rows(WITHOUT_IDENTITY) == []
     finally:
-        drop_slot(record_on(session), slot)
+        drop_slot(record_on(session), slot, lambda: False)
         session.close()
 
 

@@ -1,15 +1,14 @@
 """Rights by classes: a role that may only predict, one that may only see runs, and the limits of both."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.helpers.inference import Dependent, ModelTable, User
 from tests.helpers.security.attacks import record_run, refusal, user
+from tests.unit.test_build_extension import ROOT, build_extension
 
-SQL = Path(__file__).resolve().parents[2] / "sql"
 ALICE, BOB, TEAM, PREDICTS = "alice_of_rights", "bob_of_rights", "team_of_rights", "predicts_only"
 ALICES, BOBS = 71, 72
 SEEN = ("run", "segment", "model", "visit", "metric", "evaluation", "search_event", "progress", "leaderboard",
@@ -54,8 +53,8 @@ def test_every_function_is_of_one_class(db):
                     " ON n.oid = p.pronamespace"
                     " WHERE n.nspname IN ('madlib', 'madlib_mop', 'madlib_mop_calls')")  # fmt: skip
     assert {name for (name,) in there} - {name for name, _ in listed} == set()
-    made = {name for file in SQL.glob("*.sql")
-            for name in re.findall(r"CREATE (?:FUNCTION|AGGREGATE) (\w+\.\w+)", file.read_text())}  # fmt: skip
+    made = {name for server in build_extension.DIALECTS for name in re.findall(
+        r"CREATE (?:FUNCTION|AGGREGATE) (\w+\.\w+)", build_extension.source_sql(ROOT, server))}  # fmt: skip
     assert {name for name, _ in listed} - made == set()  # including those for Greenplum
 
 

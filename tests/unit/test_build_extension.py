@@ -3,6 +3,8 @@
 import ast
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,8 +98,8 @@ def test_the_projects_own_sql_builds():
 
 
 def test_install_scripts_create_and_never_replace():
-    for file in sorted((ROOT / "sql").glob("*.sql")):
-        assert not re.search(r"(?i)\bcreate\s+or\s+replace\b", file.read_text()), file.name
+    for server in build_extension.DIALECTS:
+        assert not re.search(r"(?i)\bcreate\s+or\s+replace\b", build_extension.source_sql(ROOT, server)), server
 
 
 def test_the_control_file_asks_for_a_superuser_and_no_schema_of_the_users():
@@ -123,35 +125,20 @@ def test_marks_that_do_not_go_together_are_refused(sources, text):
         build_extension.build_sql(sources, "/lib")
 
 
-WRAPPER = """CREATE FUNCTION s.f(a varchar, b json DEFAULT NULL,
-    c numeric(3, 1) DEFAULT round(1.5, 1), d bytea DEFAULT NULL,
-    caller_path text DEFAULT current_setting('search_path'))
-RETURNS void LANGUAGE plpgsql AS $body$ BEGIN done := call('f', json_build_object({})); END $body$;
-"""
-
-
-def test_a_wrappers_arguments_are_written_from_its_signature(sources):
-    (sources / "sql" / "30-third.sql").write_text("CREATE FUNCTION s.e(z int) ...;\n" + WRAPPER.format("@ARGUMENTS@"))
+def test_functions_of_the_specifications_are_where_their_placeholder_is(sources):
+    (sources / "sql" / "15-third.sql").write_text("@FUNCTIONS@\n")
     text = build_extension.build_sql(sources, "/lib")
-    assert "json_build_object('a', a, 'b', b::text, 'c', c)" in text
+    parts = ("CREATE SCHEMA s", "CREATE FUNCTION madlib_mop.pause(", "CREATE FUNCTION f()")
+    assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
 
 
-def test_a_key_word_of_a_server_is_quoted_as_in_the_signature(sources):
-    wrapper = 'CREATE FUNCTION s.e("exclude" text, b int DEFAULT 1) AS $$ json_build_object(@ARGUMENTS@) $$;'
-    (sources / "sql" / "30-third.sql").write_text(wrapper)
-    assert """json_build_object('exclude', "exclude", 'b', b)""" in build_extension.build_sql(sources, "/lib")
-
-
-@pytest.mark.parametrize("text, said", [
-    ("SELECT @ARGUMENTS@", "no CREATE FUNCTION above"),
-    ("CREATE FUNCTION f(a int RETURNS @ARGUMENTS@", "not closed"),
-    ("CREATE FUNCTION f(int) AS @ARGUMENTS@", "name type"),
-    ("CREATE FUNCTION f(caller_path text) AS @ARGUMENTS@", "f has no arguments"),
-])  # fmt: skip
-def test_arguments_that_cannot_be_written_are_an_error(sources, text, said):
-    (sources / "sql" / "30-third.sql").write_text(text)
-    with pytest.raises(build_extension.BuildError, match=said):
-        build_extension.build_sql(sources, "/lib")
+def test_the_build_needs_no_package_of_the_library(tmp_path):
+    """make install builds it with -I, and the Python may have no package installed (-S)."""
+    command = [sys.executable, "-I", "-S", ROOT / "make" / "build_extension.py", "--library", "/lib"]
+    done = subprocess.run([*command, "--output", tmp_path], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (built,) = tmp_path.glob(f"madlib_mop--{build_extension.read_version(ROOT)}.sql")
+    assert built.read_text() == build_extension.build_sql(ROOT, "/lib")
 
 
 @pytest.fixture

@@ -59,6 +59,29 @@ def test_what_is_newer_is_seen():
     assert newer_than(15, text) == []
 
 
+@pytest.mark.parametrize("product", [GREENPLUM, CLOUDBERRY])
+def test_the_rows_of_partitioned_tables_are_dumped_once(product):
+    """With the partitions; pg_dump of early versions of Greenplum 7 also writes partitioned configuration tables."""
+    text = sql_of(product.name)
+    partitioned = re.findall(r"CREATE TABLE (\S+) \([^;]*PARTITION BY", text)
+    assert partitioned == ["madlib_mop.model_state"]
+    assert not {*partitioned} & {*re.findall(r"pg_extension_config_dump\('([^']+)'", text)}
+
+
+def nullable_arrays(text: str) -> list[str]:
+    """Return the beginnings of the arrays of subqueries in a text that are not within ``coalesce``."""
+    return re.findall(r"(?<!coalesce\()\barray\(\s*select\b.{0,9}", text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("folder", ["sql", "madlib_mop", "plpython"])
+def test_an_array_of_a_subquery_without_rows_is_empty(folder):
+    """On Greenplum it is NULL, unless the subquery refers to the query around it."""
+    files = [path for path in Path(ROOT, folder).rglob("*") if path.suffix in (".py", ".sql")]
+    texts = [path.read_text() for path in files if "released" not in path.parts]
+    assert len(texts) > 5 and [found for text in texts for found in nullable_arrays(text)] == []
+    assert nullable_arrays("coalesce(array(SELECT 2), '{}'), ARRAY(\n  SELECT 1)") == ["ARRAY(\n  SELECT 1)"]
+
+
 def test_lines_are_for_a_dialect_and_for_those_that_take_its_lines(sources):  # noqa: F811
     (sources / "sql" / "30-third.sql").write_text(MARKED)
     taken = {name: build_extension.build_sql(sources, "/lib", name).split("30-third.sql\n")[1] for name in DIALECTS}

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "columns": set(),
     "models": set(),
     "search": {"models"},
-    "catalog": set(),
+    "catalog": {"models"},
     "trainer": {"columns", "exports", "imports", "models"},
     "engines": {"calls", "catalog"},
     "jobs": {"calls", "catalog", "engines"},

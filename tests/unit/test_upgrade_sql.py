@@ -1,15 +1,12 @@
 """The SQL of an update is built from the sources: whole statements, and a script from each released version."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-spec = importlib.util.spec_from_file_location("upgrade_sql", ROOT / "make" / "upgrade_sql.py")
-upgrade_sql = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(upgrade_sql)
+from tests.unit.test_build_extension import ROOT, build_extension
+
+upgrade_sql = build_extension.upgrade_sql
 
 SQL = """-- Before; with a semicolon.
 CREATE TABLE t (a text DEFAULT 'it''s; one');
@@ -53,8 +50,8 @@ def test_all_statements_of_the_sources_are_of_a_known_kind():
     """An update leaves statements of unknown kinds to the files of sql/upgrade, so each kind must be listed."""
     kinds = {
         " ".join(re.sub(r"\A(?:\s*--[^\n]*\n)*\s*", "", statement).split()[:2])
-        for file in (ROOT / "sql").glob("*.sql")
-        for statement in upgrade_sql.statements(file.read_text())
+        for server in build_extension.DIALECTS
+        for statement in upgrade_sql.statements(build_extension.source_sql(ROOT, server))
     }
     assert {kind for kind in kinds if not kind.startswith("SELECT pg_catalog.pg_extension_config_dump(")} <= {
         "CREATE FUNCTION", "CREATE AGGREGATE", "CREATE VIEW", "COMMENT ON", "REVOKE ALL", "SET LOCAL", "DO $do$",
@@ -65,8 +62,9 @@ def test_all_statements_of_the_sources_are_of_a_known_kind():
 
 def test_comments_name_the_arguments_of_their_functions():
     """During an update, other functions of that name exist already."""
-    for file in (ROOT / "sql").glob("*.sql"):
-        assert not re.search(r"^COMMENT ON (FUNCTION|AGGREGATE) [\w.]+\s+IS", file.read_text(), re.MULTILINE), file
+    for server in build_extension.DIALECTS:
+        text = build_extension.source_sql(ROOT, server)
+        assert not re.search(r"^COMMENT ON (FUNCTION|AGGREGATE) [\w.]+\s+IS", text, re.MULTILINE), server
 
 
 def test_each_version_has_one_way_to_the_newest(tmp_path):

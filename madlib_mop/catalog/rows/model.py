@@ -1,6 +1,5 @@
 """The row of a model: one configuration of a run and its progress."""
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -97,36 +96,6 @@ class BestState(Document):
     weights_digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """Parameters for building and training a model; columns of `madlib_mop.model`.
-
-    Attributes
-    ----------
-    model_id : int
-        Its architecture in the table of architectures.
-    compile_params, fit_params : str
-    model_arch : dict
-        The architecture, JSON.
-    loss_type : str
-    metrics_type : list of str or None
-    hyper_parameters : dict
-        The configuration in parts, as `models.parameters.hyper_parameters` writes it.
-    """
-
-    model_id: int
-    compile_params: str
-    fit_params: str
-    model_arch: Json = field(repr=False)
-    loss_type: str | None
-    metrics_type: list[str] | None
-    hyper_parameters: Json = field(default_factory=dict, repr=False)
-
-    def columns(self) -> dict[str, Any]:
-        """Return the columns by their names."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow(Row):
     """One configuration of a run and its progress: a row of `madlib_mop.model`.
@@ -138,7 +107,7 @@ class ModelRow(Row):
     mst_key, ordinal : int
         Its key in the model selection table, and its place among the run's models, from 0.
     model_id, compile_params, fit_params, model_arch, loss_type, metrics_type, hyper_parameters
-        See `Parameters`.
+        Its `Configuration`, see there.
     start_weights : str or None
         Origin of its start weights in `madlib_mop.start_weights`; None if they are drawn.
     state : ModelState

@@ -37,8 +37,9 @@ WITH RECURSIVE chain (attnum, oid, typtype, typbasetype, depth) AS (
 )
 SELECT a.attname::pg_catalog.text AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_sql,
        a.atttypid::pg_catalog.int8 AS oid, b.typname::pg_catalog.text AS base, b.typtype = 'e' AS is_enum,
-       CASE WHEN b.typtype = 'e' THEN ARRAY(SELECT e.enumlabel::pg_catalog.text FROM pg_catalog.pg_enum e
-           WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END AS labels,
+       CASE WHEN b.typtype = 'e' THEN coalesce(ARRAY(SELECT e.enumlabel::pg_catalog.text
+           FROM pg_catalog.pg_enum e WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder), ARRAY[]::pg_catalog.text[])
+       END AS labels,
        l.oid IS NOT NULL AS is_folded,
        n.nspname = 'pg_catalog' AS is_builtin, x.extname::pg_catalog.text AS extension, o.rolsuper AS is_superusers
 FROM chain c

@@ -102,9 +102,19 @@ class EarlyStops:
         self._models.restored(mst_key, best, self._slots.slot_of(best_key(mst_key)), detail)
         self._slots.rename(best_key(mst_key), mst_key)
 
+    def fail_damaged(self, mst_key: int, reason: str) -> None:
+        """Fail a model whose newest state is damaged; its best state becomes its newest one, so it can be cloned."""
+        best = self._models[mst_key].best_state
+        assert best is not None, "the caller has seen it"
+        with self._record.transaction():
+            self._models.restored(mst_key, best, self._slots.slot_of(best_key(mst_key)), None)
+            self._models.failed(mst_key, reason)
+        self._slots.rename(best_key(mst_key), mst_key)
+
     def forget(self, mst_key: int) -> None:
-        """Release the best state of a model that failed."""
-        if self._models[mst_key].best_state is not None:
+        """Release the best state of a model that failed, unless it is the model's newest state now."""
+        model = self._models[mst_key]
+        if model.best_state is not None and not model.is_restored:
             self._slots.release(best_key(mst_key))
 
     def _decide(self, mst_key: int) -> bool:

@@ -252,8 +252,9 @@ def _write_model(
         weights = weights_to_write(session, record, model, f"mst_key {model.mst_key}")
     except DataDamaged as error:
         reason = f"{error.message}; {how_to_train_again(model.run_id, model.mst_key)}"
-        record.set_model(model.run_id, model.mst_key, state=ModelState.FAILED, state_detail=reason)
-        return replace(model, state=ModelState.FAILED, state_detail=reason)
+        # a best state is the one that is damaged, so it is no longer one to go on from
+        record.set_model(model.run_id, model.mst_key, state=ModelState.FAILED, state_detail=reason, best_state=None)
+        return replace(model, state=ModelState.FAILED, state_detail=reason, best_state=None)
     insert_model(session, output, model.mst_key, weights, json.dumps(model.model_arch), segment, columns)
     return model
 

@@ -1,21 +1,22 @@
 """Models that a command adds to a run: their parameters, checked like those of a call of fit."""
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
-from madlib_mop.catalog.rows.model import ModelRow, Parameters
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.packed import read_packed_table
 from madlib_mop.driver.planning.architecture_fit import check_fit
 from madlib_mop.driver.planning.early_stopping import check_metric, plan_early_stopping
 from madlib_mop.driver.planning.label_fit import check_compile_params, check_labels, with_class_weights
-from madlib_mop.driver.planning.selection import Configuration, read_selection
+from madlib_mop.driver.planning.selection import read_selection
 from madlib_mop.driver.planning.warm_start import backend_of
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.functions import flat_names
-from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
+from madlib_mop.models.configuration import Configuration
 
 
 @dataclass(frozen=True)
@@ -24,16 +25,26 @@ class AddedModel:
 
     Attributes
     ----------
-    parameters : Parameters
+    configuration : Configuration
     start_weights : str or None
         Origin of its start weights, without the number of the command; see `RunCommands.issue`.
     early_stopping : dict or None
         As in `ModelRow`.
     """
 
-    parameters: Parameters
+    configuration: Configuration
     start_weights: str | None
     early_stopping: Json | None
+
+    @classmethod
+    def from_json(cls, work: Mapping[str, Any]) -> Self:
+        """Return a model of a recorded command."""
+        return cls(Configuration.from_json(work["parameters"]), work["start_weights"], work["early_stopping"])
+
+    def as_json(self) -> Json:
+        """Return it for the record."""
+        columns = self.configuration.columns()
+        return {"parameters": columns, "start_weights": self.start_weights, "early_stopping": self.early_stopping}
 
 
 @dataclass(frozen=True)
@@ -54,36 +65,36 @@ def read_added_models(session: CallerSession, record: Record, run: RunRow, name:
     """
     selection = read_selection(session, name)
     known = record.custom_functions(run.run_id)
-    for c in selection.configurations:
+    for mst_key, c in selection.configurations.items():
         for function in c.custom_names:
             if known.get(function) != selection.functions.objects[function]:
                 raise InvalidParameter(
-                    f"model_selection_table: mst_key {c.mst_key} uses a custom function that run {run.run_id} does not"
+                    f"model_selection_table: mst_key {mst_key} uses a custom function that run {run.run_id} does not"
                     f" have as it is registered now. Received: {function!r}",
                     hint="A run has the custom functions of its first configurations; start a new run for others.",
                 )
     source = read_packed_table(session, run.plan.training.sql_name, "source_table")
-    check_fit([(c.model_id, c.arch) for c in selection.configurations], source, backend_of(run))
+    check_fit([(c.model_id, c.arch) for c in selection.configurations.values()], source, backend_of(run))
     frequency = run.metrics_compute_frequency or run.num_iterations
     stops = plan_early_stopping(None, selection.configurations, run.num_iterations, frequency,
                                 run.validation_table is not None)  # fmt: skip
     check_labels(selection.configurations, source)
     configurations, _ = with_class_weights(selection.configurations, source)
     origins = {model_id: f"model_id {model_id}" for model_id, blob in selection.weights.items() if blob is not None}
-    models = [AddedModel(_parameters(c), origins.get(c.model_id), stops[c.mst_key]) for c in configurations]
+    models = [AddedModel(c, origins.get(c.model_id), stops[key]) for key, c in configurations.items()]
     blobs = {origin: selection.weights[model_id] for model_id, origin in origins.items()}
     return AddedModels(models, {origin: blob for origin, blob in blobs.items() if blob is not None})
 
 
-def changed_parameters(
+def changed_configuration(
     session: CallerSession,
     record: Record,
     run: RunRow,
     model: ModelRow,
     compile_params: str | None,
     fit_params: str | None,
-) -> Parameters:
-    """Return a model's parameters with others for compile or fit, None for those of the model.
+) -> Configuration:
+    """Return a model's configuration with other parameters for compile or fit, None for those of the model.
 
     Raises
     ------
@@ -92,31 +103,17 @@ def changed_parameters(
     """
     compile_params = model.compile_params if compile_params is None else compile_params
     fit_params = model.fit_params if fit_params is None else fit_params
-    parsed = parse_compile_params(compile_params, record.custom_functions(run.run_id))
-    if fit_params != model.fit_params and parse_fit_params(fit_params).early_stopping is not None:
+    new = Configuration.checked(
+        model.model_id, compile_params, fit_params, model.model_arch, record.custom_functions(run.run_id)
+    )
+    if fit_params != model.fit_params and new.fit.early_stopping is not None:
         raise InvalidParameter(
             f"fit_params: a clone stops early like its original. Received: {fit_params}",
             hint="Omit early_stopping, or add the configuration with add_models.",
         )
     source = read_packed_table(session, run.plan.training.sql_name, "source_table")
-    check_compile_params(parsed, model.model_arch, source)
-    loss, metrics = ", ".join(flat_names(parsed.loss)), list(parsed.metric_names) or None
-    new = Configuration(
-        model.mst_key, model.model_id, compile_params, fit_params, model.model_arch, loss, metrics, parsed.custom_names
-    )
+    check_compile_params(new.compiled, new.shape, source)
     if model.early_stopping is not None:
-        check_metric(model.early_stopping["metric"], new)
-    ((weighted,), _) = with_class_weights([new], source)
-    return _parameters(replace(new, fit_params=weighted.fit_params))
-
-
-def _parameters(c: Configuration) -> Parameters:
-    return Parameters(
-        model_id=c.model_id,
-        compile_params=c.compile_params,
-        fit_params=c.fit_params,
-        model_arch=c.arch,
-        loss_type=c.loss_type,
-        metrics_type=c.metrics_type,
-        hyper_parameters=c.hyper_parameters,
-    )
+        check_metric(model.early_stopping["metric"], model.mst_key, new)
+    weighted, _ = with_class_weights({model.mst_key: new}, source)
+    return weighted[model.mst_key]

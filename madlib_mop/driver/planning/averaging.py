@@ -13,7 +13,7 @@ from madlib_mop.driver.planning.early_stopping import plan_early_stopping
 from madlib_mop.driver.planning.hopper import RunPlan, choose_seed, plan_models, read_frequency
 from madlib_mop.driver.planning.label_fit import check_compile_params, with_class_weights
 from madlib_mop.driver.planning.run_data import check_connections, read_data
-from madlib_mop.driver.planning.selection import Configuration, read_architecture_table, read_configuration
+from madlib_mop.driver.planning.selection import read_architecture_table, read_configuration
 from madlib_mop.driver.planning.warm_start import (
     NO_STATE,
     WarmModel,
@@ -27,7 +27,7 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import read_backend, read_settings
 from madlib_mop.errors import InvalidParameter, UndefinedTable, is_missing
-from madlib_mop.models.parameters.parser import parse_compile_params
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.stored import same_architecture
 from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
 from madlib_mop.trainer.backends.base.names import BackendName
@@ -60,16 +60,17 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     object_table = (a.get("object_table") or "").strip() or None
     known = custom_names(session, object_table, recorded=recorded)
     configuration, weights = read_configuration(
-        session, arch_table, MST_KEY, a["model_id"], a.get("compile_params"), a.get("fit_params"), known
+        session, arch_table, a["model_id"], a.get("compile_params"), a.get("fit_params"), known
     )
     backend = read_backend(record, session)
     check_fit([(configuration.model_id, configuration.arch)], data.source, backend)
     early_stopping = plan_early_stopping(
-        a.get("early_stopping"), [configuration], num_iterations, frequency,
+        a.get("early_stopping"), {MST_KEY: configuration}, num_iterations, frequency,
         a.get("validation_table") is not None,
     )  # fmt: skip
-    check_compile_params(parse_compile_params(configuration.compile_params, known), configuration.arch, data.source)
-    (configuration,), class_weight = with_class_weights([configuration], data.source)
+    check_compile_params(configuration.compiled, configuration.shape, data.source)
+    configurations, class_weight = with_class_weights({MST_KEY: configuration}, data.source)
+    configuration = configurations[MST_KEY]
     functions = read_custom_functions(session, object_table, set(configuration.custom_names), recorded=recorded)
     if old is not None and earlier is not None:
         output = old
@@ -88,7 +89,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     settings = read_settings(record, session, data.source.n_here, use_caching=False)
     check_connections(record, data.source, call.info.role)
     models, origins = plan_models(
-        [configuration], {configuration.model_id: weights}, num_iterations, warm, early_stopping
+        configurations, {configuration.model_id: weights}, num_iterations, warm, early_stopping
     )
     run = RunRow(
         kind="fit",

@@ -1,24 +1,24 @@
 """The early stopping rules of a call and its configurations, checked before any work; called when a run is planned."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.driver.evaluation.metrics import is_due
 from madlib_mop.driver.planning.label_fit import by_output
-from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.early_stopping import EarlyStopping, read_early_stopping
 from madlib_mop.models.parameters.functions import flat_names
 from madlib_mop.models.parameters.metric_directions import higher_is_better
-from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params, parse_fit_params
+from madlib_mop.models.parameters.parser import CompileParams
 from madlib_mop.models.shapes import describe
 
 
 def plan_early_stopping(
     text: str | None,
-    configurations: Sequence[Configuration],
+    configurations: Mapping[int, Configuration],
     num_iterations: int,
     frequency: int,
     has_validation: bool,
@@ -34,14 +34,14 @@ def plan_early_stopping(
     """
     of_call = read_early_stopping(text)
     planned: dict[int, Json | None] = {}
-    for c in configurations:
-        own = parse_fit_params(c.fit_params).early_stopping
+    for mst_key, c in configurations.items():
+        own = c.fit.early_stopping
         rule = of_call if own is None else read_early_stopping(own)
         if rule is None:
-            planned[c.mst_key] = None
+            planned[mst_key] = None
             continue
         _check_due(rule, num_iterations, frequency)
-        planned[c.mst_key] = _resolved(rule, c, has_validation).as_json()
+        planned[mst_key] = _resolved(rule, mst_key, c, has_validation).as_json()
     return planned
 
 
@@ -57,7 +57,7 @@ def _check_due(rule: EarlyStopping, num_iterations: int, frequency: int) -> None
         )
 
 
-def _resolved(rule: EarlyStopping, c: Configuration, has_validation: bool) -> EarlyStopping:
+def _resolved(rule: EarlyStopping, mst_key: int, c: Configuration, has_validation: bool) -> EarlyStopping:
     """Return a rule with its metric and mode resolved. Raises InvalidParameter for a metric that is not computed."""
     metric = rule.metric or ("val_loss" if has_validation else "loss")
     if metric.startswith("val_") and not has_validation:
@@ -65,20 +65,19 @@ def _resolved(rule: EarlyStopping, c: Configuration, has_validation: bool) -> Ea
             f"early_stopping: {metric} needs a validation_table. Received: metric={metric}",
             hint=f"Pass one, or use {metric.removeprefix('val_')}, which is computed on the training data.",
         )
-    check_metric(metric, c)
+    check_metric(metric, mst_key, c)
     mode = rule.mode
     if mode == "auto":
         mode = "max" if higher_is_better(metric.removeprefix("val_")) else "min"
     return EarlyStopping(**{**rule.as_json(), "metric": metric, "mode": mode})
 
 
-def check_metric(metric: str, c: Configuration) -> None:
+def check_metric(metric: str, mst_key: int, c: Configuration) -> None:
     """Raise InvalidParameter if a configuration does not compute the metric of a rule, such as ``val_accuracy``."""
-    compiled = parse_compile_params(c.compile_params, c.custom_names)
-    names = reported_names(compiled, check_architecture(c.arch))
+    names = reported_names(c.compiled, check_architecture(c.arch))
     if metric.removeprefix("val_") not in names:
         raise InvalidParameter(
-            f"early_stopping: mst_key {c.mst_key} has no such metric. Received: metric={metric}",
+            f"early_stopping: mst_key {mst_key} has no such metric. Received: metric={metric}",
             hint=f"Its metrics are {', '.join(names)}; the prefix val_ selects the validation data.",
         )
 

@@ -12,13 +12,12 @@ from dataclasses import replace
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.planning.run_data import Data
-from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.fusion import FusionCandidate, Grouping, form_groups
 from madlib_mop.models.keras_layers import Node
-from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.schedule import Visit
 from madlib_mop.trainer.backends.base.names import BackendName
 
@@ -129,7 +128,7 @@ def plan_fused_groups(
     session: CallerSession,
     most: int,
     backend: BackendName,
-    configurations: Sequence[Configuration],
+    configurations: Mapping[int, Configuration],
     starts: Iterable[Hashable],
     data: Data,
 ) -> FusedPlan | None:
@@ -141,7 +140,8 @@ def plan_fused_groups(
     most : int
         Setting `fused_training`: the maximum number of models in a group; 0 if none.
     backend : BackendName
-    configurations : sequence of Configuration
+    configurations : mapping of int to Configuration
+        By mst_key.
     starts : iterable of hashable
         For each configuration, what members of a group must share besides their shape.
     data : Data
@@ -164,17 +164,11 @@ def plan_fused_groups(
         )
     architectures: dict[int, Node] = {}
     candidates = []
-    for c, start in zip(configurations, starts, strict=True):
+    for (mst_key, c), start in zip(configurations.items(), starts, strict=True):
         if c.model_id not in architectures:
             architectures[c.model_id] = check_architecture(c.arch)
         candidates.append(
-            FusionCandidate(
-                c.mst_key,
-                architectures[c.model_id],
-                parse_compile_params(c.compile_params, c.custom_names),
-                parse_fit_params(c.fit_params),
-                start,
-            )
+            FusionCandidate(mst_key, architectures[c.model_id], c.compiled, c.fit, start)
         )
     grouping = form_groups(candidates, most, len(data.source.shards))
     session.notice(f"fused training: {_grouping_text(grouping)}")

@@ -24,11 +24,12 @@ from madlib_mop.driver.planning.early_stopping import plan_early_stopping
 from madlib_mop.driver.planning.fused_groups import plan_fused_groups
 from madlib_mop.driver.planning.label_fit import check_labels, with_class_weights
 from madlib_mop.driver.planning.run_data import check_connections, read_data
-from madlib_mop.driver.planning.selection import Configuration, read_selection
+from madlib_mop.driver.planning.selection import read_selection
 from madlib_mop.driver.planning.warm_start import WarmStart, find_table, find_warm_start, recorded_functions
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import read_backend, read_settings
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.configuration import Configuration
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     recorded = recorded_functions(record, earlier) if earlier is not None else None
     selection = read_selection(session, a.get("model_selection_table"), recorded)
     backend = read_backend(record, session)
-    check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source, backend)
+    check_fit([(c.model_id, c.arch) for c in selection.configurations.values()], data.source, backend)
     early_stopping = plan_early_stopping(
         a.get("early_stopping"), selection.configurations, num_iterations, frequency,
         a.get("validation_table") is not None,
@@ -156,7 +157,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
 
 
 def plan_models(
-    configurations: list[Configuration],
+    configurations: Mapping[int, Configuration],
     weights: dict[int, bytes | None],
     num_iterations: int,
     warm: WarmStart | None,
@@ -166,7 +167,8 @@ def plan_models(
 
     Parameters
     ----------
-    configurations : list of Configuration
+    configurations : mapping of int to Configuration
+        By mst_key, in order.
     weights : dict of int to bytes
         The architectures' start weights by model_id.
     num_iterations : int
@@ -176,32 +178,26 @@ def plan_models(
     """
     models: list[ModelRow] = []
     origins: dict[str, bytes] = {}
-    for ordinal, c in enumerate(configurations):
-        old = warm.models.get(c.mst_key) if warm else None
+    for ordinal, (mst_key, c) in enumerate(configurations.items()):
+        old = warm.models.get(mst_key) if warm else None
         first_epoch = old.next_epoch if old else 1
         origin = None
         if old and old.weights is not None:
-            origin = f"mst_key {c.mst_key}"
+            origin = f"mst_key {mst_key}"
             origins[origin] = old.weights
         elif old is None and (given := weights.get(c.model_id)) is not None:
             origin = f"model_id {c.model_id}"
             origins[origin] = given
         models.append(
             ModelRow(
-                mst_key=c.mst_key,
+                mst_key=mst_key,
                 ordinal=ordinal,
-                model_id=c.model_id,
-                compile_params=c.compile_params,
-                fit_params=c.fit_params,
-                model_arch=c.arch,
                 start_weights=origin,
                 first_epoch=first_epoch,
                 last_epoch=first_epoch + num_iterations - 1,
                 epoch=first_epoch - 1,
-                loss_type=c.loss_type,
-                metrics_type=c.metrics_type,
-                early_stopping=early_stopping[c.mst_key],
-                hyper_parameters=c.hyper_parameters,
+                early_stopping=early_stopping[mst_key],
+                **c.columns(),
             )
         )
     return models, origins

@@ -2,22 +2,20 @@
 planned."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Any
 
 from madlib_mop.driver.data.packed import PackedTable
-from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.errors import InvalidParameter, MopError
-from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.keras_layers import Node
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.class_weights import BALANCED, balanced_weights, written_out
 from madlib_mop.models.parameters.functions import several_values
 from madlib_mop.models.parameters.keras_names import LOSS_STRINGS, LOSSES
 from madlib_mop.models.parameters.literals import CallSpec, write_value
-from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params, parse_fit_params
-from madlib_mop.models.shapes import ModelShape, describe
+from madlib_mop.models.parameters.parser import CompileParams, FitParams
+from madlib_mop.models.shapes import ModelShape
 
 _PACK_INDEX = "Pack it with labels => 'index'"
 _PACK_ONE_HOT = "Pack it with labels => 'one-hot'"
@@ -43,7 +41,7 @@ def labels_of(packed: PackedTable, number: int) -> Labels:
     return Labels.INDEX if row == [1] and n_classes > 1 else Labels.ONE_HOT
 
 
-def check_labels(configurations: Iterable[Configuration], packed: PackedTable) -> None:
+def check_labels(configurations: Mapping[int, Configuration], packed: PackedTable) -> None:
     """Reject losses and metrics that do not fit the form of the labels.
 
     Raises
@@ -53,22 +51,17 @@ def check_labels(configurations: Iterable[Configuration], packed: PackedTable) -
     """
     shapes: dict[int, ModelShape] = {}
     seen = set()
-    for c in configurations:
-        if c.model_id not in shapes:
-            shapes[c.model_id] = describe(check_architecture(c.arch))
+    for mst_key, c in configurations.items():
         if (c.model_id, c.compile_params) in seen:
             continue
         seen.add((c.model_id, c.compile_params))
+        if c.model_id not in shapes:
+            shapes[c.model_id] = c.shape
         try:
-            _check_one(parse_compile_params(c.compile_params, c.custom_names), shapes[c.model_id], packed)
+            check_compile_params(c.compiled, shapes[c.model_id], packed)
         except MopError as error:
-            error.message = f"model_selection_table: mst_key {c.mst_key}: {error.message}"
+            error.message = f"model_selection_table: mst_key {mst_key}: {error.message}"
             raise
-
-
-def check_compile_params(params: CompileParams, arch: Node, packed: PackedTable) -> None:
-    """Check losses and metrics of one architecture, see `check_labels`."""
-    _check_one(params, describe(check_architecture(arch)), packed)
 
 
 def check_single_values(params: CompileParams, shape: ModelShape) -> None:
@@ -97,7 +90,8 @@ def check_single_values(params: CompileParams, shape: ModelShape) -> None:
                     )
 
 
-def _check_one(params: CompileParams, shape: ModelShape, packed: PackedTable) -> None:
+def check_compile_params(params: CompileParams, shape: ModelShape, packed: PackedTable) -> None:
+    """Check losses and metrics of one architecture, see `check_labels`."""
     check_single_values(params, shape)
     n_outputs = len(packed.dependent)
     losses = by_output(params.loss, shape, n_outputs)
@@ -182,7 +176,7 @@ def _is_sparse(function: Any) -> bool:
     return "sparse" in _name(function).lower()
 
 
-def weights_of_classes(fit_params: Iterable[str], packed: PackedTable) -> dict[int, float] | None:
+def weights_of_classes(fit_params: Iterable[FitParams], packed: PackedTable) -> dict[int, float] | None:
     """Check the class weights of fit parameters, and return those that ``class_weight='balanced'`` stands for.
 
     Returns
@@ -196,7 +190,7 @@ def weights_of_classes(fit_params: Iterable[str], packed: PackedTable) -> dict[i
         If a weight is that of a class that there is not, the model has several outputs, or the packed table does not
         record the number of rows of its classes.
     """
-    given = [weights for text in set(fit_params) if (weights := parse_fit_params(text).class_weight) is not None]
+    given = [params.class_weight for params in fit_params if params.class_weight is not None]
     if given and len(packed.dependent) > 1:
         raise InvalidParameter(
             f"fit_params: class_weight cannot be used with {len(packed.dependent)} outputs. Received: {given[0]!r}",
@@ -232,11 +226,11 @@ def _n_classes(packed: PackedTable) -> float:
 
 
 def with_class_weights(
-    configurations: list[Configuration], packed: PackedTable
-) -> tuple[list[Configuration], dict[int, float] | None]:
+    configurations: dict[int, Configuration], packed: PackedTable
+) -> tuple[dict[int, Configuration], dict[int, float] | None]:
     """Return configurations with explicit balanced weights, and the weights for the run's plan."""
-    weights = weights_of_classes([c.fit_params for c in configurations], packed)
+    weights = weights_of_classes([c.fit for c in configurations.values()], packed)
     if weights is None:
         return configurations, None
-    changed = [replace(c, fit_params=written_out(c.fit_params, weights)) for c in configurations]
+    changed = {key: replace(c, fit_params=written_out(c.fit_params, weights)) for key, c in configurations.items()}
     return changed, weights

@@ -27,7 +27,9 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import read_backend, read_settings
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.parser import CompileParams, FitParams
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.parameters.parser import CompileParams, FitParams, parse_fit_params
+from madlib_mop.models.shapes import describe
 from madlib_mop.search import Search, SearchSpace, make_search, method_name, parse_params
 
 _ARCH = "model_arch_table"
@@ -95,12 +97,14 @@ def plan_automl(
             weights[origins[model_id]] = blob
     backend = read_backend(record, session)
     check_fit([(model_id, json.loads(arch)) for model_id, arch in archs.items()], data.source, backend)
+    shapes = [describe(check_architecture(json.loads(arch))) for arch in archs.values()]
     for compile_text in {compile_text for compile_text, _ in space.examples()}:
         where = f"compile_params_grid results in {compile_text}"
-        for arch in archs.values():
-            check_compile_params(parser.compile_params(compile_text, where), json.loads(arch), data.source)
+        for shape in shapes:
+            check_compile_params(parser.compile_params(compile_text, where), shape, data.source)
     past = _past_experience(session, record, search, archs, functions.objects, data)
-    class_weight = weights_of_classes([fit_text or "" for _, fit_text in space.examples()], data.source)
+    fit_texts = {fit_text or "" for _, fit_text in space.examples()}
+    class_weight = weights_of_classes(map(parse_fit_params, fit_texts), data.source)
     replace, what = read_replace(a), "model_output_table"
     output = session.output(a.get(what), SUFFIXES, what, if_there(session, replace, MODEL_TABLES, what))
     there = if_there(session, replace, SELECTION_TABLES, _SELECTION)

@@ -1,7 +1,7 @@
 """A model selection table for a run: its configurations, their architectures and start weights, all checked."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,10 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_column, not_one_row
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedTable
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.custom import CustomFunctions
-from madlib_mop.models.parameters.functions import flat_names
-from madlib_mop.models.parameters.hyper_parameters import hyper_parameters
-from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params, recorded_notice
+from madlib_mop.models.parameters.parser import recorded_notice
 from madlib_mop.models.stored import check_statistics, readable_by_keras
 
 _MAKE_AGAIN = "Create it with load_model_selection_table or generate_model_configs."
@@ -25,47 +24,14 @@ _ARCH_COLUMNS = ("model_id", "model_arch", "model_weights")
 
 
 @dataclass(frozen=True)
-class Configuration:
-    """One row of the model selection table with its architecture.
-
-    Attributes
-    ----------
-    mst_key, model_id : int
-    compile_params, fit_params : str
-        As given.
-    arch : dict
-        The architecture's JSON, checked, in a form that Keras reads.
-    loss_type : str
-    metrics_type : list of str or None
-    custom_names : tuple of str
-        The custom functions that it uses.
-    """
-
-    mst_key: int
-    model_id: int
-    compile_params: str
-    fit_params: str
-    arch: Node
-    loss_type: str
-    metrics_type: list[str] | None
-    custom_names: tuple[str, ...] = ()
-
-    @property
-    def hyper_parameters(self) -> dict[str, Any]:
-        """The configuration in parts, for the record."""
-        compile_params = parse_compile_params(self.compile_params, self.custom_names)
-        return hyper_parameters(self.model_id, compile_params, parse_fit_params(self.fit_params), self.arch)
-
-
-@dataclass(frozen=True)
 class ModelSelection:
-    """A model selection table: configurations in the order of their keys, with start weights and functions."""
+    """A model selection table: configurations by mst_key, in their order, with start weights and functions."""
 
     relation: Relation
     arch_table: Relation
     arch_table_text: str | None
     object_table: str | None
-    configurations: list[Configuration]
+    configurations: dict[int, Configuration]
     weights: dict[int, bytes | None] = field(repr=False)
     functions: CustomFunctions = CustomFunctions()
 
@@ -115,9 +81,9 @@ def read_selection(session: CallerSession, name: str | None, recorded: CustomFun
         archs[model_id], weights[model_id] = read_architecture(session, arch_table, model_id)
     object_table = rows[0]["object_table"]
     known = custom_names(session, object_table, True, recorded)
-    configurations = [_configuration(row, archs, known) for row in msts]
-    _notice_recorded(session, configurations)
-    used = {used for c in configurations for used in c.custom_names}
+    configurations = {row["mst_key"]: _configuration(row, archs, known) for row in msts}
+    _notice_recorded(session, configurations.values())
+    used = {used for c in configurations.values() for used in c.custom_names}
     functions = read_custom_functions(session, object_table, used, True, recorded)
     return ModelSelection(relation, arch_table, arch_text, object_table, configurations, weights, functions)
 
@@ -132,7 +98,6 @@ def read_architecture_table(session: CallerSession, name: str | None) -> Relatio
 def read_configuration(
     session: CallerSession,
     arch_table: Relation,
-    mst_key: int,
     model_id: int,
     compile_params: str | None,
     fit_params: str | None,
@@ -144,7 +109,7 @@ def read_configuration(
     ----------
     session : CallerSession
     arch_table : Relation
-    mst_key, model_id : int
+    model_id : int
     compile_params, fit_params : str or None
     known : frozenset of str
         Names of allowed custom functions.
@@ -160,15 +125,13 @@ def read_configuration(
         If the parameters cannot be read, or the architecture does not exist or cannot be used.
     """
     arch, weights = read_architecture(session, arch_table, model_id)
-    row = {"mst_key": mst_key, "model_id": model_id, "compile_params": compile_params, "fit_params": fit_params}
-    configuration = _checked(row, arch, known)
+    configuration = Configuration.checked(model_id, compile_params, fit_params, arch, known)
     _notice_recorded(session, [configuration])
     return configuration, weights
 
 
-def _notice_recorded(session: CallerSession, configurations: list[Configuration]) -> None:
-    texts = {configuration.fit_params for configuration in configurations}
-    if notice := recorded_notice(map(parse_fit_params, texts)):
+def _notice_recorded(session: CallerSession, configurations: Iterable[Configuration]) -> None:
+    if notice := recorded_notice(configuration.fit for configuration in configurations):
         session.notice(notice)
 
 
@@ -196,20 +159,11 @@ def _check_keys(rows: Sequence[Mapping[str, Any]], relation: Relation, name: str
 
 def _configuration(row: Mapping[str, Any], archs: Mapping[int, Node], known: frozenset[str]) -> Configuration:
     try:
-        return _checked(row, archs[row["model_id"]], known)
+        arch = archs[row["model_id"]]
+        return Configuration.checked(row["model_id"], row["compile_params"], row["fit_params"], arch, known)
     except MopError as error:
         error.message = f"model_selection_table: mst_key {row['mst_key']}: {error.message}"
         raise
-
-
-def _checked(row: Mapping[str, Any], arch: Node, known: frozenset[str]) -> Configuration:
-    compile_params = parse_compile_params(row["compile_params"], known)
-    parse_fit_params(row["fit_params"])
-    return Configuration(
-        row["mst_key"], row["model_id"], row["compile_params"], row["fit_params"] or "", arch,
-        ", ".join(flat_names(compile_params.loss)), list(compile_params.metric_names) or None,
-        compile_params.custom_names,
-    )  # fmt: skip
 
 
 def read_architecture(session: CallerSession, table: Relation, model_id: int) -> tuple[Node, bytes | None]:

@@ -1,6 +1,6 @@
 """Warm start: finds the states to continue with: the full states of an earlier run, or at least its weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from madlib_mop.catalog.names import Relation, statement
@@ -9,9 +9,9 @@ from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.weights import check_weights, recorded_digest
 from madlib_mop.driver.outputs.earlier_runs import EarlierRuns, find_earlier_runs, weights_digests
-from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, NotReady, UndefinedTable
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.stored import same_architecture
 from madlib_mop.trainer.backends.base.names import BackendName
@@ -70,7 +70,7 @@ def find_warm_start(
     session: CallerSession,
     output: Relation,
     earlier: EarlierRuns,
-    configurations: Sequence[Configuration],
+    configurations: Mapping[int, Configuration],
     backend: BackendName,
 ) -> WarmStart:
     """Find the states to continue the models of an output table with.
@@ -86,16 +86,16 @@ def find_warm_start(
         If a model has neither weights in the table nor a matching state in the record.
     """
     models = {}
-    for c in configurations:
-        if c.mst_key not in earlier.digests:
+    for mst_key, c in configurations.items():
+        if mst_key not in earlier.digests:
             continue
-        state = earlier.states.get(c.mst_key)
+        state = earlier.states.get(mst_key)
         if state and state.compile_params == c.compile_params and same_architecture(state.model_arch, c.arch):
-            models[c.mst_key] = WarmModel(state.epoch + 1, state=state)
-        elif earlier.digests[c.mst_key] is None:
-            raise no_weights(f"model_output_table: mst_key {c.mst_key} of {output}", state is not None)
+            models[mst_key] = WarmModel(state.epoch + 1, state=state)
+        elif earlier.digests[mst_key] is None:
+            raise no_weights(f"model_output_table: mst_key {mst_key} of {output}", state is not None)
         else:
-            models[c.mst_key] = WarmModel(state.epoch + 1 if state else 1, weights=_weights(session, output, c.mst_key))
+            models[mst_key] = WarmModel(state.epoch + 1 if state else 1, weights=_weights(session, output, mst_key))
     weights_only = sorted(key for key, model in models.items() if model.state is None)
     if weights_only:
         session.notice(

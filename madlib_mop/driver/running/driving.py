@@ -32,7 +32,7 @@ from madlib_mop.driver.steering.controller import Controllers, RunController
 from madlib_mop.driver.steering.policy_commands import PolicyCommands
 from madlib_mop.driver.steering.repeating import RepeatedCommands
 from madlib_mop.engines.sessions.access import Access
-from madlib_mop.engines.sessions.ending import clean, end_run, sweep
+from madlib_mop.engines.sessions.ending import clean, end_run, left_of, sweep
 from madlib_mop.engines.sessions.login import RunLogin, create_login
 from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.engines.sessions.options import options_of
@@ -43,6 +43,7 @@ from madlib_mop.schedule.bounds import Efficiency
 from madlib_mop.schedule.bulk import AVERAGING
 
 _TAKE_WITHIN_S = 10.0
+_SWEPT_WITHIN_S = 1.0
 
 
 def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None = None) -> list[ModelRow]:
@@ -163,13 +164,14 @@ def _finish(info: SessionInfo, record: Record, run: RunRow, end: RunEnd) -> None
 def _end(record: Record, run: RunRow, end: RunEnd) -> None:
     if not record.take(run.run_id):  # in a new session: another driver has taken the run over
         return
+    left = left_of(record, run.run_id)
     try:
         with record.transaction():
             if end.efficiency is not None:
                 _write_times(record, run, end.efficiency)
             end_run(record, run.run_id, end.state, end.detail, end.spent_s)
     finally:  # also on a full disk
-        clean(record, run.run_id)
+        clean(record, left)
         record.wake_waiting()
 
 
@@ -209,17 +211,19 @@ def _make_controller(call: Call, record: Record, run: RunRow) -> tuple[ProgressR
 def take(record: Record, run_id: int, anew: bool = False) -> None:
     """Become the run's driver, after waiting for an ending driver; ``anew`` clears an earlier cancel.
 
+    A run that does not train may be locked for a moment, while another run's driver drops its spare slots.
+
     Raises
     ------
     NotReady
         If another driver is running.
     """
-    deadline = time.monotonic() + _TAKE_WITHIN_S
+    began = time.monotonic()
     while True:
         state = record.known_run(run_id).state  # before the attempt: an ending driver writes it and unlocks at once
         if record.take_anew(run_id) if anew else record.take(run_id):
             return
-        if time.monotonic() > deadline or state is not RunState.RUNNING:
+        if time.monotonic() > began + (_TAKE_WITHIN_S if state is RunState.RUNNING else _SWEPT_WITHIN_S):
             raise NotReady(
                 f"run {run_id} is in progress in another session",
                 hint=f"madlib_mop.progress shows it; SELECT madlib_mop.cancel({run_id}); stops it.",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from mop_backend.frames import Header
 from mop_backend.machine import processors
+from mop_backend.refusals import how_to_train_again
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
@@ -32,7 +33,7 @@ from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import ModelChanges
 from madlib_mop.driver.steering.obeying import Steering
-from madlib_mop.errors import from_dict
+from madlib_mop.errors import DataDamaged, from_dict
 from madlib_mop.models.sharing import graph_digests
 from madlib_mop.schedule import SCHEDULES, Evaluation, ModelWork, Scheduler, Task, Visit, make_scheduler
 from madlib_mop.schedule.bounds import Span
@@ -270,7 +271,7 @@ class Hopper(RunLoop[Task]):
             raise from_dict(decision.error)
         elif not self._groups.is_group(task.model):
             self._plan.failed(task)
-            self._fail_model(task.model, decision.reason(task))
+            self._fail_single(task, decision)
         elif isinstance(task, Evaluation) and len(evaluation_task(task).mst_keys) > 1:
             self._plan.finished(task, 0.0)
             self._evaluations.split(task)
@@ -283,6 +284,18 @@ class Hopper(RunLoop[Task]):
                 self._plan.drop(task.model)
         else:
             self._dissolve(task, decision.reason(task))
+
+    def _fail_single(self, task: Task, decision: RetryDecision) -> None:
+        """Fail a model that is in no group; if its newest state is damaged, its best one is kept."""
+        model = self._models[task.model]
+        best = None if model.is_restored else model.best_state
+        if best is None or model.state is ModelState.FAILED or decision.error.get("sqlstate") != DataDamaged.sqlstate:
+            self._fail_model(task.model, decision.reason(task))
+            return
+        hint = how_to_train_again(self._run_id, task.model, model.iteration(best.epoch))
+        reason = replace(decision, error={**decision.error, "hint": hint}).reason(task)
+        self._stops.fail_damaged(task.model, reason)
+        self._failed(task.model, reason, model.is_alive)
 
     def _fail_model(self, mst_key: int, reason: str) -> None:
         model = self._models[mst_key]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.driver.planning.added_models import changed_parameters, read_added_models
+from madlib_mop.driver.planning.added_models import changed_configuration, read_added_models
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.steering.verbs import (
     AddModels,
@@ -77,12 +77,11 @@ def _clone(call: Call, record: Record, run: RunRow) -> Checked:
             f"run {run.run_id} has no such model. Received: mst_key {a['mst_key']}",
             hint=f"SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = {run.run_id}; shows its models.",
         )
-    parameters = None
+    configuration = None
     if a["compile_params"] is not None or a["fit_params"] is not None:
-        parameters = changed_parameters(call.session, record, run, model, a["compile_params"], a["fit_params"])
-    return CloneModel(
-        model.mst_key, parameters, a["from_state"] is not False, a["keep_optimizer"] is not False, a["num_iterations"]
-    ), {}
+        configuration = changed_configuration(call.session, record, run, model, a["compile_params"], a["fit_params"])
+    from_state, keep_optimizer = a["from_state"] is not False, a["keep_optimizer"] is not False
+    return CloneModel(model.mst_key, configuration, from_state, keep_optimizer, a["num_iterations"]), {}
 
 
 def _add(call: Call, record: Record, run: RunRow) -> Checked:

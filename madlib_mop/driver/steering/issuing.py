@@ -11,7 +11,7 @@ from madlib_mop.catalog.rows.states import CommandState, RunState
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.stopping import undisturbed
 from madlib_mop.driver.steering.ended import obey_without_driver
-from madlib_mop.engines.sessions.ending import DRIVER_GONE
+from madlib_mop.engines.sessions.ending import end_lost_run
 from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.errors import Cancelled
 
@@ -67,14 +67,10 @@ def _obey_here(record: Record, run_id: int, asks: int) -> None:
     run = record.known_run(run_id)
     # its backend starts a new driver
     restarts = run.state is RunState.RUNNING and record.is_at_work(run.caller_pid, asks)
-    if restarts or not record.take(run_id):
+    if restarts or (run.state is RunState.RUNNING and not end_lost_run(record, run_id)) or not record.take(run_id):
         return
     try:
-        run = record.known_run(run_id)
-        if run.state is RunState.RUNNING:
-            record.end_run(run_id, RunState.INTERRUPTED, DRIVER_GONE, 0.0)
-            run = record.known_run(run_id)
         end_old_writers(record, run_id)
-        obey_without_driver(record, run)
+        obey_without_driver(record, record.known_run(run_id))
     finally:
         record.give_up(run_id)

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow, Parameters
+from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots
 from madlib_mop.driver.evaluation.evaluations import Evaluations
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.schedule import ModelWork, Scheduler, Visit
 
 
@@ -35,11 +36,11 @@ class ExtendModel:
 
 @dataclass(frozen=True)
 class CrossModel:
-    """A model that continues to ``last_epoch`` with the newest state of another model, and with other parameters.
+    """A model that continues to ``last_epoch`` with the newest state of another model, and another configuration.
 
     Attributes
     ----------
-    parameters : Parameters
+    configuration : Configuration
     keep_optimizer : bool
         Whether the variables of the other's optimizer are also used, except its learning rate.
     """
@@ -47,7 +48,7 @@ class CrossModel:
     mst_key: int
     source: int
     last_epoch: int
-    parameters: Parameters
+    configuration: Configuration
     keep_optimizer: bool
 
 
@@ -165,7 +166,7 @@ class ModelChanges:
 
     def _cross(self, change: CrossModel, slot: int) -> Callable[[], None]:
         copied = self.models.crossed(
-            change.mst_key, change.source, slot, change.parameters, change.last_epoch, change.keep_optimizer
+            change.mst_key, change.source, slot, change.configuration, change.last_epoch, change.keep_optimizer
         )
 
         def obey() -> None:

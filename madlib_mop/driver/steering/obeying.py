@@ -11,12 +11,11 @@ from functools import singledispatchmethod
 from madlib_mop.catalog.commands import Outcome
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.command import CommandRow
-from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow, Parameters
+from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import CommandState, ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots
-from madlib_mop.driver.steering.duplicates import same_configuration, same_optimizer
 from madlib_mop.driver.steering.run_side import NotYet, RunSide
 from madlib_mop.driver.steering.verbs import (
     AddModels,
@@ -31,6 +30,7 @@ from madlib_mop.driver.steering.verbs import (
     read_verb,
 )
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.configuration import Configuration
 
 #: The first key of models that commands add to a search, whose own models have the keys from 1.
 FIRST_KEY_IN_SEARCH = 1_000_001
@@ -82,7 +82,6 @@ class Steering:
         self._models = models
         self._slots = slots
         self._side = side
-        self._custom_names = frozenset(record.custom_functions(run.run_id))
         self._command: CommandRow
 
     def obey_pending(self) -> None:
@@ -201,19 +200,21 @@ class Steering:
     @_effect.register
     def _(self, verb: CloneModel) -> _Effect:
         source = self._model(verb.mst_key)
-        if source.state is ModelState.FAILED and verb.from_state:
+        has_state = verb.from_state and source.digest is not None
+        has_failed = source.state is ModelState.FAILED
+        if has_failed and verb.from_state and not source.is_restored:
             raise CommandRefused(
                 f"mst_key {verb.mst_key} cannot be cloned: it has failed: {source.state_detail}. With from_state =>"
                 " false, a clone begins from its start"
             )
-        if source.state is ModelState.FAILED and source.first_epoch > 1 and source.start_weights is None:
+        if has_failed and not has_state and source.first_epoch > 1 and source.start_weights is None:
             raise CommandRefused(
                 f"mst_key {verb.mst_key} began with a state of an earlier run. Call the training function again, with"
                 " warm_start => true"
             )
-        parameters = verb.parameters or _parameters_of(source)
-        has_state = verb.from_state and source.digest is not None
-        same = same_configuration(parameters, _parameters_of(source), self._custom_names)
+        old = Configuration.recorded(source)
+        new = verb.configuration or old
+        same = new.equals(old)
         first = self._complete_epochs(source) if has_state else source.first_epoch - 1
         last_epoch = source.last_epoch if verb.num_iterations is None else first + verb.num_iterations
         if last_epoch <= first:
@@ -229,13 +230,13 @@ class Steering:
                 f"a clone of mst_key {verb.mst_key} with the same parameters would repeat it. Pass other parameters or"
                 " another num_iterations"
             )
-        model = self._new_model(parameters, source.start_weights, last_epoch)
+        model = self._new_model(new, source.start_weights, last_epoch)
         model = replace(model, first_epoch=source.first_epoch, epoch=source.first_epoch - 1,
                         early_stopping=source.early_stopping)  # fmt: skip
         if not has_state:
-            self._refuse_duplicate(parameters, source.start_weights)
+            self._refuse_duplicate(new, source.start_weights)
             return self._adding([model], f"mst_key {model.mst_key} begins as a clone of mst_key {source.mst_key}")
-        keep = verb.keep_optimizer and same_optimizer(parameters, _parameters_of(source), self._custom_names)
+        keep = verb.keep_optimizer and new.has_optimizer_of(old)
         slot = self._slots.begin_write(model.mst_key)
 
         def write() -> Sequence[int]:
@@ -259,8 +260,8 @@ class Steering:
         models: list[ModelRow] = []
         for new in verb.models:
             origin = new.start_weights and f"command {self._command.command_id}, {new.start_weights}"
-            self._refuse_duplicate(new.parameters, origin)
-            model = self._new_model(new.parameters, origin, self._run.num_iterations, len(models))
+            self._refuse_duplicate(new.configuration, origin)
+            model = self._new_model(new.configuration, origin, self._run.num_iterations, len(models))
             models.append(replace(model, early_stopping=new.early_stopping))
         keys = ", ".join(str(model.mst_key) for model in models)
         return self._adding(models, f"new: mst_key {keys}")
@@ -330,20 +331,26 @@ class Steering:
     def _where(self, model: ModelRow) -> str:
         if model.epoch < model.first_epoch:
             return "before its first visit"
+        if model.best_epoch is not None:
+            return f"after iteration {model.iteration(model.best_epoch)}, its best"
         return f"after visit {model.position} of {self._n_segments} in iteration {model.iteration(model.epoch)}"
 
     def _came_from(self, newest: ModelRow) -> ClonedFrom:
         """Return the origin of a clone of a model in its locked row."""
         key, epoch = newest.mst_key, newest.epoch
+        turn = self._side.turn_of(key)
+        best = newest.best_state
+        if newest.state is ModelState.FAILED and best is not None:
+            # A replay makes the clone when its original has just made that iteration: then the state is the newest one.
+            return ClonedFrom(key, best.epoch, self._n_segments, (), turn, version=-1 - best.version)
         visits = [v for v in self._record.visits(self._run_id) if (v.mst_key, v.epoch) == (key, epoch)]
         segments = (*newest.visited(newest.position), *(v.segment_id for v in sorted(visits, key=lambda v: v.position)))
         complete = newest.position == self._n_segments
         epoch = newest.best_epoch or epoch
         segments = () if complete else segments
-        turn, version = self._side.turn_of(key), newest.state_version
-        return ClonedFrom(key, epoch, newest.position, segments, turn, newest.is_restored, version)
+        return ClonedFrom(key, epoch, newest.position, segments, turn, newest.is_restored, newest.state_version)
 
-    def _new_model(self, parameters: Parameters, origin: str | None, last_epoch: int, offset: int = 0) -> ModelRow:
+    def _new_model(self, new: Configuration, origin: str | None, last_epoch: int, offset: int = 0) -> ModelRow:
         first_key = FIRST_KEY_IN_SEARCH if self._run.is_search else 1
         mst_key = max(first_key, max(self._models, default=0) + 1) + offset
         if mst_key > _GREATEST_KEY:
@@ -356,7 +363,7 @@ class Steering:
             start_weights=origin,
             last_epoch=last_epoch,
             command_id=self._command.command_id,
-            **parameters.columns(),
+            **new.columns(),
         )
 
     def _adding(self, models: Sequence[ModelRow], detail: str) -> _Effect:
@@ -376,11 +383,11 @@ class Steering:
 
         return _Effect(detail, write, apply)
 
-    def _refuse_duplicate(self, parameters: Parameters, origin: str | None) -> None:
+    def _refuse_duplicate(self, new: Configuration, origin: str | None) -> None:
         for model in self._models.values():
             if not model.is_alive or model.cloned_from is not None or not self._begins_with(model, origin):
                 continue
-            if same_configuration(parameters, _parameters_of(model), self._custom_names):
+            if new.equals(Configuration.recorded(model)):
                 raise CommandRefused(
                     f"mst_key {model.mst_key} has the same configuration already. Stop it first, or change a parameter"
                 )
@@ -389,18 +396,6 @@ class Steering:
         if model.start_weights is None or origin is None:
             return model.start_weights == origin
         return self._record.has_same_start_weights(self._run_id, model.start_weights, origin)
-
-
-def _parameters_of(model: ModelRow) -> Parameters:
-    return Parameters(
-        model_id=model.model_id,
-        compile_params=model.compile_params,
-        fit_params=model.fit_params,
-        model_arch=model.model_arch,
-        loss_type=model.loss_type,
-        metrics_type=model.metrics_type,
-        hyper_parameters=model.hyper_parameters,
-    )
 
 
 def _issuer(command: CommandRow) -> str:

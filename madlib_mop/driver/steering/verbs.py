@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from madlib_mop.catalog.rows.base import Json
-from madlib_mop.catalog.rows.model import Parameters
 from madlib_mop.driver.planning.added_models import AddedModel
+from madlib_mop.models.configuration import Configuration
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class CloneModel(Verb):
     ----------
     mst_key : int
         The original.
-    parameters : Parameters or None
-        Those of the clone if they differ from the original's.
+    configuration : Configuration or None
+        That of the clone if it differs from the original's.
     from_state : bool
         Whether it continues from the original's newest state; if not, it begins like the original.
     keep_optimizer : bool
@@ -58,15 +58,21 @@ class CloneModel(Verb):
     """
 
     mst_key: int
-    parameters: Parameters | None = None
+    configuration: Configuration | None = None
     from_state: bool = True
     keep_optimizer: bool = True
     num_iterations: int | None = None
 
     @classmethod
     def from_json(cls, work: Mapping[str, Any]) -> Self:
-        parameters = work["parameters"]
-        return cls(**{**work, "parameters": None if parameters is None else Parameters(**parameters)})
+        columns = work["parameters"]
+        others = {name: value for name, value in work.items() if name != "parameters"}
+        return cls(configuration=None if columns is None else Configuration.from_json(columns), **others)
+
+    def as_json(self) -> Json:
+        columns = None if self.configuration is None else self.configuration.columns()
+        others = {name: value for name, value in vars(self).items() if name != "configuration"}
+        return {**others, "parameters": columns}
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,10 @@ class AddModels(Verb):
 
     @classmethod
     def from_json(cls, work: Mapping[str, Any]) -> Self:
-        return cls([AddedModel(**{**m, "parameters": Parameters(**m["parameters"])}) for m in work["models"]])
+        return cls([AddedModel.from_json(model) for model in work["models"]])
+
+    def as_json(self) -> Json:
+        return {"models": [model.as_json() for model in self.models]}
 
 
 @dataclass(frozen=True)

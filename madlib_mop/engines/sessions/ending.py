@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg2
@@ -20,7 +21,7 @@ from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.engines.sessions.access import reader_name, writer_name
 from madlib_mop.engines.sessions.login import drop_login, login_roles, sweep_logins
 
-DRIVER_GONE = "its driver no longer exists"
+_DRIVER_GONE = "its driver no longer exists"
 _SESSIONS = """
 SELECT coalesce(pg_catalog.array_agg(a.pid), ARRAY[]::pg_catalog.int4[])
 FROM pg_catalog.pg_stat_activity a JOIN pg_catalog.pg_roles r ON r.oid = a.usesysid
@@ -42,42 +43,57 @@ def end_run(record: Record, run_id: int, state: RunState, detail: str | None, tr
         record.give_up(run_id)
 
 
-def clean(record: Record, run_id: int) -> None:
+@dataclass(frozen=True)
+class Left:
+    """What a driver leaves of its run: process IDs of sessions, and login roles."""
+
+    pids: Sequence[int]
+    roles: Sequence[str]
+
+
+def left_of(record: Record, run_id: int) -> Left:
+    """Return what there is of a run.
+
+    Called before the lock of the run is released: what comes later belongs to its next driver.
+    """
+    ((pids,),) = record.execute(_SESSIONS, [[writer_name(run_id), reader_name(run_id)]])
+    return Left(pids, login_roles(record.raw, run_id))
+
+
+def clean(record: Record, left: Left) -> None:
     """End the sessions and trainers of a run that has ended, and drop its login role.
 
     A session whose process is stopped (SIGSTOP) ends when it continues. Its trainer is killed.
     """
-    names = [writer_name(run_id), reader_name(run_id)]
-    ((pids,),) = record.execute(_SESSIONS, [names])
-    record.execute(_END, [pids, 0])
-    for role in login_roles(record.raw, run_id):
+    record.execute(_END, [left.pids, 0])
+    for role in left.roles:
         drop_login(record.raw, role)
-    ((remaining,),) = record.execute(_END, [pids, 1000])
+    ((remaining,),) = record.execute(_END, [left.pids, 1000])
     if remaining and (record.raw.info.host or "").startswith("/"):  # they are on this machine
         _kill_children(remaining)
 
 
-def end_lost_run(
-    record: Record, run_id: int, state: RunState = RunState.INTERRUPTED, detail: str = DRIVER_GONE
-) -> bool:
+def end_lost_run(record: Record, run_id: int) -> bool:
     """End a run whose driver has died; return False if another process drives it.
 
     Its session may still exist: if its process is stopped, it keeps the lock of the run.
     """
     if not record.take(run_id):
         return False
-    end_run(record, run_id, state, detail)
-    clean(record, run_id)
+    left = left_of(record, run_id)
+    end_run(record, run_id, RunState.INTERRUPTED, _DRIVER_GONE)
+    clean(record, left)
     return True
 
 
 def end_forcibly(record: Record, run_id: int, state: RunState, detail: str) -> None:
     """End a run whose driver does not react, or was killed while its session hangs."""
     record.end_driver(run_id)
+    left = left_of(record, run_id)
     with contextlib.suppress(psycopg2.Error, SQLAlchemyError):  # the session that hangs may have locked the run's row
         record.take(run_id)  # a session that hangs keeps the lock
         end_run(record, run_id, state, detail)
-    clean(record, run_id)
+    clean(record, left)
 
 
 def sweep(record: Record, asks: int | None = None, but: int = 0) -> list[int]:

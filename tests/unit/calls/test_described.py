@@ -1,4 +1,4 @@
-"""Signatures in sql/, help texts, the manual's tables and the command line agree with the argument specifications."""
+"""Help texts, the manual's tables and the command line agree with the argument specifications."""
 
 import importlib.util
 import re
@@ -19,29 +19,10 @@ from madlib_mop.driver.commands.help import give_help
 from madlib_mop.schedule import SCHEDULES
 
 ROOT = Path(__file__).resolve().parents[3]
-SQL = "\n".join(file.read_text() for file in sorted((ROOT / "sql").glob("*.sql")))
-
-
-def load(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "make" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 OPTIONS = {"settings": (runs.Settings, None), "dsn": (Dsn, "")}
-build_extension, docs_tables = load("build_extension"), load("docs_tables")
-
-
-@pytest.mark.parametrize("function", USER_FUNCTIONS, ids=lambda f: f.name)
-def test_the_sql_signatures_are_those_of_the_specification(function):
-    name = re.escape(f"{function.schema}.{function.name}")
-    found = [
-        tuple(p for p in build_extension.parameters_of(SQL[head.end() :], function.name) if p[0] != "caller_path")
-        for head in re.finditer(rf"^CREATE FUNCTION {name}\(", SQL, re.MULTILINE)
-    ]
-    expected = [tuple((p.name, p.type, p.default) for p in signature) for signature in function.signatures()]
-    assert sorted(found, key=str) == sorted(expected, key=str)
+spec = importlib.util.spec_from_file_location("docs_tables", ROOT / "make" / "docs_tables.py")
+docs_tables = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(docs_tables)
 
 
 def test_the_manuals_tables_are_current():

@@ -4,15 +4,13 @@ import dataclasses
 
 import pytest
 
-from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow, Parameters, TakenOver
+from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow, TakenOver
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
+from madlib_mop.models.configuration import Configuration
 from tests.helpers.unit.rows import a_model
 
-OF_ADAM = Parameters(
-    model_id=1, compile_params="optimizer='Adam()'", fit_params="batch_size=8", model_arch={}, loss_type=None,
-    metrics_type=None,
-)  # fmt: skip
+OF_ADAM = Configuration(1, "loss='mse', optimizer='Adam()'", "batch_size=8", {})
 
 
 class Record:

@@ -4,6 +4,7 @@ Its disk usage stays small.
 """
 
 import random
+from contextlib import contextmanager
 
 import psycopg2
 import pytest
@@ -28,6 +29,10 @@ class Disk:
 
     def look(self) -> Look:
         return Look(0, list(self.holders))
+
+    @contextmanager
+    def transaction(self):
+        yield
 
     def execute(self, query, params=(), slot=None):
         if query.startswith("SELECT"):
@@ -213,6 +218,24 @@ def test_while_a_dump_reads_some_slots_the_others_are_emptied():
             disk.locked = set(disk.slots)
     assert len(disk.slots) <= len(disk.locked) + 6 + 2
     assert disk.n_bytes <= 2 * sum(sizes) + (4 << 20)
+
+
+class LateDump(Disk):
+    """A disk on which a dump takes its snapshot as soon as the driver asks for the lock of a slot."""
+
+    def execute(self, query, params=(), slot=None):
+        if "LOCK TABLE" in query and "model_state," in query:
+            self.holders = [SnapshotHolder("a dump", 1)]
+        return super().execute(query, params, slot)
+
+
+def test_a_slot_is_dropped_only_if_no_snapshot_sees_it_once_it_is_locked():
+    """The dump will lock all partitions that its snapshot sees."""
+    disk = LateDump()
+    _, slots = train([2 << 20] * 3, 1, 20, random.Random(1), disk)
+    before = set(disk.slots)
+    slots.finish()
+    assert set(disk.slots) == before and disk.n_bytes == 3 * (2 << 20)
 
 
 @pytest.mark.parametrize("n_models", [1, 6])

@@ -1,7 +1,6 @@
 """Each SQL function has a command and a help text, each error a SQLSTATE; no name selects another file or module."""
 
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +12,9 @@ from madlib_mop.driver.commands.help import give_help
 from madlib_mop.driver.session.opening import find_run
 from madlib_mop.errors import InvalidParameter, MopError, Unsupported, from_dict
 from tests.helpers.unit.rows import a_plan, a_run
+from tests.unit.test_build_extension import ROOT, build_extension
 
-ROOT = Path(__file__).resolve().parents[3]
-SQL = "\n".join(file.read_text() for file in sorted((ROOT / "sql").glob("*.sql")))
+SQL = build_extension.source_sql(ROOT, "postgres")
 HELP = re.findall(r"IN ARRAY '\{(.*?)\}'", (ROOT / "sql" / "48-help.sql").read_text(), re.DOTALL)
 TOPICS = sorted(re.findall(r"\w+(?=\s*(?:,|$))", ",".join(HELP)))
 # SQLSTATEs of users' errors.

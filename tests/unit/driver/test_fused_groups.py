@@ -64,9 +64,9 @@ def test_on_a_backend_that_cannot_train_models_together_only_their_call_is_refus
     data = SimpleNamespace(gpus={}, source=source)
     if backend == BackendName.TORCH and most:
         with pytest.raises(InvalidParameter, match="fused_training is on, .* on the backend torch"):
-            plan_fused_groups(session, most, backend, [], [], data)
+            plan_fused_groups(session, most, backend, {}, [], data)
     else:
-        plan = plan_fused_groups(session, most, backend, [], [], data)
+        plan = plan_fused_groups(session, most, backend, {}, [], data)
         assert plan == (FusedPlan(most, ()) if most else None)
 
 

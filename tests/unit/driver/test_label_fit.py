@@ -8,7 +8,8 @@ import pytest
 from madlib_mop.driver.planning.label_fit import check_compile_params, weights_of_classes
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.parameters.parser import parse_compile_params
+from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
+from madlib_mop.models.shapes import describe
 from tests.helpers.unit.documents import dense, keras_3
 
 CLASSES = ["a", "b", "c"]
@@ -26,8 +27,8 @@ def packed(row=(3,), classes=CLASSES, dependent=("y",), counts=(5, 3, 2)):
 
 def check(metrics, units=3, key="metrics", **table):
     params = parse_compile_params(f"loss='mse', optimizer='sgd', {key}=[{metrics}]")
-    arch = check_architecture(keras_3(dense(units, name="out"), input_shape=(4,)))
-    check_compile_params(params, arch, packed(**table))
+    shape = describe(check_architecture(keras_3(dense(units, name="out"), input_shape=(4,))))
+    check_compile_params(params, shape, packed(**table))
 
 
 @pytest.mark.parametrize("key", ["metrics", "weighted_metrics"])
@@ -62,19 +63,23 @@ def test_a_single_output_has_one_score():
         check("Precision(thresholds=[0.3, 0.6])", units=1, row=(1,), classes=None)
 
 
+def weights_of(texts, packed_table):
+    return weights_of_classes(map(parse_fit_params, texts), packed_table)
+
+
 @pytest.mark.parametrize("table", [{}, {"row": (1,)}, {"classes": None}], ids=["one-hot", "index", "arrays"])
 def test_weights_of_classes_that_there_are_not_are_refused(table):
-    assert weights_of_classes(["class_weight={0: 1.0, 2: 5.0}", ""], packed(**table)) is None
+    assert weights_of(["class_weight={0: 1.0, 2: 5.0}", ""], packed(**table)) is None
     with pytest.raises(InvalidParameter, match="a weight of class 3, and flowers_packed has the classes 0 to 2"):
-        weights_of_classes(["", "class_weight={0: 1.0, 3: 5.0, 7: 1.0}"], packed(**table))
+        weights_of(["", "class_weight={0: 1.0, 3: 5.0, 7: 1.0}"], packed(**table))
 
 
 def test_balanced_weights_are_computed_and_targets_of_numbers_have_no_limit():
-    assert weights_of_classes(["class_weight='balanced'", "class_weight={2: 1.0}"], packed()).keys() == {0, 1, 2}
-    assert weights_of_classes(["class_weight={9: 1.0}"], packed(row=(1,), classes=None)) is None
+    assert weights_of(["class_weight='balanced'", "class_weight={2: 1.0}"], packed()).keys() == {0, 1, 2}
+    assert weights_of(["class_weight={9: 1.0}"], packed(row=(1,), classes=None)) is None
 
 
 @pytest.mark.parametrize("weights", ["'balanced'", "{0: 1.0}"])
 def test_several_outputs_have_no_class_weights(weights):
     with pytest.raises(InvalidParameter, match="class_weight cannot be used with 2 outputs"):
-        weights_of_classes([f"class_weight={weights}"], packed(dependent=("y", "z")))
+        weights_of([f"class_weight={weights}"], packed(dependent=("y", "z")))

@@ -6,10 +6,10 @@ import pytest
 
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.planning.early_stopping import plan_early_stopping, reported_names
-from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.build import compile_model
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.early_stopping import EarlyStopping
 from madlib_mop.models.parameters.parser import parse_compile_params
 
@@ -42,8 +42,8 @@ def test_the_names_are_those_of_keras(make, text):
 def plan(metric, make=one_output, has_validation=True):
     params = "loss='mse', optimizer='sgd', metrics=['accuracy']"
     arch = check_architecture(make().to_json())
-    one = Configuration(7, 1, params, "", arch, "mse", ["accuracy"], ())
-    return plan_early_stopping(f"patience=2, metric={metric}", [one], 9, 1, has_validation)[7]
+    one = Configuration(1, params, "", arch)
+    return plan_early_stopping(f"patience=2, metric={metric}", {7: one}, 9, 1, has_validation)[7]
 
 
 def test_metrics_that_are_reported_are_planned():
