@@ -137,7 +137,7 @@ class TrainerService:
         self.idle_s = header.get("idle_s")
         materialises = header.get("materialise_features", True)
         self._visitor = visits.Visitor(
-            header.get("part_bytes") or state.DEFAULT_PART_BYTES,
+            header.get("part_bytes") or state.DEFAULT_PART_BYTES,  # only in plans of version 1.0.0
             features_room=(lambda: self._shards.room) if materialises else None,
         )
         self.started = True

@@ -45,13 +45,11 @@ def fit_statement(
     )
 
 
-def average(db, table: str, n_iterations: int, *parameters, settings: tuple[str, ...] = (), **options) -> Fitted:
+def average(db, table: str, n_iterations: int, *parameters, **options) -> Fitted:
     """Train one model by model averaging."""
     connection = db.connect()
     try:
         with connection.cursor() as cursor:
-            for setting in settings:
-                cursor.execute(setting)
             cursor.execute(*fit_statement(table, n_iterations, *parameters, **options))
             cursor.execute("SELECT max(run_id) FROM madlib_mop.run WHERE model_output_table LIKE %s", [f"%.{table}"])
             return Fitted(cursor.fetchone()[0], table, "".join(connection.notices))

@@ -6,9 +6,8 @@ import pytest
 from tests.helpers.averaging import average, fit_statement, prepare
 from tests.helpers.oracle import shard, train, train_averaged
 from tests.helpers.security.attacks import refusal_of
-from tests.helpers.training import ADAM, SGD, script
+from tests.helpers.training import ADAM, SGD, mlp, script
 
-SMALL_PARTS = ("SET madlib_mop.state_part_bytes = 4096",)
 SUMMARY = (
     "source_table text, model text, dependent_varname text[], independent_varname text[], model_arch_table text,"
     " model_id integer, compile_params text, fit_params text, num_iterations integer, validation_table text,"
@@ -26,10 +25,11 @@ SUMMARY = (
 
 @pytest.fixture(scope="module")
 def bench(db):
-    """Four segments, one of them empty, no two with the same rows; one model trained on them, in parts of 4 kB."""
+    """Four segments, one of them empty, no two with the same rows; one model trained on them."""
     prepare(db)
+    db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [mlp(300)])  # its states have two parts
     db.run = average(
-        db, "out", 3, settings=SMALL_PARTS, source_table="uneven", validation_table="valid_3", seed=4,
+        db, "out", 3, source_table="uneven", validation_table="valid_3", seed=4,
         metrics_compute_frequency=2, name="a name", description="a description",
     )  # fmt: skip
     return db
@@ -88,6 +88,7 @@ def test_one_segment_is_plain_keras(bench):
         (1, ADAM, "batch_size=16, epochs=1", adam),
         (1, ADAM, "batch_size=7, epochs=2, shuffle=False", adam),
         (2, SGD, "batch_size=40, epochs=2", decaying_sgd),
+        (4, ADAM, "batch_size=40, epochs=1", adam),
     ],
 )
 def test_whole_runs_are_those_of_plain_keras(bench, p, model_id, compile_params, fit_params, optimizer):

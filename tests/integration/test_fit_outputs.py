@@ -276,18 +276,6 @@ def test_resuming_a_finished_run_says_so_and_writes_its_tables_only_where_they_a
     assert (weights(bench, "out"), bench.rows("SELECT * FROM out_info ORDER BY 1")) == before
 
 
-@pytest.mark.slow
-def test_small_parts_give_the_same_state(bench):
-    fit(bench, "whole_parts", "mst", 1, seed=8, schedule="rotation")
-    run = fit(
-        bench, "small_parts", "mst", 1, ("SET madlib_mop.state_part_bytes = 4096",), seed=8, schedule="rotation"
-    )  # fmt: skip
-    assert weights(bench, "small_parts") == weights(bench, "whole_parts")
-    parts = bench.value("SELECT max(part) FROM madlib_mop.model_state WHERE run_id = %s", [run.run_id])
-    longest = bench.value("SELECT max(length(data)) FROM madlib_mop.model_state WHERE run_id = %s", [run.run_id])
-    assert parts > 3 and longest <= 4096
-
-
 def test_every_metric_has_its_evaluations(bench):
     """One for each shard with rows; the average of their losses, weighted by rows, is the recorded loss."""
     run_id = bench.run.run_id

@@ -13,7 +13,6 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, NotReady, not_whole
 from madlib_mop.trainer.backends.base.names import BackendName, installing
 
-_MAX_PART_BYTES = 64 * MIB
 # Memory that a trainer maps before it has a model, and memory of each of its threads (TensorFlow 2.21: 337 MB with one
 # thread, 450 with 8, 837 with 32), with some reserve for a model.
 _IDLE_MB, _THREAD_MB = 400, 16
@@ -23,7 +22,6 @@ CALLER_SETTINGS = {
     "trainer_memory_mb": (256, 1 << 24),
     "trainer_threads": (1, 1024),
     "shard_cache_mb": (0, 1 << 24),
-    "state_part_bytes": (2048, _MAX_PART_BYTES),
     "predict_memory_mb": (512, 1 << 24),
     "predict_idle_s": (1, 1 << 20),
     "host_wait_s": (1, 1 << 20),
@@ -79,7 +77,6 @@ class Settings:
         The part of a trainer's memory for caching shards between visits.
     cache_divisor : int or None
         The divisor of its memory for the cache; None if the cache's size is set.
-    state_part_bytes : int
     predict_memory_bytes, predict_idle_s : int
         Memory limit and idle time of the trainer that a session keeps for madlib_mop.predict.
     host_wait_s : int
@@ -102,7 +99,6 @@ class Settings:
     trainer_threads: int
     shard_cache_bytes: int
     cache_divisor: int | None
-    state_part_bytes: int
     predict_memory_bytes: int
     predict_idle_s: int
     host_wait_s: int
@@ -118,7 +114,6 @@ class Settings:
             "threads": self.trainer_threads,
             "memory_limit_bytes": self.trainer_memory_bytes,
             "shard_cache_bytes": self.shard_cache_bytes,
-            "part_bytes": self.state_part_bytes,
             "sandbox": self.sandbox,
             "materialise_features": self.materialise_features,
             "backend": str(self.backend),
@@ -189,7 +184,6 @@ def read_settings(
         trainer_threads=threads,
         shard_cache_bytes=cache_mb * MIB,
         cache_divisor=None if _sources("shard_cache_mb", fixed, session) else cache_divisor,
-        state_part_bytes=_number("state_part_bytes", fixed, session, _MAX_PART_BYTES),
         predict_memory_bytes=_number("predict_memory_mb", fixed, session, _PREDICT_MEMORY_MB) * MIB,
         predict_idle_s=_number("predict_idle_s", fixed, session, _PREDICT_IDLE_S),
         host_wait_s=_number("host_wait_s", fixed, session, _HOST_WAIT_S),
