@@ -26,10 +26,10 @@ class Locked:
 
 @pytest.mark.parametrize("state", [RunState.FINISHED, RunState.TRAINED, RunState.INTERRUPTED, RunState.RUNNING])
 def test_a_run_that_is_locked_for_a_moment_is_waited_for(state):
-    driving.take(Locked(state, 2), 7)
+    driving.become_driver(Locked(state, 2), 7)
 
 
 def test_a_run_that_stays_locked_is_an_error(monkeypatch):
     monkeypatch.setattr(driving, "_SWEPT_WITHIN_S", 0.0)
     with pytest.raises(NotReady, match="run 7 is in progress in another session"):
-        driving.take(Locked(RunState.FINISHED, float("inf")), 7)
+        driving.become_driver(Locked(RunState.FINISHED, float("inf")), 7)
