@@ -67,7 +67,7 @@ class ProgressReporter:
         return (self._rests_since or time.monotonic()) - self._begun
 
     def pause(self) -> None:
-        """Count no time until `go_on`."""
+        """Count no time until `resume`."""
         self._rests_since = time.monotonic()
 
     def resume(self) -> None:

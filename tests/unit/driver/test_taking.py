@@ -19,7 +19,7 @@ class Locked:
     def known_run(self, run_id: int) -> SimpleNamespace:
         return self._run
 
-    def take(self, run_id: int) -> bool:
+    def lock_run(self, run_id: int) -> bool:
         self._n_left -= 1
         return self._n_left < 0
 
