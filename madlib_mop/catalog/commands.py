@@ -76,7 +76,7 @@ class RunCommands(RunDrivers):
         (row,) = self._rows(select(t.steering_command).where(c.run_id == run_id, c.command_id == command_id))
         return CommandRow.from_row(row)
 
-    def settle(self, command: CommandRow, outcome: Outcome) -> bool:
+    def record_outcome(self, command: CommandRow, outcome: Outcome) -> bool:
         """Write the outcome of a pending command, and wake the session that waits for it.
 
         In a transaction with what it changes, it is obeyed exactly once. Return False, and change nothing, if the
@@ -128,7 +128,7 @@ class RunCommands(RunDrivers):
                 return False
             for command in self.commands(run_id, CommandState.PENDING):
                 too_late = "it came too late: the run has just ended its training. Issue it again to prepare the run"
-                self.settle(command, Outcome(CommandState.REFUSED, too_late))
+                self.record_outcome(command, Outcome(CommandState.REFUSED, too_late))
             self.set_run(run_id, state=str(RunState.TRAINED))
         return True
 

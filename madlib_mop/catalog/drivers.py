@@ -84,7 +84,7 @@ class RunDrivers(RecordSession):
     def __init__(self) -> None:
         self._driven: set[int] = set()
 
-    def take(self, run_id: int) -> bool:
+    def lock_run(self, run_id: int) -> bool:
         """Become the run's driver; return False if another process is. Later cancels are for this driver.
 
         Every role can take advisory locks. A session that is not a driver and holds this lock would block the run, so
@@ -97,8 +97,8 @@ class RunDrivers(RecordSession):
             self._driven.add(run_id)
         return run_id in self._driven
 
-    def take_anew(self, run_id: int) -> bool:
-        """Become the driver of a stopped run, and clear an earlier cancel and pause; return False as `take` does.
+    def lock_run_anew(self, run_id: int) -> bool:
+        """Become the driver of a stopped run, and clear an earlier cancel and pause; return False as `lock_run` does.
 
         `ask_to_cancel` waits for the row lock taken here. So it runs either before, and finds no driver, or after,
         and its write is kept.
@@ -106,7 +106,7 @@ class RunDrivers(RecordSession):
         end_holders(self.raw, _LOCK, [LOCK_CLASS, lock_number(run_id)])
         with self.transaction() as session:
             session.execute(select(t.run.c.run_id).where(t.run.c.run_id == run_id).with_for_update(key_share=True))
-            if not self.take(run_id):
+            if not self.lock_run(run_id):
                 return False
             self.set_run(run_id, cancelled_by=None, paused_by=None)
         return True
@@ -115,7 +115,7 @@ class RunDrivers(RecordSession):
         """Add the seconds of training of a driver that was killed, as far as recorded metrics say them."""
         self.execute(_COUNT_LOST_SECONDS, [run_id, run_id])
 
-    def give_up(self, run_id: int) -> None:
+    def unlock_run(self, run_id: int) -> None:
         """Stop being the run's driver; no effect in other processes. A session that was lost has lost the lock."""
         if run_id in self._driven:
             self._driven.remove(run_id)

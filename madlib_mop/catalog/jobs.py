@@ -264,7 +264,7 @@ class Jobs:
         """Return whether the transaction of a job was committed."""
         return bool(self._record.execute("SELECT 1 FROM madlib_mop.job_done WHERE job_id = %s", [job.job_id]))
 
-    def settle(self, job: JobRow, state: JobState, detail: str | None = None) -> None:
+    def record_end(self, job: JobRow, state: JobState, detail: str | None = None) -> None:
         """Write the end of a running job, and wake those that wait for it."""
         with self._record.transaction():
             self._end(job, state, detail)

@@ -140,7 +140,7 @@ class Record(RunCommands, RunAdmission, ReservedTables):
                 session.execute(insert(t.run_policy).values(run_id=run_id, policy=run.arguments["policy"]))
             if preprocessor is not None:
                 session.execute(insert(t.preprocessor).values(run_id=run_id, **preprocessor._asdict()))
-            self.take(run_id)
+            self.lock_run(run_id)
             self.notify_change(run_id)
         return run_id
 

@@ -433,11 +433,11 @@ def sweep_slots(record: Record, callers: Sequence[int] = ()) -> None:
                 delete = f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}; DELETE FROM {{slot}}"
                 record.execute(delete, slot=slot_table(number))
     for run_id in runs:
-        if not record.take(run_id):
+        if not record.lock_run(run_id):
             continue
         for (number,) in record.execute(f"{_SPARE_SLOTS} AND r.run_id = %s", [SLOTS_PER_RUN, run_id]):
             drop(number)
-        record.give_up(run_id)
+        record.unlock_run(run_id)
 
 
 @contextmanager

@@ -190,7 +190,7 @@ class ValueCounts:
         self._pending.append((keys, counts))
         self._n_pending += len(keys)
         if self._n_pending > max(MAX_EXACT, len(self._keys)):
-            self._settle()
+            self._flush()
 
     def add_to_bins(self, keys: Integers) -> bool:
         """Add keys in any order, int64 (n,), n > 0, and return True; False, without adding, if they must be sorted."""
@@ -204,13 +204,13 @@ class ValueCounts:
         counts = np.bincount(bins - least)
         used = np.flatnonzero(counts)
         self._pending.append((used + least, counts[used]))
-        self._settle()
+        self._flush()
         return True
 
     def merge(self, other: "ValueCounts") -> None:
         """Add the keys of another to these."""
-        self._settle()
-        other._settle()
+        self._flush()
+        other._flush()
         keys, counts = other._keys, other._counts
         if not other.shift:
             self.add(keys, counts)
@@ -218,12 +218,12 @@ class ValueCounts:
         self._leave_out(max(self.shift, other.shift))
         self.sample.merge(other.sample)
         self._pending.append(_added_up(keys >> (self.shift - other.shift), counts))
-        self._settle()
+        self._flush()
 
     @property
     def is_exact(self) -> bool:
         """Whether every distinct key is counted for itself."""
-        self._settle()
+        self._flush()
         return not self.shift
 
     @property
@@ -233,7 +233,7 @@ class ValueCounts:
 
     def items(self) -> tuple[Integers, Integers]:
         """Return the keys (or bins: keys without their last ``shift`` bits) and their counts, ascending, (n,) each."""
-        self._settle()
+        self._flush()
         return self._keys, self._counts
 
     def quantile(self, q: float) -> tuple[int, int, float] | None:
@@ -270,7 +270,7 @@ class ValueCounts:
             places = np.unique(np.searchsorted(ends, wanted))
         return (keys[places] << self.shift) + ((1 << self.shift) - 1), np.diff(ends[places], prepend=0)
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         """Add up what is pending, and leave out more bits where there are too many keys."""
         if not self._pending:
             return

@@ -105,9 +105,9 @@ class OrderedState(ColumnState):
         self._waiting.append(values)
         self._n_waiting += len(values)
         if self._n_waiting >= CHUNK_ROWS:
-            self._settle()
+            self._flush()
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         if not self._n_waiting:
             return
         values: npt.NDArray[Any] = np.concatenate(self._waiting)
@@ -141,30 +141,30 @@ class OrderedState(ColumnState):
 
     def merge(self, other: ColumnState) -> None:
         assert isinstance(other, OrderedState)
-        self._settle()
-        other._settle()
+        self._flush()
+        other._flush()
         self._moments.merge(other._moments)
         self._counts.merge(other._counts)
         self._widen(*other.limits())
 
     def limits(self) -> tuple[float | None, float | None]:
-        self._settle()
+        self._flush()
         return super().limits()
 
     def moments(self) -> ExactMoments:
-        self._settle()
+        self._flush()
         return self._moments
 
     def n_distinct(self) -> int:
-        self._settle()
+        self._flush()
         return self._counts.n_distinct
 
     def distinct_is_exact(self) -> bool:
-        self._settle()
+        self._flush()
         return self._counts.is_exact
 
     def quantile(self, q: float) -> float | None:
-        self._settle()
+        self._flush()
         found = self._counts.quantile(q)
         if found is None or self._minimum is None or self._maximum is None:
             return None
@@ -174,7 +174,7 @@ class OrderedState(ColumnState):
 
     def histogram(self, n_bins: int) -> tuple[list[float], list[int]]:
         """Return the upper limits of all bins but the last one, and the counts of all."""
-        self._settle()
+        self._flush()
         keys, counts = self._counts.histogram(n_bins)
         limits = np.array([self._limit(key) for key in keys.tolist()], np.float64)
         if not len(limits):
@@ -192,7 +192,7 @@ class OrderedState(ColumnState):
 
     def _frequent(self) -> list[int]:
         """Return the keys of examples."""
-        self._settle()
+        self._flush()
         if not self._counts.is_exact:
             return [key for key in self._counts.sample.examples() if isinstance(key, int)]
         keys, counts = self._counts.items()
@@ -229,7 +229,7 @@ class NumberState(OrderedState):
         self._is_integral = self._is_integral and other._is_integral
 
     def is_integral(self) -> bool:
-        self._settle()
+        self._flush()
         return self._is_integral
 
     def _keys(self, values: Values) -> Integers:
@@ -246,7 +246,7 @@ class NumberState(OrderedState):
 
     def number_counts(self) -> dict[float, int] | None:
         """Return how often each number occurs, ascending; None if there are too many."""
-        self._settle()
+        self._flush()
         if not self._counts.is_exact:
             return None
         keys, counts = self._counts.items()

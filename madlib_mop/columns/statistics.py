@@ -75,7 +75,7 @@ class ColumnStatistics:
         self.n_missing += int(np.count_nonzero(column.missing))
         self._state.add(column, self._special)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Count the rows that were added but wait to be sorted together; otherwise the next question does it."""
         if self._state is not None:
             self._state.limits()

@@ -247,7 +247,8 @@ class JobWorker:
                 self._repeat(job, job.every)
             except (psycopg2.Error, NoNextTime) as error:
                 self._record.execute("ROLLBACK TO repetition")
-                self._jobs.settle(job, JobState.FAILED, f"it cannot be repeated: {str(error).strip().splitlines()[0]}")
+                why = f"it cannot be repeated: {str(error).strip().splitlines()[0]}"
+                self._jobs.record_end(job, JobState.FAILED, why)
                 return self._jobs.known(job.job_id)
             return job
 
@@ -261,7 +262,7 @@ class JobWorker:
 
     def _start(self, job: JobRow) -> None:
         if (why := self._jobs.refusal(job)) is not None:
-            self._settle(job, JobState.FAILED, why)
+            self._record_end(job, JobState.FAILED, why)
             return
         login = None
         try:
@@ -274,7 +275,7 @@ class JobWorker:
                 raise
             if login is not None:
                 drop_login(self._record.raw, login.role)
-            self._settle(job, JobState.FAILED, f"it could not be started: {str(error).strip().splitlines()[0]}")
+            self._record_end(job, JobState.FAILED, f"it could not be started: {str(error).strip().splitlines()[0]}")
             return
         self._active[job.job_id] = _Active(job, session)
         self._tell(f"job {job.job_id} of {job.owner} starts" + (f", attempt {job.attempt}" * (job.attempt > 1)))
@@ -344,7 +345,7 @@ class JobWorker:
             active.session = None
         job = self._jobs.known(active.job.job_id)
         if failure is not None and job.cancelled_by is None:
-            self._settle(job, JobState.FAILED, _reason(job, failure))
+            self._record_end(job, JobState.FAILED, _reason(job, failure))
         else:
             self._recover(job)
             return
@@ -360,12 +361,12 @@ class JobWorker:
             drop_login(self._record.raw, job.login_role)
         cancelled_by = self._jobs.known(job.job_id).cancelled_by
         if cancelled_by is not None:
-            self._settle(job, JobState.CANCELLED, f"it was cancelled by {cancelled_by}")
+            self._record_end(job, JobState.CANCELLED, f"it was cancelled by {cancelled_by}")
         elif found.may_pass:
             self._tell(f"job {job.job_id}: its session could not be opened, it waits: {_one_line(failure.message)}")
             self._jobs.put_back(job, _LOGIN_RETRY_S, f"its session could not be opened: {_one_line(failure.message)}")
         else:
-            self._settle(job, JobState.FAILED, f"its session could not be opened: {failure.message} ({found.hint})")
+            self._record_end(job, JobState.FAILED, f"its session could not be opened: {failure.message} ({found.hint})")
 
     def _recover(self, job: JobRow) -> bool:
         """End what is left of a job's session; then write that it was done, or let it wait again.
@@ -376,13 +377,13 @@ class JobWorker:
         if not end_session(self._record, job):
             return False
         if self._jobs.is_done(job):
-            self._settle(job, JobState.FINISHED)
+            self._record_end(job, JobState.FINISHED)
         elif job.cancelled_by is not None:
-            self._settle(job, JobState.CANCELLED, f"it was cancelled by {job.cancelled_by}")
+            self._record_end(job, JobState.CANCELLED, f"it was cancelled by {job.cancelled_by}")
         elif job.job_id in self._active and self._active[job.job_id].exceeded:
-            self._settle(job, JobState.FAILED, _exceeded(job))
+            self._record_end(job, JobState.FAILED, _exceeded(job))
         elif job.attempt >= _MAX_ATTEMPTS:
-            self._settle(job, JobState.FAILED, f"it was interrupted {job.attempt} times")
+            self._record_end(job, JobState.FAILED, f"it was interrupted {job.attempt} times")
         else:
             n_later = job.attempt - _AT_ONCE  # a job that ends its session or the server each time pauses between them
             self._jobs.put_back(job, min(2.0**n_later, _MOST_RETRY_S) if n_later > 0 else 0.0)
@@ -390,8 +391,8 @@ class JobWorker:
         self._active.pop(job.job_id, None)
         return True
 
-    def _settle(self, job: JobRow, state: JobState, detail: str | None = None) -> None:
-        self._jobs.settle(job, state, detail and detail[:_MOST_CHARACTERS])
+    def _record_end(self, job: JobRow, state: JobState, detail: str | None = None) -> None:
+        self._jobs.record_end(job, state, detail and detail[:_MOST_CHARACTERS])
         self._tell(f"job {job.job_id} is {state}" + (f": {_one_line(detail)}" if detail else ""))
 
     def _leave(self) -> None:

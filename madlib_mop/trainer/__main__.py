@@ -11,7 +11,7 @@ from madlib_mop.trainer.process import lifetime
 
 def main() -> None:
     """Serve requests on stdin and stdout; ends at end of file, at ``stop``, and with its parent."""
-    serve(lifetime.settle(choice.environment_of(choice.taken_from(sys.argv))))
+    serve(lifetime.set_up(choice.environment_of(choice.taken_from(sys.argv))))
 
 
 def serve(pipes: tuple[int, int]) -> None:

@@ -39,7 +39,7 @@ def _run() -> int:
     _draw_anew()
     from madlib_mop.trainer.__main__ import serve
 
-    serve(lifetime.settle_forked())
+    serve(lifetime.set_up_forked())
     return 0
 
 

@@ -43,7 +43,7 @@ class IncomingShard:
                 raise malformed("shard_rows came without shard_begin")
             self._builder.add(shapes, blobs)
 
-    def spoil(self, failure: RequestFailure) -> None:
+    def fail(self, failure: RequestFailure) -> None:
         """Remember why the shard cannot be taken; what follows of it is ignored."""
         self._failure = self._failure or failure
         self._builder = None

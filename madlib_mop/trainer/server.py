@@ -69,7 +69,7 @@ def _handle(session: "TrainerService", header: Header, blobs: list[Blob]) -> tup
         traceback.print_exc()
         failure = failure_of(error)
         if silent:
-            session.spoil(failure)
+            session.fail(failure)
             return None, []
         return failure.as_answer(), []
 
@@ -186,9 +186,9 @@ class TrainerService:
         self._incoming.add(header["shapes"], blobs)
         return {}, []
 
-    def spoil(self, failure: RequestFailure) -> None:
+    def fail(self, failure: RequestFailure) -> None:
         """Remember why the shard that is being taken cannot be."""
-        self._incoming.spoil(failure)
+        self._incoming.fail(failure)
 
     def shard_end(self, header: Request, blobs: list[Blob]) -> Reply:
         """Finish the shard and keep it, if the cap allows; a sample is always kept."""

@@ -70,7 +70,7 @@ def last_error() -> ErrorFields | None:
 
 
 @contextlib.contextmanager
-def lending(child: Child | Dispatch | None) -> Iterator[Callable[[], Child | Dispatch]]:
+def with_trainer(child: Child | Dispatch | None) -> Iterator[Callable[[], Child | Dispatch]]:
     """Let the aggregate use this idle trainer inside the block; with None, it uses its own process.
 
     Yields

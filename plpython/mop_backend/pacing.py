@@ -57,7 +57,7 @@ class Pace:
         searching : bool
             Whether they are read to find the statement's place in the table, and not predicted.
         """
-        self._settle()
+        self._close_batch()
         if self._single_s is None:
             return 0
         row_s = self._read_s if searching else self._batch_row_s
@@ -85,7 +85,7 @@ class Pace:
         self._batch_row_s = _mean(self._batch_row_s, seconds / max(n_rows, 1) + (self._read_s or 0.0))
         self._n_next = max(FEWEST, min(2 * n_rows, MOST))
 
-    def _settle(self) -> None:
+    def _close_batch(self) -> None:
         """Close the account of the newest batch."""
         lost_s = self._cost_s - self._n_hits * (self._single_s or 0.0)
         if lost_s > 0:

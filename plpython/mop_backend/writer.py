@@ -340,7 +340,7 @@ class Writer:
         parts: list[bytes] = []
         own = self._trainer
         try:
-            with averaging.lending(own if own.averages else None) as trainer:
+            with averaging.with_trainer(own if own.averages else None) as trainer:
                 while True:
                     part = self._record.average_part(task, len(parts))
                     if part is None:

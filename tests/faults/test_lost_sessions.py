@@ -138,7 +138,7 @@ def test_what_the_next_driver_of_a_run_has_is_left_alone(bench, monkeypatch):
     old_writer, new_writer = bench.connect(), bench.connect()
     session = bench.connect()
     record = record_on(session)
-    release = record.give_up
+    release = record.unlock_run
 
     def begin_anew(number: int) -> None:
         release(number)
@@ -149,7 +149,7 @@ def test_what_the_next_driver_of_a_run_has_is_left_alone(bench, monkeypatch):
         connection.cursor().execute("SELECT set_config('application_name', %s, false)", [writer_name(run_id)])
 
     be_writer(old_writer)
-    monkeypatch.setattr(record, "give_up", begin_anew)
+    monkeypatch.setattr(record, "unlock_run", begin_anew)
     try:
         assert end_lost_run(record, run_id)
         with pytest.raises(psycopg2.OperationalError):

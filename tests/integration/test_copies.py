@@ -46,7 +46,7 @@ class Training:
         db.rows("INSERT INTO madlib_mop.model SELECT (m).* FROM (SELECT jsonb_populate_record(m, '{\"mst_key\": 2,"
                 " \"ordinal\": 1}') AS m FROM madlib_mop.model m WHERE run_id = %s) m", [RUN_ID])  # fmt: skip
         db.rows("DELETE FROM madlib_mop.model_state WHERE run_id = %s", [RUN_ID])
-        assert self.record.take(RUN_ID)
+        assert self.record.lock_run(RUN_ID)
         self.slots = StateSlots(self.record, RUN_ID, [StoredState(key) for key in KEYS])
         self.visit(1)
 
@@ -75,7 +75,7 @@ class Training:
         """Remove the run as `drop_run` does."""
         self.record.delete_run(RUN_ID)
         sweep_slots(self.record)
-        self.record.give_up(RUN_ID)
+        self.record.unlock_run(RUN_ID)
 
     @property
     def n_bytes(self) -> int:
@@ -200,7 +200,7 @@ def test_the_end_of_a_run_drops_no_slot_that_a_snapshot_sees(db, training):
     assert versions(copy) == [1, 1]
     copy.close()
     db.rows("UPDATE madlib_mop.run SET state = 'trained' WHERE run_id = %s", [RUN_ID])
-    training.record.give_up(RUN_ID)
+    training.record.unlock_run(RUN_ID)
     assert len(db.rows(_SLOTS)) > len(KEYS)
     sweep_slots(training.record)  # as the next run does at its end
     assert len(db.rows(_SLOTS)) == len(KEYS)

@@ -112,7 +112,7 @@ class SourceRows:
 
         def counted(column: RawColumn) -> ColumnStatistics:
             statistics = ColumnStatistics.of(column if chosen is None else column.take(chosen))
-            statistics.settle()
+            statistics.flush()
             return statistics
 
         with ThreadPoolExecutor(min(processors(), _MOST_THREADS)) as threads:

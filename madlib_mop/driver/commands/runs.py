@@ -24,7 +24,7 @@ from madlib_mop.driver.outputs.tables import find_models
 from madlib_mop.driver.outputs.writers import outputs_of
 from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.replay import parent_dropped, plan_replay
-from madlib_mop.driver.running.driving import take
+from madlib_mop.driver.running.driving import become_driver
 from madlib_mop.driver.running.event_loop import was_cancelled
 from madlib_mop.driver.running.whole_runs import begin_run, finish_run
 from madlib_mop.driver.session.call import Call
@@ -58,7 +58,7 @@ def resume(call: Call) -> None:
         return
     if call.continue_run is None and not run.state.is_trained:
         check_versions(call.session, record.raw, run)
-    take(record, run_id, anew=call.continue_run is None)
+    become_driver(record, run_id, anew=call.continue_run is None)
     try:
         run = record.known_run(run_id)
         check_some_trained(run_id, record.models(run_id))
@@ -75,7 +75,7 @@ def resume(call: Call) -> None:
             follow_shards(call, record, run)
         finish_run(call, record, run_id, recorded)
     finally:
-        record.give_up(run_id)
+        record.unlock_run(run_id)
 
 
 def replay(call: Call) -> None:
@@ -166,12 +166,12 @@ def drop_run(call: Call) -> None:
     record = open_record(call.info)
     run = find_run(record, call)
     run_id = run.run_id
-    if not record.take(run_id):
+    if not record.lock_run(run_id):
         raise NotReady(f"run {run_id} is running", hint=f"SELECT madlib_mop.cancel({run_id}); stops it.")
     end_old_writers(record, run_id)
     record.delete_run(run_id)
     sweep_slots(record, [call.info.pid])
-    record.give_up(run_id)
+    record.unlock_run(run_id)
 
 
 def drop_models(call: Call) -> list[str]:

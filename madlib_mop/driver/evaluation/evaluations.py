@@ -57,13 +57,13 @@ class Evaluations:
 
     def add_missing(self) -> None:
         """Request the evaluations that a resumed run still needs: of complete epochs without metrics."""
-        self._settle(self._models)
+        self._end_epochs(self._models)
 
-    def settle(self, mst_key: int) -> None:
+    def end_epoch(self, mst_key: int) -> None:
         """Request a model's metrics if its epoch is complete and they are due; mark it trained after its last epoch."""
-        self._settle([mst_key])
+        self._end_epochs([mst_key])
 
-    def _settle(self, mst_keys: Iterable[int]) -> None:
+    def _end_epochs(self, mst_keys: Iterable[int]) -> None:
         complete = [key for key in mst_keys if self._is_complete(self._models[key]) and not self.under_way(key)]
         if not complete:
             return

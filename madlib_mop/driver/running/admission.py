@@ -8,7 +8,7 @@ from madlib_mop.catalog.admission import Queue
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
-from madlib_mop.driver.running.event_loop import told_reason, was_cancelled
+from madlib_mop.driver.running.event_loop import stop_reason, was_cancelled
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import AdmissionRule, read_admission
 from madlib_mop.driver.session.stopping import ignore_from_now_on
@@ -85,7 +85,7 @@ def _wait(call: Call, record: Record, run_id: int) -> None:
     for fd, _ in poller.poll(wait_s * 1000):
         if fd == stop_fd:
             ignore_from_now_on()
-            raise Cancelled(told_reason(fd))
+            raise Cancelled(stop_reason(fd))
     record.raw.poll()
     record.raw.notifies.clear()
     if (by := record.cancelled_by(run_id)) is not None:

@@ -27,7 +27,7 @@ from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.messages import record_failed
 from madlib_mop.driver.session.opening import reopened
 from madlib_mop.driver.session.progress import ProgressReporter
-from madlib_mop.driver.session.stopping import undisturbed
+from madlib_mop.driver.session.stopping import sigterm_delayed
 from madlib_mop.driver.steering.controller import Controllers, RunController
 from madlib_mop.driver.steering.policy_commands import PolicyCommands
 from madlib_mop.driver.steering.repeating import RepeatedCommands
@@ -63,7 +63,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     Cancelled, MopError
         The run is marked as cancelled, interrupted or failed; committed work is kept.
     """
-    take(record, run_id)
+    become_driver(record, run_id)
     call.session.run_started(run_id)
     record.count_lost_seconds(run_id)
     run = record.known_run(run_id)
@@ -77,7 +77,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         sweep(record, call.info.pid, but=run_id)
         end_old_writers(record, run_id)
         run = record.known_run(run_id)  # its owner may have been renamed while it waited
-        with undisturbed():
+        with sigterm_delayed():
             login = create_login(record.raw, run_id, run.owner)
         record.set_run(
             run_id,
@@ -116,7 +116,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         failure = record_failed(error)
         failure.hint = f"{failure.hint or ''} SELECT madlib_mop.resume({run_id}); continues the run.".strip()
         if record.is_lost:
-            with undisturbed():
+            with sigterm_delayed():
                 record = reopened(call.info, record)
         else:
             state = RunState.FAILED
@@ -128,7 +128,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         detail = f"internal error: {type(error).__name__}: {error}"
         raise
     finally:
-        with undisturbed():
+        with sigterm_delayed():
             if workers is not None:
                 workers.close()
             spent_s = progress.spent_s if progress is not None else 0.0
@@ -162,7 +162,7 @@ def _finish(info: SessionInfo, record: Record, run: RunRow, end: RunEnd) -> None
 
 
 def _end(record: Record, run: RunRow, end: RunEnd) -> None:
-    if not record.take(run.run_id):  # in a new session: another driver has taken the run over
+    if not record.lock_run(run.run_id):  # in a new session: another driver has taken the run over
         return
     left = left_of(record, run.run_id)
     try:
@@ -208,7 +208,7 @@ def _make_controller(call: Call, record: Record, run: RunRow) -> tuple[ProgressR
     return progress, Controllers(make_searcher(record, run, progress), commands)
 
 
-def take(record: Record, run_id: int, anew: bool = False) -> None:
+def become_driver(record: Record, run_id: int, anew: bool = False) -> None:
     """Become the run's driver, after waiting for an ending driver; ``anew`` clears an earlier cancel.
 
     A run that does not train may be locked for a moment, while another run's driver drops its spare slots.
@@ -221,7 +221,7 @@ def take(record: Record, run_id: int, anew: bool = False) -> None:
     began = time.monotonic()
     while True:
         state = record.known_run(run_id).state  # before the attempt: an ending driver writes it and unlocks at once
-        if record.take_anew(run_id) if anew else record.take(run_id):
+        if record.lock_run_anew(run_id) if anew else record.lock_run(run_id):
             return
         if time.monotonic() > began + (_TAKE_WITHIN_S if state is RunState.RUNNING else _SWEPT_WITHIN_S):
             raise NotReady(

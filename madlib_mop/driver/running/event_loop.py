@@ -63,7 +63,7 @@ class EventLoop:
         for fd, _ in poller.poll(min(_TICK_S, at_most_s, self._workers.seconds_to_reopen()) * 1000):
             if fd == self._stdin_fd:
                 ignore_from_now_on()
-                raise Cancelled(told_reason(fd))
+                raise Cancelled(stop_reason(fd))
             if fd in by_fd:
                 ready.append(by_fd[fd])
         return ready
@@ -90,7 +90,7 @@ def was_cancelled(run_id: int, by: str) -> Cancelled:
     return Cancelled(f"run {run_id} was cancelled by {by}", hint=f"SELECT madlib_mop.resume({run_id}); continues it.")
 
 
-def told_reason(fd: int) -> str:
+def stop_reason(fd: int) -> str:
     """Return why the caller's backend stops the work: its last message on the pipe, if any."""
     try:
         header, _ = Channel(fd, -1).receive()

@@ -24,8 +24,8 @@ from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.evaluation.metrics import evaluation_task
 from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.driver.running.loop import InFlight, RunLoop
+from madlib_mop.driver.running.pausing import RunPause
 from madlib_mop.driver.running.policy import Policy
-from madlib_mop.driver.running.rest import Rest
 from madlib_mop.driver.running.retries import RetryDecision, place_of
 from madlib_mop.driver.running.steered import SteeredRun
 from madlib_mop.driver.running.workers import Workers
@@ -89,9 +89,9 @@ class Hopper(RunLoop[Task]):
             record, run, self._models, self._slots, self._plan, self._evaluations, lambda key: self._works([key])[0],
             self._model_added,
         )  # fmt: skip
-        self._rest = Rest(run.paused_by is not None, self._workers, self._plan, self._progress)
+        self._pause = RunPause(run.paused_by is not None, self._workers, self._plan, self._progress)
         side = SteeredRun(self._models, self._plan, self._slots, self._evaluations, self._stops, self._groups, progress,
-                          self._controller, self._works, self._separate, self._rest)  # fmt: skip
+                          self._controller, self._works, self._separate, self._pause)  # fmt: skip
         self._steering = Steering(record, run, self._models, self._slots, side)
         self._policy = policy
         self._compacted = 0.0
@@ -114,8 +114,8 @@ class Hopper(RunLoop[Task]):
         self._steering.obey_pending()
         return self._plan.done
 
-    def _guest_ready(self) -> None:
-        assert self._policy is not None, "only a policy has a guest"
+    def _policy_ready(self) -> None:
+        assert self._policy is not None, "only a policy has such a session"
         if self._policy.advance():
             self._steering.obey_pending()
 
@@ -124,7 +124,7 @@ class Hopper(RunLoop[Task]):
             self._policy.metrics_came()
 
     def _start_tasks(self) -> None:
-        if not self._rest.keeps(bool(self._in_flight)):
+        if not self._pause.keeps(bool(self._in_flight)):
             super()._start_tasks()
 
     def _tick(self) -> None:

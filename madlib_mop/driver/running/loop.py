@@ -115,7 +115,7 @@ class RunLoop(ABC, Generic[_Task]):
             self._slots.empty_dead()
             for segment, session in self._event_loop.wait(self._signal.seconds_left):
                 if segment is None:
-                    self._guest_ready()
+                    self._policy_ready()
                 else:
                     self._advance(segment, session)
             if self._event_loop.look_for_cancel():
@@ -140,7 +140,7 @@ class RunLoop(ABC, Generic[_Task]):
     def _notified(self) -> None:
         """Called after a notification, and once a second: commands to the run may be pending."""
 
-    def _guest_ready(self) -> None:
+    def _policy_ready(self) -> None:
         """Called when the session of the run's policy has new data."""
 
     def _tick(self) -> None:

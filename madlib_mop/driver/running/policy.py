@@ -56,7 +56,7 @@ class Policy:
         """Evaluate the policy as soon as possible: new metrics were committed."""
         self._is_due = True
         if self._session is None or self._session.state is SessionState.BROKEN:
-            self._session = self._workers.open_guest(self._plan, self._query)
+            self._session = self._workers.open_policy_session(self._plan, self._query)
         elif self._session.state is SessionState.IDLE:
             self._begin()
 

@@ -8,7 +8,7 @@ from madlib_mop.catalog.state_slots import StateSlots
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.planning.fused_groups import FusedGroups
-from madlib_mop.driver.running.rest import Rest
+from madlib_mop.driver.running.pausing import RunPause
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.run_side import NotYet
@@ -32,7 +32,7 @@ class SteeredRun:
         Returns the scheduler's models of given keys with their progress.
     separate : callable
         Called with a group's key and a reason: its members train separately from now on.
-    rest : Rest
+    pause : RunPause
     """
 
     trains = True
@@ -49,7 +49,7 @@ class SteeredRun:
         controller: RunController,
         works: Callable[[Iterable[int]], list[ModelWork]],
         separate: Callable[[int, str], None],
-        rest: Rest,
+        pause: RunPause,
     ):
         self._models = models
         self._scheduler = scheduler
@@ -61,7 +61,7 @@ class SteeredRun:
         self._controller = controller
         self._works = works
         self._separate = separate
-        self._rest = rest
+        self._pause = pause
         self._held: set[int] = set()  # fused groups for which a command waits
 
     def looks(self) -> None:
@@ -109,7 +109,7 @@ class SteeredRun:
         else:
             self._schedule(mst_key)
         self._progress.model_added(self._models[mst_key])
-        self._evaluations.settle(mst_key)
+        self._evaluations.end_epoch(mst_key)
 
     def added(self, models: Sequence[ModelRow]) -> None:
         """Continue after models were added."""
@@ -127,11 +127,11 @@ class SteeredRun:
 
     def paused(self) -> None:
         """Continue after the run was paused."""
-        self._rest.begin()
+        self._pause.begin()
 
     def unpaused(self) -> None:
         """Continue after a pause has ended."""
-        self._rest.end()
+        self._pause.end()
 
     def recorded(self) -> None:
         """Do nothing: the run trains."""

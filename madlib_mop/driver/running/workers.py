@@ -82,7 +82,7 @@ class Workers:
         self._place = place
         self._lock_waits = LockWaits(record, caller_pid, tell)
         self._on_shard: Callable[[str, int, Header], None] = _accept
-        self._guest: WorkerSession | None = None
+        self._policy_session: WorkerSession | None = None
 
     def check_shards_by(self, check: Callable[[str, int, Header], None]) -> None:
         """Set the check of every shard that a trainer has loaded, before its use; see `SegmentWorker`."""
@@ -95,19 +95,19 @@ class Workers:
             self._open(segment)
 
     def sessions(self) -> list[tuple[int | None, WorkerSession]]:
-        """Return the sessions to poll, with their segments; the guest has none."""
+        """Return the sessions to poll, with their segments; that of the policy has none."""
         opened = [(segment, worker) for segment, worker in self._workers.items() if worker is not None]
         found: list[tuple[int | None, WorkerSession]] = [
             (segment, s) for segment, worker in opened for s in worker.sessions
         ]
-        guest = self._guest
-        return found if guest is None or guest.state is SessionState.BROKEN else [*found, (None, guest)]
+        session = self._policy_session
+        return found if session is None or session.state is SessionState.BROKEN else [*found, (None, session)]
 
-    def open_guest(self, plan: PolicyPlan, query: str) -> WorkerSession:
+    def open_policy_session(self, plan: PolicyPlan, query: str) -> WorkerSession:
         """Open the session of the run's policy; it is polled and ended with the workers."""
         self._renew_login()
-        self._guest = WorkerSession(self._access.policy(query, plan.search_path, plan.timeout_s))
-        return self._guest
+        self._policy_session = WorkerSession(self._access.policy(query, plan.search_path, plan.timeout_s))
+        return self._policy_session
 
     def begin(self, segment: int, order: Header) -> None:
         """Send a task to a segment's worker."""
@@ -223,15 +223,15 @@ class Workers:
     def close(self) -> list[int]:
         """Close every connection, so that its session ends; return the sessions' process IDs."""
         pids = [pid for worker in self._workers.values() if worker is not None for pid in worker.pids]
-        if self._guest is not None and self._guest.state is not SessionState.BROKEN:
-            pids += [self._guest.pid] if self._guest.pid is not None else []
-            self._guest.close()
+        if self._policy_session is not None and self._policy_session.state is not SessionState.BROKEN:
+            pids += [self._policy_session.pid] if self._policy_session.pid is not None else []
+            self._policy_session.close()
         for worker in self._workers.values():
             if worker is not None:
                 worker.close()
         return pids
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """End every session, until `open_all`."""
         self._end(self.close(), 2000)
         self._workers = dict.fromkeys(self._workers)

@@ -125,10 +125,10 @@ class CallerSession(RelationLookup):
         return [dict(zip(header["columns"], decode_arguments(row, blobs), strict=True)) for row in header["rows"]]
 
     def post(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> None:
-        """Run one statement without waiting for its end; its error is raised by the next request, or by `settle`."""
+        """Run one statement without waiting for its end; its error is raised by the next request, or by `flush`."""
         self._post(self._request("execute", statement, params, types), streamed=False)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait for the end of what was posted. Raises MopError, the server's error."""
         self._drain()
 

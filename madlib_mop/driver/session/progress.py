@@ -66,11 +66,11 @@ class ProgressReporter:
         """Seconds of training of this driver, without pauses."""
         return (self._rests_since or time.monotonic()) - self._begun
 
-    def rest(self) -> None:
-        """Count no time until `go_on`."""
+    def pause(self) -> None:
+        """Count no time until `resume`."""
         self._rests_since = time.monotonic()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Count the time again, after a pause."""
         if self._rests_since is not None:
             self._begun += time.monotonic() - self._rests_since

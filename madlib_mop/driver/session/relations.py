@@ -114,7 +114,7 @@ class RelationLookup(ABC):
         """Run one statement for its effect. A session that need not wait for its end raises its error later."""
         self.execute(statement, params, types)
 
-    def settle(self) -> None:  # noqa: B027 (nothing waits here)
+    def flush(self) -> None:  # noqa: B027 (nothing waits here)
         """Wait for the end of what was posted; raise its error."""
 
     def relation(self, name: str | None, what: str = "table", any_type: bool = False) -> Relation:

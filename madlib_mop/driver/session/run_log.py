@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.driver.session.stopping import undisturbed
+from madlib_mop.driver.session.stopping import sigterm_delayed
 
 _WRITE = "SELECT madlib_mop_internal.log_line(%s)"
 
@@ -32,7 +32,7 @@ def logged(record: Record, run: RunRow) -> Iterator[None]:
     try:
         yield
     finally:
-        with undisturbed(), suppress(psycopg2.Error, DBAPIError):  # the server may be gone
+        with sigterm_delayed(), suppress(psycopg2.Error, DBAPIError):  # the server may be gone
             ended = record.run(run.run_id)
             if ended is not None:
                 _write(record, line(ended, "ended"))

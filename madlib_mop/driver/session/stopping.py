@@ -21,7 +21,7 @@ def obey_sigterm() -> None:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def sigterm_delayed() -> Iterator[None]:
     """Delay a SIGTERM until the end of a block that must complete, such as cleanup."""
     global _delayed
     before, _delayed = _delayed, True

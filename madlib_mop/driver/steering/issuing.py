@@ -9,7 +9,7 @@ from madlib_mop.catalog.rows.command import CommandRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import CommandState, RunState
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.stopping import undisturbed
+from madlib_mop.driver.session.stopping import sigterm_delayed
 from madlib_mop.driver.steering.ended import obey_without_driver
 from madlib_mop.engines.sessions.ending import end_lost_run
 from madlib_mop.engines.sessions.old_writers import end_old_writers
@@ -33,7 +33,7 @@ def issue(
     try:
         return _await(call, record, run.run_id, command_id)
     except BaseException:
-        with undisturbed():
+        with sigterm_delayed():
             record.withdraw(run.run_id, command_id)
         raise
 
@@ -67,10 +67,10 @@ def _obey_here(record: Record, run_id: int, asks: int) -> None:
     run = record.known_run(run_id)
     # its backend starts a new driver
     restarts = run.state is RunState.RUNNING and record.is_at_work(run.caller_pid, asks)
-    if restarts or (run.state is RunState.RUNNING and not end_lost_run(record, run_id)) or not record.take(run_id):
+    if restarts or (run.state is RunState.RUNNING and not end_lost_run(record, run_id)) or not record.lock_run(run_id):
         return
     try:
         end_old_writers(record, run_id)
         obey_without_driver(record, record.known_run(run_id))
     finally:
-        record.give_up(run_id)
+        record.unlock_run(run_id)

@@ -194,7 +194,7 @@ class ModelChanges:
         def obey() -> None:
             self._scheduler.finish_early(key)
             if complete and in_visit is None:
-                self._evaluations.settle(key)
+                self._evaluations.end_epoch(key)
 
         return obey
 

@@ -106,7 +106,7 @@ class Steering:
             effect = self._effect(read_verb(command.command, command.work))
         except (CommandRefused, InvalidParameter) as refusal:
             outcome = Outcome(CommandState.REFUSED, str(refusal))
-            return outcome if self._record.settle(command, outcome) else None
+            return outcome if self._record.record_outcome(command, outcome) else None
         try:
             with self._record.transaction():
                 if not self._record.lock_command(command):
@@ -114,7 +114,7 @@ class Steering:
                 keys = tuple(effect.write())
                 visits = {str(key): [self._models[key].epoch, self._models[key].position] for key in keys}
                 outcome = Outcome(CommandState.OBEYED, effect.detail, keys, visits)
-                self._record.settle(command, outcome)
+                self._record.record_outcome(command, outcome)
                 self._side.recorded()
         except _Withdrawn:
             effect.cleanup()

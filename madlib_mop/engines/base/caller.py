@@ -15,7 +15,7 @@ class EngineCaller(Protocol):
     def post(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> None:
         """Run one statement as `execute` does, without waiting for its end; the next request raises its error."""
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait for the end of what was posted, and raise its error."""
 
     def caller_setting(self, name: str) -> str | None:

@@ -54,4 +54,4 @@ class PackedForm:
 
     def finish(self) -> None:
         """Wait until all buffers are inserted; raise the error of one that could not be."""
-        self._session.settle()
+        self._session.flush()

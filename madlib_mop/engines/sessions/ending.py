@@ -40,7 +40,7 @@ def end_run(record: Record, run_id: int, state: RunState, detail: str | None, tr
     with record.transaction():
         if record.lock_state(run_id) in (RunState.RUNNING, state):
             record.end_run(run_id, state, detail, training_s)
-        record.give_up(run_id)
+        record.unlock_run(run_id)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def end_lost_run(record: Record, run_id: int) -> bool:
 
     Its session may still exist: if its process is stopped, it keeps the lock of the run.
     """
-    if not record.take(run_id):
+    if not record.lock_run(run_id):
         return False
     left = left_of(record, run_id)
     end_run(record, run_id, RunState.INTERRUPTED, _DRIVER_GONE)
@@ -91,7 +91,7 @@ def end_forcibly(record: Record, run_id: int, state: RunState, detail: str) -> N
     record.end_driver(run_id)
     left = left_of(record, run_id)
     with contextlib.suppress(psycopg2.Error, SQLAlchemyError):  # the session that hangs may have locked the run's row
-        record.take(run_id)  # a session that hangs keeps the lock
+        record.lock_run(run_id)  # a session that hangs keeps the lock
         end_run(record, run_id, state, detail)
     clean(record, left)
 
@@ -120,7 +120,7 @@ def _swept(record: Record, run_id: int) -> bool:
         record.execute("SET lock_timeout = 2000")
         return end_lost_run(record, run_id)
     except (psycopg2.Error, SQLAlchemyError):
-        record.give_up(run_id)
+        record.unlock_run(run_id)
         return False
     finally:
         if not record.is_lost:

@@ -30,7 +30,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MALLOC = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 128 << 20, _M_TRIM_THRESHOLD: 512 << 20}
 
 
-def settle(environment: Mapping[str, str]) -> tuple[int, int]:
+def set_up(environment: Mapping[str, str]) -> tuple[int, int]:
     """Tie the process to its parent and take the frames' descriptors away from stdin and stdout.
 
     Parameters
@@ -45,13 +45,13 @@ def settle(environment: Mapping[str, str]) -> tuple[int, int]:
         stderr, so nothing that a library prints can get between two frames.
     """
     end_with_parent()
-    pipes = settle_forked()
+    pipes = set_up_forked()
     prepare(environment)
     return pipes
 
 
-def settle_forked() -> tuple[int, int]:
-    """Do what `settle` does, for a trainer forked from a process that is prepared; its parent is not who needs it."""
+def set_up_forked() -> tuple[int, int]:
+    """Do what `set_up` does, for a trainer forked from a process that is prepared; its parent is not who needs it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     write_oom_score(1000)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

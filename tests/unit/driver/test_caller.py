@@ -38,12 +38,12 @@ def test_a_posted_statement_is_not_waited_for():
     assert backend.sent == ["first", "second"]
 
 
-@pytest.mark.parametrize("then", ["settle", "execute", "post"])
+@pytest.mark.parametrize("then", ["flush", "execute", "post"])
 def test_the_error_of_a_posted_statement_is_raised_by_what_follows(then):
     session = CallerSession(Backend(ERROR, DONE), None)
     session.post("first")
     with pytest.raises(MopError, match="no room"):
-        getattr(session, then)(*([] if then == "settle" else ["second"]))
+        getattr(session, then)(*([] if then == "flush" else ["second"]))
 
 
 def test_posts_do_not_mix_with_the_batches_of_a_stream():
@@ -54,7 +54,7 @@ def test_posts_do_not_mix_with_the_batches_of_a_stream():
     for batch in session.stream("rows"):
         found.append(batch.values_of("a"))
         session.post("insert")
-    session.settle()
+    session.flush()
     assert found == [[2, 2], [1]] and not backend.answers
 
 

@@ -53,7 +53,7 @@ def world():
             self.sessions, self.told, self.commands = [], [], FakeCommands()
             self.policy = Policy(PolicyPlan("SELECT", None, 10), 7, self.commands, self, self.told.append)
 
-        def open_guest(self, plan, query):
+        def open_policy_session(self, plan, query):
             self.sessions.append(FakeSession())
             return self.sessions[-1]
 

@@ -16,10 +16,10 @@ def test_pauses_do_not_count():
         progress = ProgressReporter(mock.Mock(), run, [])
         clock.return_value = 8.0
         assert (progress.elapsed_s, progress.spent_s) == (103.0, 3.0)
-        progress.rest()
+        progress.pause()
         clock.return_value = 500.0
         assert progress.elapsed_s == 103.0
-        progress.go_on()
+        progress.resume()
         clock.return_value = 501.0
         assert (progress.elapsed_s, progress.spent_s) == (104.0, 4.0)
 

@@ -19,17 +19,17 @@ class Locked:
     def known_run(self, run_id: int) -> SimpleNamespace:
         return self._run
 
-    def take(self, run_id: int) -> bool:
+    def lock_run(self, run_id: int) -> bool:
         self._n_left -= 1
         return self._n_left < 0
 
 
 @pytest.mark.parametrize("state", [RunState.FINISHED, RunState.TRAINED, RunState.INTERRUPTED, RunState.RUNNING])
 def test_a_run_that_is_locked_for_a_moment_is_waited_for(state):
-    driving.take(Locked(state, 2), 7)
+    driving.become_driver(Locked(state, 2), 7)
 
 
 def test_a_run_that_stays_locked_is_an_error(monkeypatch):
     monkeypatch.setattr(driving, "_SWEPT_WITHIN_S", 0.0)
     with pytest.raises(NotReady, match="run 7 is in progress in another session"):
-        driving.take(Locked(RunState.FINISHED, float("inf")), 7)
+        driving.become_driver(Locked(RunState.FINISHED, float("inf")), 7)

@@ -18,7 +18,7 @@ sys.path[:0] = {paths!r}
 from madlib_mop.trainer import server
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime
-read_fd, write_fd = lifetime.settle(choice.environment_of(choice.BackendName({backend!r})))
+read_fd, write_fd = lifetime.set_up(choice.environment_of(choice.BackendName({backend!r})))
 session = server.TrainerService(read_fd)
 request = server.Request(op={op!r}, threads=1, shard_cache_bytes=0, sandbox={sandbox!r}, backend={backend!r})
 answer, _ = getattr(session, {op!r})(request, [])

@@ -22,7 +22,7 @@ sandbox.restrict_files = lambda with_gpus=False: False  # as a kernel without La
 if not {guarded!r}:
     seccomp.restrict_calls = lambda with_gpus=False: False
 victim = int(sys.argv[1])
-read_fd, write_fd = lifetime.settle(choice.environment_of())
+read_fd, write_fd = lifetime.set_up(choice.environment_of())
 pidfd = os.pidfd_open(victim)  # as if it had been left open
 in_force = server.TrainerService(read_fd).confine(server.Request(op="confine"), [])[0]
 exec(compile({calls!r}, "calls", "exec"))

@@ -5,7 +5,7 @@ from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.schedule import Scheduler
 
 
-class Rest:
+class RunPause:
     """Whether a run pauses.
 
     Parameters
@@ -34,7 +34,7 @@ class Rest:
         self._wanted = False
         if self._closed:
             self._closed = False
-            self._progress.go_on()
+            self._progress.resume()
             self._workers.open_all()
 
     def keeps(self, in_flight: bool) -> bool:
@@ -49,6 +49,6 @@ class Rest:
             self._closed = True
             for segment in self._scheduler.segments:
                 self._scheduler.segment_down(segment)
-            self._workers.rest()
-            self._progress.rest()
+            self._workers.pause()
+            self._progress.pause()
         return self._wanted
