@@ -55,7 +55,7 @@ def test_a_state_that_a_driver_wrote_is_not_seen_even_where_default_privileges_g
         cursor.execute("ALTER DEFAULT PRIVILEGES REVOKE SELECT ON TABLES FROM PUBLIC")
         cursor.execute("INSERT INTO madlib_mop.model_state VALUES (%s, %s, 1, 0, 0, 'x')", [slot, CAROLS])
     assert runs.rows(f"SELECT * FROM madlib_mop.model_state_{CAROLS}_7", role=ALICE) == []
-    drop_slot(record_on(session), slot)
+    drop_slot(record_on(session), slot, lambda: False)
     session.close()
 
 
