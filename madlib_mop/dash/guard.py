@@ -1,7 +1,9 @@
 """Around every request: which Host and Origin it may have, how large it may be, which headers each response gets."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
@@ -27,6 +29,8 @@ HEADERS: dict[str, str] = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 Refusal = tuple[HTTPStatus, str]
+#: How long the body of a refused request is waited for: seconds.
+_REST_S = 1.0
 #: Where files with a name of their content are, which browsers keep.
 STATIC = "/static/"
 
@@ -57,6 +61,7 @@ class Guard:
         try:
             refusal = self._refusal(scope)
             if refusal is not None:
+                await _read_rest(receive)
                 await _answer(noting, *refusal)
             else:
                 await self._app(scope, receive, noting)
@@ -127,6 +132,14 @@ def _with_headers(scope: Scope, send: Send, is_secure: bool) -> Send:
         await send(message)
 
     return sending
+
+
+async def _read_rest(receive: Receive) -> None:
+    """Wait a moment for the rest of a request: a connection that is closed before it came is reset, with the answer."""
+    with suppress(TimeoutError, HTTPException):
+        async with asyncio.timeout(_REST_S):
+            while (await receive()).get("more_body"):
+                pass
 
 
 async def _answer(send: Send, status: HTTPStatus, text: str) -> None:

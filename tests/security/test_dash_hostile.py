@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import select
 import socket
 import ssl
 import threading
@@ -196,6 +197,16 @@ def test_a_request_with_two_lengths_is_refused(dash):
     both = head(dash, "Content-Length: 4", "Transfer-Encoding: chunked", method="POST")
     received = answer_to(dash, both + b"0\r\n\r\nGET / HTTP/1.1\r\n\r\n")
     assert statuses(received) == [400] and b"content-security-policy" in received
+
+
+def test_a_refused_form_is_read_before_it_is_answered(dash):
+    """Otherwise the connection is closed with unread bytes, which resets it, and the browser may lose the answer."""
+    with connected(dash) as raw:
+        raw.sendall(head(dash, "Content-Length: 5", method="POST"))
+        assert select.select([raw], [], [], 0.2)[0] == []
+        raw.sendall(b"a=b&c")
+        received = b"".join(iter(lambda: raw.recv(65536), b""))
+    assert statuses(received) == [403] and received.endswith(b"This request does not come from this page.")
 
 
 @pytest.mark.parametrize(
