@@ -28,7 +28,7 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import read_backend, read_settings
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.parameters.parser import CompileParams, FitParams, parse_fit_params
+from madlib_mop.models.parameters.parser import CompileParams, FitParams
 from madlib_mop.models.shapes import describe
 from madlib_mop.search import Search, SearchSpace, make_search, method_name, parse_params
 
@@ -73,10 +73,12 @@ def plan_automl(
     params = parse_params(method, a.get("automl_params"))
     space = SearchSpace.read(model_ids, a.get("compile_params_grid"), a.get("fit_params_grid"))
     custom_names: set[str] = set()
+    fits: list[FitParams] = []
     for compile_text, fit_text in space.examples():
         compile_params = parser.compile_params(compile_text, f"compile_params_grid results in {compile_text}")
         custom_names |= set(compile_params.custom_names)
         fit_params = parser.fit_params(fit_text, f"fit_params_grid results in {fit_text}")
+        fits.append(fit_params)
         if fit_params.early_stopping is not None:
             raise InvalidParameter(
                 f"fit_params_grid: a search decides itself when to stop a model. Received: {fit_text}",
@@ -103,8 +105,7 @@ def plan_automl(
         for shape in shapes:
             check_compile_params(parser.compile_params(compile_text, where), shape, data.source)
     past = _past_experience(session, record, search, archs, functions.objects, data)
-    fit_texts = {fit_text or "" for _, fit_text in space.examples()}
-    class_weight = weights_of_classes(map(parse_fit_params, fit_texts), data.source)
+    class_weight = weights_of_classes(fits, data.source)
     replace, what = read_replace(a), "model_output_table"
     output = session.output(a.get(what), SUFFIXES, what, if_there(session, replace, MODEL_TABLES, what))
     there = if_there(session, replace, SELECTION_TABLES, _SELECTION)

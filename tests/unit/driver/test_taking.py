@@ -15,18 +15,22 @@ class Locked:
     def __init__(self, state: RunState, n_attempts: float):
         self._run = SimpleNamespace(state=state)
         self._n_left = n_attempts
+        self.is_locked = False
 
     def known_run(self, run_id: int) -> SimpleNamespace:
         return self._run
 
     def lock_run(self, run_id: int) -> bool:
         self._n_left -= 1
-        return self._n_left < 0
+        self.is_locked = self._n_left < 0
+        return self.is_locked
 
 
 @pytest.mark.parametrize("state", [RunState.FINISHED, RunState.TRAINED, RunState.INTERRUPTED, RunState.RUNNING])
 def test_a_run_that_is_locked_for_a_moment_is_waited_for(state):
-    driving.become_driver(Locked(state, 2), 7)
+    record = Locked(state, 2)
+    driving.become_driver(record, 7)
+    assert record.is_locked
 
 
 def test_a_run_that_stays_locked_is_an_error(monkeypatch):
