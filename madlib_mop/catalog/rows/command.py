@@ -23,7 +23,7 @@ class CommandRow(Row):
     arguments : dict
         As given, JSON, by name; without run_id.
     work : dict
-        JSON for `driver.steering.verbs.read_verb`.
+        JSON for `models.changes.read_change`.
     source : str
         ``person`` or ``policy``.
     issued_by : int or str

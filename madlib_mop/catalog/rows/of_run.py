@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from madlib_mop.catalog.rows.base import Json, Row
+from madlib_mop.catalog.rows.base import Json, Row, column
+from madlib_mop.models.changes import Change, read_change
 
 #: The data set of a run's sample, which is part of a shard of another data set.
 SAMPLE = "sample"
@@ -140,6 +142,11 @@ class EvaluationRow(Row):
     timing: Mapping[str, float]
 
 
+def read_actions(written: Sequence[Json]) -> list[Change]:
+    """Return the decisions of an event of a search."""
+    return [read_change(item["do"], {name: item[name] for name in item if name != "do"}) for item in written]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEvent(Row):
     """One event of a run's search and its decisions: a row of `madlib_mop.search_event`.
@@ -153,8 +160,8 @@ class SearchEvent(Row):
         The model and its epoch. ``budget`` has no model; its epoch is the number of iterations that a new model can
         make before the budget ends, None at the end.
     loss : float or None
-    actions : list of dict
-        JSON, as `driver.search.actions` writes them.
+    actions : sequence of Change
+        What the search decided.
     """
 
     run_id: int
@@ -163,4 +170,9 @@ class SearchEvent(Row):
     mst_key: int | None = None
     epoch: int | None = None
     loss: float | None = None
-    actions: Sequence[Json]
+    actions: Sequence[Change] = column(read_actions, default=())
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the columns in the form for a statement."""
+        columns = Row.as_row(self)
+        return {**columns, "actions": [{"do": change.word} | change.as_json() for change in self.actions]}

@@ -66,6 +66,19 @@ class CommandState(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
+class ChangeSource(StrEnum):
+    """Who decided on a change of a run's models."""
+
+    PERSON = "person"
+    #: The query that the run's owner gave with its call.
+    POLICY = "policy"
+    SEARCH = "search"
+    #: The early stopping of a model, by its rule.
+    EARLY_STOPPING = "early stopping"
+    #: The replay of a run, where commands had changed it.
+    REPLAY = "replay"
+
+
 class JobState(StrEnum):
     """State of a job: column ``state`` of `madlib_mop.job_record`."""
 

@@ -1,11 +1,8 @@
 """Models that a command adds to a run: their parameters, checked like those of a call of fit."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.packed import read_packed_table
@@ -16,42 +13,15 @@ from madlib_mop.driver.planning.selection import read_selection
 from madlib_mop.driver.planning.warm_start import backend_of
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.changes import NewModel
 from madlib_mop.models.configuration import Configuration
-
-
-@dataclass(frozen=True)
-class AddedModel:
-    """A model to add.
-
-    Attributes
-    ----------
-    configuration : Configuration
-    start_weights : str or None
-        Origin of its start weights, without the number of the command; see `RunCommands.issue`.
-    early_stopping : dict or None
-        As in `ModelRow`.
-    """
-
-    configuration: Configuration
-    start_weights: str | None
-    early_stopping: Json | None
-
-    @classmethod
-    def from_json(cls, work: Mapping[str, Any]) -> Self:
-        """Return a model of a recorded command."""
-        return cls(Configuration.from_json(work["parameters"]), work["start_weights"], work["early_stopping"])
-
-    def as_json(self) -> Json:
-        """Return it for the record."""
-        columns = self.configuration.columns()
-        return {"parameters": columns, "start_weights": self.start_weights, "early_stopping": self.early_stopping}
 
 
 @dataclass(frozen=True)
 class AddedModels:
     """The models of a model selection table, with start weights by origin."""
 
-    models: list[AddedModel]
+    models: list[NewModel]
     weights: dict[str, bytes] = field(repr=False)
 
 
@@ -81,7 +51,7 @@ def read_added_models(session: CallerSession, record: Record, run: RunRow, name:
     check_labels(selection.configurations, source)
     configurations, _ = with_class_weights(selection.configurations, source)
     origins = {model_id: f"model_id {model_id}" for model_id, blob in selection.weights.items() if blob is not None}
-    models = [AddedModel(c, origins.get(c.model_id), stops[key]) for key, c in configurations.items()]
+    models = [NewModel(c, origins.get(c.model_id), stops[key]) for key, c in configurations.items()]
     blobs = {origin: selection.weights[model_id] for model_id, origin in origins.items()}
     return AddedModels(models, {origin: blob for origin, blob in blobs.items() if blob is not None})
 

@@ -106,7 +106,7 @@ DEFENCES_OF_RIGHTS = (
     ),
     Defence(
         "only the owner of a run steers it",
-        "madlib_mop/driver/commands/steering.py",
+        "madlib_mop/driver/changes/people.py",
         "    run = find_run(record, call)\n",
         "    run = record.known_run(call.arguments['run_id'])\n",
         (_STEERING,),

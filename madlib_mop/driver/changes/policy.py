@@ -15,12 +15,13 @@ from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.command import CommandRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import CommandState
+from madlib_mop.driver.changes.checks import check_command
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.steering.checking import check_command
 from madlib_mop.errors import Cancelled, InvalidParameter, MopError
+from madlib_mop.models.changes import BY_FUNCTION, Stop
 
-ACTIONS = ("stop_model", "resume_model", "clone_model", "extend", "pin_model")
+ACTIONS = tuple(function for function, change in BY_FUNCTION.items() if change.by_policy)
 #: Arguments that have a column of their own.
 _COLUMNS = ("mst_key", "reason")
 
@@ -69,14 +70,14 @@ class PolicyCommands:
             function = find_function(action)
             function.check_known(given)
             arguments = read_arguments(function, {**given, "run_id": self._run.run_id})
-            verb, _ = check_command(Call(action, arguments, self._session), self._record, self._run)
+            change, _ = check_command(Call(action, arguments, self._session), self._record, self._run)
         except Cancelled:
             self._issued.discard(identity)
             raise
         except MopError as error:
             self._record.issue(command.as_refused(error.message))
             raise
-        self._record.issue(command.with_work(verb.as_json()))
+        self._record.issue(command.with_work(change.as_json()))
         return True
 
 
@@ -92,7 +93,7 @@ def _read(row: Json) -> tuple[str, Json]:
     arguments = row.get("arguments")
     if not (arguments is None or isinstance(arguments, dict)):
         raise InvalidParameter(f"policy: arguments must be a JSON object. Received: {arguments!r:.200}")
-    columns = {name: row.get(name) for name in _COLUMNS if name == "mst_key" or action == "stop_model"}
+    columns = {name: row.get(name) for name in _COLUMNS if name == "mst_key" or action == Stop.function}
     given = {name: value for name, value in {**(arguments or {}), **columns}.items() if value is not None}
     given.pop("run_id", None)
     return action, given
