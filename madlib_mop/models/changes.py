@@ -66,6 +66,9 @@ class Proposal:
     i: int | None = None
 
 
+_OF_PROPOSAL = tuple(f.name for f in dataclasses.fields(Proposal))
+
+
 @dataclass(frozen=True, slots=True)
 class NewModel:
     """A model that a command adds; it makes the iterations of its run.
@@ -224,7 +227,7 @@ class Add(Change):
         new = [model.as_json() for model in self.models if isinstance(model, NewModel)]
         if new:
             return {"models": new}
-        return {name: value for name, value in dataclasses.asdict(self.proposal).items() if value is not None}
+        return {name: value for name in _OF_PROPOSAL if (value := getattr(self.proposal, name)) is not None}
 
 
 @dataclass(frozen=True)

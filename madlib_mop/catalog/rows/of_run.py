@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from madlib_mop.catalog.rows.base import Json, Row, column
-from madlib_mop.models.changes import Change, read_change
+from madlib_mop.catalog.rows.base import Row
+from madlib_mop.models.changes import Change
 
 #: The data set of a run's sample, which is part of a shard of another data set.
 SAMPLE = "sample"
@@ -142,14 +142,9 @@ class EvaluationRow(Row):
     timing: Mapping[str, float]
 
 
-def read_actions(written: Sequence[Json]) -> list[Change]:
-    """Return the decisions of an event of a search."""
-    return [read_change(item["do"], {name: item[name] for name in item if name != "do"}) for item in written]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEvent(Row):
-    """One event of a run's search and its decisions: a row of `madlib_mop.search_event`.
+    """One event of a run's search, a row of `madlib_mop.search_event`, with the decisions on it.
 
     Attributes
     ----------
@@ -160,8 +155,8 @@ class SearchEvent(Row):
         The model and its epoch. ``budget`` has no model; its epoch is the number of iterations that a new model can
         make before the budget ends, None at the end.
     loss : float or None
-    actions : sequence of Change
-        What the search decided.
+    changes : sequence of Change
+        What the search decided: rows of `madlib_mop.change`.
     """
 
     run_id: int
@@ -170,9 +165,10 @@ class SearchEvent(Row):
     mst_key: int | None = None
     epoch: int | None = None
     loss: float | None = None
-    actions: Sequence[Change] = column(read_actions, default=())
+    changes: Sequence[Change] = ()
 
     def as_row(self) -> dict[str, Any]:
         """Return the columns in the form for a statement."""
         columns = Row.as_row(self)
-        return {**columns, "actions": [{"do": change.word} | change.as_json() for change in self.actions]}
+        del columns["changes"]
+        return columns

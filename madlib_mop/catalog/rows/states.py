@@ -54,7 +54,7 @@ class ModelState(StrEnum):
 
 
 class CommandState(StrEnum):
-    """State of a command: column ``state`` of `madlib_mop.steering_command`."""
+    """State of a command: column ``state`` of `madlib_mop.change`."""
 
     #: It was checked and recorded; the run's driver has not applied it yet. Any other state may follow.
     PENDING = "pending"
@@ -67,7 +67,7 @@ class CommandState(StrEnum):
 
 
 class ChangeSource(StrEnum):
-    """Who decided on a change of a run's models."""
+    """Who decided on a change of a run's models: column ``source`` of `madlib_mop.change`."""
 
     PERSON = "person"
     #: The query that the run's owner gave with its call.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, singledispatchmethod
 
 from madlib_mop.catalog.commands import Outcome
-from madlib_mop.catalog.rows.command import CommandRow
+from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow
 from madlib_mop.catalog.rows.states import ChangeSource, CommandState, ModelState
 from madlib_mop.driver.changes.deciders import Decision, Decisions
@@ -20,7 +20,6 @@ from madlib_mop.driver.changes.side import NotYet, RunSide
 from madlib_mop.driver.planning.replay import untrained
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.changes import (
-    BY_FUNCTION,
     Add,
     Change,
     Clone,
@@ -35,7 +34,6 @@ from madlib_mop.models.changes import (
     Resume,
     Stop,
     Unpause,
-    read_change,
 )
 from madlib_mop.models.configuration import Configuration
 
@@ -108,17 +106,38 @@ class Changes:
 
     def make(self, decision: Decision) -> None:
         """Record a decision with its changes in one transaction, and apply them; new models come first."""
-        new = tuple(model for c in decision.changes if isinstance(c, Add) for model in c.models)
-        others = [c for c in decision.changes if not isinstance(c, Add)]
         issuer = _Issuer(decision.source)
-        effects = [self._effect(c, issuer) for c in ([Add(new)] if new else []) + others]
+        numbered = list(enumerate(decision.changes, 1))
+        adds = [(number, change) for number, change in numbered if isinstance(change, Add)]
+        new = Add(tuple(model for _, change in adds for model in change.models))  # all are one INSERT
+        steps: list[tuple[Sequence[tuple[int, Change]], _Effect]] = [(adds, self._effect(new, issuer))] if adds else []
+        steps += [([one], self._effect(one[1], issuer)) for one in numbered if not isinstance(one[1], Add)]
+        rows, applies = [], []
         with self._record.transaction():
             if decision.event is not None:
                 self._record.add_search_event(decision.event)
-            written = [effect.write() for effect in effects]
-        _apply_all(written)
+            for changes, effect in steps:
+                keys, apply = effect.write()
+                applies.append(apply)
+                rows += [self._row(decision, number, change, keys) for number, change in changes]
+            self._record.add_changes(rows)
+        for apply in applies:
+            apply()
         if decision.event is not None:
             self._side.decided(decision.event)
+
+    def _row(self, decision: Decision, number: int, change: Change, keys: Sequence[int]) -> ChangeRow:
+        """Return the row of one change of a decision."""
+        of_event = (decision.event.ordinal, number) if decision.event is not None else ()
+        if isinstance(change, Add):
+            keys, visits = [change.proposal.mst_key], {}
+        else:
+            visits = self._visits_of(keys)
+        return ChangeRow.made(self._run_id, decision.source, change, keys, visits, *of_event)
+
+    def _visits_of(self, mst_keys: Sequence[int]) -> dict[str, Sequence[int]]:
+        """Return epoch and position of the newest visit of each model."""
+        return {str(key): [self._models[key].epoch, self._models[key].position] for key in mst_keys}
 
     def obey_pending(self) -> None:
         """Obey or refuse the run's pending commands, in their order; those that must wait stay pending.
@@ -135,13 +154,11 @@ class Changes:
             except NotYet:
                 waits = True
 
-    def obey(self, command: CommandRow) -> Outcome | None:
+    def obey(self, command: ChangeRow) -> Outcome | None:
         """Obey or refuse one command; None if it was withdrawn. Raises NotYet if it must wait for a visit."""
-        source = ChangeSource(command.source)
-        name = "the policy" if source is ChangeSource.POLICY else str(command.issued_by)
+        name = "the policy" if command.source is ChangeSource.POLICY else str(command.issued_by)
         try:
-            change = read_change(BY_FUNCTION[command.command].word, command.work)
-            effect = self._effect(change, _Issuer(source, command.command_id, name))
+            effect = self._effect(command.read(), _Issuer(command.source, command.change_id, name))
         except (CommandRefused, InvalidParameter) as refusal:
             outcome = Outcome(CommandState.REFUSED, str(refusal))
             return outcome if self._record.record_outcome(command, outcome) else None
@@ -150,8 +167,7 @@ class Changes:
                 if not self._record.lock_command(command):
                     raise _Withdrawn
                 keys, apply = effect.write()
-                visits = {str(key): [self._models[key].epoch, self._models[key].position] for key in keys}
-                outcome = Outcome(CommandState.OBEYED, effect.detail, tuple(keys), visits)
+                outcome = Outcome(CommandState.OBEYED, effect.detail, tuple(keys), self._visits_of(keys))
                 self._record.record_outcome(command, outcome)
                 self._side.recorded()
         except _Withdrawn:
@@ -221,7 +237,12 @@ class Changes:
 
         def write() -> tuple[Sequence[int], _Apply]:
             written = [effect.write() for effect in effects]
-            return [key for keys, _ in written for key in keys], lambda: _apply_all(written)
+
+            def apply() -> None:
+                for _, then in written:
+                    then()
+
+            return [key for keys, _ in written for key in keys], apply
 
         return _Effect(write)
 
@@ -542,8 +563,3 @@ class Changes:
         if model.start_weights is None or origin is None:
             return model.start_weights == origin
         return self._record.has_same_start_weights(self._run_id, model.start_weights, origin)
-
-
-def _apply_all(written: Sequence[tuple[Sequence[int], _Apply]]) -> None:
-    for _, apply in written:
-        apply()

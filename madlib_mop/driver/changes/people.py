@@ -13,7 +13,7 @@ from typing import Any
 from madlib_mop.calls import check_storable, find_function, read_arguments
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
-from madlib_mop.catalog.rows.command import CommandRow
+from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import CommandState, RunState
 from madlib_mop.driver.changes.changes import Changes
@@ -56,7 +56,7 @@ def command(call: Call) -> Json:
         )
     check_storable("arguments", given)
     done = _steer(replace(call, function=name, arguments={**given, "run_id": call.arguments["run_id"]}), raises=False)
-    return {"command_id": done.command_id, "state": str(done.state), "detail": done.detail, "mst_keys": done.mst_keys}
+    return {"command_id": done.change_id, "state": str(done.state), "detail": done.detail, "mst_keys": done.mst_keys}
 
 
 def _json(text: str | None) -> Any:
@@ -66,12 +66,12 @@ def _json(text: str | None) -> Any:
         return None
 
 
-def _steer(call: Call, raises: bool = True) -> CommandRow:
+def _steer(call: Call, raises: bool = True) -> ChangeRow:
     """Check and issue a command; a command that is wrong is recorded as refused."""
     record = open_record(call.info)
     run = find_run(record, call)
     given = {name: value for name, value in call.arguments.items() if name != "run_id" and value is not None}
-    row = CommandRow(run_id=run.run_id, command=call.function, arguments=given, issued_by=call.info.role_oid)
+    row = ChangeRow.asked(run.run_id, call.function, given, call.info.role_oid)
     try:
         if run.schedule == AVERAGING:
             raise Unsupported(
@@ -90,15 +90,15 @@ def _steer(call: Call, raises: bool = True) -> CommandRow:
             )
         change, weights = check_command(call, record, run)
     except MopError as error:
-        refused = replace(row, state=CommandState.REFUSED, detail=error.message)
+        refused = row.as_refused(error.message)
         number = record.issue(refused)
         if raises:
             raise
-        return replace(refused, command_id=number)
-    return issue(call, record, run, replace(row, work=change.as_json()), weights)
+        return replace(refused, change_id=number)
+    return issue(call, record, run, row.checked(change), weights)
 
 
-def _refusal(function: str, done: CommandRow) -> MopError:
+def _refusal(function: str, done: ChangeRow) -> MopError:
     return NotReady(
         f"{function}: run {done.run_id}: {done.detail}",
         hint=f"SELECT * FROM madlib_mop.steering WHERE run_id = {done.run_id}; shows all commands to the run.",
@@ -106,8 +106,8 @@ def _refusal(function: str, done: CommandRow) -> MopError:
 
 
 def issue(
-    call: Call, record: Record, run: RunRow, command: CommandRow, weights: Mapping[str, bytes] | None = None
-) -> CommandRow:
+    call: Call, record: Record, run: RunRow, command: ChangeRow, weights: Mapping[str, bytes] | None = None
+) -> ChangeRow:
     """Record a command, wait until the run's driver has obeyed or refused it, and return it as settled.
 
     Raises
@@ -125,7 +125,7 @@ def issue(
         raise
 
 
-def _await(call: Call, record: Record, run_id: int, command_id: int) -> CommandRow:
+def _await(call: Call, record: Record, run_id: int, command_id: int) -> ChangeRow:
     poller = select.poll()
     poller.register(record.raw.fileno(), select.POLLIN)
     poller.register(call.session.stop_fd, select.POLLIN)

@@ -12,9 +12,9 @@ from typing import Any
 from madlib_mop.calls import check_storable, find_function, read_arguments
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
-from madlib_mop.catalog.rows.command import CommandRow
+from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import CommandState
+from madlib_mop.catalog.rows.states import ChangeSource, CommandState
 from madlib_mop.driver.changes.checks import check_command
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -42,10 +42,10 @@ class PolicyCommands:
         self._run = run
         self._session = session
         self._issued = {
-            _identity(command.command, command.arguments)
+            _identity(command.command or "", command.arguments)
             for state in CommandState
             for command in record.commands(run.run_id, state)
-            if command.source == "policy"
+            if command.source is ChangeSource.POLICY
         }
 
     def issue(self, row: Json) -> bool:
@@ -63,9 +63,7 @@ class PolicyCommands:
         if identity in self._issued:
             return False
         self._issued.add(identity)
-        command = CommandRow(
-            run_id=self._run.run_id, command=action, arguments=given, source="policy", issued_by=self._run.owner_oid
-        )
+        command = ChangeRow.asked(self._run.run_id, action, given, self._run.owner_oid, ChangeSource.POLICY)
         try:
             function = find_function(action)
             function.check_known(given)
@@ -77,7 +75,7 @@ class PolicyCommands:
         except MopError as error:
             self._record.issue(command.as_refused(error.message))
             raise
-        self._record.issue(command.with_work(change.as_json()))
+        self._record.issue(command.checked(change))
         return True
 
 

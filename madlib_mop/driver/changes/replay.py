@@ -76,7 +76,7 @@ class RecordedSearch:
             if event.event == "result" and (event.mst_key, event.epoch) not in self._known:
                 break
             self._next += 1
-            actions += [kept for action in event.actions if (kept := self._within_reach(action))]
+            actions += [kept for action in event.changes if (kept := self._within_reach(action))]
             if self.done:
                 actions += self._extended()
         return actions

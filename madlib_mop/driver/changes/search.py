@@ -120,7 +120,7 @@ class Searcher(Decider):
             self._repeat(event)
         if not self._history.events:
             yield self._report("start")
-        elif not any(isinstance(change, Finish) for event in self._history.events for change in event.actions):
+        elif not any(isinstance(change, Finish) for event in self._history.events for change in event.changes):
             yield from self._catch_up()
 
     def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> Decisions:
@@ -196,7 +196,7 @@ class Searcher(Decider):
             mst_key=mst_key,
             epoch=epoch,
             loss=loss,
-            actions=changes,
+            changes=changes,
         )
         self._n_events += 1
         self._note_starts(changes)
@@ -227,7 +227,7 @@ class Searcher(Decider):
 
     def _repeat(self, event: SearchEvent) -> None:
         changes = self._call(event.event, event.mst_key, event.epoch, event.loss)
-        if list(changes) != list(event.actions):
+        if list(changes) != list(event.changes):
             raise NotReady(
                 f"run {self._run_id}: the search's decision differs from the recorded one at event"
                 f" {event.ordinal} ({event.event})",

@@ -70,7 +70,7 @@ class SearchProgress(ProgressReporter):
     def _repeated(self, event: SearchEvent) -> None:
         """Record an event of a search, and its decision, before this driver."""
         self._n_results += event.event in ("result", "failed")
-        self._n_added += sum(isinstance(change, Add) for change in event.actions)
+        self._n_added += sum(isinstance(change, Add) for change in event.changes)
         if event.event == "result":
             assert event.mst_key is not None and event.epoch is not None and event.loss is not None, "a result has them"
             self._note_loss(event.mst_key, event.epoch, event.loss)
@@ -80,7 +80,7 @@ class SearchProgress(ProgressReporter):
         self._repeated(event)
         if event.event == "budget" and event.epoch is not None:
             self._tell_time_is_short()
-        for change in event.actions:
+        for change in event.changes:
             if isinstance(change, Finish):
                 self._session.notice(
                     f"run {self._run.run_id}: {change.reason}; the models stop at the end of their current epochs"

@@ -88,7 +88,7 @@ def brackets(events: Iterable[SearchEvent]) -> dict[int, tuple[int, int]]:
     """Return hyperband's bracket and the newest round of each model."""
     found: dict[int, tuple[int, int]] = {}
     for event in events:
-        for change in event.actions:
+        for change in event.changes:
             if isinstance(change, Add) and change.proposal.i is not None:
                 assert change.proposal.s is not None, "a round is one of a bracket"
                 found[change.proposal.mst_key] = change.proposal.s, change.proposal.i

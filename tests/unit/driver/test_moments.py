@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from madlib_mop.catalog.rows.command import CommandRow
+from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import ClonedFrom, TakenOver
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.states import ChangeSource, ModelState
@@ -101,7 +101,7 @@ def test_a_command_that_waits_does_not_delay_unpause():
                 raise NotYet
             obeyed.append(command.command)
 
-    pending = [CommandRow(run_id=1, command=name, issued_by="ada") for name in names]
+    pending = [ChangeRow.asked(1, name, {}, 10) for name in names]
     Waiting(a_side(SimpleNamespace(commands=lambda *_: pending), {})).obey_pending()
     assert obeyed == ["pause", "unpause"]
 
@@ -119,12 +119,14 @@ def test_the_end_of_a_budget_stops_a_clone_that_has_made_no_visit(change):
     came_from = ClonedFrom(1, 2, 2, (), 0, False, version=4)
     clone = a_model(5, epoch=2, position=2, last_epoch=5, cloned_from=came_from)
     models, stopped = StoppedModels({5: clone}), []
-    record = SimpleNamespace(lock_model=lambda *_: clone, transaction=nullcontext)
+    written = []
+    record = SimpleNamespace(lock_model=lambda *_: clone, transaction=nullcontext, add_changes=written.extend)
     side = a_side(record, models)
     side.stopped = stopped.append
     Changes(side).make(Decision(ChangeSource.SEARCH, [change]))
     reason = "the time budget was used up before it was trained with the state that it copied"
     assert (stopped, models.reason) == ([5], (5, reason))
+    assert [(row.read(), row.source, row.mst_keys) for row in written] == [(change, ChangeSource.SEARCH, [5])]
 
 
 @pytest.mark.parametrize(
@@ -173,6 +175,12 @@ class Record(SimpleNamespace):
         return [a_model(1, state=ModelState.TRAINING, early_stopping=self.rule, epoch=self.n_epochs, position=2,
                         last_epoch=5)]  # fmt: skip
 
+    def transaction(self):
+        return nullcontext()
+
+    def add_changes(self, rows):
+        self.changes += rows
+
     def set_model(self, run_id, mst_key, **columns):
         self.written.append(columns["last_epoch"])
 
@@ -180,9 +188,12 @@ class Record(SimpleNamespace):
 @pytest.mark.parametrize("n_epochs, stops", [(1, []), (2, [1])])
 def test_a_stop_that_is_decided_when_a_run_is_resumed_is_returned(n_epochs, stops):
     """So the run lets the scheduler know."""
-    record = Record(n_epochs=n_epochs, rule={**RULE, "restore_best": False}, written=[])
+    record = Record(n_epochs=n_epochs, rule={**RULE, "restore_best": False}, written=[], changes=[])
     models = RunModels(record, 7)
     told = SimpleNamespace(tell=lambda sentence: None)
     assert EarlyStops(record, a_run(a_plan()), models, None, told).resume() == stops
     assert record.written == [2] * len(stops)
+    assert [(row.source, row.change, row.visits) for row in record.changes] == [
+        (ChangeSource.EARLY_STOPPING, "stop", {"1": [2, 2]})
+    ] * len(stops)
     assert models[1].last_epoch == (2 if stops else 5)

@@ -5,15 +5,14 @@ an epoch is a function of its parameters and of the history of its state.
 """
 
 import math
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from madlib_mop.catalog.rows.of_run import Metric, SearchEvent, read_actions
+from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.plan import Plan
-from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.rows.states import ChangeSource, ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.changes.changes import Changes
 from madlib_mop.driver.changes.replay import RecordedSearch
@@ -21,138 +20,20 @@ from madlib_mop.driver.changes.search import Searcher, loss_of, make_searcher, r
 from madlib_mop.driver.outputs.search import brackets
 from madlib_mop.driver.running.models import RunningModels
 from madlib_mop.errors import NotReady
-from madlib_mop.models.changes import Add, Exploit, Extend, Finish, Proposal, Stop
+from madlib_mop.models.changes import Add, Extend, Finish, Proposal, read_change
 from madlib_mop.models.parameters.search_grid import DRAWING
 from madlib_mop.schedule import Visit
 from madlib_mop.search import SearchSpace, make_search
+from tests.helpers.unit.memory import PARENT, Killed, MemoryRecord, Quiet, Slots
 from tests.helpers.unit.rows import a_plan, a_run, a_search
 from tests.helpers.unit.searches import SMALLEST, SYNCHRONOUS
 from tests.helpers.unit.sums import sums_of
 
 SEGMENTS = {0: 10, 1: 10}
-PARENT = 9
 GRIDS = (
     "{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.001, 0.1, 'log']}]}",
     "{'batch_size': [4, 8]}",
 )
-
-
-class Killed(Exception):
-    """The end of the driver's process."""
-
-
-class MemoryRecord:
-    """The tables of one run, with transactions; the process may end after any write."""
-
-    def __init__(self, parent=None):
-        self.parent = parent  # the record of the run that this one repeats
-        self.tables = {"models": {}, "events": [], "metrics": [], "visits": [], "copies": []}
-        self.writes_left = math.inf
-        self._in_transaction = False
-
-    @contextmanager
-    def transaction(self):
-        """Commit all writes, or none."""
-        before = {name: list(rows) for name, rows in self.tables.items() if name != "models"}
-        before["models"] = dict(self.tables["models"])
-        self._in_transaction = True
-        try:
-            yield
-            self._in_transaction = False
-            self._count()
-        except BaseException:
-            self.tables, self._in_transaction = before, False
-            raise
-
-    def commands(self, run_id, state):
-        """Nobody steers."""
-        return []
-
-    def _count(self):
-        if not self._in_transaction:
-            self.writes_left -= 1
-            if self.writes_left < 0:
-                raise Killed
-
-    def custom_functions(self, run_id):
-        """There are none."""
-        return {}
-
-    def visits(self, run_id):
-        """Return the visits."""
-        names = ("mst_key", "epoch", "segment_id", "position")
-        return [SimpleNamespace(**dict(zip(names, visit, strict=True))) for visit in self.tables["visits"]]
-
-    def models(self, run_id):
-        """Return the models."""
-        if run_id == PARENT:
-            return self.parent.models(1)
-        return list(self.tables["models"].values())
-
-    def lock_model(self, run_id, mst_key):
-        """Return a model."""
-        return self.tables["models"][mst_key]
-
-    def add_models(self, run_id, models):
-        """Add models, whose states are empty."""
-        for model in models:
-            self.tables["models"][model.mst_key] = replace(model, run_id=run_id, digest=(), state_bytes=0)
-
-    def set_model(self, run_id, mst_key, **values):
-        """Change a row."""
-        self._change(mst_key, values)
-        self._count()
-
-    def copy_state(self, run_id, mst_key, slot, source, version):
-        """Copy a state: here its digest."""
-        self.tables["copies"].append((mst_key, source.mst_key, source.epoch))
-        self._change(mst_key, {"digest": source.digest, "state_version": version})
-
-    def _change(self, mst_key, values):
-        self.tables["models"][mst_key] = replace(self.tables["models"][mst_key], **values)
-
-    def delete_state(self, model):
-        """Nothing to delete."""
-
-    def search_events(self, run_id):
-        """Return the events."""
-        return list(self.tables["events"])
-
-    def add_search_event(self, event):
-        """Add an event."""
-        self.tables["events"].append(event)
-
-    def metrics(self, run_id):
-        """Return the metrics."""
-        return list(self.tables["metrics"])
-
-    def add_metrics(self, rows, evaluations):
-        """Add metrics."""
-        self.tables["metrics"] += rows
-        self._count()
-
-
-class Slots:
-    """Slots of states, which are not stored."""
-
-    def add_models(self, n):
-        """Do nothing."""
-
-    def begin_write(self, key):
-        """Return a slot."""
-        return 0
-
-    def end_write(self, slot, key, n_bytes=None):
-        """Do nothing."""
-
-
-class Quiet:
-    """Progress without messages; the test controls its clock."""
-
-    elapsed_s = 0.0
-
-    def __getattr__(self, name):
-        return lambda *a, **k: None
 
 
 def loss(digest: tuple) -> float:
@@ -244,7 +125,7 @@ class Driver:
 
 def history(record: MemoryRecord) -> tuple:
     """Return the decisions, without the events before them, and the models' progress."""
-    decided = sorted(str(item) for event in record.tables["events"] for item in event.actions)
+    decided = sorted(str(item) for event in record.tables["events"] for item in event.changes)
     models = [(m.mst_key, m.state, m.epoch, m.digest) for m in record.models(1)]
     return decided, models
 
@@ -310,7 +191,7 @@ def test_a_spent_budget_leaves_whole_epochs_with_their_metrics(method, n_tasks):
     Driver(record, method).live(n_tasks)
     known = {(row.mst_key, row.epoch) for row in record.tables["metrics"]}
     budgets = [e for e in record.tables["events"] if e.event == "budget"]
-    assert len(budgets) == 1 and budgets[0].actions == [Finish("the time budget was used up")]
+    assert len(budgets) == 1 and budgets[0].changes == [Finish("the time budget was used up")]
     for m in record.models(1):
         assert m.state in (ModelState.TRAINED, ModelState.STOPPED)
         if m.state is ModelState.TRAINED:
@@ -401,9 +282,9 @@ def test_a_replay_ends_within_an_epoch_where_a_person_stopped_a_model(method):
 
 def test_a_search_that_decides_otherwise_than_recorded_is_not_gone_on_with():
     record = whole("hyperband")
-    first, *others = record.tables["events"][0].actions
+    first, *others = record.tables["events"][0].changes
     other = Add((replace(first.proposal, compile_params="loss='mse'"),))
-    record.tables["events"][0] = replace(record.tables["events"][0], actions=[other, *others])
+    record.tables["events"][0] = replace(record.tables["events"][0], changes=[other, *others])
     with pytest.raises(NotReady, match="differs from the recorded one"):
         Driver(record, "hyperband").live()
 
@@ -424,15 +305,20 @@ OLDER_ROUND = [
 ]
 
 
+def decisions(written):
+    """Return the decisions of an event as version 1.0.0 wrote them."""
+    return [read_change(item["do"], {name: item[name] for name in item if name != "do"}) for item in written]
+
+
 def test_a_search_of_an_older_version_draws_on_as_it_began():
     """Its plan does not say how it draws; decisions that differ from the recorded ones would be an error."""
     plan = a_plan(search=a_search("pbt", params=SMALLEST["pbt"], compile_params_grid=OLDER_GRIDS[0],
                                   fit_params_grid=OLDER_GRIDS[1])).as_json()  # fmt: skip
     assert "drawing" not in plan["search"]
     record = MemoryRecord()
-    record.tables["events"] = [SearchEvent(run_id=1, ordinal=0, event="start", actions=read_actions(OLDER_START))] + [
+    record.tables["events"] = [SearchEvent(run_id=1, ordinal=0, event="start", changes=decisions(OLDER_START))] + [
         SearchEvent(run_id=1, ordinal=key, event="result", mst_key=key, epoch=1, loss=loss,
-                    actions=read_actions(OLDER_ROUND) if key == 5 else [])
+                    changes=decisions(OLDER_ROUND) if key == 5 else [])
         for key, loss in enumerate(OLDER_LOSSES, 1)
     ]  # fmt: skip
     searches = {
@@ -445,14 +331,22 @@ def test_a_search_of_an_older_version_draws_on_as_it_began():
         list(searches["new"].begin({}))
 
 
-def test_decisions_travel_through_the_record():
-    actions = [
-        Add((Proposal(1, 2, "loss='mse'", "", 3, 1, 0),)), Add((Proposal(2, 2, "loss='mae'", "", 3),)), Extend(1, 9, 1),
-        Stop(2, "bad"), Exploit(2, 1, "loss='mse'", "", 4, 2), Finish("over"),
-    ]  # fmt: skip
-    event = SearchEvent(run_id=1, ordinal=0, event="start", actions=actions)
-    assert SearchEvent.from_row(event.as_row()) == event
-    assert brackets([event]) == {1: (1, 1)}
+def test_decisions_are_recorded_with_their_events():
+    """Each is a row, in the order of the decision."""
+    record = whole("hyperband")
+    for event in record.tables["events"]:
+        rows = [row for row in record.tables["changes"] if row.event == event.ordinal]
+        assert [row.number for row in sorted(rows, key=lambda row: row.number)] == [*range(1, len(event.changes) + 1)]
+        assert [row.read() for row in sorted(rows, key=lambda row: row.number)] == list(event.changes)
+        assert all(row.source is ChangeSource.SEARCH for row in rows)
+    (start, *_), models = record.tables["events"], record.tables["models"]
+    added = [row.mst_keys for row in record.tables["changes"] if row.change == "add"]
+    assert added == [[key] for key in models] and len(start.changes) > 1
+
+
+def test_the_brackets_of_a_search_are_those_of_its_newest_decisions():
+    changes = [Add((Proposal(1, 2, "", "", 3, 1, 0),)), Add((Proposal(2, 2, "", "", 3),)), Extend(1, 9, 1)]
+    assert brackets([SearchEvent(run_id=1, ordinal=0, event="start", changes=changes)]) == {1: (1, 1)}
 
 
 def test_validation_data_decide_where_there_are_some():
