@@ -1,5 +1,7 @@
 """The plan of a run of model averaging: the arguments of madlib_keras_fit, checked before any work."""
 
+from mop_backend.keras_backends import BackendName
+
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import RunRow
@@ -30,7 +32,6 @@ from madlib_mop.errors import InvalidParameter, UndefinedTable, is_missing
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.stored import same_architecture
 from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
-from madlib_mop.trainer.backends.base.names import BackendName
 
 
 def plan_model(call: Call, record: Record) -> RunPlan:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mop_backend.keras_backends import BackendName
+
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
@@ -14,7 +16,6 @@ from madlib_mop.errors import InvalidParameter, NotReady, UndefinedTable
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.stored import same_architecture
-from madlib_mop.trainer.backends.base.names import BackendName
 
 #: Why a warm start has the weights only.
 NO_STATE = "no training state is recorded for these weights and parameters"
