@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
 
@@ -80,6 +80,13 @@ class Configuration:
             columns["model_id"], compile_params, columns["fit_params"], columns["model_arch"],
             possible_names(compile_params),
         )  # fmt: skip
+
+    def of_architecture(self, model_id: int, arch: Node) -> Self:
+        """Return the same parameters for another architecture; what was parsed is not parsed again."""
+        other = replace(self, model_id=model_id, arch=arch)
+        parsed = {name: value for name, value in vars(self).items() if name in ("compiled", "fit")}
+        vars(other).update(parsed)  # where `cached_property` keeps them
+        return other
 
     @cached_property
     def compiled(self) -> CompileParams:
