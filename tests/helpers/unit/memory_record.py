@@ -17,7 +17,7 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
 
-STATE_BYTES = 1000
+STATE_BYTES = 2 << 20  # each state then has a slot of its own
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
