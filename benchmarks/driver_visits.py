@@ -31,9 +31,8 @@ class _Record(MemoryRecord):
     def transaction(self):
         yield
 
-    def _change_slot(self, query, slot):
-        self.slots.add(slot)
-        return []
+    def change_slots(self, query, slots):
+        self.slots |= slots
 
     def __getattribute__(self, name):
         found = super().__getattribute__(name)

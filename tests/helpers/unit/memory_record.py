@@ -37,6 +37,7 @@ class MemoryRecord:
         self.all_metrics: list[Metric] = []
         self.evaluations: list[EvaluationRow] = []
         self.states = {(m.mst_key, m.state_version): m.digest for m in self.rows.values() if m.digest is not None}
+        self.staged: dict[tuple[int, int, int], tuple[int, str]] = {}  # key, version, segment -> slot, digest
         self.slots: set[int] = set()
         self.cancelled: str | None = None
         self._is_open = False
@@ -49,18 +50,21 @@ class MemoryRecord:
             yield
             return
         kept = dict(self.rows), dict(self.states), list(self.all_metrics), list(self.evaluations), self.the_run
+        kept_of_writers = dict(self.all_visits), dict(self.staged)
         self._is_open = True
         try:
             yield
         except BaseException:
             self.rows, self.states, self.all_metrics, self.evaluations, self.the_run = kept
+            self.all_visits, self.staged = kept_of_writers
             raise
         finally:
             self._is_open = False
 
-    def execute(self, query: str, params: Sequence[object] = (), slot: Relation | None = None) -> list[tuple]:
-        if slot is not None:
-            return self._change_slot(query, SLOTS_PER_RUN + int(slot.name.rpartition("_")[2]))
+    def execute(self, query: str, params: Sequence[object] = (), **slots: Relation) -> list[tuple]:
+        if slots:
+            self.change_slots(query, {SLOTS_PER_RUN + int(slot.name.rpartition("_")[2]) for slot in slots.values()})
+            return []
         if "starts_with(c.relname" in query:
             return [(f"{params[0]}{number % SLOTS_PER_RUN}",) for number in self.slots]
         if "pg_stat_file" in query:  # no other session has a snapshot
@@ -69,13 +73,20 @@ class MemoryRecord:
             return [(0, [])]
         return [(10, [])] if "caller_pid" in query else []
 
-    def _change_slot(self, query: str, slot: int) -> list[tuple]:
+    def change_slots(self, query: str, slots: set[int]) -> None:
+        """Create, empty or drop the tables of states."""
         if "CREATE TABLE" in query:
-            self.slots.add(slot)
+            self.slots |= slots
         elif "TRUNCATE" in query or "DROP TABLE" in query:
-            assert slot not in {model.state_slot for model in self.rows.values()}, "a slot with a state is not emptied"
-            self.slots -= {slot} if "DROP TABLE" in query else set()
-        return []
+            assert not slots & self.used_slots, "a slot with a state is not emptied"
+            self.slots -= slots if "DROP TABLE" in query else set()
+
+    @property
+    def used_slots(self) -> set[int]:
+        """The slots that have a state that is needed."""
+        models = self.rows.values()
+        best = {m.best_state.slot for m in models if m.best_state is not None and not m.is_restored and m.is_alive}
+        return {m.state_slot for m in models if m.digest} | best | {slot for slot, _ in self.staged.values()}
 
     def listen(self) -> None:
         """Notifications come from the segments."""
@@ -137,6 +148,11 @@ class MemoryRecord:
     def delete_state(self, model: ModelRow) -> None:
         del self.states[model.mst_key, model.state_version]
 
+    def staged_slots(self, run_id: int, mst_key: int, version: int, slots: Sequence[int]) -> dict[int, int]:
+        mine = {place: slot for place, (slot, _) in self.staged.items() if place[:2] == (mst_key, version)}
+        assert set(mine.values()) <= set(slots), "a staged state is in one of the run's slots"
+        return {segment: slot for (_, _, segment), slot in mine.items()}
+
     # the writers
 
     def do(self, order: Header) -> Header:
@@ -144,7 +160,11 @@ class MemoryRecord:
         with self.transaction():
             if order["do"] == "evaluate":
                 return {"outcome": "done", **self._evaluate(order)}
+            if order["do"] == "average":
+                return {"outcome": "done", **self._average(order)}
             assert order["do"] == "train", order
+            if order.get("staged"):
+                return {"outcome": "done", **self._stage(order)}
             if "members" not in order:
                 return {"outcome": "done", **self._train(order)}
             trained = [None if one is None else self._train({**order, **one}) for one in order["members"]]
@@ -157,17 +177,12 @@ class MemoryRecord:
         assert model.digest == self.states.get((key, model.state_version)), "a model's row names its stored state"
         assert order["slot"] in self.slots, "its slot exists"
         assert order["version"] == model.state_version + 1, "each visit adds one version"
-        assert place not in self.all_visits, f"a visit was made twice: {place}"
         newest = model.epoch, model.position
         n_segments = self.the_run.n_segments
         after = (newest[0], newest[1] + 1) if 0 < newest[1] < n_segments else (max(newest[0] + 1, model.first_epoch), 1)
         assert (epoch, position) == after, f"the visit after {newest} is {after}. Received: {(epoch, position)}"
         digest = hashlib.sha256(f"{model.digest} {place} {position}".encode()).hexdigest()
-        self.all_visits[place] = VisitRow(
-            visit_id=len(self.all_visits), run_id=1, mst_key=key, epoch=epoch, position=position,
-            segment_id=order["segment_id"], started_at=_NOW, ended_at=_NOW, n_rows=10, state_bytes=STATE_BYTES,
-            digest_in=model.digest or "", digest_out=digest, attempt=order["attempt"], loss=0.5, timing={},
-        )  # fmt: skip
+        self._add_visit(order, model, digest)
         self.states.pop((key, model.state_version), None)
         self.states[key, order["version"]] = digest
         self.set_model(
@@ -176,6 +191,47 @@ class MemoryRecord:
             forward_parts=1, digest=digest, weights_digest=digest,
         )  # fmt: skip
         return {"mst_key": key, "digest_out": digest, "state_bytes": STATE_BYTES, "timing": {"compute_s": 1.0}}
+
+    def _add_visit(self, order: Header, model: ModelRow, digest: str) -> None:
+        place = model.mst_key, order["epoch"], order["segment_id"]
+        assert place not in self.all_visits, f"a visit was made twice: {place}"
+        self.all_visits[place] = VisitRow(
+            visit_id=len(self.all_visits), run_id=1, mst_key=model.mst_key, epoch=order["epoch"],
+            position=order["position"], segment_id=order["segment_id"], started_at=_NOW, ended_at=_NOW, n_rows=10,
+            state_bytes=STATE_BYTES, digest_in=model.digest or "", digest_out=digest, attempt=order["attempt"],
+            loss=0.5, timing={},
+        )  # fmt: skip
+
+    def _stage(self, order: Header) -> Header:
+        """Commit a visit of model averaging, whose state is to be averaged with those of other segments."""
+        key, epoch, segment = order["mst_key"], order["epoch"], order["segment_id"]
+        model = self.rows[key]
+        assert order["slot"] in self.slots and order["version"] == model.state_version + 1
+        digest = hashlib.sha256(f"{model.digest} {epoch} {segment}".encode()).hexdigest()
+        self._add_visit(order, model, digest)
+        self.staged[key, order["version"], segment] = order["slot"], digest
+        position = min(model.position + 1 if model.epoch == epoch else 1, self.the_run.n_segments - 1)
+        self.set_model(1, key, state=ModelState.TRAINING, epoch=epoch, position=position)
+        return {"digest_out": digest, "state_bytes": STATE_BYTES}
+
+    def _average(self, order: Header) -> Header:
+        """Commit an average as the model's newest state: what was averaged ends."""
+        key, version = order["mst_key"], order["version"]
+        model = self.rows[key]
+        mine = {place: state for place, state in sorted(self.staged.items()) if place[:2] == (key, version)}
+        assert version == model.state_version + 1 and len(mine) == order["n_visits"], "all segments have trained"
+        assert {slot for slot, _ in mine.values()} <= set(order["slots"])
+        digest = hashlib.sha256(" ".join(digest for _, digest in mine.values()).encode()).hexdigest()
+        for place in mine:
+            del self.staged[place]
+        self.states.pop((key, model.state_version), None)
+        self.states[key, version] = digest
+        self.set_model(
+            1, key, epoch=order["epoch"], position=self.the_run.n_segments, state_version=version,
+            state_slot=order["slot"], state_bytes=STATE_BYTES, model_bytes=STATE_BYTES, forward_parts=1, digest=digest,
+            weights_digest=digest,
+        )  # fmt: skip
+        return {"digest": digest, "state_bytes": STATE_BYTES}
 
     def _evaluate(self, order: Header) -> Header:
         keys = [order["mst_key"]] if "mst_key" in order else order["members"]

@@ -6,10 +6,13 @@ from unittest import mock
 
 import pytest
 
+from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.errors import Cancelled, MopError
+from madlib_mop.schedule.bulk import AVERAGING
 from tests.helpers.unit.fake_segments import FakeSegments, Fault
 from tests.helpers.unit.memory_record import MemoryRecord
 from tests.helpers.unit.rows import a_model, a_plan, a_run
@@ -24,17 +27,21 @@ COMPILE = "loss='categorical_crossentropy', optimizer='sgd'"
 PASSING = {Fault.LOST_BEFORE: 0.1, Fault.LOST_AFTER: 0.1, Fault.LOST_IDLE: 0.02, Fault.KILLED: 0.1}
 
 
+class Died(BaseException):
+    """The driver was killed."""
+
+
 class Driver:
     """Drives runs of one record, one driver after the other, until the run is complete."""
 
-    def __init__(self, seed, n_models=3, n_segments=3, n_epochs=2, faults=None, **run):
+    def __init__(self, seed, n_models=3, n_segments=3, n_epochs=2, faults=None, groups=(), early_stopping=None, **run):
         self.chance = Random(seed)
         self.segment_ids = list(range(n_segments))
-        plan = a_plan([(segment, 10) for segment in self.segment_ids])
+        fused = FusedPlan(max(map(len, groups), default=0), tuple(FusedGroup(keys, len(keys)) for keys in groups))
+        plan = a_plan([(segment, 10) for segment in self.segment_ids], fused_training=fused)
         columns = {"num_iterations": n_epochs, "n_models": n_models, **run}
-        models = [
-            a_model(key, last_epoch=n_epochs, model_arch=ARCH, compile_params=COMPILE) for key in range(1, n_models + 1)
-        ]
+        config = {"model_arch": ARCH, "compile_params": COMPILE, "early_stopping": early_stopping}
+        models = [a_model(key, last_epoch=n_epochs, **config) for key in range(1, n_models + 1)]
         self.record = MemoryRecord(a_run(plan, **columns), models)
         self.faults, self.caller = faults or {}, mock.Mock()
         self.between = lambda: None
@@ -47,9 +54,35 @@ class Driver:
         self.segments = FakeSegments(
             self.segment_ids, self.record.do, self.chance, self.faults, lambda: self.between()
         )  # fmt: skip
-        hopper = Hopper(self.record, self.segments, run, progress)
-        hopper.run()
+        kind = Averaging if run.schedule == AVERAGING else Hopper
+        kind(self.record, self.segments, run, progress).run()
         return self
+
+    def drive_by_several(self, n_deaths=5):
+        """Drive the run to its end by drivers that die at any moment."""
+        left = [self.chance.randint(1, 30) for _ in range(n_deaths)]
+
+        def die():
+            if left and self.segments.n_waits >= left[0]:
+                left.pop(0)
+                raise Died
+
+        self.between = die
+        for _ in range(n_deaths + 1):
+            try:
+                return self.drive()
+            except Died:
+                continue
+        raise AssertionError("the last driver does not die")
+
+    @property
+    def told(self):
+        """What the caller was told."""
+        return [call.args[0] for call in self.caller.notice.call_args_list]
+
+    def ends(self):
+        """Return what is left of each model."""
+        return [(m.mst_key, m.state, m.state_detail, m.epoch, m.digest) for m in self.record.models(1)]
 
     def assert_complete(self, n_epochs=2, keys=None):
         """Every model has made each visit once, in one chain of states, and its metrics are those of its last state."""
@@ -68,7 +101,7 @@ class Driver:
             metrics = [m for m in self.record.all_metrics if m.mst_key == key]
             assert [m.epoch for m in metrics] == [n_epochs]
             assert metrics[0].value == pytest.approx(int(digest[:4], 16) / 0x10000)
-        assert self.record.slots == {m.state_slot for m in self.record.rows.values()}, "spare slots are dropped"
+        assert self.record.slots == self.record.used_slots, "spare slots are dropped"
         assert set(self.record.states) == {(m.mst_key, m.state_version) for m in self.record.rows.values() if m.digest}
 
 
@@ -95,25 +128,62 @@ def test_with_one_order_of_visits_the_weights_are_the_same_whatever_happens():
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_driver_that_dies_at_any_moment_is_replaced_and_the_run_is_complete(seed):
-    driver = Driver(seed, faults=PASSING)
-    left = [driver.chance.randint(1, 30) for _ in range(5)]
+    Driver(seed, faults=PASSING).drive_by_several().assert_complete()
 
-    class Died(BaseException):
-        """The driver was killed."""
 
-    def die():
-        if left and driver.segments.n_waits >= left[0]:
-            left.pop(0)
-            raise Died
-
-    driver.between = die
-    for _ in range(6):
-        try:
-            driver.drive()
-            break
-        except Died:
-            continue
+@pytest.mark.parametrize("seed", range(30))
+def test_fused_models_make_the_same_visits_whatever_happens(seed):
+    driver = Driver(seed, n_models=4, groups=[[1, 2], [3, 4]], faults=PASSING).drive_by_several()
     driver.assert_complete()
+
+
+def test_a_group_that_cannot_be_trained_together_trains_separately():
+    driver = Driver(2, n_models=3, groups=[[1, 2]])
+    train = driver.record.do
+
+    def do(order):
+        if order["do"] == "train" and "members" in order and order["position"] == 2:
+            error = {"sqlstate": "53200", "message": "not enough memory", "hint": None}
+            return {"outcome": "failed", "kind": "memory", "error": error}
+        return train(order)
+
+    driver.record.do = do
+    driver.drive().assert_complete()
+    assert any(
+        "mst_keys 1, 2 train separately from now on: together, not enough memory" in text for text in driver.told
+    )
+    assert driver.record.the_run.plan.fused_training.dissolved == (0,)
+
+
+RULE = {"patience": 1, "metric": "loss", "mode": "min", "min_delta": 0.0, "restore_best": True}
+
+
+def test_early_stopping_ends_a_model_with_its_best_state_whatever_happens():
+    settings = {"n_models": 4, "n_epochs": 8, "metrics_compute_frequency": 1, "early_stopping": RULE}
+    plain = Driver(1, **settings).drive()
+    for key, model in plain.record.rows.items():
+        losses = [m.value for m in plain.record.all_metrics if m.mst_key == key]
+        best = losses.index(min(losses)) + 1
+        last = next((n + 1 for n in range(1, 8) if losses[n] >= min(losses[:n])), 8)
+        assert model.state is ModelState.TRAINED and model.epoch == last == len(losses)
+        (of_best,) = [v for v in plain.record.visits(1) if (v.mst_key, v.epoch, v.position) == (key, best, 3)]
+        assert model.digest == of_best.digest_out == plain.record.states[key, model.state_version]
+    assert any(model.epoch < 8 for model in plain.record.rows.values())
+    assert len(plain.record.states) == 4 and plain.record.slots == plain.record.used_slots
+    for seed in range(30):
+        assert Driver(seed, **settings, faults=PASSING).drive_by_several().ends() == plain.ends()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_model_averaging_makes_each_visit_once_and_averages_each_iteration_once(seed):
+    settings = {"n_models": 1, "n_epochs": 3, "schedule": AVERAGING}
+    plain = Driver(1, **settings).drive()
+    (model,) = plain.record.models(1)
+    assert (model.state, model.epoch, model.position, model.state_version) == (ModelState.TRAINED, 3, 3, 3)
+    assert len(plain.record.visits(1)) == 9 and not plain.record.staged
+    driver = Driver(seed, **settings, faults=PASSING).drive_by_several()
+    assert driver.ends() == plain.ends() and len(driver.record.visits(1)) == 9
+    assert driver.record.slots == driver.record.used_slots
 
 
 def test_a_model_that_cannot_be_trained_fails_and_the_others_are_complete():
