@@ -107,6 +107,12 @@ class FakeSegments:
     def close(self) -> None:
         self.is_closed = True
 
+    def orphan(self) -> None:
+        """End without the driver, which has died: some of the tasks are committed."""
+        for order in self._orders.values():
+            if self._chance.random() < 0.5:
+                self._do(order)
+
     def _open(self, segment: int) -> SegmentReady:
         self._opening.remove(segment)
         self._ready.add(segment)

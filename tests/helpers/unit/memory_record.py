@@ -3,7 +3,7 @@
 import base64
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -40,6 +40,7 @@ class MemoryRecord:
         self.staged: dict[tuple[int, int, int], tuple[int, str]] = {}  # key, version, segment -> slot, digest
         self.slots: set[int] = set()
         self.cancelled: str | None = None
+        self.on_write: Callable[[], None] = lambda: None  # called before each write of the driver, and each commit
         self._is_open = False
 
     # the driver's reads and writes
@@ -54,6 +55,7 @@ class MemoryRecord:
         self._is_open = True
         try:
             yield
+            self.on_write()
         except BaseException:
             self.rows, self.states, self.all_metrics, self.evaluations, self.the_run = kept
             self.all_visits, self.staged = kept_of_writers
@@ -75,6 +77,7 @@ class MemoryRecord:
 
     def change_slots(self, query: str, slots: set[int]) -> None:
         """Create, empty or drop the tables of states."""
+        self.on_write()
         if "CREATE TABLE" in query:
             self.slots |= slots
         elif "TRUNCATE" in query or "DROP TABLE" in query:
@@ -116,12 +119,15 @@ class MemoryRecord:
         return self.rows[mst_key]
 
     def set_model(self, run_id: int, mst_key: int, **columns: object) -> None:
+        self.on_write()
         self.rows[mst_key] = replace(self.rows[mst_key], **columns)
 
     def add_models(self, run_id: int, models: Sequence[ModelRow]) -> None:
+        self.on_write()
         self.rows |= {model.mst_key: replace(model, run_id=run_id) for model in models}
 
     def set_run(self, run_id: int, **columns: object) -> None:
+        self.on_write()
         self.the_run = replace(self.the_run, **columns)
 
     def visits(self, run_id: int) -> list[VisitRow]:
@@ -134,6 +140,7 @@ class MemoryRecord:
         return list(self.all_metrics)
 
     def add_metrics(self, metrics: Sequence[Metric], evaluations: Sequence[EvaluationRow]) -> None:
+        self.on_write()
         self.all_metrics += metrics
         self.evaluations += evaluations
 
@@ -157,18 +164,25 @@ class MemoryRecord:
 
     def do(self, order: Header) -> Header:
         """Complete an order as `mop_backend.writer.Writer.do` does, in one transaction; return the answer."""
-        with self.transaction():
-            if order["do"] == "evaluate":
-                return {"outcome": "done", **self._evaluate(order)}
-            if order["do"] == "average":
-                return {"outcome": "done", **self._average(order)}
-            assert order["do"] == "train", order
-            if order.get("staged"):
-                return {"outcome": "done", **self._stage(order)}
-            if "members" not in order:
-                return {"outcome": "done", **self._train(order)}
-            trained = [None if one is None else self._train({**order, **one}) for one in order["members"]]
-            return {"outcome": "done", "members": trained, "timing": {"compute_s": 1.0}}
+        on_write, self.on_write = self.on_write, lambda: None  # this is another process
+        try:
+            with self.transaction():
+                return {"outcome": "done", **self._done(order)}
+        finally:
+            self.on_write = on_write
+
+    def _done(self, order: Header) -> Header:
+        if order["do"] == "evaluate":
+            return self._evaluate(order)
+        if order["do"] == "average":
+            return self._average(order)
+        assert order["do"] == "train", order
+        if order.get("staged"):
+            return self._stage(order)
+        if "members" not in order:
+            return self._train(order)
+        trained = [None if one is None else self._train({**order, **one}) for one in order["members"]]
+        return {"members": trained, "timing": {"compute_s": 1.0}}
 
     def _train(self, order: Header) -> Header:
         """Commit a visit; the digest of a state is that of the state before it and of the visit."""

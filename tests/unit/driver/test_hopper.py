@@ -58,21 +58,23 @@ class Driver:
         kind(self.record, self.segments, run, progress).run()
         return self
 
-    def drive_by_several(self, n_deaths=5):
-        """Drive the run to its end by drivers that die at any moment."""
-        left = [self.chance.randint(1, 30) for _ in range(n_deaths)]
+    def drive_by_several(self, n_deaths=8):
+        """Drive the run to its end by drivers that die before some wait, or before some write to the record."""
+        left = [self.chance.randint(1, 100) for _ in range(n_deaths)]
 
         def die():
-            if left and self.segments.n_waits >= left[0]:
-                left.pop(0)
-                raise Died
+            if left:
+                left[0] -= 1
+                if not left[0]:
+                    left.pop(0)
+                    raise Died
 
-        self.between = die
+        self.between = self.record.on_write = die
         for _ in range(n_deaths + 1):
             try:
                 return self.drive()
             except Died:
-                continue
+                self.segments.orphan()
         raise AssertionError("the last driver does not die")
 
     @property
