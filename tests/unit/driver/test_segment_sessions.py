@@ -93,13 +93,16 @@ class FakeSession:
 class World:
     """Segments whose sessions are fakes, the record that they use, and what they said."""
 
-    def __init__(self, servers=(None,), stop_fd=None):
+    def __init__(self, servers=(None,), stop_fd=None, host_wait_s=60):
+        self.shard_error = None
         self.sessions, self.script, self.told, self.log = [], {}, [], []
         self.reads, self.notifies = os.pipe()
         self.raw = SimpleNamespace(fileno=lambda: self.reads, poll=lambda: None, notifies=[])
         shards = [SimpleNamespace(segment_id=n, server=server, n_rows=3) for n, server in enumerate(servers)]
         training = SimpleNamespace(segments=shards, table="t")
-        plan = SimpleNamespace(training=training, data_sets={"training": training}, sample=None, host_wait_s=60)
+        plan = SimpleNamespace(
+            training=training, data_sets={"training": training}, sample=None, host_wait_s=host_wait_s
+        )
         run = SimpleNamespace(run_id=7, plan=plan, versions={})
         progress = SimpleNamespace(tell=self.told.append)
         self.access = SimpleNamespace(
@@ -114,6 +117,16 @@ class World:
         if "end_sessions" in query:
             self.log.append(("ended", params[1]))
         return []
+
+    # the checks of rows and versions
+
+    def check_versions(self, versions):
+        assert versions == {}
+
+    def check_shard(self, *shard):
+        self.log.append(("checked", *shard))
+        if self.shard_error is not None:
+            raise self.shard_error
 
     # the test
 
@@ -152,10 +165,7 @@ def make(monkeypatch):
         return world
 
     monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr(
-        module, "RunConsistency", lambda record, run, progress: SimpleNamespace(
-            check_versions=lambda versions: None, check_shard=lambda *shard: record.log.append(("checked", *shard)))
-    )  # fmt: skip
+    monkeypatch.setattr(module, "RunConsistency", lambda record, run, progress: record)
     yield made
     for world in worlds:
         world.segments.close()
@@ -200,12 +210,7 @@ def test_rows_that_come_without_a_reader_are_checked_too(make):
 def test_rows_that_are_not_the_runs_end_it_before_the_task_is_given_again(make):
     world = make().opened()
     world.script = {"writer": [LOAD, LOADED]}
-
-    class Different:
-        def check_shard(self, *_):
-            raise InvalidParameter("the rows differ")
-
-    object.__setattr__(world.segments._shared, "consistency", Different())
+    world.shard_error = InvalidParameter("the rows differ")
     with pytest.raises(InvalidParameter, match="the rows differ"):
         world.did()
     assert len(world.sessions[0].statements) == 2
@@ -357,8 +362,7 @@ def test_a_host_that_refuses_the_run_ends_it(make, answer, text):
 
 
 def test_a_host_that_stays_lost_ends_the_run(make):
-    world = make().opened()
-    object.__setattr__(world.segments._shared, "host_wait_s", -1)
+    world = make(host_wait_s=-1).opened()
     world.script = {"writer": [HOST, HOST]}
     assert world.did() == SegmentLost(0)
     with pytest.raises(NotReady, match="the host of segment 0 was not available again within") as raised:
