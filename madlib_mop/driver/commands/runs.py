@@ -25,10 +25,10 @@ from madlib_mop.driver.outputs.writers import outputs_of
 from madlib_mop.driver.planning.replay import plan_replay
 from madlib_mop.driver.planning.run_data import check_tables
 from madlib_mop.driver.running.driving import become_driver
-from madlib_mop.driver.running.event_loop import was_cancelled
 from madlib_mop.driver.running.whole_runs import finish_run, train
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import find_run, open_record
+from madlib_mop.driver.session.stopping import was_cancelled
 from madlib_mop.engines.sessions.ending import end_forcibly, sweep
 from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, NotReady

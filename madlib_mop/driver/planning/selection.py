@@ -27,7 +27,7 @@ from madlib_mop.models.parameters.parser import recorded_notice
 from madlib_mop.models.parameters.search_grid import checked_ids
 from madlib_mop.models.stored import check_statistics, readable_by_keras
 from madlib_mop.schedule.bulk import MST_KEY
-from madlib_mop.trainer.backends.base.names import BackendName
+from mop_backend.keras_backends import BackendName
 
 _MAKE_AGAIN = "Create it with load_model_selection_table or generate_model_configs."
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
