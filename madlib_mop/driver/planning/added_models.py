@@ -38,7 +38,7 @@ class AddedModel:
     @classmethod
     def from_json(cls, work: Mapping[str, Any]) -> Self:
         """Return a model of a recorded command."""
-        return cls(Configuration.from_json(work["parameters"]), work["start_weights"], work["early_stopping"])
+        return cls(Configuration.recorded(**work["parameters"]), work["start_weights"], work["early_stopping"])
 
     def as_json(self) -> Json:
         """Return it for the record."""

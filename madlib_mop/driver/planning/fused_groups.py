@@ -168,7 +168,7 @@ def plan_fused_groups(
     for (mst_key, c), start in zip(configurations.items(), starts, strict=True):
         if c.model_id not in architectures:
             architectures[c.model_id] = check_architecture(c.arch)
-        candidates.append(FusionCandidate(mst_key, architectures[c.model_id], c.compiled, c.fit, start))
+        candidates.append(FusionCandidate(mst_key, replace(c, arch=architectures[c.model_id]), start))
     grouping = form_groups(candidates, most, len(data.source.shards))
     session.notice(f"fused training: {_grouping_text(grouping)}")
     groups = tuple(FusedGroup(list(group.keys), group.n_places) for group in grouping.groups)
