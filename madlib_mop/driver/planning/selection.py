@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mop_backend.keras_backends import BackendName
+
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
@@ -27,7 +29,6 @@ from madlib_mop.models.parameters.parser import recorded_notice
 from madlib_mop.models.parameters.search_grid import checked_ids
 from madlib_mop.models.stored import check_statistics, readable_by_keras
 from madlib_mop.schedule.bulk import MST_KEY
-from mop_backend.keras_backends import BackendName
 
 _MAKE_AGAIN = "Create it with load_model_selection_table or generate_model_configs."
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
