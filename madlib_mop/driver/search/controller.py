@@ -23,7 +23,6 @@ from madlib_mop.driver.search.recorded import RecordedSearch
 from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import AddModel, Change, CrossModel, EndModel, ExtendModel, ModelChanges
 from madlib_mop.errors import MopError, NotReady
-from madlib_mop.models.configuration import Configuration
 from madlib_mop.search import SearchSpace, make_search, parse_params
 from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Search, Stop
 
@@ -253,7 +252,7 @@ class Searcher(RunController):
     def _crossed(self, action: Exploit) -> CrossModel:
         source = self._model_changes.models[action.source]
         new = self._rows.configuration(action.model_id, action.compile_params, action.fit_params)
-        keep = new.has_optimizer_of(Configuration.recorded(source))
+        keep = new.has_optimizer_of(source.configuration)
         return CrossModel(action.mst_key, action.source, action.last_epoch, new, keep)
 
 

@@ -212,7 +212,7 @@ class Steering:
                 f"mst_key {verb.mst_key} began with a state of an earlier run. Call the training function again, with"
                 " warm_start => true"
             )
-        old = Configuration.recorded(source)
+        old = source.configuration
         new = verb.configuration or old
         same = new.equals(old)
         first = self._complete_epochs(source) if has_state else source.first_epoch - 1
@@ -387,7 +387,7 @@ class Steering:
         for model in self._models.values():
             if not model.is_alive or model.cloned_from is not None or not self._begins_with(model, origin):
                 continue
-            if new.equals(Configuration.recorded(model)):
+            if new.equals(model.configuration):
                 raise CommandRefused(
                     f"mst_key {model.mst_key} has the same configuration already. Stop it first, or change a parameter"
                 )

@@ -67,7 +67,7 @@ class CloneModel(Verb):
     def from_json(cls, work: Mapping[str, Any]) -> Self:
         columns = work["parameters"]
         others = {name: value for name, value in work.items() if name != "parameters"}
-        return cls(configuration=None if columns is None else Configuration.from_json(columns), **others)
+        return cls(configuration=None if columns is None else Configuration.recorded(**columns), **others)
 
     def as_json(self) -> Json:
         columns = None if self.configuration is None else self.configuration.columns()
