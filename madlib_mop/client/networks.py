@@ -17,8 +17,8 @@ from madlib_mop.client.calling.statements import call_of
 from madlib_mop.client.tables import find_table
 from madlib_mop.errors import MopError
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.configuration import compile_params_of, fit_params_of
 from madlib_mop.models.parameters.custom import possible_names
-from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 
 Params = str | Mapping[str, Any]
 
@@ -80,9 +80,9 @@ def texts_of(params: Params | Sequence[Params], what: str) -> list[str]:
     for text in texts:
         try:
             if what == "compile":
-                parse_compile_params(text, possible_names(text))
+                compile_params_of(text, possible_names(text))
             else:
-                parse_fit_params(text)
+                fit_params_of(text)
         except MopError as error:
             raise noted(error) from None
     return texts

@@ -89,7 +89,7 @@ class NewModel:
     @classmethod
     def from_json(cls, work: Mapping[str, Any]) -> Self:
         """Return a model of a recorded command."""
-        return cls(Configuration.from_json(work["parameters"]), work["start_weights"], work["early_stopping"])
+        return cls(Configuration.recorded(**work["parameters"]), work["start_weights"], work["early_stopping"])
 
     def as_json(self) -> dict[str, Any]:
         """Return it for the record."""
@@ -169,7 +169,7 @@ class Clone(Change):
     def from_json(cls, work: Mapping[str, Any]) -> Self:
         others = {name: value for name, value in work.items() if name != "parameters"}
         columns = work.get("parameters")
-        return cls(configuration=None if columns is None else Configuration.from_json(columns), **others)
+        return cls(configuration=None if columns is None else Configuration.recorded(**columns), **others)
 
     def as_json(self) -> dict[str, Any]:
         others = super().as_json()

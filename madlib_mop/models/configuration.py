@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Protocol, Self
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any, Self
 
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
@@ -15,18 +15,20 @@ from madlib_mop.models.parameters.hyper_parameters import hyper_parameters
 from madlib_mop.models.parameters.parser import CompileParams, FitParams, parse_compile_params, parse_fit_params
 from madlib_mop.models.shapes import ModelShape, describe
 
+#: Texts whose results a process keeps. A grid has few texts and many combinations of them.
+_N_CACHED = 4096
 
-class _Recorded(Protocol):
-    """What a row of the record has of a configuration."""
 
-    @property
-    def model_id(self) -> int: ...
-    @property
-    def compile_params(self) -> str: ...
-    @property
-    def fit_params(self) -> str: ...
-    @property
-    def model_arch(self) -> Node: ...
+@lru_cache(_N_CACHED)
+def compile_params_of(text: str | None, allowed_names: frozenset[str]) -> CompileParams:
+    """Return parsed compile parameters, which may name these custom functions. Raises MopError."""
+    return parse_compile_params(text, allowed_names)
+
+
+@lru_cache(_N_CACHED)
+def fit_params_of(text: str | None) -> FitParams:
+    """Return parsed fit parameters. Raises MopError."""
+    return parse_fit_params(text)
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,11 @@ class Configuration:
     Attributes
     ----------
     model_id : int
-        The architecture in its table.
+        The architecture in its table; 0 for a model of which nobody uses the number.
     compile_params, fit_params : str
-        As given.
+        As given. Without compile parameters (''), a model can only predict.
     arch : dict
-        The architecture's JSON, in a form that Keras reads.
+        The architecture's JSON, in a form that Keras reads; {} where only the parameters are used.
     allowed_names : frozenset of str
         The custom functions that compile parameters may name.
     """
@@ -66,40 +68,63 @@ class Configuration:
         return found
 
     @classmethod
-    def recorded(cls, row: _Recorded) -> Self:
-        """Return the configuration of a row, which was checked before; a custom function may have any name."""
-        return cls(
-            row.model_id, row.compile_params, row.fit_params, row.model_arch, possible_names(row.compile_params)
-        )
+    def recorded(
+        cls, model_id: int, compile_params: str | None, fit_params: str | None, model_arch: Node, **_others: Any
+    ) -> Self:
+        """Return a configuration that was checked before; a custom function may have any name.
 
-    @classmethod
-    def from_json(cls, columns: dict[str, Any]) -> Self:
-        """Return a configuration from its `columns`, as they are in a recorded command."""
-        compile_params = columns["compile_params"]
-        return cls(
-            columns["model_id"], compile_params, columns["fit_params"], columns["model_arch"],
-            possible_names(compile_params),
-        )  # fmt: skip
+        The arguments are its `columns`: of a row of the record, or of a recorded command.
+        """
+        return cls(model_id, compile_params or "", fit_params or "", model_arch, possible_names(compile_params))
 
-    @cached_property
+    def of_architecture(self, model_id: int, arch: Node) -> Self:
+        """Return the same parameters for another architecture."""
+        return replace(self, model_id=model_id, arch=arch)
+
+    @property
     def compiled(self) -> CompileParams:
         """The compile parameters, parsed. Raises MopError."""
-        return parse_compile_params(self.compile_params, self.allowed_names)
+        return compile_params_of(self.compile_params, self.allowed_names)
 
-    @cached_property
+    @property
     def fit(self) -> FitParams:
         """The fit parameters, parsed. Raises MopError."""
-        return parse_fit_params(self.fit_params)
+        return fit_params_of(self.fit_params)
+
+    @cached_property
+    def architecture(self) -> Node:
+        """The architecture as its check returns it. Raises MopError if it does not pass."""
+        return check_architecture(self.arch)
 
     @cached_property
     def shape(self) -> ModelShape:
         """The inputs and outputs of the architecture. Raises MopError if it does not pass its check."""
-        return describe(check_architecture(self.arch))
+        return describe(self.architecture)
+
+    @property
+    def key(self) -> tuple[int, str, str]:
+        """Equal for configurations of one table of architectures that train the same model."""
+        return self.model_id, self.compiled.key, self.fit.key
 
     @property
     def custom_names(self) -> tuple[str, ...]:
         """The custom functions that it uses."""
         return self.compiled.custom_names
+
+    @property
+    def loss_type(self) -> str:
+        """The names of all losses."""
+        return ", ".join(flat_names(self.compiled.loss))
+
+    @property
+    def metrics_type(self) -> list[str] | None:
+        """The names of the metrics."""
+        return list(self.compiled.metric_names) or None
+
+    @property
+    def hyper_parameters(self) -> dict[str, Any]:
+        """Its hyper-parameters by name, without nested ones."""
+        return hyper_parameters(self.model_id, self.compiled, self.fit, self.arch)
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of `madlib_mop.model` that hold it, by their names; also the JSON of a command."""
@@ -108,9 +133,9 @@ class Configuration:
             "compile_params": self.compile_params,
             "fit_params": self.fit_params,
             "model_arch": self.arch,
-            "loss_type": ", ".join(flat_names(self.compiled.loss)),
-            "metrics_type": list(self.compiled.metric_names) or None,
-            "hyper_parameters": hyper_parameters(self.model_id, self.compiled, self.fit, self.arch),
+            "loss_type": self.loss_type,
+            "metrics_type": self.metrics_type,
+            "hyper_parameters": self.hyper_parameters,
         }
 
     def equals(self, other: Configuration) -> bool:

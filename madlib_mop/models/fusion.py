@@ -7,9 +7,10 @@ which is not an error.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.literals import CallSpec
 from madlib_mop.models.parameters.parser import CompileParams, FitParams
@@ -40,23 +41,19 @@ FEW = "there are not more configurations than segments"
 
 @dataclass(frozen=True)
 class FusionCandidate:
-    """A checked and parsed configuration, and its start.
+    """A configuration and its start.
 
     Attributes
     ----------
     mst_key : int
-    config : dict
-        The result of `architecture.check_architecture`.
-    compile_params : CompileParams
-    fit_params : FitParams
+    configuration : Configuration
+        Its ``arch`` is a result of `architecture.check_architecture`.
     start : hashable
         Further properties that members must share: the epochs to train, and whether a state is continued.
     """
 
     mst_key: int
-    config: Node = field(repr=False)
-    compile_params: CompileParams
-    fit_params: FitParams
+    configuration: Configuration
     start: Any = None
 
 
@@ -87,13 +84,14 @@ def form_groups(candidates: Sequence[FusionCandidate], most: int, n_segments: in
     """
     separate: dict[int, str] = {}
     shapes: dict[tuple[Any, ...], list[int]] = {}
-    for c in candidates:
-        reason = why_separate(c.config, c.compile_params, c.fit_params)
+    for candidate in candidates:
+        c = candidate.configuration
+        reason = why_separate(c)
         if reason is None:
-            shape = compile_signature(c.config, c.compile_params), c.fit_params.key, c.start
-            shapes.setdefault(shape, []).append(c.mst_key)
+            shape = compile_signature(c.arch, c.compiled), c.fit.key, candidate.start
+            shapes.setdefault(shape, []).append(candidate.mst_key)
         else:
-            separate[c.mst_key] = reason
+            separate[candidate.mst_key] = reason
     most = min(most, -(-len(candidates) // n_segments))
     groups = []
     for keys in shapes.values():
@@ -106,9 +104,9 @@ def form_groups(candidates: Sequence[FusionCandidate], most: int, n_segments: in
     return Grouping(tuple(groups), separate)
 
 
-def why_separate(config: Node, compile_params: CompileParams, fit_params: FitParams) -> str | None:
-    """Return the part of a configuration that cannot be fused, or None."""
-    for reason in (*_in_architecture(config), *_in_compile_params(compile_params), *_in_fit_params(fit_params)):
+def why_separate(c: Configuration) -> str | None:
+    """Return the part of a configuration with a checked architecture that cannot be fused, or None."""
+    for reason in (*_in_architecture(c.arch), *_in_compile_params(c.compiled), *_in_fit_params(c.fit)):
         return reason
     return None
 

@@ -12,10 +12,10 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.literals import CallSpec, canonical
-from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params
+from madlib_mop.models.parameters.parser import CompileParams
 
 _LAYERS = ("Dense", "Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 #: Optimizers that look for words in the paths of weights, which consist of the names of models and layers.
@@ -87,8 +87,8 @@ def graph_digests(custom_names: Iterable[str]) -> Callable[[str, str], str]:
 
     @functools.cache
     def digest(architecture: str, compile_params: str) -> str:
-        config = check_architecture(json.loads(architecture))
-        return compile_signature(config, parse_compile_params(compile_params, names))
+        c = Configuration(0, compile_params, "", json.loads(architecture), names)
+        return compile_signature(c.architecture, c.compiled)
 
     return digest
 

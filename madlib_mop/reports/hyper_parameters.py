@@ -1,12 +1,10 @@
 """Hyper-parameters of a model by name, as the record has them; called by `reading`."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from madlib_mop.errors import MopError
-from madlib_mop.models.parameters import hyper_parameters as of_configuration
-from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.reports.facts import HyperParameters
 
 _MAX_LENGTH = 60
@@ -30,13 +28,11 @@ def hyper_parameters(
     return {"network": str(model_id), **{name: _short(found[name]) for name in found if name != "architecture"}}
 
 
-@lru_cache(maxsize=4096)
 def _parsed(model_id: int, compile_params: str, fit_params: str | None) -> dict[str, Any]:
     try:
-        parsed = parse_compile_params(compile_params), parse_fit_params(fit_params)
+        return Configuration(model_id, compile_params, fit_params or "", {}).hyper_parameters
     except MopError:
         return {"compile_params": compile_params, **({"fit_params": fit_params} if fit_params else {})}
-    return of_configuration.hyper_parameters(model_id, *parsed, {})
 
 
 def _short(value: Any) -> Any:

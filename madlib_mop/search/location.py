@@ -6,16 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from madlib_mop.errors import MopError
+from madlib_mop.models.configuration import Configuration, compile_params_of, fit_params_of
 from madlib_mop.models.parameters.calls import is_int, is_number
 from madlib_mop.models.parameters.literals import CallSpec, canonical, read_keywords, write_value
 from madlib_mop.models.parameters.optimizers import check_optimizer
-from madlib_mop.models.parameters.parser import (
-    MAX_COUNT,
-    CompileParams,
-    FitParams,
-    parse_compile_params,
-    parse_fit_params,
-)
+from madlib_mop.models.parameters.parser import MAX_COUNT, CompileParams, FitParams
 from madlib_mop.models.parameters.search_grid import Choices, GridChoice, Value, Values, as_range
 from madlib_mop.search.space import Point, SearchSpace
 
@@ -59,15 +54,17 @@ class Locator:
         """
         names = frozenset(custom_names)
         try:
-            compiled = parse_compile_params(_without_effect_removed(compile_params), names)
-            fit = parse_fit_params(_without_effect_removed(fit_params or ""))
+            wanted = _comparable(model_id, (compile_params, fit_params or ""), names)
+            key = wanted.key
         except MopError:
             return None
-        wanted = compiled.key, fit.key
-        for choice in self._choices(compiled, fit, names):
+        for choice in self._choices(wanted.compiled, wanted.fit, names):
             point = Point(model_id, choice)
-            if self._keys(point, names) == wanted:
-                return point
+            try:
+                if _comparable(model_id, point.texts, names).key == key:
+                    return point
+            except MopError:
+                continue
         return None
 
     def _choices(self, compiled: CompileParams, fit: FitParams, names: frozenset[str]) -> Iterator[GridChoice]:
@@ -95,12 +92,11 @@ class Locator:
             for name, values in choices.items()
         }
 
-    def _keys(self, point: Point, names: frozenset[str]) -> tuple[str, str] | None:
-        compile_params, fit_params = map(_without_effect_removed, point.texts)
-        try:
-            return parse_compile_params(compile_params, names).key, parse_fit_params(fit_params).key
-        except MopError:
-            return None
+
+def _comparable(model_id: int, texts: tuple[str, str], names: frozenset[str]) -> Configuration:
+    """Return a configuration without the parameters that have no effect."""
+    compile_params, fit_params = map(_without_effect_removed, texts)
+    return Configuration(model_id, compile_params, fit_params, {}, names)
 
 
 def _pick(name: str, values: list[Value], wanted: Any, read: Callable[[str, Value], Any]) -> Value:
@@ -122,13 +118,13 @@ def _pick(name: str, values: list[Value], wanted: Any, read: Callable[[str, Valu
 def _compiled(name: str, value: Value, names: frozenset[str]) -> Any:
     """Return a compile parameter as it is parsed."""
     given = {"optimizer": "SGD", "loss": "mse", name: value}
-    return getattr(parse_compile_params(_written(given), names), name)
+    return getattr(compile_params_of(_written(given), names), name)
 
 
 def _fitted(name: str, value: Value) -> Any:
     """Return a fit parameter as it is parsed; without a greater number of epochs, some first epochs are errors."""
     given = {"epochs": MAX_COUNT, name: value}
-    return getattr(parse_fit_params(_written(given)), name)
+    return getattr(fit_params_of(_written(given)), name)
 
 
 def _optimizer_values(alternative: Choices, optimizer: Value, wanted: CallSpec) -> Values:

@@ -138,7 +138,7 @@ def evaluate_fused(
         run = fused.evaluate_pass()
         clock.lap("trace_s")
         columns = choice.current().columns(shard.xs, shard.ys, shard.normalizing_const)
-        totals = run(columns, choice.current().rows_of_evaluations(shard.xs, first.fit_params.batch_size))
+        totals = run(columns, choice.current().rows_of_evaluations(shard.xs, first.fit.batch_size))
         clock.lap("compute_s")
         names = fused.metric_names
     timing = {lap: seconds / len(states) for lap, seconds in clock.laps.items()} | {"fused": len(recipes)}
@@ -184,7 +184,7 @@ def _run_passes(
     columns = choice.current().columns(shard.xs, shard.ys, shard.normalizing_const)
     for pass_ in range(n_passes):
         orders = [recipe.order(epoch, segment_id, pass_, shard.n_rows) for recipe in recipes]
-        figures = run(columns, np.stack(orders), recipes[0].fit_params.batch_size, n_batches)
+        figures = run(columns, np.stack(orders), recipes[0].fit.batch_size, n_batches)
     return figures
 
 
@@ -202,7 +202,7 @@ def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard
             drawn = ModelVariables(recipe.build(start.weights))
     # If the member is trained separately from now on, it continues as plain Keras would after a first fit on this
     # shard.
-    _, carried = choice.current().static_batch_of(shard.n_rows, recipe.fit_params.batch_size, inherited)
+    _, carried = choice.current().static_batch_of(shard.n_rows, recipe.fit.batch_size, inherited)
     if start.parts:
         return _Begun(state, digest, carried)
     return _Begun(drawn, digest_of(drawn.encode(carried, part_bytes)), carried)
@@ -220,6 +220,6 @@ def _fused_model(compiled: CompiledModel, recipe: Recipe, n_places: int) -> Fuse
 def _first_alike(recipes: Sequence[Recipe | None]) -> Recipe:
     """Return the first; raise RequestFailure (internal) for members that no fused model can hold."""
     members = [recipe for recipe in recipes if recipe is not None]
-    if len({(recipe.signature, recipe.fit_params.key) for recipe in members}) > 1:
+    if len({(recipe.signature, recipe.fit.key) for recipe in members}) > 1:
         raise RequestFailure(INTERNAL, MopError("the members of a fused group are not of one shape"))
     return members[0]

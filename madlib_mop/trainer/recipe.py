@@ -9,10 +9,11 @@ import keras
 import numpy as np
 from mop_backend.frames import Blob, Header
 
-from madlib_mop.models import architecture, build, seeds, shapes, sharing
+from madlib_mop.models import build, seeds, sharing
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
-from madlib_mop.models.parameters import parser as params
 from madlib_mop.models.parameters.custom import CustomFunctions
+from madlib_mop.models.parameters.parser import CompileParams, FitParams
 from madlib_mop.trainer import custom
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.graphs.variables import ModelVariables
@@ -21,14 +22,9 @@ from madlib_mop.trainer.process.failures import MODEL, blaming
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """One configuration: what its model is built from, and the numbers that its chance is drawn from.
+    """One configuration, the numbers that its chance is drawn from, and its custom functions."""
 
-    ``compile_params`` is None for a model that is only to predict.
-    """
-
-    config: Node
-    compile_params: params.CompileParams | None
-    fit_params: params.FitParams
+    configuration: Configuration
     seed: int
     mst_key: int
     custom: CustomFunctions = CustomFunctions()
@@ -39,30 +35,35 @@ class Recipe:
         with blaming(MODEL):
             compile_text = model.get("compile_params")
             functions = CustomFunctions.from_request(model.get("custom"))
-            return cls(
-                architecture.check_architecture(model["arch"]),
-                None if compile_text is None else params.parse_compile_params(compile_text, functions.names),
-                params.parse_fit_params(model.get("fit_params")),
-                int(model.get("seed") or 0),
-                int(model.get("mst_key") or 0),
-                functions,
-            )
+            c = Configuration(0, compile_text or "", model.get("fit_params") or "", model["arch"], functions.names)
+            _ = c.architecture, c.fit, None if compile_text is None else c.compiled
+            return cls(c, int(model.get("seed") or 0), int(model.get("mst_key") or 0), functions)
+
+    @property
+    def architecture(self) -> Node:
+        """The checked architecture."""
+        return self.configuration.architecture
+
+    @property
+    def fit(self) -> FitParams:
+        """The fit parameters."""
+        return self.configuration.fit
 
     @property
     def n_inputs(self) -> int:
         """How many inputs the model has."""
-        return shapes.describe(self.config).n_inputs
+        return self.configuration.shape.n_inputs
 
     @property
     def signature(self) -> str:
         """What models must share to take turns in one compiled model."""
         functions = self.custom.digest(self.training.custom_names)
-        return sharing.compile_signature(self.config, self.training, functions)
+        return sharing.compile_signature(self.architecture, self.training, functions)
 
     @property
     def strengths(self) -> sharing.Strengths:
         """The L2 strengths that models of the same signature may differ in."""
-        return sharing.strengths_of(self.config)
+        return sharing.strengths_of(self.architecture)
 
     @property
     def chance(self) -> tuple[int, int, float | None]:
@@ -70,10 +71,15 @@ class Recipe:
         return self.seed, self.mst_key, self.training.learning_rate
 
     @property
-    def training(self) -> params.CompileParams:
+    def is_compiled(self) -> bool:
+        """Whether it has compile parameters; a model that is only to predict has none."""
+        return bool(self.configuration.compile_params)
+
+    @property
+    def training(self) -> CompileParams:
         """The compile parameters of a model that is to be trained or evaluated."""
-        assert self.compile_params is not None, "a model that is only to predict is not compiled"
-        return self.compile_params
+        assert self.is_compiled, "a model that is only to predict is not compiled"
+        return self.configuration.compiled
 
     def build(self, weights: Blob | None = None) -> keras.Model:
         """Build the model as it is before its first visit: weights drawn after seeding from (seed, mst_key).
@@ -85,7 +91,7 @@ class Recipe:
             model = self.draw()
             if weights is not None:
                 ModelVariables(model, with_optimizer=False).load_weights(weights)
-            if self.compile_params is not None:
+            if self.is_compiled:
                 self.compile(model)
             return model
 
@@ -93,9 +99,9 @@ class Recipe:
         """Build the model as `build` does, without compiling it."""
         seed = seeds.model_seed(self.seed, self.mst_key)
         with blaming(MODEL):
-            if self.compile_params is not None and self.compile_params.custom_names:
+            if self.is_compiled and self.training.custom_names:
                 choice.current().seed(seed)  # custom functions, unlike layers, may use the global generator
-            return build.build_architecture(self.config, seed)
+            return build.build_architecture(self.architecture, seed)
 
     def compile(self, model: keras.Model) -> None:
         """Compile a model, or a part of one, by the configuration's compile parameters."""
@@ -109,16 +115,16 @@ class Recipe:
 
     def callbacks(self, model: keras.Model, n_passes: int, n_batches: int) -> keras.callbacks.CallbackList | None:
         """Make the callbacks of a visit. They see its passes as Keras' epochs; None when there are none."""
-        if not self.fit_params.callbacks:
+        if not self.fit.callbacks:
             return None
-        made = [build.make(spec) for spec in self.fit_params.callbacks]
+        made = [build.make(spec) for spec in self.fit.callbacks]
         return keras.callbacks.CallbackList(
             made, add_history=False, add_progbar=False, model=model, epochs=n_passes, steps=n_batches, verbose=0
         )
 
     def order(self, epoch: int, segment_id: int, pass_: int, n_rows: int) -> np.ndarray:
         """Return the order of rows of one pass; int64 ``(n_rows,)``."""
-        if not self.fit_params.shuffle:
+        if not self.fit.shuffle:
             return np.arange(n_rows)
         return seeds.pass_permutation(self.seed, self.mst_key, epoch, segment_id, pass_, n_rows)
 

@@ -107,7 +107,7 @@ class Visitor:
             memory: the backend ran out of it.
         """
         clock = Clock(choice.current().seconds_of_compiling)
-        fit = recipe.fit_params
+        fit = recipe.fit
         n_batches, n_passes = extent(recipe, shard)
         digest_in = digest_of(start.parts) if start.parts else None
         check_digest(start, digest_in)
@@ -141,7 +141,7 @@ class Visitor:
         with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             _begin(compiled, recipe, start, digest_in, FORWARD_GROUPS)
             clock.lap("state_in_s")
-            batch_size = choice.current().rows_of_evaluations(shard.xs, recipe.fit_params.batch_size)
+            batch_size = choice.current().rows_of_evaluations(shard.xs, recipe.fit.batch_size)
             features = self._features(compiled, shard, BatchSizes.of(shard.n_rows, batch_size), clock)
             run = compiled.evaluate_pass(features is not None)
             clock.lap("trace_s")
@@ -241,7 +241,7 @@ class Visitor:
             if compiled is None:
                 materialises = self._materialises and choice.current().computes_parts
                 compile_tail = recipe.compile if materialises else None
-                compiled = CompiledModel(recipe.build(), spec, recipe.config, compile_tail)
+                compiled = CompiledModel(recipe.build(), spec, recipe.architecture, compile_tail)
                 compiled.drawn_for = recipe.chance
                 self.models.add(key, compiled)
             compiled.set_strengths(recipe.strengths)
@@ -318,7 +318,7 @@ def check_weights(start: Start, state: State) -> None:
 
 def extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
     """Return the numbers of batches and passes of a visit; raise RequestFailure (model) for unfit parameters."""
-    fit = recipe.fit_params
+    fit = recipe.fit
     n_passes = fit.epochs - fit.initial_epoch
     if n_passes < 1:
         raise model_failed(
@@ -350,7 +350,7 @@ def _run_passes(
     Callbacks see the passes numbered through the model's life, so that a schedule of learning rates goes on from
     visit to visit.
     """
-    fit = recipe.fit_params
+    fit = recipe.fit
     callbacks = recipe.callbacks(model, n_passes, n_batches)
     assert not isinstance(fit.class_weight, str), "`extent` refuses what is not written out"
     weights = row_weights_of(shard, fit.class_weight) if fit.class_weight is not None else None

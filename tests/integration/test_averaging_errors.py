@@ -1,9 +1,11 @@
 """Promise 8 for madlib_keras_fit: one clear error before any work; and warm starts without weights in a table."""
 
+from contextlib import closing
+
 import pytest
 
-from madlib_mop.driver.planning.averaging import plan_model
-from madlib_mop.driver.planning.hopper import add_run, plan_fit
+from madlib_mop.driver.planning.fits import plan_fit, plan_fit_multiple
+from madlib_mop.driver.planning.plan import add_run
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import MopError, NotReady
 from tests.helpers.bad_averages import CASES, GOOD
@@ -15,7 +17,7 @@ from tests.helpers.security.attacks import refusal_of
 
 FIT = "madlib_keras_fit"
 OVER_1_GB = 1_500_000_000
-NAMES = {plan_model: FIT, plan_fit: "madlib_keras_fit_multiple_model"}
+NAMES = {plan_fit: FIT, plan_fit_multiple: "madlib_keras_fit_multiple_model"}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def planner(bench):
     record = record_on(catalog)
     session = DirectSession(connection)
 
-    def plan(planned=plan_model, good=GOOD, **arguments):
+    def plan(planned=plan_fit, good=GOOD, **arguments):
         return planned(Call.read(NAMES[planned], good | arguments, session), record), session.notices
 
     yield plan
@@ -95,8 +97,8 @@ def too_large(bench):
     )
     session = DirectSession(bench.connect(autocommit=False))
     runs = {}
-    for planned, good, table in ((plan_model, GOOD, "huge"), (plan_fit, MANY, "huge_many")):
-        argument = "model" if planned is plan_model else "model_output_table"
+    for planned, good, table in ((plan_fit, GOOD, "huge"), (plan_fit_multiple, MANY, "huge_many")):
+        argument = "model" if planned is plan_fit else "model_output_table"
         run_id = add_run(record, planned(Call.read(NAMES[planned], good | {argument: f"{table}_new"}, session), record))
         record.set_run(run_id, state="finished", model_output_table=f"public.{table}")
         record.set_model(
@@ -117,13 +119,12 @@ MANY = {
 @pytest.fixture
 def loose(monkeypatch):
     """Accept output tables made by hand as those of a run."""
-    for module in ("averaging", "hopper"):
-        monkeypatch.setattr(f"madlib_mop.driver.planning.{module}.check_replaceable", lambda *_: None)
+    monkeypatch.setattr("madlib_mop.driver.planning.plan.check_replaceable", lambda *_: None)
 
 
 def test_weights_above_1_gb_go_on_from_the_recorded_state(too_large, planner, loose):
     one, _ = planner(model="huge", warm_start=True)
-    many, _ = planner(plan_fit, MANY, model_output_table="huge_many", warm_start=True)
+    many, _ = planner(plan_fit_multiple, MANY, model_output_table="huge_many", warm_start=True)
     for plan, table in ((one, "huge"), (many, "huge_many")):
         assert plan.warm.run_id == too_large[table]
         assert plan.warm.models[1].next_epoch == 3 and plan.warm.models[1].state.digest == "a"
@@ -138,4 +139,23 @@ def test_weights_above_1_gb_that_cannot_go_on_are_told_so(bench, too_large, plan
         planner(model="huge", warm_start=True)
     message = "model_output_table: mst_key 1 of public.huge_many has no weights .* different compile parameters"
     with pytest.raises(NotReady, match=message):
-        planner(plan_fit, MANY, model_output_table="huge_many", warm_start=True)
+        planner(plan_fit_multiple, MANY, model_output_table="huge_many", warm_start=True)
+
+
+def test_a_warm_start_says_that_a_custom_function_has_changed(bench, planner, loose):
+    """The functions of the earlier run are used, as for many models."""
+    source = "def near(y_true, y_pred): return {}"
+    bench.rows("SELECT madlib.load_custom_function('averaged', %s, 'near')", [source.format("y_pred").encode()])
+    good = GOOD | {"compile_params": "optimizer='sgd', loss='near'", "object_table": "averaged"}
+    plan, _ = planner(good=good, model="near_first")
+    with closing(bench.connect()) as catalog:
+        record = record_on(catalog)
+        record.set_run(add_run(record, plan), state="finished", model_output_table="public.near_out")
+    bench.rows("CREATE TABLE near_out AS SELECT ''::bytea AS model_weights, model_arch::json FROM arch LIMIT 1")
+    before, said = planner(good=good, model="near_out", warm_start=True)
+    assert before.functions == plan.functions and not any("custom function" in line for line in said)
+    bench.rows("UPDATE madlib.averaged SET object = %s", [source.format("y_true").encode()])
+    after, said = planner(good=good, model="near_out", warm_start=True)
+    assert after.functions == plan.functions
+    changed = "custom function near: the earlier run's version is used; madlib.averaged has changed since"
+    assert f"warm start: {changed}" in said

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from madlib_mop.catalog.rows.base import Document, Json, Row, column
 from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.models.configuration import Configuration
 
 #: Columns that describe a state, without its location.
 STATE_COLUMNS = ("state_bytes", "model_bytes", "forward_parts", "digest", "weights_digest")
@@ -171,6 +172,11 @@ class ModelRow(Row):
     cloned_from: ClonedFrom | None = column(ClonedFrom.from_json, default=None)
     command_id: int | None = None
     hyper_parameters: Json = field(default_factory=dict, repr=False)
+
+    @property
+    def configuration(self) -> Configuration:
+        """Its architecture and parameters."""
+        return Configuration.recorded(self.model_id, self.compile_params, self.fit_params, self.model_arch)
 
     @property
     def is_alive(self) -> bool:

@@ -311,7 +311,7 @@ class Changes:
     @_effect.register
     def _(self, change: Exploit, issuer: _Issuer) -> _Effect:
         new = self._proposed.configuration(change.model_id, change.compile_params, change.fit_params)
-        keep = new.has_optimizer_of(Configuration.recorded(self._models[change.source]))
+        keep = new.has_optimizer_of(self._models[change.source].configuration)
         slot = self._slots.begin_write(change.mst_key)
 
         def write() -> tuple[Sequence[int], _Apply]:
@@ -341,7 +341,7 @@ class Changes:
                 f"mst_key {change.mst_key} began with a state of an earlier run. Call the training function again, with"
                 " warm_start => true"
             )
-        old = Configuration.recorded(source)
+        old = source.configuration
         new = change.configuration or old
         same = new.equals(old)
         first = self._complete_epochs(source) if has_state else source.first_epoch - 1
@@ -554,7 +554,7 @@ class Changes:
         for model in self._models.values():
             if not model.is_alive or model.cloned_from is not None or not self._begins_with(model, origin):
                 continue
-            if new.equals(Configuration.recorded(model)):
+            if new.equals(model.configuration):
                 raise CommandRefused(
                     f"mst_key {model.mst_key} has the same configuration already. Stop it first, or change a parameter"
                 )

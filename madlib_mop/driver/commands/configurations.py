@@ -18,21 +18,20 @@ from madlib_mop.driver.data.selection_tables import (
     stored_name,
     write_selection_summary,
 )
+from madlib_mop.driver.planning.selection import check_model_ids
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_column, not_one_row
 from madlib_mop.errors import InvalidParameter, MopError, shown
+from madlib_mop.models.configuration import Configuration, compile_params_of, fit_params_of
 from madlib_mop.models.parameters.calls import is_int
 from madlib_mop.models.parameters.parser import (
     CompileParams,
     FitParams,
-    parse_compile_params,
-    parse_fit_params,
     recorded_notice,
 )
 from madlib_mop.models.parameters.search_grid import (
     MAX_CONFIGURATIONS,
-    checked_ids,
     expand_grid,
     iterate_random,
     search_type,
@@ -44,19 +43,9 @@ _MST = "model_selection_table"
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 _MAX_DRAWS_FOR_ONE, _MAX_DRAWS = 100, 1_000_000
 
-#: Equal for equivalent configurations: (model_id, compile parameters, fit parameters).
+#: `Configuration.key`: equal for equivalent configurations.
 Key = tuple[int, str, str]
 _Parsed = TypeVar("_Parsed")
-
-
-@dataclass(frozen=True)
-class StoredConfiguration:
-    """A configuration to store; equivalent configurations have the same ``key``."""
-
-    model_id: int
-    compile_params: str
-    fit_params: str
-    key: Key
 
 
 @dataclass(frozen=True)
@@ -70,36 +59,30 @@ class Existing:
 
 
 class ConfigurationParser:
-    """Parses texts of parameters once each, with the custom functions of the object table and the caller's rights."""
+    """Parses texts of parameters with the custom functions of the object table and the caller's rights."""
 
     def __init__(self, session: CallerSession, object_table: str | None):
-        self.custom_names = custom_names(session, object_table)
+        self.custom_names = frozenset(custom_names(session, object_table))
         self._session = session
-        self._compile: dict[str | None, CompileParams] = {}
-        self._fit: dict[str | None, FitParams] = {}
         self._noticed: set[str] = set()
 
     def compile_params(self, text: str | None, where: str) -> CompileParams:
         """Parse compile parameters; errors contain ``where``."""
-        if text not in self._compile:
-            self._compile[text] = _placed(parse_compile_params, where, text, self.custom_names)
-        return self._compile[text]
+        return _placed(compile_params_of, where, text, self.custom_names)
 
     def fit_params(self, text: str | None, where: str) -> FitParams:
         """Parse fit parameters; errors contain ``where``."""
-        if text not in self._fit:
-            self._fit[text] = _placed(parse_fit_params, where, text)
-            if (notice := recorded_notice([self._fit[text]])) and notice not in self._noticed:
-                self._noticed.add(notice)
-                self._session.notice(notice)
-        return self._fit[text]
+        parsed = _placed(fit_params_of, where, text)
+        if (notice := recorded_notice([parsed])) and notice not in self._noticed:
+            self._noticed.add(notice)
+            self._session.notice(notice)
+        return parsed
 
-    def row(self, model_id: int, compile_text: str, fit_text: str | None, where: str = "") -> StoredConfiguration:
-        """Make a row of one configuration."""
-        compile_params = self.compile_params(compile_text, where)
-        fit_params = self.fit_params(fit_text, where)
-        key = (model_id, compile_params.key, fit_params.key)
-        return StoredConfiguration(model_id, compile_text, fit_text or "", key)
+    def row(self, model_id: int, compile_text: str, fit_text: str | None) -> Configuration:
+        """Return a configuration, without its architecture. Raises MopError if a text cannot be parsed."""
+        self.compile_params(compile_text, "")
+        self.fit_params(fit_text, "")
+        return Configuration(model_id, compile_text, fit_text or "", {}, self.custom_names)
 
 
 def load_model_selection_table(call: Call) -> None:
@@ -201,7 +184,7 @@ def _check_number(n_configurations: int, what: str) -> None:
 
 def _generated(
     kind: str, given: Mapping[str, Any], model_ids: Sequence[int], parser: ConfigurationParser, known: Iterable[Key]
-) -> Iterator[StoredConfiguration]:
+) -> Iterator[Configuration]:
     grids = given.get("compile_params_grid"), given.get("fit_params_grid")
     if kind == "grid":
         combinations = expand_grid(*grids)
@@ -217,7 +200,7 @@ def _generated(
     yield from itertools.islice(_distinct(tried, known), n_wanted)
 
 
-def _parsed(parser: ConfigurationParser, model_id: int, compile_text: str, fit_text: str) -> StoredConfiguration:
+def _parsed(parser: ConfigurationParser, model_id: int, compile_text: str, fit_text: str) -> Configuration:
     compile_where, fit_where = (
         f"compile_params_grid results in {compile_text}",
         f"fit_params_grid results in {fit_text}",
@@ -227,7 +210,7 @@ def _parsed(parser: ConfigurationParser, model_id: int, compile_text: str, fit_t
     return parser.row(model_id, compile_text, fit_text)
 
 
-def _distinct(rows: Iterable[StoredConfiguration], known: Iterable[Key] = ()) -> Iterator[StoredConfiguration]:
+def _distinct(rows: Iterable[Configuration], known: Iterable[Key] = ()) -> Iterator[Configuration]:
     seen = set(known)
     for row in rows:
         if row.key not in seen:
@@ -239,19 +222,6 @@ def _architectures(session: CallerSession, name: str) -> Relation:
     table = session.relation(name, _ARCH)
     _need(session, table, ("model_id", "model_arch"), _ARCH, name)
     return table
-
-
-def check_model_ids(session: CallerSession, table: Relation, ids: list[int] | None) -> list[int]:
-    """Return the ids sorted, without duplicates, if all are in the table of architectures."""
-    ids = checked_ids(ids)
-    rows = session.execute(statement("SELECT DISTINCT model_id FROM {table}", table=table))
-    present = {row["model_id"] for row in rows}
-    if missing := sorted(set(ids) - present):
-        raise InvalidParameter(
-            f"model_id_list: {table} has no model_id {missing[0]}. Received: {ids!r}",
-            hint=f"It has {', '.join(str(item) for item in sorted(present - {None})[:20]) or 'none'}.",
-        )
-    return sorted(set(ids))
 
 
 def _texts(values: list[Any] | None, what: str) -> list[Any]:
@@ -320,7 +290,7 @@ def _need(session: CallerSession, table: Relation, columns: Sequence[str], what:
             raise no_column(what, f"table {table}", column, name)
 
 
-def _append(session: CallerSession, target: Relation, rows: list[StoredConfiguration]) -> None:
+def _append(session: CallerSession, target: Relation, rows: list[Configuration]) -> None:
     fill_selection(session, target, [(row.model_id, row.compile_params, row.fit_params) for row in rows])
 
 

@@ -28,6 +28,7 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, Unsupported
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.ensemble import EnsembleMember, ensemble_architecture
 
 _WHAT = "validation_table"
@@ -153,7 +154,9 @@ def _block_loss(
 
 def _build(session: CallerSession, trainer: LocalTrainer, chosen: Sequence[tuple[Candidate, int]]) -> _Built:
     """Return the ensemble."""
-    members = [EnsembleMember(c.model.label, c.model.arch, count, c.activations) for c, count in chosen]
+    members = [
+        EnsembleMember(c.model.label, c.model.configuration.arch, count, c.activations) for c, count in chosen
+    ]
     found = ensemble_architecture(members)
     described = describe_model(trainer, check_architecture(found.arch))
     if described.n_bytes > MAX_FIELD_BYTES:
@@ -174,11 +177,11 @@ def _build(session: CallerSession, trainer: LocalTrainer, chosen: Sequence[tuple
     weights = b"".join(read(by_name[name]) for name in order)
     best = chosen[0][0]
     described.check_weights(len(weights), f"the weights of the members of {best.model.place.relation}")
-    params = best.model.compile_params if not any(best.activations) else without_logits(best.params)
-    custom = functions_of_model(session, best.model.place.relation, best.model.object_table, params)
-    model = replace(
-        best.model, label="the ensemble", arch=check_architecture(described.text), compile_params=params, custom=custom
-    )
+    old = best.model.configuration
+    params = old.compile_params if not any(best.activations) else without_logits(old.compiled)
+    configuration = Configuration.recorded(0, params, old.fit_params, check_architecture(described.text))
+    custom = functions_of_model(session, best.model.place.relation, best.model.object_table, configuration)
+    model = replace(best.model, label="the ensemble", configuration=configuration, custom=custom)
     return _Built(model, described.text, weights, run_ids)
 
 
@@ -194,8 +197,8 @@ def _info(
     keys, counts = [c.mst_key for c, _ in chosen], [count for _, count in chosen]
     model, run_ids = built.model, [built.run_ids.get(key) for key in keys]
     return {
-        "compile_params": model.compile_params,
-        "fit_params": model.fit_params,
+        "compile_params": model.configuration.compile_params,
+        "fit_params": model.configuration.fit_params,
         "model_size": len(built.weights) / 1024.0,
         "metrics_type": model.metrics_type,
         "loss_type": model.loss_type,

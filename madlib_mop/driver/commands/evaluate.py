@@ -45,13 +45,13 @@ def madlib_keras_evaluate(call: Call) -> None:
 
 def prepare(session: CallerSession, model: TrainedModel) -> TrainedModel:
     """Return a model with its custom functions. Raises MopError if it cannot be evaluated."""
-    if model.compile_params is None:
+    if not model.configuration.compile_params:
         raise Unsupported(
             f"{model.label} was imported without compile parameters, so it has no loss and no metrics",
             hint="Import it with compile_params => $$loss='mse', optimizer='sgd', metrics=['mae']$$.",
         )
     place = model.place.version if isinstance(model.place, RegisteredVersion) else model.place.relation
-    custom = functions_of_model(session, place, model.object_table, model.compile_params)
+    custom = functions_of_model(session, place, model.object_table, model.configuration)
     return replace(model, custom=custom)
 
 

@@ -1,12 +1,13 @@
 """Custom functions for planning a run or using a model: from an object table with safe rights, or from the record.
 
-``custom_names`` goes into `parse_compile_params`; ``read_custom_functions`` returns the functions that those
+``custom_names`` goes into a `Configuration`; ``read_custom_functions`` returns the functions that those
 parameters use. No function is executed here: sources are parsed, pickles are recognised by their first bytes.
 """
 
 import importlib.util
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 
 from madlib_mop.catalog.names import Relation, split_name, statement
 from madlib_mop.driver.session.caller import CallerSession
@@ -21,8 +22,8 @@ from madlib_mop.errors import (
     is_missing,
     shown,
 )
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions, check_source, is_pickle
-from madlib_mop.models.parameters.parser import parse_compile_params
 
 SCHEMA = "madlib"
 COLUMNS = {"id": ("integer",), "name": ("text",), "description": ("text",), "object": ("bytea",)}
@@ -195,7 +196,7 @@ def functions_of_model(
     session: CallerSession,
     place: Relation | tuple[str, int],
     object_table: str | None,
-    compile_params: str | None,
+    configuration: Configuration,
 ) -> CustomFunctions:
     """Read the functions that a model was trained with: from its run's record, else as registered now.
 
@@ -206,14 +207,15 @@ def functions_of_model(
         The output table of a fit function, whose newest run it is; or a version of a registered model.
     object_table : str or None
         As its summary has it.
-    compile_params : str or None
+    configuration : Configuration
+        The model's.
 
     Raises
     ------
     MopError
         As `read_custom_functions`, or if the parameters cannot be read.
     """
-    if not (object_table or "").strip() or compile_params is None:
+    if not (object_table or "").strip() or not configuration.compile_params:
         return CustomFunctions()
     if isinstance(place, Relation):
         rows = session.execute(_RECORDED, [str(place)])
@@ -221,10 +223,10 @@ def functions_of_model(
         rows = session.execute(_RECORDED_OF_VERSION, list(place), ["pg_catalog.text", "integer"])
     recorded = CustomFunctions({row["name"]: bytes(row["object"]) for row in rows})
     try:
-        names = parse_compile_params(compile_params, recorded.names).custom_names
+        names = replace(configuration, allowed_names=recorded.names).custom_names
     except MopError:  # the caller may not read the record, or it was dropped
         known = custom_names(session, object_table, True, recorded)
-        names = parse_compile_params(compile_params, known).custom_names
+        names = replace(configuration, allowed_names=frozenset(known)).custom_names
     return read_custom_functions(session, object_table, names, True, recorded)
 
 

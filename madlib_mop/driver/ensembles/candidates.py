@@ -9,8 +9,6 @@ from madlib_mop.driver.inference.model import TrainedModel, read_model
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, Unsupported
 from madlib_mop.models.ensemble import EnsembleMember, ensemble_architecture
-from madlib_mop.models.parameters.custom import possible_names
-from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params
 
 _N_KEYS_SHOWN = 20
 _HINT = "Pass the output table of madlib_keras_fit_multiple_model or madlib_keras_automl."
@@ -24,14 +22,12 @@ class Candidate:
     ----------
     mst_key : int
     model : TrainedModel
-    params : CompileParams
     forms : tuple of OutputForm
         What its outputs are.
     """
 
     mst_key: int
     model: TrainedModel
-    params: CompileParams
     forms: tuple[OutputForm, ...]
 
     @property
@@ -114,7 +110,7 @@ def _listed(keys: Sequence[int | None]) -> str:
 def _read(session: CallerSession, name: str | None, key: int) -> Candidate:
     model = read_model(session, name, key)
     try:
-        params = parse_compile_params(model.compile_params, possible_names(model.compile_params))
+        params = model.configuration.compiled
     except MopError as error:
         error.message = f"model_table: {model.label}: {error.message}"
         raise
@@ -125,11 +121,11 @@ def _read(session: CallerSession, name: str | None, key: int) -> Candidate:
             " dependent columns"
         )
     forms = read_forms(params, shape.output_names, shape.output_activations, f"model_table: {model.label}")
-    return Candidate(key, model, params, forms)
+    return Candidate(key, model, forms)
 
 
 def _check_alike(first: Candidate, other: Candidate) -> None:
-    members = [EnsembleMember(c.model.label, c.model.arch, 1, c.activations) for c in (first, other)]
+    members = [EnsembleMember(c.model.label, c.model.configuration.arch, 1, c.activations) for c in (first, other)]
     ensemble_architecture(members)
     for ours, theirs in zip(first.forms, other.forms, strict=True):
         kinds = {ours.kind, theirs.kind}

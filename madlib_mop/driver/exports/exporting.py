@@ -3,6 +3,8 @@
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from mop_backend.keras_backends import BackendName
+
 import madlib_mop
 from madlib_mop.driver.commands.scoring import describe_outputs
 from madlib_mop.driver.exports.origin import ExportSource, read_source
@@ -16,7 +18,6 @@ from madlib_mop.exports.card import CardFacts, InputColumn, card
 from madlib_mop.exports.formats import CARD, MAX_BYTES, PREPROCESSOR, SIGNATURE, Format
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature, file_names
 from madlib_mop.models.ensemble import input_dtypes
-from madlib_mop.trainer.backends.base.names import BackendName
 
 if TYPE_CHECKING:  # imports NumPy
     from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
@@ -111,7 +112,8 @@ def _inputs(model: TrainedModel, names: tuple[str, ...], preprocessor: "Preproce
     shape = model.shape
     tensors = preprocessor.tensors if preprocessor is not None else (None,) * len(names)
     found = []
-    layers = zip(names, shape.input_names, input_dtypes(model.arch), shape.input_shapes, tensors, strict=True)
+    dtypes = input_dtypes(model.configuration.arch)
+    layers = zip(names, shape.input_names, dtypes, shape.input_shapes, tensors, strict=True)
     for name, layer, dtype, row, tensor in layers:
         if row is None:
             row = tensor.shape if tensor is not None else (None,)
@@ -144,13 +146,13 @@ def _facts(
     model: TrainedModel, source: ExportSource, signature: Signature, preprocessor: "Preprocessor | None"
 ) -> CardFacts:
     columns = () if preprocessor is None else preprocessor.inputs
-    layers = model.arch["config"]["layers"]
+    layers = model.configuration.arch["config"]["layers"]
     return CardFacts(
         signature,
         tuple((str(layer["config"].get("name", layer.get("name"))), str(layer["class_name"])) for layer in layers),
         source.n_bytes // _FLOAT32_BYTES,
-        model.compile_params,
-        model.fit_params,
+        model.configuration.compile_params or None,
+        model.configuration.fit_params or None,
         tuple(InputColumn(column.name, column.spec.sql_type, column.spec.kind) for column in columns),
         source.origin,
         source.registration,

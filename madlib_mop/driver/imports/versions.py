@@ -15,10 +15,7 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import MopError
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.keras_layers import Node
-from madlib_mop.models.parameters.functions import flat_names
-from madlib_mop.models.parameters.parser import parse_compile_params
-from madlib_mop.models.shapes import describe
+from madlib_mop.models.configuration import Configuration, compile_params_of
 
 #: The document of a version names the table that it was copied from; this one comes from none.
 _NO_TABLE = Relation("", "")
@@ -38,11 +35,11 @@ def import_version(call: Call) -> int:
     """
     session, given = call.session, call.arguments
     check_registry(session)
-    compile_params = _compile_params(given["compile_params"])
+    _check_compile_params(given["compile_params"])
     file = read_file(session, given["file"])
-    arch = check_architecture(file.model.text)
-    meaning = meaning_of(session, file, arch, given)
-    model = _model(arch, meaning, given["name"], compile_params)
+    configuration = Configuration(0, given["compile_params"] or "", "", check_architecture(file.model.text))
+    meaning = meaning_of(session, file, configuration.arch, given)
+    model = _model(configuration, meaning, given["name"])
     check_model(model)
     details = {
         "note": given["note"],
@@ -56,24 +53,22 @@ def import_version(call: Call) -> int:
     return version
 
 
-def _compile_params(text: str | None) -> str | None:
-    """Check compile parameters; the registry has no custom functions."""
+def _check_compile_params(text: str | None) -> None:
+    """Raise MopError if compile parameters cannot be parsed; the registry has no custom functions."""
     if text is None:
-        return None
+        return
     try:
-        parse_compile_params(text)
+        compile_params_of(text, frozenset())
     except MopError as error:
         error.message = f"compile_params: {error.message}"
         raise
-    return text
 
 
-def _model(arch: Node, meaning: Meaning, name: str, compile_params: str | None) -> TrainedModel:
-    params = None if compile_params is None else parse_compile_params(compile_params)
+def _model(c: Configuration, meaning: Meaning, name: str) -> TrainedModel:
     outputs = meaning.outputs
-    if params is not None:
-        check_single_values(params, describe(arch))
-        losses = losses_of(compile_params, arch, len(outputs))
+    if c.compile_params:
+        check_single_values(c.compiled, c.shape)
+        losses = losses_of(c, len(outputs))
         outputs = tuple(
             type(output)(output.name, output.vartype, output.values, output.values_text, loss)
             for output, loss in zip(outputs, losses, strict=True)
@@ -81,12 +76,10 @@ def _model(arch: Node, meaning: Meaning, name: str, compile_params: str | None) 
     return TrainedModel(
         label=f"the model for {name}",
         place=RegisteredVersion("import_version", name, _NO_TABLE),
-        arch=arch,
-        compile_params=compile_params,
-        fit_params=None,
-        metrics_type=None if params is None else list(params.metric_names) or None,
-        loss_type=None if params is None else ", ".join(flat_names(params.loss)),
-        n_inputs=describe(arch).n_inputs,
+        configuration=c,
+        metrics_type=c.metrics_type if c.compile_params else None,
+        loss_type=c.loss_type if c.compile_params else None,
+        n_inputs=c.shape.n_inputs,
         outputs=outputs,
         normalizing_const=meaning.normalizing_const,
         preprocessor=meaning.preprocessor,

@@ -9,7 +9,8 @@ from madlib_mop.driver.inference.model import ModelLocation, TrainedModel, read_
 from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, is_missing
-from madlib_mop.models.shapes import ModelShape, describe
+from madlib_mop.models.configuration import Configuration
+from madlib_mop.models.shapes import ModelShape
 
 #: The class values of an output, as text.
 Values = tuple[str | None, ...]
@@ -37,14 +38,12 @@ def read_own_model(session: CallerSession, arguments: Mapping[str, Any]) -> Trai
     """
     place = find_architecture(session, arguments.get(_WHAT), arguments.get("model_id"))
     label = f"model_id {place.key} of {place.relation}"
-    arch = read_architecture(session, place, _WHAT, label)
-    shape = describe(arch)
+    configuration = Configuration(0, "", "", read_architecture(session, place, _WHAT, label))
+    shape = configuration.shape
     return TrainedModel(
         label,
         place,
-        arch,
-        compile_params=None,
-        fit_params=None,
+        configuration,
         metrics_type=None,
         loss_type=None,
         n_inputs=shape.n_inputs,

@@ -18,10 +18,10 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_architecture, no_column, was_changed
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedTable, Unsupported
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
-from madlib_mop.models.parameters.custom import CustomFunctions, possible_names
-from madlib_mop.models.parameters.parser import parse_compile_params
-from madlib_mop.models.shapes import ModelShape, describe
+from madlib_mop.models.parameters.custom import CustomFunctions
+from madlib_mop.models.shapes import ModelShape
 
 _MODEL_COLUMNS = ("model_weights", "model_arch")
 _PARAMS = ("compile_params", "fit_params", "metrics_type", "loss_type")
@@ -113,10 +113,11 @@ class TrainedModel:
     label : str
         For messages, e.g. ``mst_key 3 of public.models``.
     place : ModelLocation or RegisteredVersion
-    arch : dict
-        Checked (`check_architecture`).
-    compile_params, fit_params, loss_type : str or None
+    configuration : Configuration
+        Its parameters, and its checked architecture.
     metrics_type : list of str or None
+    loss_type : str or None
+        As the table has them, which may have been written by hand.
     n_inputs : int
     outputs : tuple of DependentOutput
     normalizing_const : float
@@ -134,9 +135,7 @@ class TrainedModel:
 
     label: str
     place: ModelLocation | RegisteredVersion
-    arch: Node
-    compile_params: str | None
-    fit_params: str | None
+    configuration: Configuration
     metrics_type: list[str] | None
     loss_type: str | None
     n_inputs: int
@@ -151,14 +150,15 @@ class TrainedModel:
     @property
     def shape(self) -> ModelShape:
         """Shapes of inputs and outputs, as far as the architecture defines them."""
-        return describe(self.arch)
+        return self.configuration.shape
 
     def request(self, compiled: bool) -> Header:
         """Return the model for a trainer; ``compiled`` if its loss and metrics are needed."""
+        c = self.configuration
         return {
-            "arch": self.arch,
-            "compile_params": self.compile_params if compiled else None,
-            "fit_params": self.fit_params if compiled else None,
+            "arch": c.arch,
+            "compile_params": c.compile_params if compiled else None,
+            "fit_params": c.fit_params if compiled else None,
             "seed": 0,
             "mst_key": 0,
             "custom": self.custom.as_request() if compiled else None,
@@ -205,16 +205,15 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
     arch = read_architecture(session, place, what, label)
     independent = tuple(_names(facts["independent_varname"]))
     dependent = _names(facts["dependent_varname"])
-    losses = losses_of(params["compile_params"], arch, len(dependent))
+    configuration = Configuration.recorded(0, params["compile_params"], params["fit_params"], arch)
+    losses = losses_of(configuration, len(dependent))
     vartypes = _names(facts["dependent_vartype"])
     if len(vartypes) != len(dependent):
         raise InvalidParameter(f"{what}: {summary} names {len(dependent)} dependent columns and {len(vartypes)} types")
     return TrainedModel(
         label,
         place,
-        arch,
-        params["compile_params"],
-        params["fit_params"],
+        configuration,
         params["metrics_type"],
         params["loss_type"],
         len(independent),
@@ -364,14 +363,14 @@ def _of_key(session: CallerSession, query: str, mst_key: int | None) -> list[dic
     return session.execute(f"{query} WHERE mst_key = $1", [mst_key], ["integer"])
 
 
-def losses_of(compile_params: str | None, arch: Node, n_outputs: int) -> list[str | None]:
+def losses_of(configuration: Configuration, n_outputs: int) -> list[str | None]:
     """Return the name of each output's loss; None if unknown."""
     try:
-        loss = parse_compile_params(compile_params, possible_names(compile_params)).loss
+        loss = configuration.compiled.loss
     except MopError:  # the table was written by hand; the trainer checks the parameters if it uses them
         return [None] * n_outputs
     if isinstance(loss, dict):
-        names = describe(arch).output_names
+        names = configuration.shape.output_names
         losses: list[Any] = [loss.get(name) for name in names]
     elif isinstance(loss, list):
         losses = loss

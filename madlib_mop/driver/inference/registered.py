@@ -16,6 +16,7 @@ from madlib_mop.driver.inference.output import DependentOutput, PredictionProfil
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, mst_key_with_name
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.configuration import Configuration
 
 
 def find_model(
@@ -71,14 +72,14 @@ def document_of(model: TrainedModel, predictions: Sequence[PredictionProfile] = 
     predictions : sequence of PredictionProfile
         Its predictions for rows of earlier, which drift compares with later ones.
     """
-    relation = model.place.relation
+    relation, c = model.place.relation, model.configuration
     return json.dumps(
         {
             "table_schema": relation.schema,
             "table_name": relation.name,
-            "arch": model.arch,
-            "compile_params": model.compile_params,
-            "fit_params": model.fit_params,
+            "arch": c.arch,
+            "compile_params": c.compile_params or None,
+            "fit_params": c.fit_params or None,
             "metrics_type": model.metrics_type,
             "loss_type": model.loss_type,
             "n_inputs": model.n_inputs,
@@ -107,9 +108,12 @@ def _model_of(document: Any, label: str, function: str, right: str, details: str
     return TrainedModel(
         label,
         RegisteredVersion(function, label, relation, right, details),
-        check_architecture(json.dumps(document["arch"])),
-        _text_or_none(document["compile_params"]),
-        _text_or_none(document["fit_params"]),
+        Configuration.recorded(
+            0,
+            _text_or_none(document["compile_params"]),
+            _text_or_none(document["fit_params"]),
+            check_architecture(json.dumps(document["arch"])),
+        ),
         None if metrics is None else [_text(name) for name in metrics],
         _text_or_none(document["loss_type"]),
         int(document["n_inputs"]),

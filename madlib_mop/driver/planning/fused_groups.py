@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from mop_backend.keras_backends import FACTS, BackendName
+
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.planning.run_data import Data
@@ -19,7 +21,6 @@ from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.fusion import FusionCandidate, Grouping, form_groups
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.schedule import Visit
-from madlib_mop.trainer.backends.base.names import BackendName
 
 _KEYS_SHOWN = 5
 
@@ -157,7 +158,7 @@ def plan_fused_groups(
     if reason:
         session.notice(f"fused training: not used, {reason}")
         return None
-    if backend == BackendName.TORCH:
+    if not FACTS[backend].trains_together:
         raise InvalidParameter(
             f"setting madlib_mop.fused_training is on, but models are not trained together on the backend {backend}",
             hint="SET madlib_mop.fused_training = off; or RESET madlib_mop.backend;",
@@ -167,9 +168,7 @@ def plan_fused_groups(
     for (mst_key, c), start in zip(configurations.items(), starts, strict=True):
         if c.model_id not in architectures:
             architectures[c.model_id] = check_architecture(c.arch)
-        candidates.append(
-            FusionCandidate(mst_key, architectures[c.model_id], c.compiled, c.fit, start)
-        )
+        candidates.append(FusionCandidate(mst_key, replace(c, arch=architectures[c.model_id]), start))
     grouping = form_groups(candidates, most, len(data.source.shards))
     session.notice(f"fused training: {_grouping_text(grouping)}")
     groups = tuple(FusedGroup(list(group.keys), group.n_places) for group in grouping.groups)

@@ -59,7 +59,7 @@ def register(call: Call) -> int:
         "mst_key": place.key,
         "digest": weights.digest,
         "n_bytes": weights.n_bytes,
-        "model_arch": model.arch,
+        "model_arch": model.configuration.arch,
         **lineage_of(session, relation, place.key, weights.digest),
     }
     ensemble = read_ensemble(session, place)

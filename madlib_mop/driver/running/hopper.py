@@ -23,7 +23,7 @@ from madlib_mop.driver.running.loop import InFlight, RunLoop
 from madlib_mop.driver.running.models import RunningModels
 from madlib_mop.driver.running.policy import Policy
 from madlib_mop.driver.running.retries import RetryDecision, place_of
-from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.running.segments import PolicyAnswered, PolicyFailed, Segments
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.errors import DataDamaged, from_dict
 from madlib_mop.schedule import Evaluation, Scheduler, Task, Visit
@@ -56,17 +56,16 @@ class Hopper(RunLoop[Task]):
     def __init__(
         self,
         record: Record,
-        workers: Workers,
+        segments: Segments,
         run: RunRow,
         progress: ProgressReporter,
-        stdin_fd: int | None,
         recorded: Sequence[Visit] | None = None,
         decider: Decider | None = None,
         policy: Policy | None = None,
     ):
-        super().__init__(record, workers, run, progress, stdin_fd)
+        super().__init__(record, segments, run, progress)
         self._decider = decider or Decider()
-        self._running = RunningModels(record, run, self._models, workers, progress, self._decider, recorded)
+        self._running = RunningModels(record, run, self._models, segments, progress, self._decider, recorded)
         self._plan = self._running.scheduler
         self._slots = self._running.slots
         self._stops = self._running.stops
@@ -94,9 +93,9 @@ class Hopper(RunLoop[Task]):
         self._changes.obey_pending()
         return self._plan.done
 
-    def _policy_ready(self) -> None:
-        assert self._policy is not None, "only a policy has such a session"
-        if self._policy.advance():
+    def _policy_over(self, event: PolicyAnswered | PolicyFailed) -> None:
+        assert self._policy is not None, "only a policy is evaluated"
+        if self._policy.evaluated(event):
             self._changes.obey_pending()
 
     def _metrics_came(self) -> None:

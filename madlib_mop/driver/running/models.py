@@ -18,7 +18,7 @@ from madlib_mop.driver.changes.side import NotYet, RunSide
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.running.pausing import RunPause
-from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.running.segments import Segments
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.models.sharing import graph_digests
 from madlib_mop.schedule import SCHEDULES, ModelWork, Scheduler, Visit, make_scheduler
@@ -32,7 +32,7 @@ class RunningModels(RunSide):
     record : Record
     run : RunRow
     models : RunModels
-    workers : Workers
+    segments : Segments
     progress : ProgressReporter
     decider : Decider
     recorded : list of Visit or None
@@ -48,7 +48,7 @@ class RunningModels(RunSide):
         record: Record,
         run: RunRow,
         models: RunModels,
-        workers: Workers,
+        segments: Segments,
         progress: ProgressReporter,
         decider: Decider,
         recorded: Sequence[Visit] | None = None,
@@ -61,7 +61,7 @@ class RunningModels(RunSide):
         self._graphs = graph_digests(record.custom_functions(run.run_id)) if groups_graphs else None
         self.scheduler = self._make_scheduler(recorded)
         self.evaluations = Evaluations(record, run, self.scheduler, self.models, self.groups.key_of)
-        self.pause = RunPause(run.paused_by is not None, workers, self.scheduler, progress)
+        self.pause = RunPause(run.paused_by is not None, segments, self.scheduler, progress)
         self._held: set[int] = set()  # fused groups for which a command waits
 
     @property

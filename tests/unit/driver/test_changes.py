@@ -35,13 +35,13 @@ def configuration(n: int) -> Configuration:
     return Configuration(1, "loss='mse', optimizer='sgd'", f"batch_size={n}", {})
 
 
-class Workers:
-    """Sessions of a run that can be paused."""
+class PausedSegments:
+    """The segments of a run that can be paused."""
 
     def pause(self):
         """Do nothing."""
 
-    def open_all(self):
+    def open(self):
         """Bring all segments up."""
         for segment in SEGMENTS:
             self.scheduler.segment_up(segment)
@@ -54,10 +54,10 @@ class Hopping:
         kind, parent = ("fit_multiple_model", None) if recorded is None else ("replay", PARENT)
         run = a_run(a_plan(tuple(SEGMENTS.items())), kind=kind, parent_run_id=parent, paused_by=record.paused_by)
         self.record, self.rng, self.decider = record, rng, decider
-        self.models, workers = RunModels(record, 1), Workers()
-        self.running = RunningModels(record, run, self.models, workers, Quiet(), decider, recorded, Slots())
+        self.models, segments = RunModels(record, 1), PausedSegments()
+        self.running = RunningModels(record, run, self.models, segments, Quiet(), decider, recorded, Slots())
         self.scheduler, self.evaluations = self.running.scheduler, self.running.evaluations
-        workers.scheduler = self.scheduler
+        segments.scheduler = self.scheduler
         self.changes = Changes(self.running)
         self.flights = []
 

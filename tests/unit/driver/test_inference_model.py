@@ -10,6 +10,7 @@ from madlib_mop.driver.inference.fits import shapes_fit
 from madlib_mop.driver.inference.model import losses_of
 from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.configuration import Configuration
 
 
 def output(vartype="text", values=None, loss="categorical_crossentropy"):
@@ -93,7 +94,7 @@ FUNCTIONAL = {
 )
 def test_each_output_has_its_loss(text, losses):
     short = {"mse": "mean_squared_error", "mae": "mean_absolute_error"}
-    assert [short.get(loss, loss) for loss in losses_of(text, FUNCTIONAL, 2)] == losses
+    assert [short.get(loss, loss) for loss in losses_of(Configuration.recorded(0, text, None, FUNCTIONAL), 2)] == losses
 
 
 def unquoted(literal):

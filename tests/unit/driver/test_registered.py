@@ -14,13 +14,16 @@ from madlib_mop.driver.registry.registering import check_registry
 from madlib_mop.driver.session.caller import RegisteredContent
 from madlib_mop.errors import InvalidParameter, MopError, Unsupported
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.configuration import Configuration
 from tests.helpers.unit.documents import dense, keras_3
 
 RELATION = Relation("public", "models", 77)
 MODEL = TrainedModel(
     "mst_key 1 of public.models", ModelLocation(RELATION, "mst_key", 1),
-    check_architecture(json.dumps(keras_3(dense(3)))),
-    "loss='mse', optimizer='sgd'", "batch_size=1", ["accuracy", "mae"], "mse", 1,
+    Configuration.recorded(
+        0, "loss='mse', optimizer='sgd'", "batch_size=1", check_architecture(json.dumps(keras_3(dense(3))))
+    ),
+    ["accuracy", "mae"], "mse", 1,
     (
         DependentOutput("y", "text", (None, "a", "é"), "{NULL,a,é}", "mse"),
         DependentOutput("z", "real", None, None, None),

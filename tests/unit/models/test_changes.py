@@ -27,7 +27,7 @@ from madlib_mop.models.changes import (
 from madlib_mop.models.configuration import Configuration
 
 _CONFIGURATION = Configuration(1, "loss='mse', optimizer='sgd'", "batch_size=4", {"class_name": "Sequential"})
-_RECORDED = Configuration.from_json(_CONFIGURATION.columns())
+_RECORDED = Configuration.recorded(**_CONFIGURATION.columns())
 EACH = [
     Stop(1, "bad", at_once=True), Stop(1, "not among the best"), Resume(1), Clone(1), Clone(1, repeated=5),
     Clone(1, _RECORDED, from_state=False, keep_optimizer=False, num_iterations=2), Extend(1, 9, 1),

@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import pytest
 
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models import configuration as module
 from madlib_mop.models.architecture import check_architecture
@@ -16,8 +16,9 @@ ARCH = check_architecture(keras_3(dense(3, name="out"), input_shape=(4,)))
 COMPILE = "loss='mse', optimizer='Adam(lr=0.01)', metrics=['accuracy', 'mae']"
 
 
-def test_texts_are_parsed_once(monkeypatch):
+def test_a_text_is_parsed_once_for_all_configurations(monkeypatch):
     calls = []
+    module.compile_params_of.cache_clear()
 
     def parse(text, names):
         calls.append(text)
@@ -29,7 +30,18 @@ def test_texts_are_parsed_once(monkeypatch):
     assert (one.columns()["loss_type"], one.columns()["metrics_type"], one.fit.batch_size) == (
         "mse", ["accuracy", "mae"], 32,
     )  # fmt: skip
+    assert dataclasses.replace(one, fit_params="batch_size=8").compiled == one.compiled
     assert calls == [COMPILE]
+
+
+def test_for_another_architecture_nothing_is_parsed_again(monkeypatch):
+    first = Configuration.checked(1, "optimizer='sgd', loss='mse'", "epochs=3", keras_3(dense()))
+    for name in ("parse_compile_params", "parse_fit_params"):
+        monkeypatch.setattr(module, name, None)
+    other = first.of_architecture(2, {"class_name": "Sequential"})
+    assert (other.model_id, other.arch, other.fit.epochs) == (2, {"class_name": "Sequential"}, 3)
+    assert other.compiled is first.compiled and other.custom_names == ()
+    assert (first.model_id, first.arch) == (1, keras_3(dense()))
 
 
 @pytest.mark.parametrize("texts, error", [
@@ -51,8 +63,8 @@ def test_custom_functions_are_those_that_are_allowed():
 @pytest.mark.parametrize("text", [COMPILE, "loss='own', optimizer='sgd'"])
 def test_a_row_and_a_command_of_the_record_hold_a_whole_configuration(text):
     one = Configuration.checked(7, text, "batch_size=8", ARCH, ["own"])
-    row = SimpleNamespace(**one.columns())
-    for again in (Configuration.recorded(row), Configuration.from_json(json.loads(json.dumps(one.columns())))):
+    row = ModelRow(mst_key=1, ordinal=0, last_epoch=1, **one.columns())
+    for again in (row.configuration, Configuration.recorded(**json.loads(json.dumps(one.columns())))):
         assert again.columns() == one.columns() and again.equals(one)
 
 

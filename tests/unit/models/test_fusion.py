@@ -5,8 +5,8 @@ import json
 import pytest
 
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.fusion import ALONE, FEW, FULL, FusionCandidate, Group, form_groups
-from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from tests.helpers.unit.documents import dense, keras_3, layer
 
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr={rate})', metrics=['accuracy']"
@@ -18,8 +18,8 @@ def architecture(*extra, l2=0.001, **config):
 
 
 def candidate(key, compile_params=None, fit="batch_size=32", start=None, functions=(), arch=None):
-    parsed = parse_compile_params(compile_params or ADAM.format(rate=0.1), functions)
-    return FusionCandidate(key, arch or architecture(), parsed, parse_fit_params(fit), start)
+    texts = compile_params or ADAM.format(rate=0.1), fit
+    return FusionCandidate(key, Configuration(1, *texts, arch or architecture(), frozenset(functions)), start)
 
 
 def test_learning_rates_and_strengths_may_differ():
