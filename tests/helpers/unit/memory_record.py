@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 
 from mop_backend.frames import Header
 
+from madlib_mop.catalog.commands import Outcome
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
 from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, VisitRow
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.rows.states import CommandState, ModelState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
 
 STATE_BYTES = 2 << 20  # each state then has a slot of its own
@@ -113,12 +114,33 @@ class MemoryRecord:
     def custom_functions(self, run_id: int) -> dict[str, bytes]:
         return {}
 
-    def commands(self, run_id: int, state: object) -> list[object]:
-        return []
+    def issue(self, command: ChangeRow) -> None:
+        """Record a command, as another process does."""
+        self.changes.append(replace(command, change_id=len(self.changes)))
+
+    def commands(self, run_id: int, state: CommandState) -> list[ChangeRow]:
+        return [row for row in self.changes if row.command is not None and row.state is state]
+
+    def lock_command(self, command: ChangeRow) -> bool:
+        return self.changes[command.change_id].state is CommandState.PENDING
+
+    def record_outcome(self, command: ChangeRow, outcome: Outcome) -> bool:
+        self.on_write()
+        assert self.lock_command(command), "nobody withdraws a command"
+        ordinal = len(self.commands(1, CommandState.OBEYED)) if outcome.state is CommandState.OBEYED else None
+        self.changes[command.change_id] = replace(
+            command, state=outcome.state, detail=outcome.detail, mst_keys=outcome.mst_keys, visits=outcome.visits,
+            ordinal=ordinal,
+        )  # fmt: skip
+        return True
+
+    def has_same_start_weights(self, run_id: int, origin: str, other: str) -> bool:
+        return origin == other
 
     def add_changes(self, rows: Sequence[ChangeRow]) -> None:
         self.on_write()
-        self.changes += rows
+        for row in rows:
+            self.issue(row)
 
     def models(self, run_id: int) -> list[ModelRow]:
         return sorted(self.rows.values(), key=lambda model: model.ordinal)

@@ -1,201 +1,174 @@
 """Commands at random moments of a run, without a server: each is obeyed once, and a replay repeats what they did.
 
-The record is in memory; scheduler, evaluations, the models of the run, their changes and the replay are the real ones.
-The digest of a model's state is the list of its visits.
+Hopper, scheduler, changes, slots and replay are the real ones; segments and record are those of the hopper's tests.
 """
 
-import math
 import random
 from collections import Counter
+from dataclasses import replace
+from unittest import mock
 
 import pytest
 
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.states import ChangeSource, CommandState, ModelState
-from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.changes.changes import Changes
-from madlib_mop.driver.changes.deciders import Decider
 from madlib_mop.driver.changes.replay import RepeatedCommands
+from madlib_mop.driver.changes.side import RunSide
 from madlib_mop.driver.planning.replay import untrained
-from madlib_mop.driver.running.models import RunningModels
+from madlib_mop.driver.running.hopper import Hopper
+from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.models.changes import BY_FUNCTION, Add, Clone, Extend, NewModel, Pause, Pin, Resume, Stop, Unpause
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.schedule import Visit
-from tests.helpers.unit.memory import PARENT, Killed, MemoryRecord, Quiet, Slots
-from tests.helpers.unit.rows import a_model, a_plan, a_run
-from tests.helpers.unit.sums import sums_of
+from tests.helpers.unit.fake_segments import FakeSegments
+from tests.helpers.unit.memory_record import MemoryRecord
+from tests.helpers.unit.rows import a_run
+from tests.unit.driver.test_hopper import ARCH, COMPILE, PASSING, Died, Driver
 
-SEGMENTS = {0: 10, 1: 10, 2: 10}
-N_MODELS = 3
-N_HISTORIES = 100
+N_SEGMENTS = 3
+PARENT = 9  # the run that a replay repeats
+SEEDS = range(70)
 
 
 def configuration(n: int) -> Configuration:
     """Return one of many configurations."""
-    return Configuration(1, "loss='mse', optimizer='sgd'", f"batch_size={n}", {})
+    return Configuration.recorded(1, COMPILE, f"batch_size={n}", ARCH)
 
 
-class PausedSegments:
-    """The segments of a run that can be paused."""
+class Steered(Driver):
+    """A run that gets commands at random moments, also after its end; its drivers may die at any moment."""
 
-    def pause(self):
-        """Do nothing."""
+    def __init__(self, seed: int, faults=None, n_deaths: int = 0):
+        super().__init__(seed, n_segments=N_SEGMENTS, faults=faults)
+        self.record.rows = {key: replace(m, fit_params=f"batch_size={key}") for key, m in self.record.rows.items()}
+        kinds = [self.chance.choice(list(BY_FUNCTION.values())) for _ in range(self.chance.randint(1, 10))]
+        self.commands = [*kinds, Unpause]
+        self.deaths = [self.chance.randint(1, 100) for _ in range(n_deaths)]
 
-    def open(self):
-        """Bring all segments up."""
-        for segment in SEGMENTS:
-            self.scheduler.segment_up(segment)
-
-
-class Hopping:
-    """The life of one driver of a run: it is given commands, and ends tasks in a random order."""
-
-    def __init__(self, record: MemoryRecord, rng: random.Random, decider: Decider, recorded=None):
-        kind, parent = ("fit_multiple_model", None) if recorded is None else ("replay", PARENT)
-        run = a_run(a_plan(tuple(SEGMENTS.items())), kind=kind, parent_run_id=parent, paused_by=record.paused_by)
-        self.record, self.rng, self.decider = record, rng, decider
-        self.models, segments = RunModels(record, 1), PausedSegments()
-        self.running = RunningModels(record, run, self.models, segments, Quiet(), decider, recorded, Slots())
-        self.scheduler, self.evaluations = self.running.scheduler, self.running.evaluations
-        segments.scheduler = self.scheduler
-        self.changes = Changes(self.running)
-        self.flights = []
-
-    def live(self, commands=()) -> None:
-        """Train to the end; each command is issued at a random moment."""
-        self.evaluations.add_missing()
-        self.changes.make_all(self.decider.begin(self.models))
+    def live(self) -> "Steered":
+        """Train, with all commands, until no model has visits left."""
+        self.between, self.record.on_write = self.meanwhile, self.die
         while True:
-            self.changes.obey_pending()
-            if self.scheduler.done and not commands and not self.flights:
-                break
-            if not self.running.pause.keeps(bool(self.flights)):
-                self.flights += self.scheduler.next_tasks()
-            if commands and (self.rng.random() < 0.3 or not self.flights):
-                self.record.issue(asked(commands.pop(0), self.rng, list(self.models)))
-            if self.flights:
-                self.end(self.flights.pop(self.rng.randrange(len(self.flights))))
-            self.changes.make_all(self.decider.tick())
-        self.changes.make_all(self.decider.ended())
+            try:
+                self.drive()
+            except Died:
+                self.segments.orphan()
+                continue
+            if not self.commands:
+                return self
+            self.deaths.clear()  # the driver of a command's call is not tested here
+            self.issue()
+            Changes(RunSide(self.record, self.record.the_run)).obey_pending()
 
-    def end(self, task) -> None:
-        """End a task as the hopper does."""
-        if not isinstance(task, Visit):
-            self.scheduler.finished(task, 1.0)
-            shard = {"n_rows": 10, "loss": 1.0, "timing": {}, "started_at": 1.0, "ended_at": 2.0}
-            shard["sums"] = sums_of(10, {"loss": 1.0})
-            answer = {"shards": [shard | at for at in task.payload.as_order()]}
-            for key, rows in self.evaluations.finished(task, answer, 1.0, 1.0).items():
-                self.epoch_over(key, task.payload.epoch, rows)
-            return
-        m = self.record.lock_model(1, task.model)
-        digest = (*(m.digest or ()), (task.epoch, task.segment))
-        with self.record.transaction():
-            state = ModelState.TRAINING if m.is_alive else m.state
-            values = {"digest": digest, "epoch": task.epoch, "position": task.position, "state": state}
-            self.record.set_model(1, task.model, **values, state_version=m.state_version + 1)
-            self.record.tables["visits"].append((task.model, task.epoch, task.segment, task.position))
-        self.models.visit_kept(task.model, digest, task.epoch, task.position)
-        done = self.scheduler.finished(task, 1.0)
-        self.changes.make_all(self.decider.visited(task.model))
-        alive = self.models[task.model].is_alive
-        if done is not None and alive and not self.evaluations.begin([task.model], done.epoch):
-            self.epoch_over(task.model, done.epoch, ())
+    def meanwhile(self) -> None:
+        """Issue commands sometimes, often several at once."""
+        self.die()
+        while self.commands and self.chance.random() < 0.2:
+            self.issue()
 
-    def epoch_over(self, key: int, epoch: int, metrics) -> None:
-        """End a model after its last epoch."""
-        if epoch == self.models[key].last_epoch:
-            self.models.trained(key)
-            self.changes.make_all(self.decider.reached(key, epoch, metrics))
+    def die(self) -> None:
+        """Kill the driver when it is its time."""
+        if self.deaths:
+            self.deaths[0] -= 1
+            if not self.deaths[0]:
+                self.deaths.pop(0)
+                raise Died
 
-
-def asked(kind: type, rng: random.Random, keys: list[int]) -> ChangeRow:
-    """Return a command about a random model."""
-    key = rng.choice(keys)
-    change = {
-        Stop: Stop(key, "enough", at_once=True), Resume: Resume(key), Pin: Pin(key), Pause: Pause(), Unpause: Unpause(),
-        Extend: Extend(rng.choice([key, None]), num_iterations=rng.randint(1, 2)),
-        Clone: Clone(
-            key, rng.choice([None, configuration(rng.randint(50, 99))]), rng.random() < 0.7,
-            num_iterations=rng.choice([None, 1, 2]),
-        ),
-        Add: Add((NewModel(configuration(rng.randint(100, 999)), None, None),)),
-    }[kind]  # fmt: skip
-    source = ChangeSource.POLICY if kind.by_policy and rng.random() < 0.3 else ChangeSource.PERSON
-    return ChangeRow.asked(1, kind.function, {}, 10, source).checked(change)
+    def issue(self) -> None:
+        """Issue the next command, about a random model."""
+        kind, chance = self.commands.pop(0), self.chance
+        stopped = [key for key, model in self.record.rows.items() if model.state is ModelState.STOPPED]
+        key = chance.choice(stopped if kind is Resume and stopped else list(self.record.rows))
+        change = {
+            Stop: Stop(key, "enough", at_once=True), Resume: Resume(key), Pin: Pin(key), Pause: Pause(),
+            Unpause: Unpause(), Extend: Extend(chance.choice([key, None]), num_iterations=chance.randint(1, 2)),
+            Clone: Clone(
+                chance.choice([key, max(self.record.rows)]),
+                chance.choice([None, configuration(chance.randint(50, 99))]),
+                chance.random() < 0.7,
+                num_iterations=chance.choice([None, 1, 2]),
+            ),
+            Add: Add((NewModel(configuration(chance.randint(100, 999)), None, None),)),
+        }[kind]  # fmt: skip
+        source = ChangeSource.POLICY if kind.by_policy and chance.random() < 0.3 else ChangeSource.PERSON
+        self.record.issue(ChangeRow.asked(1, kind.function, {}, 10, source).checked(change))
 
 
-def begun() -> MemoryRecord:
-    """Return the record of a run that was planned."""
-    record = MemoryRecord()
-    record.add_models(1, [a_model(key, **configuration(key).columns()) for key in range(1, N_MODELS + 1)])
-    return record
+def visits_in(record: MemoryRecord, key: int) -> list[tuple[int, int]]:
+    """Return epoch and segment of each visit that the state of a model contains, those of a clone's original first."""
+    own = [(v.epoch, v.segment_id) for v in record.visits(1) if v.mst_key == key]
+    came = record.rows[key].cloned_from
+    if came is None:
+        return own
+    until = (came.epoch - 1) * N_SEGMENTS + came.position
+    return visits_in(record, came.mst_key)[:until] + own
 
 
-def steered(seed: int, kills: bool) -> MemoryRecord:
-    """Return the record of a run with commands at random moments, whose driver is killed sometimes."""
-    rng, record = random.Random(seed), begun()
-    commands = [rng.choice(list(BY_FUNCTION.values())) for _ in range(rng.randint(1, 8))] + [Unpause]
-    while True:
-        record.writes_left = rng.randint(0, 40) if kills and rng.random() < 0.8 else math.inf
-        try:
-            Hopping(record, rng, Decider()).live(commands)
-        except Killed:
-            continue
-        return record
-
-
-def states(record: MemoryRecord) -> dict[int, tuple]:
-    """Return state and visits of each model."""
-    return {m.mst_key: (m.state, m.digest) for m in record.models(1)}
-
-
-@pytest.mark.parametrize("kills", [False, True])
-def test_commands_at_any_moment_are_obeyed_once_and_every_visit_is_made_once(kills):
+@pytest.mark.parametrize("settings", [{}, {"faults": PASSING, "n_deaths": 6}], ids=["calm", "faults and deaths"])
+def test_commands_at_any_moment_are_obeyed_once_and_every_visit_is_made_once(settings):
     outcomes = Counter()
-    for seed in range(N_HISTORIES):
-        record = steered(seed, kills)
-        commands = record.tables["changes"]
+    for seed in SEEDS:
+        record = Steered(seed, **settings).live().record
+        commands = record.changes
         outcomes.update((row.command, row.state) for row in commands)
         assert {row.state for row in commands} <= {CommandState.OBEYED, CommandState.REFUSED}, seed
-        obeyed = [row for row in commands if row.state is CommandState.OBEYED]
-        assert sorted(row.ordinal for row in obeyed) == list(range(len(obeyed))), seed
-        visits = [visit[:3] for visit in record.tables["visits"]]
-        assert len(visits) == len(set(visits)), seed
+        obeyed = sorted((row for row in commands if row.state is CommandState.OBEYED), key=lambda row: row.ordinal)
+        assert [row.ordinal for row in obeyed] == list(range(len(obeyed))), seed
         added = {key for row in obeyed if row.change in ("add", "clone") for key in row.mst_keys}
-        assert set(record.tables["models"]) == set(range(1, N_MODELS + 1)) | added, seed
-        for m in record.models(1):
-            made = m.digest or ()
-            assert list(made) == sorted(made, key=lambda visit: visit[0]) and len(made) == len(set(made)), seed
-            whole = {(epoch, segment) for epoch in range(1, m.last_epoch + 1) for segment in SEGMENTS}
-            assert m.state in (ModelState.TRAINED, ModelState.STOPPED), seed
-            assert set(made) == whole if m.state is ModelState.TRAINED else set(made) <= whole, seed
-            if m.state is ModelState.STOPPED:
-                (*_, stop) = [row for row in obeyed if row.change == "stop" and row.mst_keys == (m.mst_key,)]
-                epoch, position = stop.visits[str(m.mst_key)]
-                n_then = max(0, epoch - 1) * len(SEGMENTS) + position
-                assert len(made) <= n_then + 1, f"{seed}: more than the visit in flight was made after the stop"
+        assert set(record.rows) == {1, 2, 3} | added, seed
+        for key, model in record.rows.items():
+            made = visits_in(record, key)
+            whole = {(epoch, s) for epoch in range(1, model.last_epoch + 1) for s in range(N_SEGMENTS)}
+            assert len(made) == len(set(made)) and [e for e, _ in made] == sorted(e for e, _ in made), seed
+            if model.state is ModelState.TRAINED:
+                assert set(made) == whole, seed
+                continue
+            assert model.state is ModelState.STOPPED and set(made) <= whole, seed
+            (*_, stop) = [row for row in obeyed if row.change == "stop" and row.mst_keys == (key,)]
+            epoch, position = stop.visits[str(key)]
+            n_then = max(0, epoch - 1) * N_SEGMENTS + position
+            assert len(made) <= n_then + 1, f"{seed}: more than the visit in flight was made after the stop"
     assert {command for command, state in outcomes if state is CommandState.OBEYED} == set(BY_FUNCTION)
     assert {command for command, state in outcomes if state is CommandState.REFUSED} >= {
         "stop_model", "resume_model", "clone_model", "extend", "pause", "unpause"
     }  # fmt: skip
 
 
+class ReplayRecord(MemoryRecord):
+    """The record of a replay, which reads the models of the repeated run too."""
+
+    def __init__(self, parent: MemoryRecord):
+        whole = [untrained(model) for model in parent.models(1) if model.cloned_from is None]
+        super().__init__(a_run(parent.the_run.plan, kind="replay", parent_run_id=PARENT, schedule="recorded"), whole)
+        self.parent = parent
+
+    def models(self, run_id):
+        return self.parent.models(1) if run_id == PARENT else super().models(run_id)
+
+
+def visits_to_repeat(record: MemoryRecord) -> list[Visit]:
+    """Return the recorded visits; those in a clone's state count as its own."""
+    inherited = [
+        Visit(m.mst_key, segment, m.cloned_from.epoch, position)
+        for m in record.models(1)
+        if m.cloned_from is not None
+        for position, segment in enumerate(m.cloned_from.segments, start=1)
+    ]
+    return inherited + [Visit(v.mst_key, v.segment_id, v.epoch, v.position) for v in record.visits(1)]
+
+
 def test_a_replay_repeats_what_commands_did():
-    for seed in range(N_HISTORIES):
-        record, again = steered(seed, kills=False), MemoryRecord()
-        again.parent = record
-        again.add_models(1, [untrained(m) for m in record.models(1) if m.cloned_from is None])
-        visits = [
-            Visit(m.mst_key, segment, m.cloned_from.epoch, position)
-            for m in record.models(1)
-            if m.cloned_from is not None
-            for position, segment in enumerate(m.cloned_from.segments, start=1)
-        ]
-        visits += [Visit(key, segment, epoch, position) for key, epoch, segment, position in record.tables["visits"]]
-        Hopping(again, random.Random(seed + 1), RepeatedCommands(record.models(1)), visits).live()
-        assert states(again) == states(record), seed
+    for seed in SEEDS:
+        record = Steered(seed).live().record
+        again = ReplayRecord(record)
+        segments = FakeSegments(range(N_SEGMENTS), again.do, random.Random(seed + 1))
+        progress = ProgressReporter(mock.Mock(), again.the_run, again.models(1))
+        decider = RepeatedCommands(record.models(1))
+        Hopper(again, segments, again.the_run, progress, visits_to_repeat(record), decider).run()
+        ends = [{m.mst_key: (m.state, m.digest) for m in each.models(1)} for each in (record, again)]
+        assert ends[0] == ends[1], seed
         clones = [m.mst_key for m in record.models(1) if m.cloned_from is not None]
-        made = [row for row in again.tables["changes"] if row.change == "clone"]
-        assert sorted(key for row in made for key in row.mst_keys) == clones
-        assert all(row.source is ChangeSource.REPLAY and row.command is None for row in again.tables["changes"])
+        made = [row for row in again.changes if row.change == "clone"]
+        assert sorted(key for row in made for key in row.mst_keys) == clones, seed
+        assert all(row.source is ChangeSource.REPLAY and row.command is None for row in again.changes), seed

@@ -5,8 +5,9 @@ an epoch is a function of its parameters and of the history of its state.
 """
 
 import math
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,16 +25,139 @@ from madlib_mop.models.changes import Add, Extend, Finish, Proposal, read_change
 from madlib_mop.models.parameters.search_grid import DRAWING
 from madlib_mop.schedule import Visit
 from madlib_mop.search import SearchSpace, make_search
-from tests.helpers.unit.memory import PARENT, Killed, MemoryRecord, Quiet, Slots
 from tests.helpers.unit.rows import a_plan, a_run, a_search
 from tests.helpers.unit.searches import SMALLEST, SYNCHRONOUS
 from tests.helpers.unit.sums import sums_of
 
 SEGMENTS = {0: 10, 1: 10}
+PARENT = 9  # the run that a replay repeats
 GRIDS = (
     "{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.001, 0.1, 'log']}]}",
     "{'batch_size': [4, 8]}",
 )
+
+
+class Killed(Exception):
+    """The end of the driver's process."""
+
+
+class MemoryRecord:
+    """The tables of one run, with transactions; the process may end after any write."""
+
+    def __init__(self, parent=None):
+        self.parent = parent  # the record of the run that this one repeats
+        self.tables = {"models": {}, "events": [], "changes": [], "metrics": [], "visits": [], "copies": []}
+        self.writes_left = math.inf
+        self._in_transaction = False
+
+    @contextmanager
+    def transaction(self):
+        """Commit all writes, or none."""
+        before = {name: list(rows) for name, rows in self.tables.items() if name != "models"}
+        before["models"] = dict(self.tables["models"])
+        self._in_transaction = True
+        try:
+            yield
+            self._in_transaction = False
+            self._count()
+        except BaseException:
+            self.tables, self._in_transaction = before, False
+            raise
+
+    def commands(self, run_id, state):
+        """Nobody steers."""
+        return []
+
+    def _count(self):
+        if not self._in_transaction:
+            self.writes_left -= 1
+            if self.writes_left < 0:
+                raise Killed
+
+    def custom_functions(self, run_id):
+        """There are none."""
+        return {}
+
+    def visits(self, run_id):
+        """Return the visits."""
+        names = ("mst_key", "epoch", "segment_id", "position")
+        return [SimpleNamespace(**dict(zip(names, visit, strict=True))) for visit in self.tables["visits"]]
+
+    def models(self, run_id):
+        """Return the models."""
+        if run_id == PARENT:
+            return self.parent.models(1)
+        return list(self.tables["models"].values())
+
+    def lock_model(self, run_id, mst_key):
+        """Return a model."""
+        return self.tables["models"][mst_key]
+
+    def add_models(self, run_id, models):
+        """Add models, whose states are empty."""
+        for model in models:
+            self.tables["models"][model.mst_key] = replace(model, run_id=run_id, state_bytes=0)
+
+    def set_model(self, run_id, mst_key, **values):
+        """Change a row."""
+        self._change(mst_key, values)
+        self._count()
+
+    def copy_state(self, run_id, mst_key, slot, source, version=0):
+        """Copy a state: here its digest."""
+        self.tables["copies"].append((mst_key, source.mst_key, source.epoch))
+        self._change(mst_key, {"digest": source.digest, "state_version": version})
+
+    def _change(self, mst_key, values):
+        self.tables["models"][mst_key] = replace(self.tables["models"][mst_key], **values)
+
+    def delete_state(self, model):
+        """Nothing to delete."""
+
+    def search_events(self, run_id):
+        """Return the events."""
+        return list(self.tables["events"])
+
+    def add_search_event(self, event):
+        """Add an event."""
+        self.tables["events"].append(event)
+
+    def add_changes(self, rows):
+        """Add changes."""
+        self.tables["changes"] += rows
+        self._count()
+
+    def metrics(self, run_id):
+        """Return the metrics."""
+        return list(self.tables["metrics"])
+
+    def add_metrics(self, rows, evaluations):
+        """Add metrics."""
+        self.tables["metrics"] += rows
+        self._count()
+
+
+class Slots:
+    """Slots of states, which are not stored."""
+
+    def add_models(self, n):
+        """Do nothing."""
+
+    def begin_write(self, key):
+        """Return a slot."""
+        return 0
+
+    def end_write(self, slot, key, n_bytes=None):
+        """Do nothing."""
+
+
+class Quiet:
+    """Progress without messages; the test controls its clock."""
+
+    elapsed_s = 0.0
+
+    def __getattr__(self, name):
+        return lambda *a, **k: None
 
 
 def loss(digest: tuple) -> float:
