@@ -3,7 +3,8 @@
 ``build_extension.py --library DIR --output DIR``: DIR of the library holds ``venv/`` and ``backend/``, and is written
 into the functions' bodies. Files of ``sql/`` are concatenated in the order of their names. Placeholders:
 ``@VERSION@``, ``@LIBRARY@`` and ``@PRELUDE@`` (the lines of ``plpython/prelude.py``, with which each body begins);
-``@FUNCTIONS@`` stands for the functions that ``madlib_mop/calls/sql_functions.py`` writes from their specifications.
+``@FUNCTIONS@`` and ``@HELP@`` stand for the functions and their help forms, which
+``madlib_mop/calls/sql_functions.py`` writes from their specifications.
 ``--server greenplum`` makes the form for Greenplum 7, whose SQL is that of PostgreSQL 12 with DISTRIBUTED BY: lines
 between ``-- if greenplum`` and ``-- end`` are for that dialect only, and for those that take its lines (`dialects.py`).
 There may be an ``-- else`` between them; such lines stand alone, and do not nest.
@@ -147,6 +148,10 @@ def _sql_of(file: Path, server: str) -> str:
         from madlib_mop.calls.sql_functions import sql_functions  # here: the version is read without it
 
         text = text.replace("@FUNCTIONS@", sql_functions())
+    if "@HELP@" in text:
+        from madlib_mop.calls.sql_functions import help_functions
+
+        text = text.replace("@HELP@", help_functions())
     return text
 
 
