@@ -4,10 +4,10 @@ import importlib.util
 from collections.abc import Sequence
 
 from hopper import LIMITS, N_SEGMENTS, Measured, measure
+from mop_backend.keras_backends import BackendName, installing
 from ratios import Ratio
 
 from madlib_mop.driver.data.gpus import count_gpus, obstacle_to_gpus
-from madlib_mop.trainer.backends.base.names import BackendName, installing
 
 GRIDS = ("conv", "mlp")
 #: JAX compiles a step for each shape and number of rows, in each trainer, and plain Keras makes fast steps on it: the

@@ -1,100 +1,95 @@
-"""The driver's own cost of a visit: runs the hopper with a record and workers that answer at once; prints a table.
+"""The driver's own cost of a visit: runs the hopper with a record in memory and segments that answer at once.
 
     make/python.sh benchmarks/driver_visits.py [segments:models ...]
 
-`madlib-mop simulate --driver-ms` takes the result. Statements to the catalog are counted, not executed.
+Prints a table; `madlib-mop simulate --driver-ms` takes the result. Statements to the catalog are counted, not executed.
 """
 
 import sys
 import time
+from collections import deque
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
+from mop_backend.frames import Header
+
 from madlib_mop.driver.running.hopper import Hopper
-from madlib_mop.engines.sessions.worker import Answer
+from madlib_mop.driver.running.segments import SegmentEvent, SegmentReady, TaskAnswered
 
-_VERSIONS = dict.fromkeys(("python", "tensorflow", "keras", "numpy"), "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.helpers.unit.memory_record import MemoryRecord  # noqa: E402
+from tests.helpers.unit.rows import a_model, a_plan, a_run  # noqa: E402
 
 
-class _Record:
-    """A record that stores nothing; the tables of slots exist on request."""
+class _Record(MemoryRecord):
+    """A record that counts the driver's reads and writes, and checks none of them."""
 
     n_statements = 0
-    raw = SimpleNamespace(poll=lambda: None, notifies=[])
 
-    def __init__(self, models: list[dict]):
-        self._models = models
+    @contextmanager
+    def transaction(self):
+        yield
 
-    def models(self, run_id):
-        return self._models
+    def change_slots(self, query, slots):
+        self.slots |= slots
 
-    def __getattr__(self, name):
-        def answer(*values, **names):
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if callable(found) and not name.startswith("_") and name != "do":
             self.n_statements += 1
-            return []
-
-        return answer
+        return found
 
 
-class _Workers:
-    """Workers that have completed each task at the first poll."""
+class _Enough(Exception):
+    """The visits to measure are made."""
 
-    def __init__(self, segments):
-        self.waiting = dict.fromkeys(segments)
-        self.orders = {}
 
-    def open_all(self):
-        pass
+class _Segments:
+    """Segments that answer one after the other; the time of the writers does not count."""
 
-    def sessions(self):
-        return []
+    def __init__(self, segments: range, record: _Record, n_visits: int):
+        self._opening, self._record, self._left = deque(segments), record, n_visits
+        self._orders: dict[int, Header] = {}
+        self.began = self.writers_s = 0.0
+        self.n_before = self.n_of_writers = 0
 
-    def begin(self, segment, order):
-        self.orders[segment] = order
+    def open(self) -> None:
+        """All open in turn."""
 
-    def check_shards_by(self, check):
-        pass
+    def begin(self, segment: int, order: Header) -> None:
+        self._orders[segment] = order
 
-    def advance(self, segment, session):
-        if segment not in self.orders:
-            return object()  # stands for an opened session
-        del self.orders[segment]
-        fields = {"outcome": "done", "versions": _VERSIONS, "digest_out": "d", "state_bytes": 4 << 20}
-        return Answer({**fields, "timing": {"compute_s": 1.0}})
-
-    def reopen_lost(self):
-        pass
+    def wait(self, at_most_s: float) -> list[SegmentEvent]:
+        if self._opening:
+            self.began, self.n_before = time.process_time(), self._record.n_statements
+            return [SegmentReady(self._opening.popleft())]
+        if not self._left:
+            raise _Enough
+        self._left -= 1
+        segment = next(iter(self._orders))
+        before, n_before = time.process_time(), self._record.n_statements
+        answer = self._record.do(self._orders.pop(segment))
+        self.writers_s += time.process_time() - before
+        self.n_of_writers += self._record.n_statements - n_before
+        return [TaskAnswered(segment, answer)]
 
 
 def measure(n_segments: int, n_models: int, n_visits: int = 20_000) -> tuple[float, float]:
     """Return the driver's processor time in ms, and its number of statements to the catalog, per visit."""
     n_epochs = n_visits // (n_segments * n_models) + 2
-    model = {"state_version": 0, "state_slot": None, "state_bytes": None, "epoch": 0, "position": 0, "state": "waiting",
-             "first_epoch": 1, "last_epoch": n_epochs}  # fmt: skip
-    models = [{**model, "mst_key": c, "ordinal": c, "digest": None} for c in range(n_models)]
-    segments = [{"segment_id": s, "n_rows": 100} for s in range(n_segments)]
-    plan = {"training": {"segments": segments, "table": "t"}, "validation": None}
-    run = {"run_id": 1, "n_segments": n_segments, "schedule": "rotation", "metrics_compute_frequency": n_epochs,
-           "versions": _VERSIONS, "plan": plan}  # fmt: skip
-    record, workers = _Record(models), _Workers(range(n_segments))
+    plan = a_plan([(segment, 100) for segment in range(n_segments)])
+    models = [a_model(key, last_epoch=n_epochs) for key in range(1, n_models + 1)]
+    record = _Record(a_run(plan, n_models=n_models, num_iterations=n_epochs), models)
+    segments = _Segments(range(n_segments), record, n_visits)
     nothing = SimpleNamespace(epoch_over=lambda *_: None, elapsed_s=0.0)
-    hopper = Hopper(record, workers, run, nothing, None)
-    done, left = [0], n_visits
-    began, before = time.process_time(), record.n_statements
-    while done[0] < left + n_segments:
-        hopper._start_tasks()
-        hopper._slots.empty_dead()
-        for segment in _next(workers, n_segments, done):
-            hopper._advance(segment, None)
-        hopper._tick()
-    return 1e3 * (time.process_time() - began) / left, (record.n_statements - before) / left
-
-
-def _next(workers: _Workers, n_segments: int, done: list[int]) -> list[int]:
-    """Return the segment of the next event: first each segment opens, then those with tasks answer in turn."""
-    done[0] += 1
-    if done[0] <= n_segments:
-        return [done[0] - 1]
-    return [next(iter(workers.orders))]
+    try:
+        Hopper(record, segments, record.the_run, nothing).run()
+    except _Enough:
+        pass
+    spent_s = time.process_time() - segments.began - segments.writers_s
+    n_statements = record.n_statements - segments.n_before - segments.n_of_writers
+    return 1e3 * spent_s / n_visits, n_statements / n_visits
 
 
 def main() -> None:

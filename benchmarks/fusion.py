@@ -22,8 +22,9 @@ _MIN_VISITS, _MIN_S = 5, 1.0
 
 def compare_fusion(name: str = "tensorflow", n_members: int = N_MEMBERS) -> None:
     """Print the seconds of a visit per model for each shape and batch size, separate and fused."""
+    from mop_backend.keras_backends import BackendName
+
     from madlib_mop.trainer.backends import choice
-    from madlib_mop.trainer.backends.base.names import BackendName
 
     os.environ.update(choice.environment_of(BackendName(name)))
     backend = choice.load()

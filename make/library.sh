@@ -14,11 +14,15 @@ DIR=$(cd "$1" && pwd -P)
 VENV=$DIR/venv
 PYTHON=$(choose_python "$DIR")
 shift
+known=$(cd "$ROOT/madlib_mop/trainer/backends" && for file in */environment.py; do dirname "$file"; done)
 for backend in ${BACKENDS:-}; do
     case $backend in
         tensorflow) ;; # always installed
-        jax | torch) grep -qsx "$backend" "$DIR/backends" || echo "$backend" >>"$DIR/backends" ;;
-        *) die "BACKENDS names the backends of Keras: tensorflow, jax, torch. Received: $backend" ;;
+        *)
+            echo "$known" | grep -qx -- "$backend" ||
+                die "BACKENDS names the backends of Keras: ${known//$'\n'/, }. Received: $backend"
+            grep -qsx -- "$backend" "$DIR/backends" || echo "$backend" >>"$DIR/backends"
+            ;;
     esac
 done
 # shellcheck disable=SC2046 # a word each

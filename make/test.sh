@@ -26,8 +26,9 @@ fi
 parallel=(--numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
 status=0
 run "${parallel[@]}" || status=$?
-for backend in jax torch; do
-    is_installed "$backend" || continue
+for backend in madlib_mop/trainer/backends/*/environment.py; do
+    backend=$(basename "$(dirname "$backend")")
+    [ "$backend" != tensorflow ] && is_installed "$backend" || continue
     say "a short set of tests with the backend $backend"
     MOP_TEST_BACKEND=$backend run "${parallel[@]}" "${SHORT[@]}" || status=$?
 done

@@ -73,8 +73,7 @@ COMMENT ON COLUMN madlib_mop.progress.state_detail IS 'Why it waits, was interru
 
 CREATE FUNCTION madlib_mop.higher_is_better(metric_name text) RETURNS boolean
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
--- as madlib_mop/models/parameters/metric_directions.py
-SELECT lower(metric_name COLLATE "C") ~ '^(.*_)?(acc|accuracy|auc|auroc|correlation|f1|f1_score|fbeta|fbeta_score|f_beta_score|io_u|iou|precision|r2|r2_score|recall|sensitivity|similarity|specificity|true_negatives|true_positives|binaryaccuracy|binaryiou|categoricalaccuracy|concordancecorrelation|cosinesimilarity|f1score|fbetascore|meaniou|onehotiou|onehotmeaniou|pearsoncorrelation|precisionatrecall|r2score|recallatprecision|sensitivityatspecificity|sparsecategoricalaccuracy|sparsetopkcategoricalaccuracy|specificityatsensitivity|topkcategoricalaccuracy|truenegatives|truepositives)(_[0-9]+)?$'
+SELECT lower(metric_name COLLATE "C") ~ '@HIGHER_IS_BETTER@'
 $body$;
 COMMENT ON FUNCTION madlib_mop.higher_is_better(text)
 IS 'Whether higher values of a metric of this name are better: true for accuracies, AUC, F1 and similar ones of Keras, and for names that end in such a word after _; false for all others';

@@ -21,9 +21,9 @@ from urllib.parse import quote
 
 import pytest
 from hypothesis import settings
+from mop_backend.keras_backends import BackendName
 
 from madlib_mop.trainer.backends import choice
-from madlib_mop.trainer.backends.base.names import BackendName
 from tests.helpers.database import SqlSessions
 from tests.helpers.training import one_thread, quiet_keras
 

@@ -10,24 +10,25 @@ between the two. It does not see what was replaced before look `k - 1`, nor what
   new to the driver may be as old as any known one with the same xmin.
 - A standby with `hot_standby_feedback` holds one xmin for all its snapshots. So it may see all states that were
   replaced by a transaction from this xmin on. Without `hot_standby_feedback`, nothing protects dumps from a standby.
+- A slot's table is dropped only if the last look is still true at the end of that transaction (`Look.guard`).
 - These sessions do not count: sessions of runs, sessions whose current call trains, sessions of roles that may not see
   the run's states, and autovacuum.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from madlib_mop.catalog.drivers import DRIVER_LOCKS, IS_LOCK_OF_RUN
 from madlib_mop.catalog.record_session import RecordSession
 
 _XIDS = 1 << 32
 _SETTLED_S = 2  # the server returns the time of the directory's change in whole seconds
-_LOOK = f"""
-SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) %% {_XIDS}, coalesce(array(
+_HOLDERS = """
     SELECT pg_catalog.json_build_array(
         pg_catalog.concat_ws(' ', a.pid, a.backend_start, a.xact_start, a.backend_xmin),
         a.backend_xmin::pg_catalog.text::pg_catalog.int8, a.xact_start IS NULL,
-        coalesce(a.wait_event = 'SafeSnapshot', false))
+        coalesce(a.wait_event = 'SafeSnapshot', false)) AS holder
     FROM pg_catalog.pg_stat_activity a
     WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_catalog.pg_backend_pid() AND a.pid <> ALL (%(callers)s)
           AND (a.datname = pg_catalog.current_database() OR a.datname IS NULL)
@@ -39,7 +40,20 @@ SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) %% {_XI
                     AND pg_catalog.pg_has_role(a.usesysid, o.oid, 'MEMBER')))
     UNION ALL
     SELECT pg_catalog.json_build_array('slot ' || s.slot_name, s.xmin::pg_catalog.text::pg_catalog.int8, true, false)
-    FROM pg_catalog.pg_replication_slots s WHERE s.xmin IS NOT NULL), ARRAY[]::pg_catalog.json[])
+    FROM pg_catalog.pg_replication_slots s WHERE s.xmin IS NOT NULL
+"""
+_LOOK = f"""
+SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) %% {_XIDS},
+       coalesce(array({_HOLDERS}), ARRAY[]::pg_catalog.json[])
+"""
+#: Fails if there is a snapshot that a look has not found, or if one was exported since.
+_GUARD = f"""
+DO $guard$ BEGIN
+    IF EXISTS (SELECT FROM ({_HOLDERS}) h WHERE h.holder ->> 0 <> ALL (%(known)s::pg_catalog.text[]))
+       OR (SELECT s.modification <> %(changed)s FROM pg_catalog.pg_stat_file('pg_snapshots') s) THEN
+        RAISE object_in_use USING MESSAGE = 'a session has just taken a snapshot';
+    END IF;
+END $guard$
 """
 # Apart from the list: Greenplum plans no subquery on its segments within one that refers to other queries.
 _ROLES = f"""
@@ -52,6 +66,10 @@ SELECT s.modification, pg_catalog.clock_timestamp() - s.modification < pg_catalo
        EXISTS (SELECT FROM pg_catalog.pg_ls_dir('pg_snapshots'))
 FROM pg_catalog.pg_stat_file('pg_snapshots') s
 """
+
+
+#: A statement, with its parameters.
+Guard = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -89,12 +107,15 @@ class Look:
         Whether a session exports its snapshot.
     is_moving : bool
         Whether a session has begun or stopped to export one since the last look: the list of holders may be incomplete.
+    guard : Guard
+        A statement that fails with ObjectInUse if a snapshot was taken since this look.
     """
 
     next_xid: int
     holders: Sequence[SnapshotHolder] = ()
     has_exports: bool = False
     is_moving: bool = False
+    guard: Guard = ("SELECT 1", {})
 
 
 @dataclass(frozen=True)
@@ -118,6 +139,10 @@ class OldSnapshots:
     ----------
     n_looks : int
         How often the driver has looked. What happens now happens after look ``n_looks`` and before the next one.
+    next_xid : int
+        That of the last look.
+    guard : Guard
+        That of the last look.
     """
 
     def __init__(self, look: Callable[[], Look]):
@@ -128,6 +153,7 @@ class OldSnapshots:
         self._is_moving = True
         self._last_complete = 0
         self.next_xid = 0
+        self.guard: Guard
 
     def look(self) -> None:
         """Look again."""
@@ -148,7 +174,7 @@ class OldSnapshots:
         self._known = {key: taken for key, taken in known.items() if not taken.holder.is_preliminary}
         if not look.is_moving:
             self._last_complete = self.n_looks
-        self._is_moving, self.next_xid = look.is_moving, look.next_xid
+        self._is_moving, self.next_xid, self.guard = look.is_moving, look.next_xid, look.guard
 
     def may_see(self, written: int, replaced: int, next_xid: int) -> bool:
         """Return whether a snapshot may see something that was replaced before the last look.
@@ -192,19 +218,14 @@ class ServerLooks:
     def __call__(self) -> Look:
         ((owner, training),) = self._record.execute(_ROLES, [self._run_id])
         # Before the exports: a change of them while the holders are read is then noticed.
-        callers = [*self._callers, *training]
-        ((next_xid, found),) = self._record.execute(_LOOK, {"owner": owner, "callers": callers})
+        who = {"owner": owner, "callers": [*self._callers, *training]}
+        ((next_xid, found),) = self._record.execute(_LOOK, who)
         ((changed, is_recent, has_exports),) = self._record.execute(_EXPORTS, [_SETTLED_S])
         is_moving = is_recent or (self._changed is not None and changed != self._changed)
         self._changed = changed
-        return Look(next_xid, [SnapshotHolder(*row) for row in found], has_exports, is_moving)
-
-
-def has_old_snapshots(record: RecordSession, run_id: int | None, callers: Sequence[int] = ()) -> bool:
-    """Return whether a session holds a snapshot that may see states of a run, or of any run; sessions with the process
-    numbers ``callers`` do not count."""
-    look = ServerLooks(record, run_id, callers)()
-    return bool(look.holders) or look.is_moving
+        holders = [SnapshotHolder(*row) for row in found]
+        guard = _GUARD, {**who, "known": [holder.key for holder in holders], "changed": changed}
+        return Look(next_xid, holders, has_exports, is_moving, guard)
 
 
 def _precedes(a: int, b: int) -> bool:

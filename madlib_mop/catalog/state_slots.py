@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 
 import psycopg2
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.catalog.old_snapshots import Look, OldSnapshots, ServerLooks, has_old_snapshots
+from madlib_mop.catalog.old_snapshots import Guard, Look, OldSnapshots, ServerLooks
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.states import ModelState
@@ -34,6 +33,7 @@ _MAX_SPREAD = 2.0
 #: The driver waits while a slot's states are moved, so the more bytes a slot has, the rarer are the moves.
 _MOVED_BYTES_PER_S = 8 << 20
 _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_DROPPED_AT_ONCE = 32  # each takes some locks, from the lock table that all sessions share
 _LOCK_TIMEOUT_MS = 200  # of a slot's TOAST table, which VACUUM may have locked
 #: A dump may read a slot for hours: pauses between two tries to empty it.
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 300.0
@@ -248,16 +248,16 @@ class StateSlots:
         leave them to `sweep_slots`."""
         self._current = None
         self._dead()
-        for slot in [slot for slot in self._slots.values() if self._is_dead(slot)]:
-            if drop_slot(self._record, slot.number, partial(self._is_seen, slot.created)):
+        dead = [slot for slot in self._slots.values() if self._is_dead(slot)]
+        self._snapshots.look()
+        dropped = drop_slots(
+            self._record, [slot.number for slot in dead if not self._may_see(slot.created)], self._snapshots.guard
+        )
+        for slot in dead:
+            if slot.number in dropped:
                 del self._slots[slot.number]
             elif slot.is_free:
                 self._truncate(slot)
-
-    def _is_seen(self, created: int) -> bool:
-        """Look whether a snapshot may see a slot that was created after a number of looks."""
-        self._snapshots.look()
-        return self._may_see(created)
 
     def _may_see(self, written: int | None) -> bool:
         """Return whether a snapshot may see something that was written after a number of looks and is replaced now."""
@@ -291,7 +291,7 @@ class StateSlots:
     def _truncate(self, slot: _Slot) -> bool:
         """Empty a slot; return False if a session is reading it, such as pg_dump."""
         try:
-            with _locked(self._record, "ONLY {slot}", slot.number):
+            with _locked(self._record, slot.number):
                 self._record.execute("TRUNCATE {slot}", slot=slot_table(slot.number))
         except psycopg2.errors.LockNotAvailable:
             return False
@@ -389,22 +389,40 @@ def create_slot(record: Record, number: int) -> None:
     )
 
 
-def drop_slot(record: Record, number: int, is_seen: Callable[[], bool]) -> bool:
-    """Drop a slot's partition; return False if a session is reading it, or its snapshot may see it.
+def drop_slots(record: Record, numbers: Sequence[int], guard: Guard) -> set[int]:
+    """Drop slots' partitions that no snapshot sees; return the numbers of those that are gone.
 
-    A dump locks all partitions that its snapshot sees, and fails if one is gone by then. So ``is_seen`` is called when
-    the partition is locked, and a dump fails only if it takes its snapshot between this call and the commit.
+    A dump locks all partitions that its snapshot sees, and fails if one is gone by then. So the statements are sent as
+    one message, and the last one before the commit is ``guard``: a dump fails only if it takes its snapshot in the
+    moment between the two. If another session has locked a partition, or has just taken a snapshot, its batch stays.
+
+    Parameters
+    ----------
+    record : Record
+    numbers : sequence of int
+    guard : Guard
+        Of the look that has shown that no snapshot sees them.
     """
-    try:
-        with _locked(record, "ONLY madlib_mop.model_state, ONLY {slot}", number):
-            if is_seen():
-                return False
-            record.execute("DROP TABLE {slot}", slot=slot_table(number))
-    except psycopg2.errors.LockNotAvailable:
-        return False
-    except psycopg2.errors.UndefinedTable:  # another driver has just swept it
-        return True
-    return True
+    dropped: set[int] = set()
+    for start in range(0, len(numbers), _DROPPED_AT_ONCE):
+        batch = numbers[start : start + _DROPPED_AT_ONCE]
+        tables = {f"t{number}": slot_table(number) for number in batch}
+        only = ", ".join(f"ONLY {{{name}}}" for name in tables)
+        try:
+            record.execute(
+                f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS};"
+                f" LOCK TABLE ONLY madlib_mop.model_state, {only} IN ACCESS EXCLUSIVE MODE NOWAIT;"
+                f" DROP TABLE {', '.join(f'{{{name}}}' for name in tables)};{guard[0]}",
+                guard[1],
+                **tables,
+            )
+        except (psycopg2.errors.LockNotAvailable, psycopg2.errors.ObjectInUse):
+            continue
+        except psycopg2.errors.UndefinedTable:  # another driver has just swept one
+            dropped |= {number for number in batch if len(batch) == 1 or drop_slots(record, [number], guard)}
+            continue
+        dropped |= set(batch)
+    return dropped
 
 
 def sweep_slots(record: Record, callers: Sequence[int] = ()) -> None:
@@ -421,27 +439,28 @@ def sweep_slots(record: Record, callers: Sequence[int] = ()) -> None:
     """
     no_longer_recorded = [number for (number,) in record.execute(_OF_DROPPED_RUNS, [SLOTS_PER_RUN])]
     runs = sorted({number // SLOTS_PER_RUN for (number,) in record.execute(_SPARE_SLOTS, [SLOTS_PER_RUN])})
-    if not no_longer_recorded and not runs:
-        return
-
-    def drop(number: int) -> bool:
-        return drop_slot(record, number, lambda: has_old_snapshots(record, None, callers))
-
-    for number in no_longer_recorded:
-        if not drop(number):
-            with suppress(psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable):
-                delete = f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}; DELETE FROM {{slot}}"
-                record.execute(delete, slot=slot_table(number))
+    for number in sorted({*no_longer_recorded} - _drop_unseen(record, no_longer_recorded, callers)):
+        with suppress(psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable):
+            delete = f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}; DELETE FROM {{slot}}"
+            record.execute(delete, slot=slot_table(number))
     for run_id in runs:
         if not record.lock_run(run_id):
             continue
-        for (number,) in record.execute(f"{_SPARE_SLOTS} AND r.run_id = %s", [SLOTS_PER_RUN, run_id]):
-            drop(number)
+        spare = record.execute(f"{_SPARE_SLOTS} AND r.run_id = %s", [SLOTS_PER_RUN, run_id])
+        _drop_unseen(record, [number for (number,) in spare], callers)
         record.unlock_run(run_id)
 
 
+def _drop_unseen(record: Record, numbers: Sequence[int], callers: Sequence[int]) -> set[int]:
+    """Drop slots unless a session holds a snapshot; return the numbers of those that are gone."""
+    if not numbers:
+        return set()
+    look = ServerLooks(record, None, callers)()
+    return set() if look.holders or look.is_moving else drop_slots(record, numbers, look.guard)
+
+
 @contextmanager
-def _locked(record: Record, tables: str, number: int) -> Iterator[None]:
+def _locked(record: Record, number: int) -> Iterator[None]:
     """Lock a slot for a transaction.
 
     It never waits for the lock: meanwhile, no other session would get its own. A dump's worker (``--jobs``), which asks
@@ -452,7 +471,7 @@ def _locked(record: Record, tables: str, number: int) -> Iterator[None]:
     psycopg2.errors.LockNotAvailable
         If another session has a lock.
     """
-    lock = f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE NOWAIT; SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}"
+    lock = f"LOCK TABLE ONLY {{slot}} IN ACCESS EXCLUSIVE MODE NOWAIT; SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}"
     with record.transaction():
         record.execute(lock, slot=slot_table(number))
         yield

@@ -5,6 +5,7 @@ from importlib import metadata
 from typing import Annotated
 
 import typer
+from mop_backend.keras_backends import FACTS
 from rich.console import Console
 
 import madlib_mop
@@ -31,7 +32,8 @@ def version() -> None:
     """Print the versions of the library, Python, Keras, its installed backends and NumPy."""
     print(f"madlib_mop {madlib_mop.__version__}")
     print(f"Python {platform.python_version()}")
-    for package in ("tensorflow-cpu", "tensorflow", "jax", "torch", "keras", "numpy"):
+    backends = [package for name, facts in FACTS.items() for package in (facts.of_cpus, name) if package]
+    for package in (*backends, "keras", "numpy"):
         try:
             print(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:

@@ -5,9 +5,9 @@ extension's tables only. A job's statement runs in a session of its own (`sessio
 process. If a worker dies, another one ends the sessions of its jobs and lets the jobs wait again.
 """
 
+import asyncio
 import re
 import resource
-import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from madlib_mop.catalog.sessions.login_failures import diagnose
 from madlib_mop.engines.sessions.ending import sweep
 from madlib_mop.engines.sessions.login import JOB_PREFIX, create_login, drop_login, sweep_logins
-from madlib_mop.engines.sessions.session import Opened, Returned, StatementFailure, WorkerSession
+from madlib_mop.engines.sessions.session import AsyncSession, CoroutineLoop, SessionLost, StatementFailed
 from madlib_mop.errors import MopError, NotReady
 from madlib_mop.jobs.recurrence import NoNextTime, is_cron, next_time
 from madlib_mop.jobs.sessions import JobServer, end_session, target
@@ -51,8 +51,10 @@ class _Active:
     Attributes
     ----------
     job : JobRow
-    session : WorkerSession or None
+    session : AsyncSession or None
         None when it was lost and must be ended on the server too.
+    task : asyncio.Task or None
+        The coroutine that waits for its statement.
     is_cancelling : bool
         Whether its statement was cancelled.
     end_by : float or None
@@ -62,7 +64,8 @@ class _Active:
     """
 
     job: JobRow
-    session: WorkerSession | None
+    session: AsyncSession | None
+    task: asyncio.Task[None] | None = None
     is_cancelling: bool = False
     end_by: float | None = None
     exceeded: bool = False
@@ -166,6 +169,9 @@ class JobWorker:
         self._stop = stop
         self._active: dict[int, _Active] = {}
         self._look_at = 0.0
+        self._loop = CoroutineLoop()
+        self._loop.watch(record.raw.fileno())
+        self._loop.watch(stop.fileno())
 
     def run(self) -> None:
         """Run jobs until a signal. Raises psycopg2.Error or DBAPIError if the catalog session is lost."""
@@ -180,9 +186,10 @@ class JobWorker:
                 self._wait(self._fill())
             self._leave()
         finally:  # where the catalog session was lost, the next one finds these jobs as orphans
-            for active in self._active.values():
+            for active in list(self._active.values()):
                 if active.session is not None:
                     active.session.close()
+            self._loop.close()
 
     def _look_for_orphans(self) -> None:
         """Take over the jobs of workers that have ended; drop login roles that they have left; end lost runs."""
@@ -214,8 +221,7 @@ class JobWorker:
         """Terminate the sessions of jobs that go on after their cancel or their time limit."""
         for active in list(self._active.values()):
             if active.session is not None and active.end_by is not None and active.end_by <= time.monotonic():
-                active.session.close()
-                active.session = None
+                self._close(active)
                 active.exceeded = not active.is_cancelling
                 self._recover(active.job)
 
@@ -269,7 +275,7 @@ class JobWorker:
             login = create_login(self._record.raw, job.job_id, job.owner, JOB_PREFIX)
             job = replace(job, login_role=None if login is None else login.role)
             self._jobs.set_session(job, job.login_role, None)
-            session = WorkerSession(target(self._server, job, login))
+            session = AsyncSession(target(self._server, job, login))
         except (psycopg2.Error, MopError) as error:
             if self._record.raw.closed:
                 raise
@@ -277,59 +283,45 @@ class JobWorker:
                 drop_login(self._record.raw, login.role)
             self._record_end(job, JobState.FAILED, f"it could not be started: {str(error).strip().splitlines()[0]}")
             return
-        self._active[job.job_id] = _Active(job, session)
+        active = self._active[job.job_id] = _Active(job, session)
+        active.task = self._loop.start(self._do(active, session))
         self._tell(f"job {job.job_id} of {job.owner} starts" + (f", attempt {job.attempt}" * (job.attempt > 1)))
 
     def _wait(self, is_hurried: bool = False) -> None:
-        """Wait for the next event, or not if ``is_hurried``; process the sessions with new data."""
+        """Wait for the next event, or not if ``is_hurried``."""
         raw = self._record.raw
-        poller = select.poll()
-        poller.register(raw.fileno(), select.POLLIN)
-        poller.register(self._stop.fileno(), select.POLLIN)
-        by_fd = {}
-        for active in self._active.values():
-            if active.session is not None:
-                poller.register(active.session.fileno(), active.session.events)
-                by_fd[active.session.fileno()] = active
         wait_s = 0.0 if raw.notifies or is_hurried else max(0.0, self._look_at - time.monotonic())
         if len(self._active) < self._slots and (next_s := self._jobs.seconds_to_next()) is not None:
             wait_s = min(wait_s, max(0.0, next_s) + 0.001)
-        for fd, _ in poller.poll(wait_s * 1000):
-            if fd in by_fd:
-                self._advance(by_fd[fd])
+        self._loop.run(wait_s)
         raw.poll()
 
-    def _advance(self, active: _Active) -> None:
-        """Process the data of a job's session."""
-        job, session = active.job, active.session
-        assert session is not None, "it is polled"
+    async def _do(self, active: _Active, session: AsyncSession) -> None:
+        """Run a job in a session of its own, and write what became of it."""
         try:
-            event = session.advance()
-        except MemoryError:
-            event = StatementFailure(None, "out of memory", lost=True)
-        if isinstance(event, Opened):
-            active.job = job = replace(job, session_pid=session.pid)
-            self._jobs.set_session(job, job.login_role, session.pid)
-            if self._jobs.known(job.job_id).cancelled_by is not None:
-                self._end(active)
-                return
-            if job.time_limit_ms:
-                active.end_by = time.monotonic() + job.time_limit_ms / 1000 + _GRACE_S
-            session.begin(_RUN, [job.job_id, job.attempt, self._interrupted_run(job)])
-        elif isinstance(event, Returned):
+            await session.connect()
+        except (SessionLost, MemoryError) as loss:
+            self._not_let_in(active, loss if isinstance(loss, SessionLost) else SessionLost(None, "out of memory"))
+            return
+        active.job = job = replace(active.job, session_pid=session.pid)
+        self._jobs.set_session(job, job.login_role, session.pid)
+        if self._jobs.known(job.job_id).cancelled_by is not None:
             self._end(active)
-        elif isinstance(event, StatementFailure):
-            if event.lost and job.session_pid is None:
-                self._not_let_in(active, event)
-            elif event.lost and _TOO_LARGE.search(event.message):
-                self._end(
-                    active, StatementFailure(None, "its session sent a message that is too large for the worker", True)
-                )
-            elif event.lost:
+            return
+        if job.time_limit_ms:
+            active.end_by = time.monotonic() + job.time_limit_ms / 1000 + _GRACE_S
+        try:
+            await session.execute(_RUN, [job.job_id, job.attempt, self._interrupted_run(job)])
+        except StatementFailed as failure:
+            self._end(active, failure)
+        except (SessionLost, MemoryError) as loss:
+            if isinstance(loss, MemoryError) or _TOO_LARGE.search(loss.message):
+                self._end(active, StatementFailed(None, "its session sent a message that is too large for the worker"))
+            else:
                 active.session = None
                 self._recover(job)
-            else:
-                self._end(active, event)
+        else:
+            self._end(active)
 
     def _interrupted_run(self, job: JobRow) -> int | None:
         """Return the run that the job has started in an earlier attempt, which is resumed."""
@@ -338,7 +330,15 @@ class JobWorker:
         run = self._record.run(job.run_id)
         return job.run_id if run is not None and run.owner_oid == job.owner_oid else None
 
-    def _end(self, active: _Active, failure: StatementFailure | None = None) -> None:
+    def _close(self, active: _Active) -> None:
+        """End the session of a job where its statement is."""
+        if active.task is not None:
+            self._loop.cancel([active.task])
+        if active.session is not None:
+            active.session.close()
+            active.session = None
+
+    def _end(self, active: _Active, failure: StatementFailed | None = None) -> None:
         """Write the end of a job whose session is still there, and end the session."""
         if active.session is not None:
             active.session.close()
@@ -352,7 +352,7 @@ class JobWorker:
         end_session(self._record, job)
         self._active.pop(job.job_id, None)
 
-    def _not_let_in(self, active: _Active, failure: StatementFailure) -> None:
+    def _not_let_in(self, active: _Active, failure: SessionLost) -> None:
         """Let a job wait whose session was not opened, or end it if the server refuses such logins."""
         job = active.job
         found = diagnose(failure.message, failure.sqlstate, _LINE)
@@ -398,13 +398,12 @@ class JobWorker:
     def _leave(self) -> None:
         """End the sessions of this worker's jobs, and let the jobs wait for another one."""
         for active in list(self._active.values()):
-            if active.session is not None:
-                active.session.close()
+            self._close(active)
             self._recover(active.job)
         self._jobs.leave(self._me)
 
 
-def _reason(job: JobRow, failure: StatementFailure) -> str:
+def _reason(job: JobRow, failure: StatementFailed) -> str:
     """Return why a job has failed, with the hint that its owner would have read."""
     if failure.sqlstate == "57014" and job.time_limit_ms and "statement timeout" in failure.message:
         return _exceeded(job)

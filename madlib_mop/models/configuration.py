@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Self
 
@@ -76,6 +76,10 @@ class Configuration:
         The arguments are its `columns`: of a row of the record, or of a recorded command.
         """
         return cls(model_id, compile_params or "", fit_params or "", model_arch, possible_names(compile_params))
+
+    def of_architecture(self, model_id: int, arch: Node) -> Self:
+        """Return the same parameters for another architecture."""
+        return replace(self, model_id=model_id, arch=arch)
 
     @property
     def compiled(self) -> CompileParams:

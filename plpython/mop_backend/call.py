@@ -18,9 +18,10 @@ import plpy
 
 from mop_backend import __version__, allocation
 from mop_backend.bounded_json import read_json
-from mop_backend.forkserver import BACKENDS, DRIVERS, USUAL_BACKEND, of_this_server
+from mop_backend.forkserver import DRIVERS, of_this_server
 from mop_backend.frames import TRUSTED, Blob, Header, Json
 from mop_backend.interrupts import ClientGone, Interrupts
+from mop_backend.keras_backends import USUAL, BackendName
 from mop_backend.process import LIBRARY, Child, ChildDied, trainers_of
 from mop_backend.rights import MixedRoles, caller_roles
 from mop_backend.sql_errors import SQL_ERRORS, STOP_STATES, ErrorFields, fields_of, sqlstate_of
@@ -357,7 +358,7 @@ def check_version(version: str) -> None:
 def _wanted_backend() -> str:
     """Return the backend that the caller's session or a superuser has set; a wrong one is an error later."""
     found = plpy.execute(_BACKEND)[0]["backend"]
-    return found if found in BACKENDS else USUAL_BACKEND
+    return found if found in set(BackendName) else USUAL
 
 
 def _session(caller_path: str | None) -> Header:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mop_backend.forkserver import USUAL_BACKEND, ForkServer, backend_words
+from mop_backend.forkserver import ForkServer, backend_words
 from mop_backend.frames import Blob, Check, Frame, Header
+from mop_backend.keras_backends import USUAL
 from mop_backend.process import TRAINER, Child, ChildDied, trainers_of
 from mop_backend.rows import RowsListener
 from mop_backend.shards import Reading, RowsSource, ShardLocation, shard_form
@@ -31,9 +32,7 @@ class HostRefused(Exception):
 class FedByReader(Child):
     """A channel into which a reader session's rows are forwarded; parameters are those of `Child`."""
 
-    def __init__(
-        self, module: str, check: Check, forkserver: ForkServer | None = None, words: Sequence[str] = ()
-    ):
+    def __init__(self, module: str, check: Check, forkserver: ForkServer | None = None, words: Sequence[str] = ()):
         super().__init__(module, check, forkserver=forkserver, words=words)
         self._check = check
         self._listener: RowsListener | None = None
@@ -106,7 +105,7 @@ class Local(FedByReader):
 
     averages = True
 
-    def __init__(self, check: Check, gpus: Sequence[int] = (), backend: str = USUAL_BACKEND):
+    def __init__(self, check: Check, gpus: Sequence[int] = (), backend: str = USUAL):
         # CUDA reads the list of its GPUs when TensorFlow is imported; a forked process has imported it already.
         forkserver = None if gpus else trainers_of(backend)
         super().__init__(TRAINER, check, forkserver=forkserver, words=backend_words(backend))

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mop_backend import sockets
+from mop_backend.keras_backends import USUAL
 
 if TYPE_CHECKING:
     from mop_backend.frames import Check
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 #: Modules of the fork servers.
 TRAINERS = "madlib_mop.trainer.forkserver"
 DRIVERS = "madlib_mop.driver.forkserver"
-#: The backends of Keras that trainers can have, and the one that they have unless settings say otherwise.
-BACKENDS = ("tensorflow", "jax", "torch")
-USUAL_BACKEND = "tensorflow"
 #: The whole environment of trainers and drivers.
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
@@ -79,7 +77,7 @@ class ForkServer:
 
     def with_backend(self, backend: str) -> ForkServer:
         """Return the fork server of the trainers that have a backend of Keras; each backend has one of its own."""
-        if backend == USUAL_BACKEND:
+        if backend == USUAL:
             return self
         command = [*self._command, *backend_words(backend)]
         return ForkServer(f"{self.address}.{backend}", self._lives_with, command, self._waits)
@@ -159,7 +157,7 @@ class ForkServer:
 
 def backend_words(backend: str) -> list[str]:
     """Return the words of a trainer's command line that name its backend."""
-    return [] if backend == USUAL_BACKEND else [f"--backend={backend}"]
+    return [] if backend == USUAL else [f"--backend={backend}"]
 
 
 def of_this_server(library: str, module: str = TRAINERS) -> ForkServer | None:

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mop_backend.forkserver import (
-    BACKENDS,
     ENVIRONMENT,
-    USUAL_BACKEND,
     Forked,
     ForkServer,
     backend_words,
     of_this_server,
 )
 from mop_backend.frames import Blob, Channel, Check, Frame, FrameLimits, Header, NotAFrame, PeerGone, of_answers
+from mop_backend.keras_backends import USUAL, BackendName
 from mop_backend.refusals import readable
 
 if TYPE_CHECKING:
@@ -61,9 +60,7 @@ class ChildDied(Exception):
         return lines[-1].strip()[-300:] if lines else None
 
 
-def start_trainer(
-    check: Check | None = None, spinner: Spinner | None = None, backend: str = USUAL_BACKEND
-) -> Child:
+def start_trainer(check: Check | None = None, spinner: Spinner | None = None, backend: str = USUAL) -> Child:
     """Start a trainer without GPUs for this process, with one of Keras' backends, forked if possible. See `Child`."""
     return Child(TRAINER, check, forkserver=trainers_of(backend), spinner=spinner, words=backend_words(backend))
 
@@ -76,8 +73,8 @@ def backend_of(start: Header) -> str:
     ValueError
         If it is no backend's name.
     """
-    backend = start.get("backend", USUAL_BACKEND)
-    if backend not in BACKENDS:
+    backend = start.get("backend", USUAL)
+    if backend not in set(BackendName):
         raise ValueError(f"there is no backend {backend!r}")
     return str(backend)
 

@@ -1,9 +1,10 @@
 """A writer session: sends a model's state to its segment's trainer, and commits the result.
 
-The driver calls `open_writer` once and then `do` for every visit. The trainer is behind a channel (channels.py): a
-child of this backend, or at the host where the segment is. The session is logged in as the server's own user, as the
-driver's catalog session is, and touches no relation of users: their rows are read by a reader session (shards.py) and
-come through a socket (rows.py). So no code of users runs here.
+The driver calls `open_writer` once and then `do` for every visit. Each call is one statement in autocommit, and so one
+transaction: what a visit writes is committed when its call returns, or not at all. The trainer is behind a channel
+(channels.py): a child of this backend, or at the host where the segment is. The session is logged in as the server's
+own user, as the driver's catalog session is, and touches no relation of users: their rows are read by a reader session
+(shards.py) and come through a socket (rows.py). So no code of users runs here.
 """
 
 from __future__ import annotations
@@ -172,6 +173,8 @@ class Writer:
             return {"outcome": "done", "versions": self._versions, **self._train_fused(task, started_at)}
         model = self._record.model(task["mst_key"])
         answer, parts = self._train(task, model)
+        # The new state, the visit row and the model row. The statement in which the driver has called `do` commits them
+        # when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
         self._record.keep(task, model, answer, parts, started_at)
         return {"outcome": "done", "versions": self._versions, **answer}
 

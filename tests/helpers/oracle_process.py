@@ -11,9 +11,9 @@ import sys
 from dataclasses import dataclass
 
 import psycopg2
+from mop_backend.keras_backends import BackendName
 
 from madlib_mop.trainer.backends import choice
-from madlib_mop.trainer.backends.base.names import BackendName
 
 
 @dataclass

@@ -5,9 +5,7 @@ from itertools import pairwise
 import psycopg2
 import pytest
 
-from madlib_mop.driver.commands.configurations import ConfigurationParser
-from madlib_mop.driver.planning.search import plan_automl
-from madlib_mop.driver.planning.selection import read_architecture_table
+from madlib_mop.driver.planning.search import plan_search
 from madlib_mop.driver.session.call import Call
 from madlib_mop.models.parameters.search_grid import DRAWING
 from tests.helpers.direct import record_on
@@ -248,8 +246,7 @@ def test_what_is_left_out_is_in_the_summary_as_in_madlibs(iris, method, params, 
     connection, catalog = iris.connect(autocommit=False), iris.connect()
     session = DirectSession(connection)
     call = Call.read("madlib_keras_automl", arguments("planned", method, params), session)
-    arch_table = read_architecture_table(session, "arch")
-    plan = plan_automl(call, record_on(catalog), ConfigurationParser(session, None), arch_table, [1, 2]).run.plan
+    plan = plan_search(call, record_on(catalog)).run.plan
     summary = plan.summary
     assert plan.search.drawing == DRAWING, "a new search draws in the present way"
     names = ("automl_method", "automl_params", "metrics_compute_frequency")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from madlib_mop.driver.planning.averaging import plan_model
-from madlib_mop.driver.planning.hopper import add_run, plan_fit
+from madlib_mop.driver.planning.fits import plan_fit, plan_fit_multiple
+from madlib_mop.driver.planning.plan import add_run
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import MopError, NotReady
 from tests.helpers.bad_averages import CASES, GOOD
@@ -15,7 +15,7 @@ from tests.helpers.security.attacks import refusal_of
 
 FIT = "madlib_keras_fit"
 OVER_1_GB = 1_500_000_000
-NAMES = {plan_model: FIT, plan_fit: "madlib_keras_fit_multiple_model"}
+NAMES = {plan_fit: FIT, plan_fit_multiple: "madlib_keras_fit_multiple_model"}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def planner(bench):
     record = record_on(catalog)
     session = DirectSession(connection)
 
-    def plan(planned=plan_model, good=GOOD, **arguments):
+    def plan(planned=plan_fit, good=GOOD, **arguments):
         return planned(Call.read(NAMES[planned], good | arguments, session), record), session.notices
 
     yield plan
@@ -95,8 +95,8 @@ def too_large(bench):
     )
     session = DirectSession(bench.connect(autocommit=False))
     runs = {}
-    for planned, good, table in ((plan_model, GOOD, "huge"), (plan_fit, MANY, "huge_many")):
-        argument = "model" if planned is plan_model else "model_output_table"
+    for planned, good, table in ((plan_fit, GOOD, "huge"), (plan_fit_multiple, MANY, "huge_many")):
+        argument = "model" if planned is plan_fit else "model_output_table"
         run_id = add_run(record, planned(Call.read(NAMES[planned], good | {argument: f"{table}_new"}, session), record))
         record.set_run(run_id, state="finished", model_output_table=f"public.{table}")
         record.set_model(
@@ -118,12 +118,12 @@ MANY = {
 def loose(monkeypatch):
     """Accept output tables made by hand as those of a run."""
     for module in ("averaging", "hopper"):
-        monkeypatch.setattr(f"madlib_mop.driver.planning.{module}.check_replaceable", lambda *_: None)
+        monkeypatch.setattr(f"madlib_mop.driver.outputs.{module}.check_replaceable", lambda *_: None)
 
 
 def test_weights_above_1_gb_go_on_from_the_recorded_state(too_large, planner, loose):
     one, _ = planner(model="huge", warm_start=True)
-    many, _ = planner(plan_fit, MANY, model_output_table="huge_many", warm_start=True)
+    many, _ = planner(plan_fit_multiple, MANY, model_output_table="huge_many", warm_start=True)
     for plan, table in ((one, "huge"), (many, "huge_many")):
         assert plan.warm.run_id == too_large[table]
         assert plan.warm.models[1].next_epoch == 3 and plan.warm.models[1].state.digest == "a"
@@ -138,4 +138,4 @@ def test_weights_above_1_gb_that_cannot_go_on_are_told_so(bench, too_large, plan
         planner(model="huge", warm_start=True)
     message = "model_output_table: mst_key 1 of public.huge_many has no weights .* different compile parameters"
     with pytest.raises(NotReady, match=message):
-        planner(plan_fit, MANY, model_output_table="huge_many", warm_start=True)
+        planner(plan_fit_multiple, MANY, model_output_table="huge_many", warm_start=True)

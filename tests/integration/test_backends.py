@@ -5,8 +5,8 @@ import itertools
 
 import psycopg2
 import pytest
+from mop_backend.keras_backends import BackendName
 
-from madlib_mop.trainer.backends.base.names import BackendName
 from tests.helpers.oracle_process import assert_exact_on
 from tests.helpers.training import ADAM, SGD, fit, load_architectures, load_digits, pack, script, weights
 from tests.helpers.training import select_configurations as select

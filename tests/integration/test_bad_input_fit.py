@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from madlib_mop.driver.planning.hopper import add_run, plan_fit
+from madlib_mop.driver.planning.fits import plan_fit_multiple
+from madlib_mop.driver.planning.plan import add_run
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import MopError
 from tests.helpers.bad_inputs import CASES, write_tables
@@ -52,7 +53,7 @@ def plan(bench):
 
     def refuse(arguments: dict) -> Refusal:
         try:
-            plan_fit(Call.read(FIT, GOOD | arguments, DirectSession(connection)), record)
+            plan_fit_multiple(Call.read(FIT, GOOD | arguments, DirectSession(connection)), record)
         except MopError as error:
             return Refusal(error.sqlstate, f"{FIT}: {error.message}", error.hint)
         finally:
@@ -257,7 +258,7 @@ def test_rows_that_are_not_those_of_the_run_any_more_are_told_so(bench):
     """A run is interrupted after its first visit, and resumed after the table was packed again."""
     connection, catalog = bench.connect(autocommit=False), bench.connect()
     record = record_on(catalog)
-    run_id = add_run(record, plan_fit(Call.read(FIT, GOOD, DirectSession(connection)), record))
+    run_id = add_run(record, plan_fit_multiple(Call.read(FIT, GOOD, DirectSession(connection)), record))
     connection.close()
     record.set_run(run_id, state="interrupted")
     record.set_segment(run_id, "training", 0, fingerprint="that of other rows")

@@ -7,6 +7,7 @@ import psycopg2
 import pytest
 
 from madlib_mop.catalog import state_slots
+from madlib_mop.catalog.old_snapshots import ServerLooks
 from madlib_mop.catalog.state_slots import StateSlots, StoredState, slot_table, sweep_slots
 from tests.helpers.direct import record_on
 from tests.helpers.faults import BackgroundFit, wait_for
@@ -258,19 +259,49 @@ def test_a_dropped_run_is_whole_in_older_snapshots(db, training):
 
 def test_two_sessions_sweep_the_slots_of_a_dropped_run(db, training, monkeypatch):
     """Both list them; what one has dropped is no error of the other, which may be the end of a run."""
-    drop_slot, session = state_slots.drop_slot, db.connect()
+    drop_slots, session = state_slots.drop_slots, db.connect()
     other = record_on(session)
 
-    def drop_later(record, number, is_seen):
+    def drop_later(record, numbers, guard):
         if record is not other:
             sweep_slots(other)
-        return drop_slot(record, number, is_seen)
+        return drop_slots(record, numbers, guard)
 
-    monkeypatch.setattr(state_slots, "drop_slot", drop_later)
+    monkeypatch.setattr(state_slots, "drop_slots", drop_later)
     training.record.delete_run(RUN_ID)
     sweep_slots(training.record)
     session.close()
     assert db.rows(_SLOTS) == []
+
+
+def dump_begins_after_each_look(training, monkeypatch) -> list[Copy]:
+    """Let a dump take its snapshot after each look at the snapshots, before anything is locked."""
+    look, dumps = ServerLooks.__call__, []
+
+    def look_and_dump(self):
+        found = look(self)
+        dumps.append(training.copy())
+        dumps[-1].rows(_SLOTS)
+        return found
+
+    monkeypatch.setattr(ServerLooks, "__call__", look_and_dump)
+    return dumps
+
+
+@pytest.mark.parametrize("way", ["the end of the run", "a sweep", "a dropped run"])
+def test_a_dump_that_begins_after_the_last_look_finds_all_that_it_sees(db, training, monkeypatch, way):
+    training.visit(3)
+    if way == "a dropped run":
+        training.record.delete_run(RUN_ID)
+    if way == "a sweep":
+        db.rows("UPDATE madlib_mop.run SET state = 'trained' WHERE run_id = %s", [RUN_ID])
+        training.record.unlock_run(RUN_ID)
+    dumps = dump_begins_after_each_look(training, monkeypatch)
+    training.slots.finish() if way == "the end of the run" else sweep_slots(training.record)
+    assert dumps
+    for dump in dumps:
+        for (slot,) in dump.rows(_SLOTS):
+            dump.rows(f"LOCK TABLE {slot} IN ACCESS SHARE MODE")
 
 
 def test_sessions_that_cannot_see_the_states_keep_none(db, training, owner):

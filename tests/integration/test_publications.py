@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from madlib_mop.catalog.state_slots import create_slot, drop_slot
+from madlib_mop.catalog.state_slots import create_slot, drop_slots
 from tests.conftest import Cluster, Database, run
 from tests.helpers.direct import record_on
 from tests.helpers.faults import wait_for
@@ -40,7 +40,7 @@ def test_every_table_of_the_extension_has_a_replica_identity(db):
     try:
         assert db.rows(WITHOUT_IDENTITY) == []
     finally:
-        drop_slot(record_on(session), slot, lambda: False)
+        drop_slots(record_on(session), [slot], ("SELECT 1", {}))
         session.close()
 
 

@@ -5,9 +5,7 @@ from contextlib import contextmanager
 import psycopg2
 import pytest
 
-from madlib_mop.driver.commands.configurations import ConfigurationParser
-from madlib_mop.driver.planning.search import plan_automl
-from madlib_mop.driver.planning.selection import read_architecture_table
+from madlib_mop.driver.planning.search import plan_search
 from madlib_mop.driver.session.call import Call
 from tests.helpers.direct import record_on
 from tests.helpers.direct_session import DirectSession
@@ -111,10 +109,7 @@ def planned(db, changes: tuple[str, ...] = (), **options):
             for change in changes:
                 cursor.execute(change)
         call = Call.read("madlib_keras_automl", given, session)
-        arch_table = read_architecture_table(session, "arch")
-        plan = plan_automl(
-            call, record_on(catalog), ConfigurationParser(session, None), arch_table, given["model_id_list"]
-        )
+        plan = plan_search(call, record_on(catalog))
         yield {one.run_id for one in plan.run.search_plan.past}, "\n".join(said)
     finally:
         catalog.close()

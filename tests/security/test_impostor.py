@@ -3,8 +3,8 @@
 While a server is down, another user of its machine can listen at its port.
 """
 
+import asyncio
 import re
-import select
 import socket
 import struct
 import subprocess
@@ -21,7 +21,7 @@ from madlib_mop.engines.hosts.connections import HostLogin, connect_host
 from madlib_mop.engines.hosts.relay import Relay
 from madlib_mop.engines.sessions.access import Access
 from madlib_mop.engines.sessions.login import RunLogin
-from madlib_mop.engines.sessions.session import StatementFailure, WorkerSession
+from madlib_mop.engines.sessions.session import AsyncSession, SessionLost
 from madlib_mop.errors import NotReady
 from madlib_mop.jobs.sessions import JobServer, target
 
@@ -80,15 +80,9 @@ asked = pytest.mark.parametrize("asked", ASKED.values(), ids=list(ASKED))
 @pytest.mark.parametrize("target_of", [job_target, reader_target])
 def test_an_impostor_at_the_servers_port_gets_no_password(target_of, asked):
     impostor = Impostor(asked)
-    session = WorkerSession(target_of(impostor))
-    event = None
-    while event is None:
-        poller = select.poll()
-        poller.register(session.fileno(), session.events)
-        assert poller.poll(10_000)
-        event = session.advance()
-    assert isinstance(event, StatementFailure) and event.lost
-    assert "authentication method requirement" in event.message and kept_its_password(impostor)
+    with pytest.raises(SessionLost) as raised:
+        asyncio.run(asyncio.wait_for(AsyncSession(target_of(impostor)).connect(), 10))
+    assert "authentication method requirement" in raised.value.message and kept_its_password(impostor)
 
 
 def kept_its_password(impostor: Impostor) -> bool:

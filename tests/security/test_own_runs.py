@@ -6,7 +6,7 @@ import time
 import psycopg2
 import pytest
 
-from madlib_mop.catalog.state_slots import create_slot, drop_slot
+from madlib_mop.catalog.state_slots import create_slot, drop_slots
 from tests.helpers.direct import record_on
 from tests.helpers.security.attacks import fingerprint, record_run, refusal, refusal_of, user
 
@@ -55,7 +55,7 @@ def test_a_state_that_a_driver_wrote_is_not_seen_even_where_default_privileges_g
         cursor.execute("ALTER DEFAULT PRIVILEGES REVOKE SELECT ON TABLES FROM PUBLIC")
         cursor.execute("INSERT INTO madlib_mop.model_state VALUES (%s, %s, 1, 0, 0, 'x')", [slot, CAROLS])
     assert runs.rows(f"SELECT * FROM madlib_mop.model_state_{CAROLS}_7", role=ALICE) == []
-    drop_slot(record_on(session), slot, lambda: False)
+    drop_slots(record_on(session), [slot], ("SELECT 1", {}))
     session.close()
 
 

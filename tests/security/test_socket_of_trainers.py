@@ -12,10 +12,11 @@ import time
 import numpy as np
 import psycopg2
 import pytest
+from mop_backend.keras_backends import USUAL
 
 from tests.helpers.faults import children, forkservers, wait_for
 from tests.helpers.inference import Dependent, ModelTable, User
-from tests.helpers.unit.trainer import BACKEND, USUAL_BACKEND
+from tests.helpers.unit.trainer import BACKEND
 from tests.unit.trainer.test_sockets import as_root, impostor
 
 PREDICT = "SELECT madlib_mop.predict('models', 1, ARRAY[1, 2]::real[])"
@@ -50,7 +51,7 @@ def one_call(db) -> tuple[int, int]:
 
 def socket_of(children: str, directory: pathlib.Path) -> str:
     """Return the name of the socket of a kind of fork server: trainers have the tests' backend."""
-    end = "" if children == "drivers" or BACKEND == USUAL_BACKEND else f".{BACKEND}"
+    end = "" if children == "drivers" or BACKEND == USUAL else f".{BACKEND}"
     of_this_kind = re.compile(rf"madlib_mop\.\d+\.{children}\.[0-9a-f]+{re.escape(end)}")
     (name,) = (path.name for path in directory.iterdir() if of_this_kind.fullmatch(path.name))
     return name

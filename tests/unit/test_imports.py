@@ -121,7 +121,7 @@ def test_a_backend_of_keras_is_imported_in_its_package_only(path):
 
 
 def test_each_backend_is_a_package_with_its_two_modules():
-    from madlib_mop.trainer.backends.base.names import BackendName
+    from mop_backend.keras_backends import BackendName
 
     packages = {p.name for p in (ROOT / BACKENDS).iterdir() if (p / "__init__.py").exists()} - {"base"}
     assert packages == set(BackendName) <= set(LIBRARIES)

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import psycopg2
+from mop_backend.keras_backends import BackendName
 
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.cli.doctor.context import CheckContext, message_of
@@ -93,7 +94,7 @@ def _check_one(context: CheckContext, name: str, server: str, ours: dict[str, An
             return
     yield from (_failed(name, error) for error in found)
     if missing:
-        mend = "At that host: make install PG_CONFIG=... BACKENDS='tensorflow jax torch'"
+        mend = f"At that host: make install PG_CONFIG=... BACKENDS='{' '.join(BackendName)}'"
         yield Finding(name, CheckState.WARN, missing, mend)
     elif not found:
         yield Finding(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from mop_backend.frames import Header
+from mop_backend.keras_backends import FACTS, OTHERS
 
 from madlib_mop.cli.doctor.context import CheckContext, Probe
 from madlib_mop.cli.doctor.findings import CheckState, Finding
@@ -54,9 +55,7 @@ def _tensorflow(inside: Header, library: str) -> Finding:
         return Finding("tensorflow", CheckState.FAIL, found, mend)
     versions = {name: module["version"] for name, module in inside["modules"].items()}
     found = f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}"
-    others = [
-        f", {title} {versions[name]}" for name, title in (("jax", "JAX"), ("torch", "PyTorch")) if name in versions
-    ]
+    others = [f", {FACTS[name].title} {versions[name]}" for name in OTHERS if name in versions]
     return Finding("tensorflow", CheckState.OK, found + "".join(others))
 
 

@@ -10,10 +10,11 @@ import os
 import sys
 from typing import Any
 
+from mop_backend.keras_backends import BackendName
+
 import madlib_mop
 from madlib_mop.errors import MopError
 from madlib_mop.trainer.backends import choice
-from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.process import loading
 
 

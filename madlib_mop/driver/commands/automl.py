@@ -1,14 +1,10 @@
 """madlib_keras_automl: plans a search, drives its run, writes the output tables; and hyperband_schedule."""
 
 from madlib_mop.catalog.names import statement
-from madlib_mop.driver.commands.configurations import ConfigurationParser, check_model_ids
 from madlib_mop.driver.data.engine import table_form
-from madlib_mop.driver.planning.hopper import RunPlan
-from madlib_mop.driver.planning.search import plan_automl
-from madlib_mop.driver.planning.selection import read_architecture_table
-from madlib_mop.driver.running.whole_runs import begin_run, finish_run
+from madlib_mop.driver.planning.search import plan_search
+from madlib_mop.driver.running.whole_runs import train
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.opening import open_record
 from madlib_mop.search import HyperbandParams, hyperband_rounds
 
 _SCHEDULE = "CREATE TABLE {table} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))"
@@ -19,20 +15,8 @@ SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalo
 
 
 def madlib_keras_automl(call: Call) -> None:
-    """Search architectures and parameters for the best model; the whole search is one run of the hopper.
-
-    If a driver of this call was killed, this one continues its run.
-    """
-    record = open_record(call.info)
-
-    def plan() -> RunPlan:
-        a, session = call.arguments, call.session
-        arch_table = read_architecture_table(session, a.get("model_arch_table"))
-        model_ids = check_model_ids(session, arch_table, a.get("model_id_list"))
-        parser = ConfigurationParser(session, a.get("object_table"))
-        return plan_automl(call, record, parser, arch_table, model_ids)
-
-    finish_run(call, record, begin_run(call, record, plan))
+    """Search architectures and parameters for the best model; the whole search is one run of the hopper."""
+    train(call, plan_search)
 
 
 def hyperband_schedule(call: Call) -> None:

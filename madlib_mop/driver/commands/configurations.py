@@ -18,6 +18,7 @@ from madlib_mop.driver.data.selection_tables import (
     stored_name,
     write_selection_summary,
 )
+from madlib_mop.driver.planning.selection import check_model_ids
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_column, not_one_row
@@ -31,7 +32,6 @@ from madlib_mop.models.parameters.parser import (
 )
 from madlib_mop.models.parameters.search_grid import (
     MAX_CONFIGURATIONS,
-    checked_ids,
     expand_grid,
     iterate_random,
     search_type,
@@ -222,19 +222,6 @@ def _architectures(session: CallerSession, name: str) -> Relation:
     table = session.relation(name, _ARCH)
     _need(session, table, ("model_id", "model_arch"), _ARCH, name)
     return table
-
-
-def check_model_ids(session: CallerSession, table: Relation, ids: list[int] | None) -> list[int]:
-    """Return the ids sorted, without duplicates, if all are in the table of architectures."""
-    ids = checked_ids(ids)
-    rows = session.execute(statement("SELECT DISTINCT model_id FROM {table}", table=table))
-    present = {row["model_id"] for row in rows}
-    if missing := sorted(set(ids) - present):
-        raise InvalidParameter(
-            f"model_id_list: {table} has no model_id {missing[0]}. Received: {ids!r}",
-            hint=f"It has {', '.join(str(item) for item in sorted(present - {None})[:20]) or 'none'}.",
-        )
-    return sorted(set(ids))
 
 
 def _texts(values: list[Any] | None, what: str) -> list[Any]:

@@ -5,6 +5,8 @@ import socket
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
+from mop_backend.keras_backends import FACTS
+
 from madlib_mop import __version__
 from madlib_mop.catalog.names import statement
 from madlib_mop.driver.data import gpus
@@ -20,11 +22,9 @@ def version(call: Call) -> dict[str, str | None]:
     return {
         "package": __version__,
         "python": platform.python_version(),
-        "tensorflow": _version("tensorflow-cpu") or _version("tensorflow"),
         "keras": _version("keras"),
         "numpy": _version("numpy"),
-        "jax": _version("jax"),
-        "torch": _version("torch"),
+        **{name: _version(facts.of_cpus or name) or _version(name) for name, facts in FACTS.items()},
     }
 
 

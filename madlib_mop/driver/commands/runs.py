@@ -22,17 +22,16 @@ from madlib_mop.driver.outputs.hopper import check_some_trained
 from madlib_mop.driver.outputs.reserved_names import reserve_outputs
 from madlib_mop.driver.outputs.tables import find_models
 from madlib_mop.driver.outputs.writers import outputs_of
-from madlib_mop.driver.planning.hopper import RunPlan
-from madlib_mop.driver.planning.replay import parent_dropped, plan_replay
+from madlib_mop.driver.planning.replay import plan_replay
+from madlib_mop.driver.planning.run_data import check_tables
 from madlib_mop.driver.running.driving import become_driver
-from madlib_mop.driver.running.event_loop import was_cancelled
-from madlib_mop.driver.running.whole_runs import begin_run, finish_run
+from madlib_mop.driver.running.whole_runs import finish_run, train
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import find_run, open_record
+from madlib_mop.driver.session.stopping import was_cancelled
 from madlib_mop.engines.sessions.ending import end_forcibly, sweep
 from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, NotReady
-from madlib_mop.schedule import Visit
 
 _REACTS_WITHIN_S = 4.0
 _TELLS_CALLER_WITHIN_S = 1.0
@@ -50,7 +49,7 @@ def resume(call: Call) -> None:
     run_id = run.run_id
     if call.info.role_oid != run.owner_oid:
         raise _not_the_owner(record, run, call.info.role)
-    if run.state is RunState.FINISHED and outputs_of(run).has_outputs(call.session, record, run):
+    if run.state is RunState.FINISHED and outputs_of(run.schedule).has_outputs(call.session, record, run):
         call.session.notice(
             f"run {run_id} is finished, and its output table {run.plan.output.relation} exists: there is nothing to "
             f"resume"
@@ -65,33 +64,20 @@ def resume(call: Call) -> None:
         if call.arguments.get("output_table") is not None:
             run = _rename(call, record, run)
         _check_not_taken(call, record, run)
-        reserve_outputs(call.session, record, run, outputs_of(run).SUFFIXES)
-        outputs_of(run).check_outputs(call.session, run)
-        recorded = None
+        reserve_outputs(call.session, record, run, outputs_of(run.schedule).SUFFIXES)
+        outputs_of(run.schedule).check_outputs(call.session, run)
         if not run.state.is_trained:
-            recorded = _recorded(record, run)
-            _check_tables(call, run)
+            check_tables(call.session, run)
             _notice_new_segments(call, run)
             follow_shards(call, record, run)
-        finish_run(call, record, run_id, recorded)
+        finish_run(call, record, run_id)
     finally:
         record.unlock_run(run_id)
 
 
 def replay(call: Call) -> None:
     """Repeat the visits of a run, in the same order for each model, as a new run."""
-    record = open_record(call.info)
-
-    def plan() -> RunPlan:
-        run = find_run(record, call)
-        _check_tables(call, run)
-        check_versions(call.session, record.raw, run)
-        suffixes = outputs_of(run).SUFFIXES
-        output = call.session.output(call.arguments.get("output_table"), suffixes, "output_table")
-        return plan_replay(record, run, output, call.info)
-
-    run_id = begin_run(call, record, plan)
-    finish_run(call, record, run_id, _recorded(record, record.known_run(run_id)))
+    train(call, plan_replay)
 
 
 def cancel(call: Call) -> bool:
@@ -197,25 +183,12 @@ def _check_not_taken(call: Call, record: Record, run: RunRow) -> None:
 
 def _rename(call: Call, record: Record, run: RunRow) -> RunRow:
     """Change the name of a run's output tables in its record; return the run."""
-    suffixes = outputs_of(run).SUFFIXES
+    suffixes = outputs_of(run.schedule).SUFFIXES
     output = call.session.output(call.arguments["output_table"], suffixes, "output_table")
     summary = replace(run.plan.summary, model=call.arguments["output_table"])
     plan = replace(run.plan, output=OutputName.of(output), summary=summary)
     record.set_run(run.run_id, plan=plan, model_output_table=str(output))
     return record.known_run(run.run_id)
-
-
-def _check_tables(call: Call, run: RunRow) -> None:
-    """Check a run's packed tables like those named in a call: workers read them with the caller's rights.
-
-    Raises
-    ------
-    InsufficientPrivilege, InvalidParameter
-        If the caller cannot read one, or it has columns of user-defined types.
-    """
-    arguments = {"training": "source_table", "validation": "validation_table"}
-    for data_set, packed in run.plan.data_sets.items():
-        call.session.existing(packed.sql_name, arguments[data_set])
 
 
 def _notice_new_segments(call: Call, run: RunRow) -> None:
@@ -237,21 +210,3 @@ def _not_the_owner(record: Record, run: RunRow, role: str) -> InsufficientPrivil
         owner = f"role {run.owner}, which was dropped"
         hint = f"Nobody can resume it. SELECT madlib_mop.drop_run({run.run_id}); deletes it."
     return InsufficientPrivilege(f"run {run.run_id} belongs to {owner}. Received a call by role {role}", hint=hint)
-
-
-def _recorded(record: Record, run: RunRow) -> list[Visit] | None:
-    """Return the visits that a replay repeats; None for any other run."""
-    if run.kind != "replay":
-        return None
-    parent = run.parent_run_id
-    if parent is None or record.run(parent) is None:
-        hint = f"SELECT madlib_mop.drop_run({run.run_id}); drops the record of this run too."
-        raise parent_dropped(run, hint)
-    # the visits in a clone's state count as its own
-    inherited = [
-        Visit(m.mst_key, segment, m.cloned_from.epoch, number)
-        for m in record.models(parent)
-        if m.cloned_from is not None
-        for number, segment in enumerate(m.cloned_from.segments, start=1)
-    ]
-    return inherited + [Visit(v.mst_key, v.segment_id, v.epoch, v.position) for v in record.visits(parent)]

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from mop_backend.keras_backends import FACTS, USE_GPUS_WITH, BackendName
+
 from madlib_mop.errors import NotReady, Unsupported
-from madlib_mop.trainer.backends.base.names import JAX_WITHOUT_GPUS, OTHER_BACKENDS, WITH_CUDA, BackendName
 
 #: Device nodes of NVIDIA's driver.
 DEVICE_NODES = "/dev/nvidia[0-9]*"
@@ -54,8 +55,9 @@ def require_gpus(what: str, backend: BackendName) -> int:
 
 def obstacle_to_gpus(backend: BackendName, n_gpus: int) -> Unsupported | None:
     """Return why trainers with this backend can use none of the host's GPUs, as far as is known without a trainer."""
-    if backend == BackendName.JAX:
-        return Unsupported(JAX_WITHOUT_GPUS, hint=OTHER_BACKENDS)
+    facts = FACTS[backend]
+    if facts.no_gpus:
+        return Unsupported(facts.no_gpus, hint=USE_GPUS_WITH)
     if not n_gpus:
         return Unsupported(
             f"this host has no GPU: there are no NVIDIA devices at {DEVICE_NODES}",
@@ -65,7 +67,7 @@ def obstacle_to_gpus(backend: BackendName, n_gpus: int) -> Unsupported | None:
     if built is not None:
         return Unsupported(
             f"the host has {n_gpus} GPU(s), but the library's {built}, which cannot use GPUs",
-            hint=f"Install {WITH_CUDA[backend]} into the library's virtual environment.",
+            hint=f"Install {facts.with_cuda} into the library's virtual environment.",
         )
     return None
 
@@ -101,10 +103,10 @@ def list_by_driver() -> list[str]:
 
 def _cpu_build(backend: BackendName) -> str | None:
     """Return what the installed package is, if it is for CPUs only."""
-    if backend == BackendName.TENSORFLOW:
-        return "TensorFlow is tensorflow-cpu" if _version_of("tensorflow-cpu") else None
-    found = _version_of("torch") or ""
-    return f"PyTorch is torch {found}" if found.endswith("+cpu") else None
+    facts, found = FACTS[backend], _version_of(backend) or ""
+    if facts.of_cpus and _version_of(facts.of_cpus):
+        return f"{facts.title} is {facts.of_cpus}"
+    return f"{facts.title} is {backend} {found}" if found.endswith("+cpu") else None
 
 
 def _version_of(package: str) -> str | None:

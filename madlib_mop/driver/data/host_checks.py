@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 import psycopg
+from mop_backend.keras_backends import OTHERS, BackendName
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop import __version__
@@ -16,7 +17,7 @@ MOST_CLOCK_OFFSET_S = 2.0
 #: Packages whose versions affect a run's results bit by bit.
 SAME = ("tensorflow", "keras", "numpy")
 #: The same, of packages that a server need not have.
-OPTIONAL = ("jax", "torch")
+OPTIONAL = OTHERS
 # Servers with equal system identifiers may be copies of each other; if the start times are equal too, they are one
 # server.
 _WHICH = """
@@ -29,7 +30,7 @@ SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, pg_cat
        (SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'madlib_mop'),
        (SELECT a.default_version FROM pg_catalog.pg_available_extensions a WHERE a.name = 'madlib_mop')
 """
-_VERSIONS = "SELECT tensorflow, keras, numpy, jax, torch, python, package FROM madlib_mop.version()"
+_VERSIONS = f"SELECT {', '.join(BackendName)}, keras, numpy, python, package FROM madlib_mop.version()"
 _OURS = "SELECT coordinator, key FROM madlib_mop.host WHERE server = %s"
 _THEIRS = "SELECT key FROM madlib_mop.coordinator WHERE coordinator = %s"
 _OUR_NAMES = "SELECT server::pg_catalog.text, coordinator FROM madlib_mop.host WHERE server <> %s"

@@ -3,6 +3,8 @@
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from mop_backend.keras_backends import BackendName
+
 import madlib_mop
 from madlib_mop.driver.commands.scoring import describe_outputs
 from madlib_mop.driver.exports.origin import ExportSource, read_source
@@ -16,7 +18,6 @@ from madlib_mop.exports.card import CardFacts, InputColumn, card
 from madlib_mop.exports.formats import CARD, MAX_BYTES, PREPROCESSOR, SIGNATURE, Format
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature, file_names
 from madlib_mop.models.ensemble import input_dtypes
-from madlib_mop.trainer.backends.base.names import BackendName
 
 if TYPE_CHECKING:  # imports NumPy
     from madlib_mop.columns.preprocessors.preprocessor import Preprocessor

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from mop_backend.forkserver import ForkServer, backend_words
 from mop_backend.frames import Blob, Frame, Header
+from mop_backend.keras_backends import BackendName
 from mop_backend.machine import processors
 from mop_backend.process import TRAINER, Child, ChildDied, backend_of
 
@@ -12,7 +13,6 @@ from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import FixedSettings, read_backend, read_settings
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, from_dict
-from madlib_mop.trainer.backends.base.names import BackendName
 
 _SIGKILL = -9
 

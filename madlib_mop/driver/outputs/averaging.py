@@ -28,6 +28,8 @@ from madlib_mop.driver.outputs.tables import (
 )
 from madlib_mop.driver.session.caller import CallerSession
 
+#: The argument that names the output table.
+ARGUMENT = "model"
 SUFFIXES = ("", "_summary")
 _MODEL = (("model_weights", "bytea"), ("model_arch", "json"), DIGEST)
 _SUMMARY = (
@@ -61,7 +63,7 @@ def has_outputs(session: CallerSession, record: Record, run: RunRow) -> bool:
 def check_replaceable(session: CallerSession, output: Relation, summary: OutputSummary) -> None:
     """Check the tables that a warm start will fill; see `check_columns`."""
     expected = {"": [name for name, _ in _MODEL], "_summary": [name for name, _ in _summary_columns(summary)]}
-    check_columns(session, output, expected, "model")
+    check_columns(session, output, expected, ARGUMENT)
 
 
 def write_outputs(session: CallerSession, record: Record, run_id: int, models: list[ModelRow] | None = None) -> None:

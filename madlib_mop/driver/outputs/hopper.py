@@ -43,6 +43,8 @@ from madlib_mop.driver.session.relations import exist_already
 from madlib_mop.errors import DataDamaged, DuplicateTable, ModelFailed
 from madlib_mop.models.parameters.class_weights import as_given
 
+#: The argument that names the output table.
+ARGUMENT = "model_output_table"
 SUFFIXES = ("", "_info", "_summary")
 _TRAIN_AGAIN = "Restore the database from a backup, or train in a new run."
 #: Columns of ``_info`` and ``_summary``, name and SQL type, before and after those of a search and of class values.
@@ -169,7 +171,7 @@ def check_replaceable(
         "_info": [name for name, _ in (_info_columns(run) if run is not None else (*INFO, *INFO_END))],
         "_summary": [name for name, _ in _summary_columns(summary)],
     }
-    check_columns(session, output, expected, "model_output_table")
+    check_columns(session, output, expected, ARGUMENT)
 
 
 def write_outputs(session: CallerSession, record: Record, run_id: int, models: list[ModelRow] | None = None) -> None:

@@ -2,11 +2,10 @@
 
 from types import ModuleType
 
-from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.outputs import averaging, hopper
 from madlib_mop.schedule.bulk import AVERAGING
 
 
-def outputs_of(run: RunRow) -> ModuleType:
-    """Return the module whose ``SUFFIXES``, checks and ``write_outputs`` are for a run's tables."""
-    return averaging if run.schedule == AVERAGING else hopper
+def outputs_of(schedule: str) -> ModuleType:
+    """Return the module whose ``ARGUMENT``, ``SUFFIXES``, checks and ``write_outputs`` are for runs of a schedule."""
+    return averaging if schedule == AVERAGING else hopper

@@ -9,10 +9,9 @@ from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.packed import read_packed_table
-from madlib_mop.driver.planning.architecture_fit import check_fit
-from madlib_mop.driver.planning.early_stopping import check_metric, plan_early_stopping
-from madlib_mop.driver.planning.label_fit import check_compile_params, check_labels, with_class_weights
-from madlib_mop.driver.planning.selection import read_selection
+from madlib_mop.driver.planning.early_stopping import check_metric
+from madlib_mop.driver.planning.label_fit import check_compile_params, with_class_weights
+from madlib_mop.driver.planning.selection import check_selection, origin_of, read_selection
 from madlib_mop.driver.planning.warm_start import backend_of
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
@@ -74,16 +73,16 @@ def read_added_models(session: CallerSession, record: Record, run: RunRow, name:
                     hint="A run has the custom functions of its first configurations; start a new run for others.",
                 )
     source = read_packed_table(session, run.plan.training.sql_name, "source_table")
-    check_fit([(c.model_id, c.arch) for c in selection.configurations.values()], source, backend_of(run))
     frequency = run.metrics_compute_frequency or run.num_iterations
-    stops = plan_early_stopping(None, selection.configurations, run.num_iterations, frequency,
-                                run.validation_table is not None)  # fmt: skip
-    check_labels(selection.configurations, source)
-    configurations, _ = with_class_weights(selection.configurations, source)
-    origins = {model_id: f"model_id {model_id}" for model_id, blob in selection.weights.items() if blob is not None}
-    models = [AddedModel(c, origins.get(c.model_id), stops[key]) for key, c in configurations.items()]
-    blobs = {origin: selection.weights[model_id] for model_id, origin in origins.items()}
-    return AddedModels(models, {origin: blob for origin, blob in blobs.items() if blob is not None})
+    checked = check_selection(
+        selection, source, backend_of(run), None, run.num_iterations, frequency, run.validation_table is not None
+    )
+    has_weights = {model_id for model_id, blob in selection.weights.items() if blob is not None}
+    models = [
+        AddedModel(c, origin_of(c.model_id) if c.model_id in has_weights else None, checked.early_stopping[key])
+        for key, c in checked.configurations.items()
+    ]
+    return AddedModels(models, selection.start_weights)
 
 
 def changed_configuration(

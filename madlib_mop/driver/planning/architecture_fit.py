@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 
+from mop_backend.keras_backends import BackendName
+
 from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.inference.fits import is_split
 from madlib_mop.errors import InvalidParameter, MopError, Unsupported
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.shapes import describe, shapes_fit
-from madlib_mop.trainer.backends.base.names import BackendName
 
 #: Layers of Keras that call TensorFlow's operations on every backend.
 _OF_TENSORFLOW = frozenset({"Hashing", "HashedCrossing"})

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from mop_backend.keras_backends import FACTS, BackendName
+
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.planning.run_data import Data
@@ -19,7 +21,6 @@ from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.fusion import FusionCandidate, Grouping, form_groups
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.schedule import Visit
-from madlib_mop.trainer.backends.base.names import BackendName
 
 _KEYS_SHOWN = 5
 
@@ -157,7 +158,7 @@ def plan_fused_groups(
     if reason:
         session.notice(f"fused training: not used, {reason}")
         return None
-    if backend == BackendName.TORCH:
+    if not FACTS[backend].trains_together:
         raise InvalidParameter(
             f"setting madlib_mop.fused_training is on, but models are not trained together on the backend {backend}",
             hint="SET madlib_mop.fused_training = off; or RESET madlib_mop.backend;",

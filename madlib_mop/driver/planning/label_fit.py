@@ -41,8 +41,16 @@ def labels_of(packed: PackedTable, number: int) -> Labels:
     return Labels.INDEX if row == [1] and n_classes > 1 else Labels.ONE_HOT
 
 
-def check_labels(configurations: Mapping[int, Configuration], packed: PackedTable) -> None:
+def check_labels(configurations: Mapping[int, Configuration], packed: PackedTable, in_table: bool) -> None:
     """Reject losses and metrics that do not fit the form of the labels.
+
+    Parameters
+    ----------
+    configurations : mapping of int to Configuration
+        By mst_key.
+    packed : PackedTable
+    in_table : bool
+        Whether they come from a model selection table; then messages have the mst_key.
 
     Raises
     ------
@@ -60,7 +68,8 @@ def check_labels(configurations: Mapping[int, Configuration], packed: PackedTabl
         try:
             check_compile_params(c.compiled, shapes[c.model_id], packed)
         except MopError as error:
-            error.message = f"model_selection_table: mst_key {mst_key}: {error.message}"
+            if in_table:
+                error.message = f"model_selection_table: mst_key {mst_key}: {error.message}"
             raise
 
 

@@ -3,43 +3,44 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import VisitRow
 from madlib_mop.catalog.rows.plan import FusedPlan, OutputName
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.driver.planning.hopper import RunPlan
+from madlib_mop.driver.data.remote_shards import check_versions
+from madlib_mop.driver.outputs.writers import outputs_of
+from madlib_mop.driver.planning.plan import RunPlan
+from madlib_mop.driver.planning.run_data import check_tables
 from madlib_mop.driver.planning.warm_start import WarmModel, WarmStart
-from madlib_mop.driver.session.info import SessionInfo
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.opening import find_run
 from madlib_mop.errors import NotReady
+from madlib_mop.schedule import Visit
 from madlib_mop.schedule.bulk import AVERAGING
 
 _OUTPUT = ("model_output_table", "model")  # names of this argument in the fit functions
 
 
-def plan_replay(record: Record, run: RunRow, output: Relation, caller: SessionInfo) -> RunPlan:
-    """Plan the replay of a run.
-
-    Parameters
-    ----------
-    record : Record
-    run : RunRow
-        The run to repeat; a replay of a replay repeats the first.
-    output : Relation
-        The output table to create.
-    caller : SessionInfo
-        The owner of the replay.
+def plan_replay(call: Call, record: Record) -> RunPlan:
+    """Check the arguments of replay and plan its run; a replay of a replay repeats the first run.
 
     Raises
     ------
+    MopError
+        For the first problem found; nothing was changed.
     NotReady
         If the run has not ended, or the states that it started from were dropped.
     """
+    run = find_run(record, call)
+    check_tables(call.session, run)
+    check_versions(call.session, record.raw, run)
+    suffixes = outputs_of(run.schedule).SUFFIXES
+    output = call.session.output(call.arguments.get("output_table"), suffixes, "output_table")
     while run.kind == "replay":
         parent = record.run(run.parent_run_id) if run.parent_run_id is not None else None
         if parent is None:
-            raise parent_dropped(run, "A run can be replayed only while its record exists.")
+            raise _parent_dropped(run, "A run can be replayed only while its record exists.")
         run = parent
     if not run.state.is_trained:
         raise NotReady(
@@ -61,8 +62,8 @@ def plan_replay(record: Record, run: RunRow, output: Relation, caller: SessionIn
     made = {name: str(output) for name in _OUTPUT if name in run.arguments}
     repeated = RunRow(
         kind="replay",
-        owner_oid=caller.role_oid,
-        owner=caller.role,
+        owner_oid=call.info.role_oid,
+        owner=call.info.role,
         source_table=run.source_table,
         validation_table=run.validation_table,
         model_output_table=str(output),
@@ -157,6 +158,24 @@ def _states(record: Record, run: RunRow, models: list[ModelRow], visits: Sequenc
     return WarmStart(run.parent_run_id, run.seed, found)
 
 
-def parent_dropped(run: RunRow, hint: str) -> NotReady:
+def recorded_visits(record: Record, run: RunRow) -> list[Visit] | None:
+    """Return the visits that a replay repeats; None for any other run."""
+    if run.kind != "replay":
+        return None
+    parent = run.parent_run_id
+    if parent is None or record.run(parent) is None:
+        hint = f"SELECT madlib_mop.drop_run({run.run_id}); drops the record of this run too."
+        raise _parent_dropped(run, hint)
+    # the visits in a clone's state count as its own
+    inherited = [
+        Visit(m.mst_key, segment, m.cloned_from.epoch, number)
+        for m in record.models(parent)
+        if m.cloned_from is not None
+        for number, segment in enumerate(m.cloned_from.segments, start=1)
+    ]
+    return inherited + [Visit(v.mst_key, v.segment_id, v.epoch, v.position) for v in record.visits(parent)]
+
+
+def _parent_dropped(run: RunRow, hint: str) -> NotReady:
     """Return the error for a replay whose original is no longer recorded."""
     return NotReady(f"run {run.run_id} repeats run {run.parent_run_id}, whose record was dropped", hint=hint)

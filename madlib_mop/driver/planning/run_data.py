@@ -1,6 +1,6 @@
 """The packed tables of a run, read and checked, with their data for its plan, record and outputs.
 
-Called by the three plans of runs: ``hopper.py``, ``averaging.py`` and ``search.py``.
+Called by `planning.plan`, and when a recorded run is continued or repeated.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.of_run import SAMPLE, SegmentRow
 from madlib_mop.catalog.rows.plan import OutputName, OutputSummary, Plan, SamplePlan
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
+from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_table
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
@@ -156,6 +157,19 @@ def read_data(call: Call, record: Record) -> Data:
             settings |= _policy_settings(session, packed.relation)
     preprocessor = _preprocessor(session, source, validation)
     return Data(source, validation, gpus_of_run(n_gpus, source), settings, preprocessor)
+
+
+def check_tables(session: CallerSession, run: RunRow) -> None:
+    """Check a recorded run's packed tables like those named in a call: workers read them with the caller's rights.
+
+    Raises
+    ------
+    InsufficientPrivilege, InvalidParameter
+        If the caller cannot read one, or it has columns of user-defined types.
+    """
+    arguments = {"training": "source_table", "validation": "validation_table"}
+    for data_set, packed in run.plan.data_sets.items():
+        session.existing(packed.sql_name, arguments[data_set])
 
 
 def _preprocessor(

@@ -1,22 +1,34 @@
-"""A model selection table for a run: its configurations, their architectures and start weights, all checked."""
+"""The configurations of a call, from a model selection table or from its arguments: read, and checked against the data.
+
+They come with their architectures, start weights and custom functions.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mop_backend.keras_backends import BackendName
+
 from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.catalog.rows.base import Json
 from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
+from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.data.selection_tables import read_arch_table_name
+from madlib_mop.driver.planning.architecture_fit import check_fit
+from madlib_mop.driver.planning.early_stopping import plan_early_stopping
+from madlib_mop.driver.planning.label_fit import check_labels, with_class_weights
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_column, not_one_row
-from madlib_mop.errors import InvalidParameter, MopError, UndefinedTable
+from madlib_mop.errors import InvalidParameter, MopError, UndefinedTable, is_missing
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.parameters.parser import recorded_notice
+from madlib_mop.models.parameters.search_grid import checked_ids
 from madlib_mop.models.stored import check_statistics, readable_by_keras
+from madlib_mop.schedule.bulk import MST_KEY
 
 _MAKE_AGAIN = "Create it with load_model_selection_table or generate_model_configs."
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
@@ -25,15 +37,100 @@ _ARCH_COLUMNS = ("model_id", "model_arch", "model_weights")
 
 @dataclass(frozen=True)
 class ModelSelection:
-    """A model selection table: configurations by mst_key, in their order, with start weights and functions."""
+    """The configurations of a call, with what was read for them.
 
-    relation: Relation
+    Attributes
+    ----------
+    relation : Relation or None
+        The model selection table: the one that has them, or the one that a search will write.
+    arch_table : Relation
+    arch_table_text : str or None
+        Its name in the output's summary; None: as the call names it.
+    object_table : str or None
+        The table of custom functions, as written in the output's summary.
+    configurations : dict of int to Configuration
+        By mst_key, in order; of a search, those that stand for its space.
+    weights : dict of int to (bytes or None)
+        The start weights of the architectures, by model_id.
+    functions : CustomFunctions
+        Those that the configurations use.
+    in_table : bool
+        Whether they come from a model selection table; then messages have the mst_key.
+    """
+
+    relation: Relation | None
     arch_table: Relation
     arch_table_text: str | None
     object_table: str | None
     configurations: dict[int, Configuration]
     weights: dict[int, bytes | None] = field(repr=False)
-    functions: CustomFunctions = CustomFunctions()
+    functions: CustomFunctions
+    in_table: bool = False
+
+    @property
+    def start_weights(self) -> dict[str, bytes]:
+        """The start weights of the architectures that have some, by their origin."""
+        return {origin_of(model_id): blob for model_id, blob in self.weights.items() if blob is not None}
+
+
+@dataclass(frozen=True)
+class CheckedSelection:
+    """Configurations that fit their data; see `check_selection`.
+
+    Attributes
+    ----------
+    configurations : dict of int to Configuration
+        By mst_key, with the weights of classes written out.
+    class_weight : dict of int to float, or None
+        What ``class_weight='balanced'`` stands for.
+    early_stopping : dict of int to (dict or None)
+        The rule of each, by mst_key.
+    """
+
+    configurations: dict[int, Configuration]
+    class_weight: dict[int, float] | None
+    early_stopping: dict[int, Json | None]
+
+
+def origin_of(model_id: int) -> str:
+    """Return the origin of start weights that an architecture has."""
+    return f"model_id {model_id}"
+
+
+def check_selection(
+    selection: ModelSelection,
+    source: PackedTable,
+    backend: BackendName,
+    early_stopping: str | None,
+    num_iterations: int,
+    frequency: int,
+    has_validation: bool,
+) -> CheckedSelection:
+    """Check configurations against the packed table to train on.
+
+    Parameters
+    ----------
+    selection : ModelSelection
+    source : PackedTable
+    backend : BackendName
+    early_stopping : str or None
+        The rule of the call, for configurations without their own.
+    num_iterations : int
+    frequency : int
+        After how many iterations metrics are computed.
+    has_validation : bool
+
+    Raises
+    ------
+    MopError
+        If an architecture, a loss, a metric, a class weight or an early stopping rule does not fit.
+    """
+    configurations = selection.configurations
+    check_fit([(c.model_id, c.arch) for c in configurations.values()], source, backend)
+    stops = plan_early_stopping(early_stopping, configurations, num_iterations, frequency, has_validation)
+    check_labels(configurations, source, selection.in_table)
+    weighted, class_weight = with_class_weights(configurations, source)
+    return CheckedSelection(weighted, class_weight, stops)
 
 
 def read_selection(session: CallerSession, name: str | None, recorded: CustomFunctions | None = None) -> ModelSelection:
@@ -82,10 +179,10 @@ def read_selection(session: CallerSession, name: str | None, recorded: CustomFun
     object_table = rows[0]["object_table"]
     known = custom_names(session, object_table, True, recorded)
     configurations = {row["mst_key"]: _configuration(row, archs, known) for row in msts}
-    _notice_recorded(session, configurations.values())
+    notice_recorded(session, configurations.values())
     used = {used for c in configurations.values() for used in c.custom_names}
     functions = read_custom_functions(session, object_table, used, True, recorded)
-    return ModelSelection(relation, arch_table, arch_text, object_table, configurations, weights, functions)
+    return ModelSelection(relation, arch_table, arch_text, object_table, configurations, weights, functions, True)
 
 
 def read_architecture_table(session: CallerSession, name: str | None) -> Relation:
@@ -95,42 +192,42 @@ def read_architecture_table(session: CallerSession, name: str | None) -> Relatio
     return table
 
 
-def read_configuration(
-    session: CallerSession,
-    arch_table: Relation,
-    model_id: int,
-    compile_params: str | None,
-    fit_params: str | None,
-    known: frozenset[str] = frozenset(),
-) -> tuple[Configuration, bytes | None]:
-    """Read one configuration from its parts, without a model selection table.
+def check_model_ids(session: CallerSession, table: Relation, ids: list[int] | None) -> list[int]:
+    """Return the ids sorted, without duplicates, if all are in the table of architectures."""
+    ids = checked_ids(ids)
+    rows = session.execute(statement("SELECT DISTINCT model_id FROM {table}", table=table))
+    present = {row["model_id"] for row in rows}
+    if missing := sorted(set(ids) - present):
+        raise InvalidParameter(
+            f"model_id_list: {table} has no model_id {missing[0]}. Received: {ids!r}",
+            hint=f"It has {', '.join(str(item) for item in sorted(present - {None})[:20]) or 'none'}.",
+        )
+    return sorted(set(ids))
 
-    Parameters
-    ----------
-    session : CallerSession
-    arch_table : Relation
-    model_id : int
-    compile_params, fit_params : str or None
-    known : frozenset of str
-        Names of allowed custom functions.
 
-    Returns
-    -------
-    tuple of Configuration and (bytes or None)
-        With the start weights of the architecture table.
+def read_one(session: CallerSession, a: Mapping[str, Any], recorded: CustomFunctions | None = None) -> ModelSelection:
+    """Read the only configuration of madlib_keras_fit from its arguments, as a selection of one.
 
     Raises
     ------
     MopError
-        If the parameters cannot be read, or the architecture does not exist or cannot be used.
+        If an argument is missing, the parameters cannot be read, or the architecture does not exist or cannot be used.
     """
+    arch_table = read_architecture_table(session, a.get("model_arch_table"))
+    model_id = a.get("model_id")
+    if model_id is None:
+        raise is_missing("model_id", None, f"SELECT model_id, name FROM {arch_table.written};")
+    object_table = (a.get("object_table") or "").strip() or None
+    known = custom_names(session, object_table, recorded=recorded)
     arch, weights = read_architecture(session, arch_table, model_id)
-    configuration = Configuration.checked(model_id, compile_params, fit_params, arch, known)
-    _notice_recorded(session, [configuration])
-    return configuration, weights
+    c = Configuration.checked(model_id, a.get("compile_params"), a.get("fit_params"), arch, known)
+    notice_recorded(session, [c])
+    functions = read_custom_functions(session, object_table, c.custom_names, recorded=recorded)
+    return ModelSelection(None, arch_table, None, object_table, {MST_KEY: c}, {model_id: weights}, functions)
 
 
-def _notice_recorded(session: CallerSession, configurations: Iterable[Configuration]) -> None:
+def notice_recorded(session: CallerSession, configurations: Iterable[Configuration]) -> None:
+    """Write a NOTICE about callbacks without effect, if there are any."""
     if notice := recorded_notice(configuration.fit for configuration in configurations):
         session.notice(notice)
 

@@ -3,21 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mop_backend.keras_backends import BackendName
+
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.weights import check_weights, recorded_digest
 from madlib_mop.driver.outputs.earlier_runs import EarlierRuns, find_earlier_runs, weights_digests
+from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, NotReady, UndefinedTable
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.stored import same_architecture
-from madlib_mop.trainer.backends.base.names import BackendName
-
-#: Why a warm start has the weights only.
-NO_STATE = "no training state is recorded for these weights and parameters"
+from madlib_mop.schedule.bulk import AVERAGING
 
 
 @dataclass(frozen=True)
@@ -48,27 +48,47 @@ class WarmStart:
     models: dict[int, WarmModel]
 
 
-def find_table(session: CallerSession, record: Record, output: Relation, owner: int) -> EarlierRuns:
+def find_table(call: Call, record: Record, output: Relation, what: str, schedule: str) -> EarlierRuns:
     """Find the recorded runs of an output table whose models are to continue.
+
+    Parameters
+    ----------
+    call : Call
+    record : Record
+    output : Relation
+    what : str
+        The argument that names the output table, for messages.
+    schedule : str
+        Of the new run: a table of one model has other columns than a table of many.
 
     Raises
     ------
     UndefinedTable
-        If the table is not one that the hopper wrote.
+        If the table is not one that this function wrote.
+    InvalidParameter
+        If it is a table of one model without exactly one row.
     """
-    digests = weights_digests(session, output, averaging=False)
-    if digests is None or session.existing(output.with_suffix("_info").sql) is None:
+    averaging = schedule == AVERAGING
+    digests = weights_digests(call.session, output, averaging)
+    has_info = averaging or call.session.existing(output.with_suffix("_info").sql) is not None
+    if digests is None or not has_info:
         raise UndefinedTable(
-            f"model_output_table: warm_start needs a table that madlib_keras_fit_multiple_model wrote."
-            f" Received: {output}",
+            f"{what}: warm_start needs a table that {call.function} wrote. Received: {output}",
             hint="Pass the name of an earlier output table, or omit warm_start.",
         )
-    return find_earlier_runs(record, output, owner, dict(digests), averaging=False)
+    if averaging and len(digests) != 1:
+        raise InvalidParameter(
+            f"{what}: a warm start needs a table with one row; {output} has {len(digests)}. Received: {output}",
+            hint="Omit warm_start and choose a new name.",
+        )
+    return find_earlier_runs(record, output, call.info.role_oid, dict(digests), averaging)
 
 
 def find_warm_start(
     session: CallerSession,
     output: Relation,
+    what: str,
+    schedule: str,
     earlier: EarlierRuns,
     configurations: Mapping[int, Configuration],
     backend: BackendName,
@@ -85,29 +105,28 @@ def find_warm_start(
     NotReady
         If a model has neither weights in the table nor a matching state in the record.
     """
+    has_keys = schedule != AVERAGING
     models = {}
     for mst_key, c in configurations.items():
         if mst_key not in earlier.digests:
             continue
+        label = f"mst_key {mst_key} of {output}" if has_keys else str(output)
         state = earlier.states.get(mst_key)
         if state and state.compile_params == c.compile_params and same_architecture(state.model_arch, c.arch):
             models[mst_key] = WarmModel(state.epoch + 1, state=state)
         elif earlier.digests[mst_key] is None:
-            raise no_weights(f"model_output_table: mst_key {mst_key} of {output}", state is not None)
+            raise _no_weights(f"{what}: {label}", state is not None)
         else:
-            models[mst_key] = WarmModel(state.epoch + 1 if state else 1, weights=_weights(session, output, mst_key))
+            weights = _weights(session, output, mst_key if has_keys else None, what, label)
+            models[mst_key] = WarmModel(state.epoch + 1 if state else 1, weights=weights)
     weights_only = sorted(key for key, model in models.items() if model.state is None)
     if weights_only:
+        which = f"mst_key {', '.join(map(str, weights_only))}: " if has_keys else ""
         session.notice(
-            f"warm start: mst_key {', '.join(map(str, weights_only))}: continuing with the weights only; the"
-            f" optimizer state is reset ({NO_STATE})"
+            f"warm start: {which}continuing with the weights only; the optimizer state is reset"
+            " (no training state is recorded for these weights and parameters)"
         )
-    tell_migration(session, earlier, models, backend)
-    return warm_start_of(earlier, models)
-
-
-def warm_start_of(earlier: EarlierRuns, models: dict[int, WarmModel]) -> WarmStart:
-    """Return the start of models, with the run that they continue."""
+    _tell_migration(session, earlier, models, backend)
     parent = earlier.run
     return WarmStart(parent.run_id if parent else None, parent.seed if parent else None, models)
 
@@ -117,7 +136,7 @@ def backend_of(run: RunRow) -> BackendName:
     return BackendName(run.plan.trainer.get("backend", BackendName.TENSORFLOW))
 
 
-def tell_migration(
+def _tell_migration(
     session: CallerSession, earlier: EarlierRuns, models: Mapping[int, WarmModel], backend: BackendName
 ) -> None:
     """Say it if training states continue on another backend than that of their run."""
@@ -135,7 +154,7 @@ def recorded_functions(record: Record, earlier: EarlierRuns) -> CustomFunctions:
     return CustomFunctions(record.custom_functions(earlier.run.run_id) if earlier.run else {})
 
 
-def no_weights(label: str, has_state: bool) -> NotReady:
+def _no_weights(label: str, has_state: bool) -> NotReady:
     """Return the error of a warm start without states, because weights above 1 GB are not in the table."""
     reason = (
         "its recorded state has different compile parameters or another architecture"
@@ -149,10 +168,14 @@ def no_weights(label: str, has_state: bool) -> NotReady:
     )
 
 
-def _weights(session: CallerSession, output: Relation, mst_key: int) -> bytes:
+def _weights(session: CallerSession, output: Relation, mst_key: int | None, what: str, label: str) -> bytes:
+    """Return the weights of a model in an output table; of its only one, if these have no keys."""
     digest = recorded_digest(session.columns(output))
-    query = statement(f"SELECT model_weights, {digest} AS digest FROM {{t}} WHERE mst_key = $1", t=output)
-    rows = session.execute(query, [mst_key], ["integer"])
+    query = statement(f"SELECT model_weights, {digest} AS digest FROM {{t}}", t=output)
+    if mst_key is None:
+        rows = session.execute(query)
+    else:
+        rows = session.execute(query + statement(" WHERE mst_key = $1"), [mst_key], ["integer"])
     if len(rows) != 1:
-        raise InvalidParameter(f"model_output_table: mst_key {mst_key} occurs {len(rows)} times. Received: {output}")
-    return check_weights(rows[0]["model_weights"], rows[0]["digest"], f"mst_key {mst_key} of {output}")
+        raise InvalidParameter(f"{what}: mst_key {mst_key} occurs {len(rows)} times. Received: {output}")
+    return check_weights(rows[0]["model_weights"], rows[0]["digest"], label)

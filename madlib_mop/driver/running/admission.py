@@ -8,10 +8,9 @@ from madlib_mop.catalog.admission import Queue
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
-from madlib_mop.driver.running.event_loop import stop_reason, was_cancelled
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import AdmissionRule, read_admission
-from madlib_mop.driver.session.stopping import ignore_from_now_on
+from madlib_mop.driver.session.stopping import ignore_from_now_on, stop_reason, was_cancelled
 from madlib_mop.errors import Cancelled, OutOfResources
 
 _LOOK_EVERY_S = 2.0  # a driver that was killed wakes nobody

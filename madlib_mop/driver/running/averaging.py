@@ -17,7 +17,7 @@ from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.evaluation.metrics import evaluation_task
 from madlib_mop.driver.running.loop import InFlight, RunLoop
 from madlib_mop.driver.running.retries import RetryDecision, Task, place_of
-from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.running.segments import Segments
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.errors import from_dict
 from madlib_mop.schedule import Average, BulkSynchronous, Evaluation, Visit
@@ -30,11 +30,11 @@ class Averaging(RunLoop[Task]):
 
     _plan: BulkSynchronous
 
-    def __init__(self, record: Record, workers: Workers, run: RunRow, progress: ProgressReporter, stdin_fd: int | None):
-        super().__init__(record, workers, run, progress, stdin_fd)
-        segments = run.plan.training.segments
+    def __init__(self, record: Record, segments: Segments, run: RunRow, progress: ProgressReporter):
+        super().__init__(record, segments, run, progress)
+        shards = run.plan.training.segments
         self._n_segments = run.n_segments
-        self._with_rows = [shard.segment_id for shard in segments if shard.n_rows]
+        self._with_rows = [shard.segment_id for shard in shards if shard.n_rows]
         self._part_slots = self._staged_slots()
         staged, models = self._staged(), self._models.values()
         self._slots = StateSlots(record, self._run_id, [*newest_states(models), *staged, *best_states(models)])
@@ -42,13 +42,13 @@ class Averaging(RunLoop[Task]):
         self._plan = BulkSynchronous(
             MST_KEY,
             self._with_rows,
-            [shard.segment_id for shard in segments],
+            [shard.segment_id for shard in shards],
             self._next_epoch,
             self._model.last_epoch,
             set(self._part_slots),
         )
         self._evaluations = Evaluations(record, run, self._plan, self._models)
-        for shard in segments:
+        for shard in shards:
             self._plan.segment_down(shard.segment_id)
 
     @property

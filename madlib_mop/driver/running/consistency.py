@@ -4,13 +4,13 @@ Used by the hopper and by model averaging, which pass each worker's figures.
 """
 
 from mop_backend.frames import Header
+from mop_backend.keras_backends import BackendName
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.of_run import SAMPLE
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.errors import InvalidParameter, NotReady
-from madlib_mop.trainer.backends.base.names import BackendName
 
 _VERSIONS = ("python", *BackendName, "keras", "numpy")
 

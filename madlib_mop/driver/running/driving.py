@@ -1,4 +1,4 @@
-"""Drives a run from its current state to its end: takes its lock, opens its workers, trains, and cleans up."""
+"""Drives a run from its current state to its end: takes its lock, opens its segments, trains, and cleans up."""
 
 import os
 import time
@@ -17,17 +17,16 @@ from madlib_mop.catalog.sessions.connection import local_keywords
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.running.admission import admit
 from madlib_mop.driver.running.averaging import Averaging
-from madlib_mop.driver.running.event_loop import SESSION_ENDED, was_cancelled
 from madlib_mop.driver.running.hopper import Hopper
-from madlib_mop.driver.running.place import Place
 from madlib_mop.driver.running.policy import Policy
-from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.running.segment_sessions import SegmentSessions
+from madlib_mop.driver.running.segments import Segments
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.messages import record_failed
 from madlib_mop.driver.session.opening import reopened
 from madlib_mop.driver.session.progress import ProgressReporter
-from madlib_mop.driver.session.stopping import sigterm_delayed
+from madlib_mop.driver.session.stopping import SESSION_ENDED, sigterm_delayed, was_cancelled
 from madlib_mop.driver.steering.controller import Controllers, RunController
 from madlib_mop.driver.steering.policy_commands import PolicyCommands
 from madlib_mop.driver.steering.repeating import RepeatedCommands
@@ -69,7 +68,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     run = record.known_run(run_id)
     state: RunState = RunState.INTERRUPTED
     detail: str | None = SESSION_ENDED
-    workers = progress = None
+    segments = progress = None
     hopper: Hopper | Averaging | None = None
     try:
         check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
@@ -90,14 +89,13 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         )
         progress, controller = _make_controller(call, record, run)
         progress.started()
-        place = Place(record, run_id, rule.reading_limit_s, progress.tell)
-        access = _access(call.info, record, run, login)
-        workers = Workers(record, access, run.plan, progress.tell, place, call.info.pid)
+        access, stop_fd = _access(call.info, record, run, login), call.session.stop_fd
+        segments = SegmentSessions(record, access, run, progress, rule.reading_limit_s, call.info.pid, stop_fd)
         if run.schedule == AVERAGING:
-            hopper = Averaging(record, workers, run, progress, call.session.stop_fd)
+            hopper = Averaging(record, segments, run, progress)
         else:
-            policy = _make_policy(call, record, run, workers, progress)
-            hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded, controller, policy)
+            policy = _make_policy(call, record, run, segments, progress)
+            hopper = Hopper(record, segments, run, progress, recorded, controller, policy)
         hopper.run()
         if not record.end_training(run_id):
             raise was_cancelled(run_id, record.cancelled_by(run_id) or "somebody")
@@ -129,8 +127,8 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         raise
     finally:
         with sigterm_delayed():
-            if workers is not None:
-                workers.close()
+            if segments is not None:
+                segments.close()
             spent_s = progress.spent_s if progress is not None else 0.0
             efficiency = hopper.account.efficiency(run.n_segments) if hopper is not None else None
             _finish(call.info, record, run, RunEnd(state, detail, spent_s, efficiency))
@@ -176,13 +174,13 @@ def _end(record: Record, run: RunRow, end: RunEnd) -> None:
 
 
 def _make_policy(
-    call: Call, record: Record, run: RunRow, workers: Workers, progress: ProgressReporter
+    call: Call, record: Record, run: RunRow, segments: Segments, progress: ProgressReporter
 ) -> Policy | None:
     """Create the policy of a run, if it has one."""
     if run.plan.policy is None:
         return None
     commands = PolicyCommands(record, run, call.session)
-    return Policy(run.plan.policy, run.run_id, commands, workers, progress.tell)
+    return Policy(run.plan.policy, run.run_id, commands, segments, progress.tell)
 
 
 def _access(info: SessionInfo, record: Record, run: RunRow, login: RunLogin | None) -> Access:

@@ -27,8 +27,8 @@ from madlib_mop.driver.running.loop import InFlight, RunLoop
 from madlib_mop.driver.running.pausing import RunPause
 from madlib_mop.driver.running.policy import Policy
 from madlib_mop.driver.running.retries import RetryDecision, place_of
+from madlib_mop.driver.running.segments import PolicyAnswered, PolicyFailed, Segments
 from madlib_mop.driver.running.steered import SteeredRun
-from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import ModelChanges
@@ -65,15 +65,14 @@ class Hopper(RunLoop[Task]):
     def __init__(
         self,
         record: Record,
-        workers: Workers,
+        segments: Segments,
         run: RunRow,
         progress: ProgressReporter,
-        stdin_fd: int | None,
         recorded: Sequence[Visit] | None = None,
         controller: RunController | None = None,
         policy: Policy | None = None,
     ):
-        super().__init__(record, workers, run, progress, stdin_fd)
+        super().__init__(record, segments, run, progress)
         self._run = run
         models = self._models.values()
         self._slots = StateSlots(record, self._run_id, [*newest_states(models), *best_states(models)])
@@ -89,7 +88,7 @@ class Hopper(RunLoop[Task]):
             record, run, self._models, self._slots, self._plan, self._evaluations, lambda key: self._works([key])[0],
             self._model_added,
         )  # fmt: skip
-        self._pause = RunPause(run.paused_by is not None, self._workers, self._plan, self._progress)
+        self._pause = RunPause(run.paused_by is not None, segments, self._plan, self._progress)
         side = SteeredRun(self._models, self._plan, self._slots, self._evaluations, self._stops, self._groups, progress,
                           self._controller, self._works, self._separate, self._pause)  # fmt: skip
         self._steering = Steering(record, run, self._models, self._slots, side)
@@ -114,9 +113,9 @@ class Hopper(RunLoop[Task]):
         self._steering.obey_pending()
         return self._plan.done
 
-    def _policy_ready(self) -> None:
-        assert self._policy is not None, "only a policy has such a session"
-        if self._policy.advance():
+    def _policy_over(self, event: PolicyAnswered | PolicyFailed) -> None:
+        assert self._policy is not None, "only a policy is evaluated"
+        if self._policy.evaluated(event):
             self._steering.obey_pending()
 
     def _metrics_came(self) -> None:

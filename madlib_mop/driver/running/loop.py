@@ -1,8 +1,7 @@
 """The loop over a run's tasks that the hopper and model averaging share; subclassed in ``hopper.py``, ``averaging.py``.
 
-It waits on the sockets of the worker sessions, the catalog session and the caller's backend, and processes each
-event. A plan of `schedule` chooses the next tasks. The workers commit the results themselves, so this process may die
-at any moment.
+A plan of `schedule` chooses the next tasks, and the run's segments report events (`segments`). The writers commit the
+results themselves, so this process may die at any moment.
 """
 
 import time
@@ -19,15 +18,22 @@ from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateKey, StateSlots, sweep_slots
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
-from madlib_mop.driver.running.consistency import RunConsistency
-from madlib_mop.driver.running.event_loop import EventLoop
 from madlib_mop.driver.running.retries import Attempts, RetryDecision, Task
-from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.running.segments import (
+    Notified,
+    PolicyAnswered,
+    PolicyFailed,
+    SegmentEvent,
+    SegmentLost,
+    SegmentReady,
+    Segments,
+    TaskAnswered,
+    TaskFailed,
+)
 from madlib_mop.driver.session.activity import Activity
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.session.run_signal import RunSignal
-from madlib_mop.engines.sessions.session import StatementFailure, WorkerSession
-from madlib_mop.engines.sessions.worker import Answer
+from madlib_mop.driver.session.stopping import was_cancelled
 from madlib_mop.schedule import EpochDone
 from madlib_mop.schedule.bounds import SpanSums
 
@@ -48,7 +54,7 @@ class TaskPlan(Protocol[_Task]):
 
 @dataclass
 class InFlight(Generic[_Task]):
-    """A worker's current task: its start time, its message, and the slots for its states, by `StateSlots`' keys."""
+    """A segment's current task: its start time, its message, and the slots for its states, by `StateSlots`' keys."""
 
     task: _Task
     started: float
@@ -62,13 +68,11 @@ class RunLoop(ABC, Generic[_Task]):
     Parameters
     ----------
     record : Record
-    workers : Workers
-        Sessions by segment; they open themselves.
+    segments : Segments
+        They open themselves.
     run : RunRow
     progress : ProgressReporter
         Notified of the run's progress.
-    stdin_fd : int or None
-        Readable, at end of file, when the caller's backend wants the run to stop.
     """
 
     #: Set by subclasses.
@@ -77,17 +81,14 @@ class RunLoop(ABC, Generic[_Task]):
     _evaluations: Evaluations
     _stops: EarlyStops
 
-    def __init__(self, record: Record, workers: Workers, run: RunRow, progress: ProgressReporter, stdin_fd: int | None):
+    def __init__(self, record: Record, segments: Segments, run: RunRow, progress: ProgressReporter):
         self._record = record
-        self._workers = workers
+        self._segments = segments
         self._run_id = run.run_id
         self._progress = progress
         self._signal = RunSignal(lambda: record.notify_changes(self._run_id))
         self._activity = Activity(lambda tasks: record.write_tasks(self._run_id, tasks))
         self._models = RunModels(record, self._run_id, self._signal.changed)
-        self._event_loop = EventLoop(record, workers, self._run_id, stdin_fd)
-        self._consistency = RunConsistency(record, run, progress)
-        workers.check_shards_by(self._consistency.check_shard)
         self._attempts = Attempts(run.faults, lambda faults: record.set_run(self._run_id, faults=faults))
         self._in_flight: dict[int, InFlight[_Task]] = {}
         self.account = SpanSums()
@@ -104,24 +105,17 @@ class RunLoop(ABC, Generic[_Task]):
         """
         self._record.listen()
         self._record.clear_tasks(self._run_id)
-        self._event_loop.look_for_cancel()
+        self._check_cancelled()  # it can have been cancelled before this session listened
         for mst_key in self._stops.resume():
             self._stopped_early(mst_key)
         self._evaluations.add_missing()
-        self._workers.open_all()
+        self._segments.open()
         self._begun()
         while not self._is_over():
             self._start_tasks()
             self._slots.empty_dead()
-            for segment, session in self._event_loop.wait(self._signal.seconds_left):
-                if segment is None:
-                    self._policy_ready()
-                else:
-                    self._advance(segment, session)
-            if self._event_loop.look_for_cancel():
-                self._notified()
-            self._workers.reopen_lost()
-            self._workers.look_at_waits()
+            for event in self._segments.wait(self._signal.seconds_left):
+                self._happened(event)
             self._tick()
             self._write_activity()
             self._signal.send_due()
@@ -131,7 +125,7 @@ class RunLoop(ABC, Generic[_Task]):
         sweep_slots(self._record)
 
     def _begun(self) -> None:
-        """Called while the workers are opened."""
+        """Called while the segments are opened."""
 
     def _is_over(self) -> bool:
         """Return whether no task is left."""
@@ -140,8 +134,8 @@ class RunLoop(ABC, Generic[_Task]):
     def _notified(self) -> None:
         """Called after a notification, and once a second: commands to the run may be pending."""
 
-    def _policy_ready(self) -> None:
-        """Called when the session of the run's policy has new data."""
+    def _policy_over(self, event: PolicyAnswered | PolicyFailed) -> None:
+        """Called after an evaluation of the run's policy."""
 
     def _tick(self) -> None:
         """Called after every event, and at least once a second."""
@@ -154,7 +148,7 @@ class RunLoop(ABC, Generic[_Task]):
             flight = InFlight(task, time.monotonic())
             self._in_flight[task.segment] = flight
             flight.order = self._order(flight, self._attempts.begin(task))
-            self._workers.begin(task.segment, flight.order)
+            self._segments.begin(task.segment, flight.order)
 
     def _write_activity(self) -> None:
         if self._activity.write_due({s: (flight.started, flight.order) for s, flight in self._in_flight.items()}):
@@ -162,11 +156,11 @@ class RunLoop(ABC, Generic[_Task]):
 
     @abstractmethod
     def _order(self, flight: InFlight[_Task], attempt: int) -> Header:
-        """Return a task's message for its worker; set the slots if it writes states."""
+        """Return a task's message for its writer; set the slots if it writes states."""
 
     @abstractmethod
     def _done(self, flight: InFlight[_Task], fields: Header, ended: float) -> None:
-        """Continue after a completed task; ``fields`` are the worker's answer, ``ended`` is its arrival time."""
+        """Continue after a completed task; ``fields`` are the writer's answer, ``ended`` is its arrival time."""
 
     @abstractmethod
     def _stopped_early(self, mst_key: int) -> None:
@@ -180,53 +174,45 @@ class RunLoop(ABC, Generic[_Task]):
     def _refused(self, task: _Task, decision: RetryDecision) -> None:
         """Continue after a task without a result."""
 
-    def _advance(self, segment: int, session: WorkerSession) -> None:
-        event = self._workers.advance(segment, session)
-        if event is None:
-            return
-        flight = self._in_flight.pop(segment, None)
-        if isinstance(event, StatementFailure):
-            self._session_failed(segment, flight, event)
-        elif isinstance(event, Answer):
-            assert flight is not None, "a worker answers to tasks only"
-            self._answered(flight, event.fields)
-        else:
-            self._plan.segment_up(segment)
+    def _happened(self, event: SegmentEvent) -> None:
+        """Continue after an event."""
+        match event:
+            case SegmentReady(segment):
+                self._plan.segment_up(segment)
+            case TaskAnswered(segment, fields):
+                self._signal.changed()
+                self._answered(self._in_flight.pop(segment), fields)
+            case TaskFailed(segment, error):
+                flight = self._in_flight.pop(segment)
+                if not self._was_kept(flight):
+                    self._no_result(flight, {"outcome": "sql", "error": error})
+            case SegmentLost(segment):
+                self._plan.segment_down(segment)
+                lost = self._in_flight.pop(segment, None)
+                if lost is not None and not self._was_kept(lost):
+                    self._end_write(lost)
+                    self._plan.requeue(lost.task)
+            case Notified():
+                self._check_cancelled()
+                self._notified()
+            case PolicyAnswered() | PolicyFailed():
+                self._policy_over(event)
 
     def _answered(self, flight: InFlight[_Task], fields: Header) -> None:
-        ended = time.monotonic()
-        self._signal.changed()
         if fields["outcome"] == "done":
-            self._consistency.check_versions(fields["versions"])
-            self._done(flight, fields, ended)
-            return
-        self._end_write(flight)
-        if fields["outcome"] == "host":
-            self._host_lost(flight.task, fields)
+            self._done(flight, fields, time.monotonic())
         else:
-            self._refused(flight.task, self._attempts.decide(flight.task, fields))
+            self._no_result(flight, fields)
 
-    def _session_failed(self, segment: int, flight: InFlight[_Task] | None, failure: StatementFailure) -> None:
-        """Continue after a lost session or a failed statement; committed work counts."""
-        if failure.lost:
-            self._plan.segment_down(segment)
-            # when this returns, the backend has ended, so it is known what was committed
-            self._workers.lost(segment, failure)
-        if flight is None or self._was_kept(flight):
-            return
+    def _no_result(self, flight: InFlight[_Task], fields: Header) -> None:
+        """Continue after a task that left nothing behind."""
         self._end_write(flight)
-        if failure.lost:
-            self._plan.requeue(flight.task)
-        elif failure.host_lost:
-            self._host_lost(flight.task, failure.host_lost)
-        else:
-            self._refused(flight.task, self._attempts.decide(flight.task, {"outcome": "sql", "error": failure.error}))
+        self._refused(flight.task, self._attempts.decide(flight.task, fields))
 
-    def _host_lost(self, task: _Task, fields: Header) -> None:
-        """Let a segment wait for its host; the task has no result and is repeated."""
-        self._plan.segment_down(task.segment)
-        self._workers.host_lost(task.segment, fields)
-        self._plan.requeue(task)
+    def _check_cancelled(self) -> None:
+        """Raise Cancelled if somebody has cancelled the run."""
+        if (by := self._record.cancelled_by(self._run_id)) is not None:
+            raise was_cancelled(self._run_id, by)
 
     def _begin_write(self, flight: InFlight[_Task], key: StateKey) -> int:
         flight.slots[key] = self._slots.begin_write(key)

@@ -1,6 +1,6 @@
 """The pause of a run: no task starts; when none is in flight, the trainers end, until the run continues."""
 
-from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.running.segments import Segments
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.schedule import Scheduler
 
@@ -12,15 +12,15 @@ class RunPause:
     ----------
     wanted : bool
         Whether the run is paused at its start.
-    workers : Workers
+    segments : Segments
     scheduler : Scheduler
     progress : ProgressReporter
         It does not count the time of a pause.
     """
 
-    def __init__(self, wanted: bool, workers: Workers, scheduler: Scheduler, progress: ProgressReporter):
+    def __init__(self, wanted: bool, segments: Segments, scheduler: Scheduler, progress: ProgressReporter):
         self._wanted = wanted
-        self._workers = workers
+        self._segments = segments
         self._scheduler = scheduler
         self._progress = progress
         self._closed = False
@@ -35,7 +35,7 @@ class RunPause:
         if self._closed:
             self._closed = False
             self._progress.resume()
-            self._workers.open_all()
+            self._segments.open()
 
     def keeps(self, in_flight: bool) -> bool:
         """Return whether no task may start; give the trainers back once none is in flight.
@@ -49,6 +49,6 @@ class RunPause:
             self._closed = True
             for segment in self._scheduler.segments:
                 self._scheduler.segment_down(segment)
-            self._workers.pause()
+            self._segments.pause()
             self._progress.pause()
         return self._wanted

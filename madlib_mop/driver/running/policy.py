@@ -8,9 +8,8 @@ beside the visits, has a time limit, and is evaluated again if metrics came mean
 from collections.abc import Callable
 
 from madlib_mop.catalog.rows.plan import PolicyPlan
-from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.running.segments import PolicyAnswered, PolicyFailed, Segments
 from madlib_mop.driver.steering.policy_commands import PolicyCommands, read_rows
-from madlib_mop.engines.sessions.session import Opened, Returned, SessionState, StatementFailure, WorkerSession
 from madlib_mop.errors import Cancelled, MopError
 
 _MAX_ROWS = 1000
@@ -25,54 +24,50 @@ class Policy:
     plan : PolicyPlan
     run_id : int
     commands : PolicyCommands
-    workers : Workers
-        Opens, polls and ends the session.
+    segments : Segments
+        They open and end the session.
     tell : callable
         Called with a sentence for the caller.
     """
 
     def __init__(
-        self, plan: PolicyPlan, run_id: int, commands: PolicyCommands, workers: Workers, tell: Callable[[str], None]
+        self, plan: PolicyPlan, run_id: int, commands: PolicyCommands, segments: Segments, tell: Callable[[str], None]
     ):
         self._plan = plan
         self._run_id = run_id
         self._commands = commands
-        self._workers = workers
+        self._segments = segments
         self._tell = tell
-        self._session: WorkerSession | None = None
-        self._is_due = False
         self._is_asked = False  # an evaluation has begun that has no result yet
+        self._is_due = False  # other metrics came meanwhile
         self._told: set[str] = set()
 
     def is_at_work(self) -> bool:
-        """Return whether an evaluation is in progress or due; one that a pause has ended begins again."""
-        is_open = self._is_due or self._is_asked
-        if is_open and self._session is not None and self._session.state is SessionState.BROKEN:
-            self.metrics_came()
-        busy = self._session is not None and self._session.state not in (SessionState.IDLE, SessionState.BROKEN)
-        return busy or self._is_due
+        """Return whether an evaluation is in progress."""
+        return self._is_asked
 
     def metrics_came(self) -> None:
         """Evaluate the policy as soon as possible: new metrics were committed."""
-        self._is_due = True
-        if self._session is None or self._session.state is SessionState.BROKEN:
-            self._session = self._workers.open_policy_session(self._plan, self._query)
-        elif self._session.state is SessionState.IDLE:
-            self._begin()
+        if self._is_asked:
+            self._is_due = True
+        else:
+            self._ask()
 
-    def advance(self) -> bool:
-        """Process the data of the session; return whether commands were issued."""
-        assert self._session is not None, "only an opened session is polled"
-        event = self._session.advance()
+    def evaluated(self, event: PolicyAnswered | PolicyFailed) -> bool:
+        """Continue after an evaluation; return whether commands were issued."""
+        self._is_asked = False
         issued = False
-        self._is_asked = self._is_asked and not isinstance(event, Returned | StatementFailure)
-        if isinstance(event, StatementFailure):
+        if isinstance(event, PolicyFailed):
             self._failed(event)
-        elif isinstance(event, Returned):
-            issued = self._issue_all(event.value)
-        if isinstance(event, Opened | Returned | StatementFailure) and self._session.state is SessionState.IDLE:
-            self._begin()
+        else:
+            issued = self._issue_all(event.rows)
+        if self._is_due:
+            self._ask()
         return issued
+
+    def _ask(self) -> None:
+        self._is_asked, self._is_due = True, False
+        self._segments.ask_policy(self._plan, self._query)
 
     @property
     def _query(self) -> str:
@@ -81,11 +76,6 @@ class Policy:
             f"SELECT pg_catalog.row_to_json(p) AS row FROM (\n{self._plan.query}\n) AS p"
             f" WHERE p.action IS NOT NULL LIMIT {_MAX_ROWS}) AS r"
         )
-
-    def _begin(self) -> None:
-        if self._is_due and self._session is not None:
-            self._is_due, self._is_asked = False, True
-            self._session.begin(f"EXECUTE policy ({self._run_id})", [])
 
     def _issue_all(self, result: object) -> bool:
         try:
@@ -104,7 +94,7 @@ class Policy:
             self._tell_once(error.message)
             return False
 
-    def _failed(self, failure: StatementFailure) -> None:
+    def _failed(self, failure: PolicyFailed) -> None:
         """Tell an error; the policy is evaluated again after the next metrics."""
         if failure.lost:
             self._is_due = False

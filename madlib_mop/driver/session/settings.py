@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mop_backend.frames import Header
+from mop_backend.keras_backends import BackendName, installing
 from mop_backend.machine import processors
 from mop_backend.memory import MIB, share_of_memory
 
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, NotReady, not_whole
-from madlib_mop.trainer.backends.base.names import BackendName, installing
 
 # Memory that a trainer maps before it has a model, and memory of each of its threads (TensorFlow 2.21: 337 MB with one
 # thread, 450 with 8, 837 with 32), with some reserve for a model.

@@ -1,10 +1,14 @@
-"""One asynchronous connection whose statements the driver waits for on its socket; `worker.py` has two a segment."""
+"""Asynchronous sessions, and the loop in which coroutines wait for them.
 
-import select
-from collections.abc import Mapping, Sequence
+A run has two sessions for each segment (`madlib_mop.driver.running.segment_sessions`), a job has one
+(`madlib_mop.jobs.working`).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import psycopg2
 from mop_backend.frames import Header
@@ -14,16 +18,6 @@ from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.sessions.lost_segments import lost_at_segment
 from madlib_mop.engines.sessions.reasons import without_prefix
 from madlib_mop.errors import read_server_error
-
-
-class SessionState(Enum):
-    """The state of a session."""
-
-    CONNECTING = "connecting"  # the login is in progress
-    OPENING = "opening"  # its first statements are in progress
-    IDLE = "idle"  # ready for a statement
-    BUSY = "busy"  # a statement is in progress
-    BROKEN = "broken"  # the connection is closed; open another session
 
 
 @dataclass(frozen=True)
@@ -42,38 +36,31 @@ class LoginTarget:
     steps: Sequence[tuple[str, list[Any]]] = ()
 
 
-@dataclass(frozen=True)
-class Opened:
-    """The session is ready for its first statement."""
+class _SessionError(Exception):
+    def __init__(self, sqlstate: str | None, message: str, hint: str | None = None):
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.message = message
+        self.hint = hint
+
+    @classmethod
+    def by(cls, error: psycopg2.Error) -> Self:
+        """Return the error for one of psycopg2."""
+        found = read_server_error(error)
+        return cls(found.sqlstate, without_prefix(found.message), found.hint)
 
 
-@dataclass(frozen=True)
-class Returned:
-    """A statement has ended; ``value`` is the first column of its first row."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
-class StatementFailure:
-    """The statement failed; ``lost`` is set if the session has ended too."""
-
-    sqlstate: str | None
-    message: str
-    lost: bool
-    hint: str | None = None
-
-    @property
-    def host_lost(self) -> Header | None:
-        """The worker's answer "host" if rows were to be read from a lost host; else None."""
-        if self.lost or not (self.sqlstate or "").startswith("08"):
-            return None
-        return {"outcome": "host", "server": "of the rows that it had to read", "error": self.error}
+class StatementFailed(_SessionError):
+    """A statement failed; its session can be used again."""
 
     @property
     def error(self) -> Header:
         """The server's message, in the form of a worker's answer "sql"."""
         return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint}
+
+
+class SessionLost(_SessionError):
+    """A session could not be opened, or has ended; it is closed."""
 
 
 class _Ignored(list[Any]):
@@ -83,85 +70,240 @@ class _Ignored(list[Any]):
         """Keep nothing; psycopg2 calls it."""
 
 
-class WorkerSession:
-    """One connection, moved on by `advance` whenever its socket is ready.
+class AsyncSession:
+    """One asynchronous connection: coroutines of a running asyncio loop wait for its statements, one at a time.
 
     Parameters
     ----------
     target : LoginTarget
+
+    Attributes
+    ----------
+    pid : int or None
+        Of the server process; None before the login has succeeded.
+    is_busy : bool
+        Whether the login or a statement is in progress. A coroutine that is cancelled leaves its session busy.
     """
 
     def __init__(self, target: LoginTarget):
-        self.state = SessionState.CONNECTING
-        self.events = select.POLLOUT
         self.pid: int | None = None
-        self._steps = list(target.steps)
-        self._cursor: extensions.cursor | None = None
-        self._connection = psycopg2.connect(**target.keywords, client_encoding="UTF8", async_=1)
-        self._connection.notices = _Ignored()
-        self._connection.notifies = _Ignored()
+        self.is_busy = False
+        self._target = target
+        self._connection: extensions.connection | None = None
+        self._unwatch: Callable[[], object] | None = None
 
-    def fileno(self) -> int:
-        """Return the socket's descriptor, for ``select.poll``."""
-        return int(self._connection.fileno())
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, here or by the server."""
+        return self._connection is None or self._connection.closed != 0
 
-    def begin(self, statement: str, params: Sequence[Any] | Mapping[str, Any]) -> None:
-        """Start a statement; the session must be idle."""
-        if self.state is not SessionState.IDLE:
-            raise RuntimeError(f"a statement was given to a session that is {self.state.value}")
-        self.state = SessionState.BUSY
-        self._execute(statement, params)
-
-    def advance(self) -> Opened | Returned | StatementFailure | None:
-        """Process the socket's data; return None while the statement is still running."""
+    async def connect(self) -> None:
+        """Log in, and execute the first statements. Raises SessionLost if either fails."""
+        self.is_busy = True
         try:
-            status = self._connection.poll()
-        except psycopg2.Error as error:
-            return self._failed(error)
-        if status == extensions.POLL_READ:
-            self.events = select.POLLIN
-            return None
-        if status == extensions.POLL_WRITE:
-            self.events = select.POLLOUT
-            return None
-        if self.state is SessionState.IDLE:  # data that belongs to no statement
-            return None
-        if self.state is SessionState.BUSY:
-            assert self._cursor is not None, "a busy session has executed something"
-            self._rest()
-            try:
-                return Returned(one_row(self._cursor)[0])
-            except (psycopg2.Error, UnicodeError, IndexError, RuntimeError) as error:
-                return StatementFailure(None, f"the statement returned no value that can be read: {error}", lost=False)
-        if self.state is SessionState.CONNECTING:
-            self.state = SessionState.OPENING
+            keywords = self._target.keywords
+            self._connection = psycopg2.connect(**keywords, client_encoding="UTF8", async_=1)
+            self._connection.notices = _Ignored()
+            self._connection.notifies = _Ignored()
+            await self._answered(self._connection)
             self.pid = self._connection.info.backend_pid
-        if self._steps:
-            self._execute(*self._steps.pop(0))
-            return None
-        self._rest()
-        return Opened()
+            for statement, params in self._target.steps:
+                await self._execute(self._connection, statement, params)
+        except psycopg2.Error as error:
+            self.close()
+            raise SessionLost.by(error) from None
+        self.is_busy = False
+
+    async def execute(self, statement: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+        """Execute a statement; return the first column of its first row.
+
+        Raises
+        ------
+        StatementFailed
+            If it fails; the session can be used again.
+        SessionLost
+            If the session has ended, or can no longer be used.
+        """
+        assert self._connection is not None and not self.is_busy, "a session has one statement at a time"
+        self.is_busy = True
+        try:
+            cursor = await self._execute(self._connection, statement, params)
+        except psycopg2.Error as error:
+            if self.is_closed or lost_at_segment(error):
+                self.close()
+                raise SessionLost.by(error) from None
+            self.is_busy = False
+            raise StatementFailed.by(error) from None
+        self.is_busy = False
+        try:
+            return one_row(cursor)[0]
+        except (psycopg2.Error, UnicodeError, IndexError, RuntimeError) as error:
+            raise StatementFailed(None, f"the statement returned no value that can be read: {error}") from None
+
+    async def idle_until(self, awaited: asyncio.Future[None]) -> None:
+        """Wait for a future while no statement is in progress. Raises SessionLost if the server ends the session."""
+        assert self._connection is not None and not self.is_busy, "a session that waits for a statement is idle"
+        lost: list[SessionLost] = []
+
+        def look() -> None:  # called for data that belongs to no statement, and for the end of the connection
+            if (loss := self._loss()) is not None:
+                self._stop_watching()
+                lost.append(loss)
+                if not awaited.done():
+                    awaited.set_result(None)
+
+        self._watch(extensions.POLL_READ, self._connection.fileno(), look)
+        try:
+            await awaited
+        finally:
+            self._stop_watching()
+        if lost:
+            raise lost[0]
+
+    def is_lost(self) -> bool:
+        """Return whether the server has ended this idle session; it is closed then."""
+        return self._loss() is not None
 
     def close(self) -> None:
-        """Close the connection; a busy backend notices it within client_connection_check_interval."""
-        self._connection.close()
-        self.state = SessionState.BROKEN
+        """Close the connection; a busy backend notices it within client_connection_check_interval.
 
-    def _rest(self) -> None:
-        self.state = SessionState.IDLE
-        self.events = select.POLLIN
+        A coroutine that waits for its statement must be cancelled.
+        """
+        self._stop_watching()
+        self.is_busy = False
+        if self._connection is not None:
+            self._connection.close()
 
-    def _execute(self, query: str, params: Sequence[Any] | Mapping[str, Any]) -> None:
-        self._cursor = self._connection.cursor()
-        self._cursor.execute(query, params or None)  # without parameters, a % in the query is left alone
-        self.events = select.POLLOUT
-
-    def _failed(self, error: psycopg2.Error) -> StatementFailure:
-        lost = self._connection.closed != 0 or self.state in (SessionState.CONNECTING, SessionState.OPENING)
-        found = read_server_error(error)
-        lost = lost or lost_at_segment(error)
-        if lost:
+    def _loss(self) -> SessionLost | None:
+        """Read what the server has sent to this idle session; return the error that has ended it, if any."""
+        if self._connection is None:
+            return SessionLost(None, "the session is not open")
+        try:
+            self._connection.poll()
+        except psycopg2.Error as error:
             self.close()
+            return SessionLost.by(error)
+        return None
+
+    async def _execute(
+        self, connection: extensions.connection, statement: str, params: Sequence[Any] | Mapping[str, Any]
+    ) -> extensions.cursor:
+        cursor = connection.cursor()
+        cursor.execute(statement, params or None)  # without parameters, a % in the statement is left alone
+        await self._answered(connection)
+        return cursor
+
+    async def _answered(self, connection: extensions.connection) -> None:
+        """Wait until the server has answered: psycopg2's `poll` says for what to wait on the socket."""
+        loop = asyncio.get_running_loop()
+        while (status := connection.poll()) != extensions.POLL_OK:
+            ready: asyncio.Future[None] = loop.create_future()
+            self._watch(status, connection.fileno(), partial(_set_ready, ready))
+            try:
+                await ready
+            finally:
+                self._stop_watching()
+
+    def _watch(self, status: int, fd: int, call: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        if status == extensions.POLL_WRITE:
+            loop.add_writer(fd, call)
+            self._unwatch = partial(loop.remove_writer, fd)
         else:
-            self._rest()
-        return StatementFailure(found.sqlstate, without_prefix(found.message), lost, found.hint)
+            loop.add_reader(fd, call)
+            self._unwatch = partial(loop.remove_reader, fd)
+
+    def _stop_watching(self) -> None:
+        """Stop waiting on the socket. Only once: the next connection can have the same file descriptor."""
+        unwatch, self._unwatch = self._unwatch, None
+        if unwatch is not None:
+            unwatch()
+
+
+def _set_ready(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+async def both(first: Coroutine[Any, Any, None], second: Coroutine[Any, Any, None]) -> None:
+    """Run two coroutines at once; if one fails, the other one ends."""
+    tasks = [asyncio.ensure_future(first), asyncio.ensure_future(second)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        abandon(*tasks)
+
+
+def abandon(*tasks: asyncio.Task[Any]) -> None:
+    """End tasks whose results, errors too, are no longer wanted."""
+    for task in tasks:
+        task.cancel()
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+
+class CoroutineLoop:
+    """An asyncio loop that synchronous code runs in turns, until a coroutine has something to report.
+
+    `run` raises any exception of a coroutine or of a callback, so none is lost, and asyncio writes nothing to stderr.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(lambda loop, context: self._failed(context.get("exception")))
+        self._error: BaseException | None = None
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a coroutine, which begins in the next `run`."""
+        task = self._loop.create_task(coroutine)
+        task.add_done_callback(self._ended)
+        return task
+
+    def future(self) -> asyncio.Future[None]:
+        """Return a future for which a coroutine can wait."""
+        return self._loop.create_future()
+
+    def watch(self, fd: int, call: Callable[[], None] | None = None) -> None:
+        """Call something in `run` while a file descriptor is readable; without it, `run` returns."""
+        self._loop.add_reader(fd, call or self.wake)
+
+    def unwatch(self, fd: int) -> None:
+        """Undo `watch`."""
+        self._loop.remove_reader(fd)
+
+    def wake(self) -> None:
+        """Let `run` return: a coroutine has something to report."""
+        self._loop.stop()
+
+    def run(self, at_most_s: float) -> None:
+        """Run the coroutines until `wake` is called, or for some seconds. Raises the exception of one that fails."""
+        timer = self._loop.call_later(at_most_s, self._loop.stop)
+        try:
+            self._loop.run_forever()  # SIGTERM is raised here while it waits, in a coroutine otherwise
+        finally:
+            timer.cancel()
+        if self._error is not None:
+            raise self._error
+
+    def cancel(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        """End coroutines where they wait; when this returns, they have ended."""
+        waited = list(tasks)
+        for task in waited:
+            task.cancel()
+        while not all(task.done() for task in waited):
+            self._loop.stop()
+            self._loop.run_forever()  # one turn
+
+    def close(self) -> None:
+        """End all coroutines."""
+        if not self._loop.is_closed():
+            self.cancel(asyncio.all_tasks(self._loop))
+            self._loop.close()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._failed(task.exception())
+
+    def _failed(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._error = self._error or error
+            self._loop.stop()

@@ -1,6 +1,6 @@
 """Whether higher values of a metric are better: the one place that decides it, by the metric's name.
 
-``madlib_mop.higher_is_better`` (sql/23-views.sql) has the same pattern, and a test compares the two.
+``madlib_mop.higher_is_better`` (sql/23-views.sql) gets the same pattern when the extension is built.
 """
 
 import re

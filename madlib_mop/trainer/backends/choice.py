@@ -13,8 +13,9 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from mop_backend.keras_backends import USUAL, BackendName, installing
+
 from madlib_mop.errors import NotReady
-from madlib_mop.trainer.backends.base.names import BackendName, installing
 from madlib_mop.trainer.process import loading
 from madlib_mop.trainer.process.failures import INPUT, RequestFailure
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # imports Keras
     from madlib_mop.trainer.backends.base.interface import Backend
 
 #: The backend of trainers.
-DEFAULT = BackendName.TENSORFLOW
+DEFAULT = USUAL
 _OPTION = "--backend="
 
 

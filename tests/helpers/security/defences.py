@@ -288,8 +288,8 @@ DEFENCES = (
     ),
     Defence(
         "nothing is trained on rows that are not the run's",
-        "madlib_mop/engines/sessions/worker.py",
-        """            self._on_shard(load.data_set, load.segment_id, load.answer["shard"])\n""",
+        "madlib_mop/driver/running/segment_sessions.py",
+        """        self._shared.consistency.check_shard(wanted["data_set"], wanted["segment_id"], answer["shard"])\n""",
         "",
         ("tests/faults/test_changed_rows.py",),
     ),

@@ -124,7 +124,7 @@ DEFENCES_OF_JOBS = (
     Defence(
         "a job worker keeps no notices of the sessions of jobs",
         "madlib_mop/engines/sessions/session.py",
-        "        self._connection.notices = _Ignored()\n",
+        "            self._connection.notices = _Ignored()\n",
         "",
         (_STUBBORN + "test_a_huge_error_is_cut",),
     ),

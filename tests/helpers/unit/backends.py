@@ -15,8 +15,9 @@ import subprocess
 import sys
 from unittest import mock
 
+from mop_backend.keras_backends import BackendName
+
 from madlib_mop.trainer.backends import choice
-from madlib_mop.trainer.backends.base.names import BackendName
 
 #: Rows of the shards: with a short last batch, a multiple of the batch size, and fewer than a batch.
 SHARDS = (53, 80, 7)

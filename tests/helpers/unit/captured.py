@@ -9,8 +9,9 @@ import os
 import subprocess
 import sys
 
+from mop_backend.keras_backends import BackendName
+
 from madlib_mop.trainer.backends import choice
-from madlib_mop.trainer.backends.base.names import BackendName
 from tests.helpers.unit.backends import captures
 
 N_ROWS, BATCH_SIZE = 30, 8

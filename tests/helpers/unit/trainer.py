@@ -8,12 +8,13 @@ import sys
 import tempfile
 
 import numpy as np
-from mop_backend.forkserver import USUAL_BACKEND, ForkServer, backend_words
+from mop_backend.forkserver import ForkServer, backend_words
 from mop_backend.frames import Channel
+from mop_backend.keras_backends import USUAL
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 #: The backend of Keras of the tests.
-BACKEND = os.environ.get("MOP_TEST_BACKEND", USUAL_BACKEND)
+BACKEND = os.environ.get("MOP_TEST_BACKEND", str(USUAL))
 _RUN = "import sys, runpy; sys.path[:0] = {paths!r}; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
 
 

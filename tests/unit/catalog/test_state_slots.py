@@ -34,8 +34,15 @@ class Disk:
     def transaction(self):
         yield
 
-    def execute(self, query, params=(), slot=None):
+    def execute(self, query, params=(), slot=None, **dropped):
         if query.startswith("SELECT"):
+            return []
+        if "DROP TABLE" in query:
+            numbers = [int(name[1:]) for name in dropped]
+            if self.is_read or not self.locked.isdisjoint(numbers):
+                raise psycopg2.errors.LockNotAvailable
+            for number in numbers:
+                del self.slots[number]
             return []
         if "UPDATE madlib_mop.model_state" in query:
             key = ("best", params["key"]) if "best_state" in query else params["key"]
@@ -50,8 +57,6 @@ class Disk:
         elif "TRUNCATE" in query:
             self.slots[number].clear()
             self.n_truncated += 1
-        elif "DROP TABLE" in query:
-            del self.slots[number]
         return []
 
     @property
@@ -221,15 +226,18 @@ def test_while_a_dump_reads_some_slots_the_others_are_emptied():
 
 
 class LateDump(Disk):
-    """A disk on which a dump takes its snapshot as soon as the driver asks for the lock of a slot."""
+    """A disk on which a dump takes its snapshot after each look, before the slots are locked."""
 
-    def execute(self, query, params=(), slot=None):
-        if "LOCK TABLE" in query and "model_state," in query:
-            self.holders = [SnapshotHolder("a dump", 1)]
-        return super().execute(query, params, slot)
+    def look(self) -> Look:
+        return Look(0, guard=("the guard", {}))
+
+    def execute(self, query, params=(), slot=None, **dropped):
+        if dropped and query.endswith("the guard"):
+            raise psycopg2.errors.ObjectInUse
+        return super().execute(query, params, slot, **dropped)
 
 
-def test_a_slot_is_dropped_only_if_no_snapshot_sees_it_once_it_is_locked():
+def test_a_slot_is_dropped_only_if_no_snapshot_was_taken_since_the_look():
     """The dump will lock all partitions that its snapshot sees."""
     disk = LateDump()
     _, slots = train([2 << 20] * 3, 1, 20, random.Random(1), disk)
@@ -272,11 +280,13 @@ class Server(Disk):
         is_moving, self._is_moving = self._is_moving, False
         return Look(self.xid, holders, bool(self.snapshots), is_moving)
 
-    def execute(self, query, params=(), slot=None):
-        if slot is not None and ("TRUNCATE" in query or "DROP TABLE" in query):
-            number = RUN_ID * 1000 + int(str(slot).rsplit("_", 1)[1].strip('"'))
+    def execute(self, query, params=(), slot=None, **dropped):
+        numbers = [int(name[1:]) for name in dropped]
+        if slot is not None and "TRUNCATE" in query:
+            numbers = [RUN_ID * 1000 + int(str(slot).rsplit("_", 1)[1].strip('"'))]
+        for number in numbers:
             self.versions.pop(number, None)
-        return super().execute(query, params, slot)
+        return super().execute(query, params, slot, **dropped)
 
     def commit(self, key: int, slot: int, version: int) -> None:
         self.xid += 1

@@ -3,13 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
+from mop_backend.keras_backends import BackendName
 
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.planning.fused_groups import FusedGroups, plan_fused_groups
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.schedule import Visit
-from madlib_mop.trainer.backends.base.names import BackendName
 from tests.helpers.unit.rows import a_model
 
 MODELS = [a_model(key, ordinal=ordinal) for ordinal, key in enumerate((10, 20, 30, 40, 50, 60))]

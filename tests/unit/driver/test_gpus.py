@@ -6,12 +6,12 @@ from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 
 import pytest
+from mop_backend.keras_backends import BackendName
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.commands import installation
 from madlib_mop.driver.data import gpus
 from madlib_mop.errors import NotReady, Unsupported
-from madlib_mop.trainer.backends.base.names import BackendName
 
 TENSORFLOW = BackendName.TENSORFLOW
 LISTED = """\

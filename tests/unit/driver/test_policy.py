@@ -6,27 +6,10 @@ import pytest
 
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running.policy import Policy
-from madlib_mop.engines.sessions.session import Opened, Returned, SessionState, StatementFailure
+from madlib_mop.driver.running.segments import PolicyAnswered, PolicyFailed
 from madlib_mop.errors import Cancelled, InvalidParameter
 
-
-class FakeSession:
-    """A session whose events the test gives."""
-
-    def __init__(self):
-        self.state = SessionState.CONNECTING
-        self.statements = []
-        self.event = None
-
-    def begin(self, statement, params):
-        assert self.state is SessionState.IDLE
-        self.state = SessionState.BUSY
-        self.statements.append(statement)
-
-    def advance(self):
-        lost = isinstance(self.event, StatementFailure) and self.event.lost
-        self.state = SessionState.BROKEN if lost else SessionState.IDLE
-        return self.event
+PLAN = PolicyPlan("SELECT 1", None, 10)
 
 
 class FakeCommands:
@@ -46,20 +29,22 @@ class FakeCommands:
 
 @pytest.fixture
 def world():
-    """A policy, its sessions, its commands and what it told."""
+    """A policy, its evaluations, its commands and what it told; the test says how each evaluation ends."""
 
     class World:
         def __init__(self):
-            self.sessions, self.told, self.commands = [], [], FakeCommands()
-            self.policy = Policy(PolicyPlan("SELECT", None, 10), 7, self.commands, self, self.told.append)
+            self.asked, self.told, self.commands = [], [], FakeCommands()
+            self.policy = Policy(PLAN, 7, self.commands, self, self.told.append)
 
-        def open_policy_session(self, plan, query):
-            self.sessions.append(FakeSession())
-            return self.sessions[-1]
+        def ask_policy(self, plan, query):
+            assert plan is PLAN and "SELECT 1" in query and "json_agg" in query
+            self.asked.append(query)
 
-        def event(self, event) -> bool:
-            self.sessions[-1].event = event
-            return self.policy.advance()
+        def answers(self, *rows) -> bool:
+            return self.policy.evaluated(PolicyAnswered(json.dumps(rows)))
+
+        def fails(self, sqlstate, message, lost=False) -> bool:
+            return self.policy.evaluated(PolicyFailed(sqlstate, message, lost))
 
     return World()
 
@@ -67,64 +52,54 @@ def world():
 def test_it_is_evaluated_after_metrics_and_once_more_if_others_came_meanwhile(world):
     assert not world.policy.is_at_work()
     world.policy.metrics_came()
-    assert world.policy.is_at_work() and not world.event(Opened())
-    (session,) = world.sessions
-    assert session.statements == ["EXECUTE policy (7)"]
+    assert world.policy.is_at_work() and len(world.asked) == 1
     world.policy.metrics_came()
     world.policy.metrics_came()
-    assert world.event(Returned(json.dumps([{"mst_key": 1, "action": "stop_model"}])))
-    assert len(session.statements) == 2 and world.policy.is_at_work()
-    assert not world.event(Returned("[]")) and not world.policy.is_at_work()
+    assert world.answers({"mst_key": 1, "action": "stop_model"})
+    assert len(world.asked) == 2 and world.policy.is_at_work()
+    assert not world.answers() and not world.policy.is_at_work()
     assert world.commands.rows == [{"mst_key": 1, "action": "stop_model"}]
 
 
-def test_a_pause_in_the_middle_of_it_lets_it_begin_again(world):
-    """The pause ends the session; without another one, the run would wait for it for ever."""
+def test_an_evaluation_that_ended_its_session_is_not_repeated(world):
+    """The query may end it each time; the next metrics open another one."""
     world.policy.metrics_came()
-    world.sessions[0].state = SessionState.BROKEN
-    assert world.policy.is_at_work() and len(world.sessions) == 2
-    world.event(Opened())
-    world.event(Returned("[]"))
-    assert not world.policy.is_at_work()
-
-
-def test_a_pause_during_the_query_lets_it_run_again(world):
-    """These may be the last metrics of the run."""
     world.policy.metrics_came()
-    world.event(Opened())
-    world.sessions[0].state = SessionState.BROKEN
-    assert world.policy.is_at_work() and len(world.sessions) == 2
-    world.event(Opened())
-    assert world.event(Returned(json.dumps([{"mst_key": 1, "action": "stop_model"}])))
-    assert not world.policy.is_at_work() and len(world.sessions) == 2
-
-
-def test_a_query_that_ended_its_session_is_not_run_again(world):
+    assert not world.fails("57P01", "terminated", lost=True)
+    assert not world.policy.is_at_work() and len(world.asked) == 1
     world.policy.metrics_came()
-    world.event(Opened())
-    world.event(StatementFailure("57P01", "terminated", lost=True))
-    assert not world.policy.is_at_work() and len(world.sessions) == 1
+    assert len(world.asked) == 2
+
+
+def test_a_failed_evaluation_is_repeated_if_metrics_came_meanwhile(world):
+    world.policy.metrics_came()
+    world.policy.metrics_came()
+    assert not world.fails("22012", "division by zero")
+    assert world.policy.is_at_work() and len(world.asked) == 2
 
 
 def test_a_session_that_cannot_be_opened_does_not_hold_the_run(world):
+    for _ in range(2):
+        world.policy.metrics_came()
+        assert not world.fails("53300", "too many connections", lost=True)
+        assert not world.policy.is_at_work()
+    assert world.told == ["the policy failed: too many connections"], "an error is told once"
+
+
+def test_an_evaluation_that_takes_too_long_says_what_to_set(world):
     world.policy.metrics_came()
-    assert not world.event(StatementFailure("53300", "too many connections", lost=True))
-    assert not world.policy.is_at_work() and world.told == ["the policy failed: too many connections"]
-    world.policy.metrics_came()
-    world.event(StatementFailure("53300", "too many connections", lost=True))
-    assert len(world.told) == 1, "an error is told once"
+    world.fails("57014", "canceling statement due to statement timeout")
+    assert world.told == ["the policy took too long: SET madlib_mop.policy_timeout_s allows more than 10 seconds"]
 
 
 def test_a_wrong_row_is_told_and_the_others_are_issued(world):
     world.policy.metrics_came()
-    world.event(Opened())
-    assert world.event(Returned(json.dumps([{"action": "wrong"}, {"action": "extend"}])))
+    assert world.answers({"action": "wrong"}, {"action": "extend"})
     assert world.told == ["no such action"] and world.commands.rows == [{"action": "extend"}]
 
 
 def test_a_cancel_of_the_call_is_no_error_of_a_command(world):
     world.policy.metrics_came()
-    world.event(Opened())
     with pytest.raises(Cancelled):
-        world.event(Returned(json.dumps([{"mst_key": 1, "action": "cancelled"}])))
+        world.answers({"mst_key": 1, "action": "cancelled"})
     assert not world.told

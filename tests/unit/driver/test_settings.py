@@ -1,11 +1,11 @@
 """A caller's settings never exceed a superuser's row, and never choose the server that workers log in to."""
 
 import pytest
+from mop_backend.keras_backends import BackendName
 from mop_backend.machine import memory_bytes
 
 from madlib_mop.driver.session.settings import CALLER_SETTINGS, MIB, read_settings
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.trainer.backends.base.names import BackendName
 
 
 class Source:

@@ -5,7 +5,8 @@ import os
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-from madlib_mop.trainer.backends.base.names import BackendName  # noqa: E402
+from mop_backend.keras_backends import BackendName  # noqa: E402
+
 from madlib_mop.trainer.backends.choice import environment_of  # noqa: E402
 from tests.helpers.unit import captured  # noqa: E402
 from tests.helpers.unit.backends import INSTALLED, results_of  # noqa: E402

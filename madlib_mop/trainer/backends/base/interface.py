@@ -32,6 +32,7 @@ from typing import Any, Protocol
 
 import keras
 import numpy as np
+from mop_backend.keras_backends import FACTS, BackendName
 
 from madlib_mop.errors import NotReady
 from madlib_mop.exports.formats import Format
@@ -39,7 +40,6 @@ from madlib_mop.models.prefix import Split
 from madlib_mop.models.running import batch_rows
 from madlib_mop.models.sharing import Strengths
 from madlib_mop.trainer.backends.base.columns import Columns, DataSpec
-from madlib_mop.trainer.backends.base.names import WITH_CUDA, BackendName
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.data.readable import Readable
 from madlib_mop.trainer.process.failures import INPUT, RequestFailure
@@ -160,8 +160,6 @@ class Backend(ABC):
     Attributes
     ----------
     name : BackendName
-    title : str
-        Its name in messages.
     least_free_bytes : int
         Memory that it needs for any computation, beyond what it takes when it is imported.
     rows_of_predictions : int or None
@@ -174,11 +172,15 @@ class Backend(ABC):
     """
 
     name: BackendName
-    title: str
     least_free_bytes: int
     rows_of_predictions: int | None = None
     compiles_for_rows = False
     computes_parts = True
+
+    @property
+    def title(self) -> str:
+        """Its name in messages."""
+        return FACTS[self.name].title
 
     # The process
 
@@ -204,8 +206,8 @@ class Backend(ABC):
             NotReady(
                 f"use_gpus: the host has a GPU, but {self.title} {self.version()} cannot use it",
                 hint="Its CUDA libraries are missing or do not fit NVIDIA's driver: install "
-                f"{WITH_CUDA[self.name]} into the library's virtual environment; the server's log has {self.title}'s "
-                "messages.",
+                f"{FACTS[self.name].with_cuda} into the library's virtual environment; the server's log has"
+                f" {self.title}'s messages.",
             ),
         )
 

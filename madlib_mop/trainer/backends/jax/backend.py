@@ -8,6 +8,7 @@ import jax
 import keras
 import numpy as np
 from jax import numpy as jnp
+from mop_backend.keras_backends import FACTS, USE_GPUS_WITH, BackendName
 
 from madlib_mop.errors import Unsupported
 from madlib_mop.exports.formats import Format
@@ -22,7 +23,6 @@ from madlib_mop.trainer.backends.base.interface import (
     TensorForm,
     TrainPass,
 )
-from madlib_mop.trainer.backends.base.names import JAX_WITHOUT_GPUS, OTHER_BACKENDS, BackendName
 from madlib_mop.trainer.backends.jax import compiling, fused, loop
 from madlib_mop.trainer.process.failures import INPUT, RequestFailure
 
@@ -31,7 +31,6 @@ class Jax(Backend):
     """JAX: a pass is one function compiled by XLA, for the shapes of its arguments."""
 
     name = BackendName.JAX
-    title = "JAX"
     least_free_bytes = 64 << 20
     rows_of_predictions = 64  # XLA compiles for a number of rows, and rounds differently for another one
     compiles_for_rows = True
@@ -53,7 +52,7 @@ class Jax(Backend):
         return []
 
     def no_gpu(self) -> RequestFailure:
-        return RequestFailure(INPUT, Unsupported(f"use_gpus: {JAX_WITHOUT_GPUS}", hint=OTHER_BACKENDS))
+        return RequestFailure(INPUT, Unsupported(f"use_gpus: {FACTS[self.name].no_gpus}", hint=USE_GPUS_WITH))
 
     def start_threads(self) -> None:
         ones = jnp.ones((8, 8))

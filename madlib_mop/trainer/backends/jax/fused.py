@@ -11,6 +11,7 @@ import jax
 import keras
 import numpy as np
 from jax import numpy as jnp
+from mop_backend.keras_backends import BackendName
 
 from madlib_mop.models.sharing import Strengths
 from madlib_mop.trainer.backends.base.columns import Columns
@@ -21,7 +22,6 @@ from madlib_mop.trainer.backends.base.interface import (
     MemberModel,
     VariableSource,
 )
-from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.backends.jax import loop
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.data.readable import ReadArrays

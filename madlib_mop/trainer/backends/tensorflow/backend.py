@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from mop_backend.keras_backends import BackendName
 
 from madlib_mop.exports.formats import Format
 from madlib_mop.models.prefix import Split
@@ -22,7 +23,6 @@ from madlib_mop.trainer.backends.base.interface import (
     TrainPass,
 )
 from madlib_mop.trainer.backends.base.metric_sums import scalar
-from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.backends.tensorflow import fused, gpus, loop
 
 
@@ -30,7 +30,6 @@ class TensorFlow(Backend):
     """TensorFlow: a pass is one traced function."""
 
     name = BackendName.TENSORFLOW
-    title = "TensorFlow"
     least_free_bytes = 64 << 20
 
     def version(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from madlib_mop.trainer.backends.base.names import BackendName
+from mop_backend.keras_backends import BackendName
 
 ENVIRONMENT: Mapping[str, str] = {
     "KERAS_BACKEND": BackendName.TENSORFLOW,

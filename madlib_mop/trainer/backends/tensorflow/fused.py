@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import keras
 import numpy as np
 import tensorflow as tf
+from mop_backend.keras_backends import BackendName
 
 from madlib_mop.models.sharing import Strengths
 from madlib_mop.trainer.backends.base.columns import Columns
@@ -24,7 +25,6 @@ from madlib_mop.trainer.backends.base.interface import (
     MemberModel,
     VariableSource,
 )
-from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.backends.tensorflow import loop
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.data.readable import ReadArrays

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import torch
+from mop_backend.keras_backends import BackendName
 
 from madlib_mop.errors import Unsupported
 from madlib_mop.exports.formats import Format
@@ -23,7 +24,6 @@ from madlib_mop.trainer.backends.base.interface import (
     TensorForm,
     TrainPass,
 )
-from madlib_mop.trainer.backends.base.names import BackendName
 from madlib_mop.trainer.backends.torch import loop
 from madlib_mop.trainer.process.failures import MODEL, RequestFailure
 
@@ -32,7 +32,6 @@ class Torch(Backend):
     """PyTorch: a step is recorded as a graph of its operations, once for each number of rows in a batch."""
 
     name = BackendName.TORCH
-    title = "PyTorch"
     least_free_bytes = 64 << 20
     rows_of_predictions = 64  # MKL chooses kernels by the number of rows
 

@@ -1,0 +1,537 @@
+"""The segments of a run on the server: for each one a coroutine that opens two sessions, works, and opens lost ones.
+
+The writer has the trainer and writes the record; it is logged in as the server's own user and touches no relation of
+users. If the trainer lacks the rows of a shard, it reports that. Then the reader, which is logged in as the run's
+role with the caller's rights, reads them and sends them over a socket (mop_backend.rows), and the task is repeated. The
+trainer's figures about the rows are checked before training.
+
+A segment can be at another host. If that is lost, the writer here stays open and retries to start the trainer there
+until it succeeds or the waiting time is over.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mop_backend.frames import Header
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.plan import PolicyPlan
+from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
+from madlib_mop.driver.running.consistency import RunConsistency
+from madlib_mop.driver.running.lock_waits import LockWaits
+from madlib_mop.driver.running.place import Place
+from madlib_mop.driver.running.segments import (
+    Notified,
+    PolicyAnswered,
+    PolicyFailed,
+    SegmentEvent,
+    SegmentLost,
+    SegmentReady,
+    TaskAnswered,
+    TaskFailed,
+)
+from madlib_mop.driver.session.progress import ProgressReporter
+from madlib_mop.driver.session.stopping import ignore_from_now_on, stop_reason
+from madlib_mop.engines.sessions.access import Access, reader_name, writer_name
+from madlib_mop.engines.sessions.login import renew_login
+from madlib_mop.engines.sessions.session import (
+    AsyncSession,
+    CoroutineLoop,
+    SessionLost,
+    StatementFailed,
+    abandon,
+    both,
+)
+from madlib_mop.errors import Cancelled, NotReady, OutOfResources, from_dict
+
+_TICK_S = 1.0
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+_MAX_FAILED_OPENINGS = 8  # consecutive
+_MAX_LOST_AT_WORK = 100  # consecutive
+_FULL = (LoginFailure.ROLE_FULL, LoginFailure.DATABASE_FULL, LoginFailure.SERVER_FULL)
+_LOCAL, _BY_PASSWORD = "local all all peer", "host all all 127.0.0.1/32 scram-sha-256"  # lines of pg_hba.conf
+_REFUSED_STATES = ("28", "3D", "42")  # login rejected, no such database, missing right
+_DO = "SELECT madlib_mop_internal.writer_do(%s)"
+_SEND = "SELECT madlib_mop_calls.reader_send(%(address)s, %(query)s, %(key)s, %(n_columns)s, %(at)s)"
+
+
+class SegmentSessions:
+    """The segments of a run that trains on this server; see `segments.Segments`.
+
+    Its `wait` is the one place where the driver of a run waits: for the sessions, for notifications of the catalog
+    session, and for the caller's backend.
+
+    Parameters
+    ----------
+    record : Record
+    access : Access
+        How the sessions log in.
+    run : RunRow
+    progress : ProgressReporter
+        Told when a host is lost and available again, and when a session waits for a lock.
+    reading_limit_s : float
+        Seconds after which the run lets others train while all its segments only wait for rows.
+    caller_pid : int or None
+        The session that has called the run.
+    stop_fd : int or None
+        Readable, at end of file, when the caller's backend wants the run to stop.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        access: Access,
+        run: RunRow,
+        progress: ProgressReporter,
+        reading_limit_s: float,
+        caller_pid: int | None,
+        stop_fd: int | None,
+    ):
+        self._record = record
+        self._access = access
+        self._plan = run.plan
+        self._run_id = run.run_id
+        consistency = RunConsistency(record, run, progress)
+        self._shared = _Shared(
+            record, access, consistency, self._emit, progress.tell, self._renew_login, run.plan.host_wait_s
+        )
+        self._lock_waits = LockWaits(record, caller_pid, progress.tell)
+        self._place = Place(record, run.run_id, reading_limit_s, progress.tell)
+        self._stop_fd = stop_fd
+        self._loop = CoroutineLoop()
+        self._workers: dict[int, _Worker] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._policy: AsyncSession | None = None
+        self._is_paused = False
+        self._events: list[SegmentEvent] = []
+        self._look_at = 0.0
+        self._loop.watch(record.raw.fileno())
+        if stop_fd is not None:
+            self._loop.watch(stop_fd, self._stop)
+
+    def open(self) -> None:
+        """Start to open all segments; at the end of a pause too, when the login may have expired."""
+        self._is_paused = False
+        self._renew_login()
+        for shard in self._plan.training.segments:
+            worker = _Worker(self._shared, shard.segment_id, not shard.server, self._loop)
+            self._workers[shard.segment_id] = worker
+            self._tasks.append(self._loop.start(worker.run()))
+
+    def begin(self, segment: int, order: Header) -> None:
+        """Give a task to a segment that is ready."""
+        self._workers[segment].begin(order)
+
+    def ask_policy(self, plan: PolicyPlan, query: str) -> None:
+        """Evaluate the policy in a session of its own; one evaluation at a time."""
+        self._loop.start(self._evaluate(plan, query))
+
+    def wait(self, at_most_s: float) -> list[SegmentEvent]:
+        """Wait for the next events; see `segments.Segments`."""
+        self._loop.run(min(_TICK_S, at_most_s))
+        self._look_at_waits()
+        raw = self._record.raw
+        raw.poll()
+        if raw.notifies or time.monotonic() >= self._look_at:
+            raw.notifies.clear()
+            self._look_at = time.monotonic() + _TICK_S
+            self._events.append(Notified())
+        events, self._events = self._events, []
+        return events
+
+    def pause(self) -> None:
+        """End all sessions, until `open`; an evaluation of the policy, which has a time limit, is not disturbed."""
+        self._is_paused = True
+        pids = [pid for worker in self._workers.values() for pid in worker.pids]
+        self._close_workers()
+        if self._policy is not None and not self._policy.is_busy:
+            self._policy.close()
+            pids += [self._policy.pid] if self._policy.pid is not None else []
+        _end_backends(self._record, self._run_id, pids, 2000)
+
+    def close(self) -> None:
+        """End all sessions for good; each backend notices that its connection was closed."""
+        self._close_workers()
+        if self._policy is not None:
+            self._policy.close()
+        self._loop.close()
+
+    def _close_workers(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+        self._loop.cancel(self._tasks)
+        self._workers.clear()
+        self._tasks.clear()
+
+    def _emit(self, event: SegmentEvent) -> None:
+        self._events.append(event)
+        self._loop.wake()
+
+    def _stop(self) -> None:
+        """End `wait`: the caller's backend has written to its pipe, or has closed it."""
+        assert self._stop_fd is not None, "it is readable"
+        self._loop.unwatch(self._stop_fd)
+        ignore_from_now_on()
+        raise Cancelled(stop_reason(self._stop_fd))
+
+    def _renew_login(self) -> None:
+        """Let the run's role log in again: its password is valid for a minute."""
+        if self._access.login is not None:
+            renew_login(self._record.raw, self._access.login.role)
+
+    def _look_at_waits(self) -> None:
+        """Say which locks the sessions at work wait for, and give the run's place back if they wait for rows too long.
+
+        Raises
+        ------
+        MopError
+            If the caller's own session holds a lock.
+        """
+        self._lock_waits.look({pid: segment for segment, worker in self._workers.items() for pid in worker.busy_pids})
+        at_work = [worker for worker in self._workers.values() if worker.has_task]
+        self._place.look(bool(at_work) and all(worker.is_reading for worker in at_work))
+
+    async def _evaluate(self, plan: PolicyPlan, query: str) -> None:
+        """Evaluate the policy once; its session stays open for the next time, except during a pause."""
+        try:
+            if self._policy is None or self._policy.is_lost():
+                self._renew_login()
+                self._policy = AsyncSession(self._access.policy(query, plan.search_path, plan.timeout_s))
+                await self._policy.connect()
+            rows = await self._policy.execute(f"EXECUTE policy ({self._run_id})")
+            self._emit(PolicyAnswered(rows))
+        except (StatementFailed, SessionLost) as failure:
+            self._emit(PolicyFailed(failure.sqlstate, failure.message, lost=isinstance(failure, SessionLost)))
+        if self._is_paused and self._policy is not None:
+            self._policy.close()
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the workers of a run share."""
+
+    record: Record
+    access: Access
+    consistency: RunConsistency
+    emit: Callable[[SegmentEvent], None]
+    tell: Callable[[str], None]
+    renew_login: Callable[[], None]
+    host_wait_s: float
+
+
+@dataclass
+class _LostHost:
+    """A lost host of a segment: start time, last message, and number of retries."""
+
+    since: float
+    message: str
+    n_tries: int
+
+    def pause_s(self) -> float:
+        """Return the seconds until the next retry, and count it."""
+        self.n_tries += 1
+        return min(_FIRST_PAUSE_S * 2.0 ** (self.n_tries - 1), _LONGEST_PAUSE_S)
+
+
+class _HostLost(Exception):
+    """The host of a segment is lost: a foreign server, or the one of the rows."""
+
+    def __init__(self, server: str, message: str):
+        super().__init__(message)
+        self.server = server
+        self.message = message
+
+
+class _Worker:
+    """The worker of a segment: its writer, and its reader.
+
+    Parameters
+    ----------
+    shared : _Shared
+    segment : int
+    reads_here : bool
+        Whether a reader will certainly be needed; then it is opened at once.
+    loop : CoroutineLoop
+        In which `run` runs.
+    """
+
+    def __init__(self, shared: _Shared, segment: int, reads_here: bool, loop: CoroutineLoop):
+        self._shared = shared
+        self._run_id = shared.access.run_id
+        self._segment = segment
+        self._reads_here = reads_here
+        self._loop = loop
+        self._writer, self._reader = self._new_sessions()
+        self._order: Header | None = None
+        self._given = loop.future()  # done when there is an order
+        self._n_failed_openings = 0
+        self._n_lost_at_work = 0
+        self._lost_host: _LostHost | None = None
+        self.is_reading = False  # whether its task waits for the rows of a shard
+
+    @property
+    def _sessions(self) -> list[AsyncSession]:
+        return [self._writer] if self._reader is None else [self._writer, self._reader]
+
+    @property
+    def pids(self) -> list[int]:
+        """Return the process IDs of its sessions."""
+        return [session.pid for session in self._sessions if session.pid is not None]
+
+    @property
+    def busy_pids(self) -> list[int]:
+        """Return the process IDs of the sessions with a statement in progress."""
+        return [session.pid for session in self._sessions if session.is_busy and session.pid is not None]
+
+    @property
+    def has_task(self) -> bool:
+        """Whether it works on a task."""
+        return self._order is not None
+
+    def begin(self, order: Header) -> None:
+        """Start a task; the worker is ready."""
+        self._order = order
+        if not self._given.done():  # else its session has just been lost, which `run` will report
+            self._given.set_result(None)
+
+    def close(self) -> None:
+        """Close both sessions."""
+        for session in self._sessions:
+            session.close()
+
+    async def run(self) -> None:
+        """Open the sessions and complete task after task; open them again when they are lost. It never returns.
+
+        Raises
+        ------
+        NotReady, OutOfResources
+            If the server rejects the sessions permanently, or they or the host were lost too many times in a row.
+        MopError
+            If the rows of a shard are not the run's, or a host that was lost refuses the run.
+        """
+        while True:
+            try:
+                await self._open()
+                while True:
+                    if self._lost_host is not None:
+                        await self._wait_for_host(self._lost_host)
+                    self._shared.emit(SegmentReady(self._segment))
+                    try:
+                        while True:
+                            await self._complete_next_task()
+                    except _HostLost as loss:
+                        self._lose_host(loss)
+                        self._shared.emit(SegmentLost(self._segment))
+            except SessionLost as loss:
+                self._order, self.is_reading = None, False
+                pause_s = self._count_loss(loss)
+                self.close()
+                # when the backends have ended, it is known what was committed
+                _end_backends(self._shared.record, self._run_id, self.pids, 5000)
+                self._shared.emit(SegmentLost(self._segment))
+                await asyncio.sleep(pause_s)
+                self._shared.renew_login()
+                self._writer, self._reader = self._new_sessions()
+
+    def _new_sessions(self) -> tuple[AsyncSession, AsyncSession | None]:
+        access = self._shared.access
+        return AsyncSession(access.writer(self._segment)), AsyncSession(access.reader()) if self._reads_here else None
+
+    async def _open(self) -> None:
+        self._given = self._loop.future()
+        if self._reader is None:
+            await self._writer.connect()
+        else:
+            await both(self._writer.connect(), self._reader.connect())
+        self._n_failed_openings = 0
+
+    async def _complete_next_task(self) -> None:
+        """Wait for an order, and report what became of it."""
+        await self._writer.idle_until(self._given)
+        self._given = self._loop.future()
+        assert self._order is not None, "it was given"
+        event: SegmentEvent
+        try:
+            fields = await self._do(self._order)
+            if fields["outcome"] == "host":
+                raise _HostLost(fields["server"], fields["error"]["message"])
+            if fields["outcome"] == "done":
+                self._shared.consistency.check_versions(fields["versions"])
+            event = TaskAnswered(self._segment, fields)
+            self._n_lost_at_work = 0
+        except StatementFailed as failure:
+            if (failure.sqlstate or "").startswith("08"):
+                raise _HostLost("of the rows that it had to read", failure.message) from None
+            event = TaskFailed(self._segment, failure.error)
+        finally:
+            self._order, self.is_reading = None, False
+        self._shared.emit(event)
+
+    async def _do(self, order: Header) -> Header:
+        """Return the writer's answer to an order, after loading the rows that its trainer lacks."""
+        while True:
+            # This statement is the transaction of a visit: the session is in autocommit, so it commits the new state,
+            # the visit row and the model row when `writer_do` returns, and before the answer arrives here. If the
+            # connection is lost meanwhile, the record says whether the visit was committed (`RunLoop`).
+            fields: Header = json.loads(await self._writer.execute(_DO, [json.dumps(order)]))
+            if fields["outcome"] != "load":
+                return fields
+            ended = await self._load(fields)
+            if ended is not None:
+                return ended
+
+    async def _load(self, wanted: Header) -> Header | None:
+        """Load the rows of a shard into the trainer, and check them; return the writer's answer if it cannot load."""
+        self.is_reading = True
+        place = {"data_set": wanted["data_set"], "segment_id": wanted["segment_id"]}
+        failed: StatementFailed | None = None
+        if wanted["reader"] is None:  # the rows come to the trainer in another way
+            answer = await self._send_load({**place, "reader_pid": None})
+        else:
+            reader = await self._open_reader()
+            answer, failed = await self._load_by(reader, wanted["reader"], {**place, "reader_pid": reader.pid})
+        self.is_reading = False
+        if answer["outcome"] == "unread":
+            error = answer["error"]
+            raise failed or StatementFailed(error["sqlstate"], error["message"])
+        if answer["outcome"] != "done":
+            return answer
+        self._shared.consistency.check_shard(wanted["data_set"], wanted["segment_id"], answer["shard"])
+        return None
+
+    async def _load_by(
+        self, reader: AsyncSession, reading: Header, place: Header
+    ) -> tuple[Header, StatementFailed | None]:
+        """Let the reader send rows while the writer loads them; return the writer's answer, and the reader's failure.
+
+        Whatever happens, the reader is not busy at the end: a busy one is closed.
+        """
+        sending = asyncio.ensure_future(_send_rows(reader, reading))
+        loading = asyncio.ensure_future(self._send_load(place))
+        try:
+            await asyncio.wait([sending, loading], return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()  # raises SessionLost
+            answer = await loading
+            is_read = answer["outcome"] in ("done", "unread")
+            return answer, (await sending if is_read else None)
+        finally:
+            abandon(sending, loading)
+            if reader.is_busy:
+                reader.close()
+
+    async def _send_load(self, place: Header) -> Header:
+        answer: Header = json.loads(await self._writer.execute(_DO, [json.dumps({"do": "load", **place})]))
+        return answer
+
+    async def _open_reader(self) -> AsyncSession:
+        """Return the reader, opened if need be: by then, the password of the run's role may have expired."""
+        if self._reader is None or self._reader.is_lost():
+            self._shared.renew_login()
+            self._reader = AsyncSession(self._shared.access.reader())
+            await self._reader.connect()
+        return self._reader
+
+    def _count_loss(self, loss: SessionLost) -> float:
+        """Count the loss of a session; return the seconds after which to open another one.
+
+        Raises
+        ------
+        NotReady, OutOfResources
+            If the server rejects it permanently, or it was lost too many times in a row.
+        """
+        self._n_failed_openings += 1
+        self._n_lost_at_work += 1
+        access = self._shared.access
+        found = diagnose(loss.message, loss.sqlstate, _LOCAL if "on socket" in loss.message else _BY_PASSWORD)
+        refused = (loss.sqlstate or "")[:2] in _REFUSED_STATES or not found.may_pass
+        if self._n_lost_at_work > _MAX_LOST_AT_WORK:
+            raise NotReady(
+                f"the sessions of segment {self._segment} were lost {_MAX_LOST_AT_WORK} times in a row while it was"
+                " working",
+                detail=loss.message,
+                hint=f"The server's log has the reason; SELECT madlib_mop.resume({self._run_id}); continues the run.",
+            )
+        if self._n_failed_openings > _MAX_FAILED_OPENINGS and found.failure in _FULL:
+            raise OutOfResources(
+                f"the sessions of segment {self._segment} found no free connection at {access.host}:{access.port}",
+                detail=loss.message,
+                hint=found.hint,
+            )
+        if refused or self._n_failed_openings > _MAX_FAILED_OPENINGS:
+            raise NotReady(
+                f"the sessions of segment {self._segment} cannot be opened at {access.host}:{access.port}",
+                detail=loss.message,
+                hint=found.hint,
+            )
+        return min(_FIRST_PAUSE_S * 2.0 ** (self._n_failed_openings - 1), _LONGEST_PAUSE_S)
+
+    def _lose_host(self, loss: _HostLost) -> None:
+        """Count the loss of a host at work. Raises NotReady if it was lost too many times in a row."""
+        self._n_lost_at_work += 1
+        if self._n_lost_at_work > _MAX_LOST_AT_WORK:
+            raise NotReady(
+                f"the host of segment {self._segment} was lost {_MAX_LOST_AT_WORK} times in a row while it was working",
+                detail=loss.message,
+                hint=f"The log of that server has the reason; SELECT madlib_mop.resume({self._run_id}); continues the "
+                f"run.",
+            )
+        self._lost_host = _LostHost(time.monotonic(), loss.message, self._n_lost_at_work - 1)
+        self._shared.tell(f"segment {self._segment} waits for its host {loss.server}: {loss.message}")
+
+    async def _wait_for_host(self, host: _LostHost) -> None:
+        """Let the writer start the trainer at a lost host again and again, with pauses, until that succeeds.
+
+        Raises
+        ------
+        NotReady
+            If the waiting time is over.
+        MopError
+            If the host refuses it.
+        """
+        limit_s = self._shared.host_wait_s
+        while True:
+            await asyncio.sleep(host.pause_s())
+            try:
+                fields: Header = json.loads(await self._writer.execute(_DO, [json.dumps({"do": "start"})]))
+            except StatementFailed as failure:
+                raise from_dict(failure.error) from None
+            waited_s = time.monotonic() - host.since
+            if fields["outcome"] == "done":
+                break
+            if fields["outcome"] in ("failed", "sql"):
+                raise from_dict(fields["error"])
+            if fields["outcome"] == "host":
+                host.message = fields["error"]["message"]
+            if waited_s > limit_s:
+                raise NotReady(
+                    f"the host of segment {self._segment} was not available again within {limit_s} s",
+                    detail=host.message,
+                    hint=f"SELECT madlib_mop.resume({self._run_id}); continues the run when the host"
+                    " is available again; SET madlib_mop.host_wait_s to wait longer.",
+                )
+        self._lost_host = None
+        self._shared.tell(f"segment {self._segment} continues: its host is available again after {waited_s:.1f} s")
+
+
+async def _send_rows(reader: AsyncSession, reading: Header) -> StatementFailed | None:
+    """Let a reader send the rows of a shard to the writer; return its failure, after which it is closed."""
+    try:
+        await reader.execute(_SEND, reading)
+    except StatementFailed as failure:
+        reader.close()  # also closes its processes on Greenplum segments, which may hold the socket
+        return failure
+    return None
+
+
+def _end_backends(record: Record, run_id: int, pids: list[int], wait_ms: int) -> None:
+    """End sessions of a run that still exist."""
+    names = [writer_name(run_id), reader_name(run_id)]
+    ours = "FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s) AND application_name = ANY (%s)"
+    ended = f"SELECT madlib_mop_calls.end_sessions(pg_catalog.array_agg(pid), %s) {ours}"
+    record.execute(ended, [wait_ms, pids, names])

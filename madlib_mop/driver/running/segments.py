@@ -1,0 +1,101 @@
+"""The segments of a run, as the loop over its tasks sees them: it gives them orders, and waits for events.
+
+`segment_sessions.SegmentSessions` implements it with sessions of the server; unit tests, with a fake.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from mop_backend.frames import Header
+
+from madlib_mop.catalog.rows.plan import PolicyPlan
+
+
+@dataclass(frozen=True)
+class SegmentReady:
+    """A segment can begin a task: its sessions are open, or its host is available again."""
+
+    segment: int
+
+
+@dataclass(frozen=True)
+class TaskAnswered:
+    """A task has ended; ``fields`` is the writer's answer (`mop_backend.writer.Writer.do`)."""
+
+    segment: int
+    fields: Header
+
+
+@dataclass(frozen=True)
+class TaskFailed:
+    """A statement of a task failed; ``error`` has its ``sqlstate``, ``message`` and ``hint``."""
+
+    segment: int
+    error: Header
+
+
+@dataclass(frozen=True)
+class SegmentLost:
+    """A segment has lost its sessions or its host, with its task, if it had one; `SegmentReady` follows.
+
+    Its backend has ended, so a read of the record shows whether the task was committed.
+    """
+
+    segment: int
+
+
+@dataclass(frozen=True)
+class Notified:
+    """The run may have been cancelled, or may have commands: a notification came, or a second has passed."""
+
+
+@dataclass(frozen=True)
+class PolicyAnswered:
+    """The policy was evaluated; ``rows`` is a JSON array."""
+
+    rows: object
+
+
+@dataclass(frozen=True)
+class PolicyFailed:
+    """The evaluation of the policy failed; ``lost`` is set if its session has ended too."""
+
+    sqlstate: str | None
+    message: str
+    lost: bool
+
+
+SegmentEvent = SegmentReady | TaskAnswered | TaskFailed | SegmentLost | Notified | PolicyAnswered | PolicyFailed
+
+
+class Segments(Protocol):
+    """The segments of a run."""
+
+    def open(self) -> None:
+        """Start to open all segments, at the start of a run and after a pause; each reports `SegmentReady`."""
+
+    def begin(self, segment: int, order: Header) -> None:
+        """Give a task to a segment that is ready and has none.
+
+        Exactly one of `TaskAnswered`, `TaskFailed` and `SegmentLost` follows, unless `pause` or `close` comes first.
+        """
+
+    def ask_policy(self, plan: PolicyPlan, query: str) -> None:
+        """Evaluate a query beside the tasks; `PolicyAnswered` or `PolicyFailed` follows, also during a pause."""
+
+    def wait(self, at_most_s: float) -> list[SegmentEvent]:
+        """Wait for the next events, for at most a second; return those that have come, in their order.
+
+        Raises
+        ------
+        Cancelled
+            If the caller's session wants the run to stop.
+        MopError
+            If the run cannot go on: a segment stays lost, or its rows or the libraries' versions are not the run's.
+        """
+
+    def pause(self) -> None:
+        """End all sessions, until `open`; no segment may have a task."""
+
+    def close(self) -> None:
+        """End all sessions for good."""

@@ -1,0 +1,138 @@
+"""Segments without a server: a seeded generator chooses which of them answers next, and what goes wrong."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from random import Random
+
+from mop_backend.frames import Header
+
+from madlib_mop.catalog.rows.plan import PolicyPlan
+from madlib_mop.driver.running.segments import (
+    Notified,
+    PolicyAnswered,
+    SegmentEvent,
+    SegmentLost,
+    SegmentReady,
+    TaskAnswered,
+    TaskFailed,
+)
+
+
+class Fault(Enum):
+    """What can happen to a segment instead of an answer."""
+
+    LOST_BEFORE = "lost before"  # the session or the host is lost before the commit
+    LOST_AFTER = "lost after"  # the session is lost after the commit: the driver gets no answer
+    LOST_IDLE = "lost idle"  # the session is lost between two tasks
+    KILLED = "killed"  # the trainer dies of SIGKILL
+    MEMORY = "memory"  # the trainer has too little memory
+    STATEMENT = "statement"  # a statement fails
+    MODEL = "model"  # the model cannot be trained
+
+
+_LOSSES = (Fault.LOST_BEFORE, Fault.LOST_AFTER)
+_MEMORY = {"sqlstate": "53200", "message": "not enough memory", "hint": None}
+_MODEL = {"sqlstate": "22023", "message": "the loss is not finite", "hint": None}
+_STATEMENT = {"sqlstate": "53100", "message": "no space left on device", "hint": None}
+_ANSWERS: dict[Fault, Header] = {
+    Fault.KILLED: {"outcome": "died", "status": -9, "stderr": ""},
+    Fault.MEMORY: {"outcome": "failed", "kind": "memory", "error": _MEMORY},
+    Fault.MODEL: {"outcome": "failed", "kind": "model", "error": _MODEL},
+}
+
+
+class FakeSegments:
+    """The segments of a run, see `driver.running.segments.Segments`.
+
+    Parameters
+    ----------
+    segments : sequence of int
+    do : callable
+        Completes an order as a writer does, with what it commits, and returns the answer.
+    chance : Random
+    faults : mapping of Fault to float
+        The probability of each fault, for each task that ends, or for each wait of a segment without a task.
+    between : callable
+        Called at each wait, before the events: what other sessions do, such as commands of people.
+    """
+
+    most_waits = 100_000
+
+    def __init__(
+        self,
+        segments: Sequence[int],
+        do: Callable[[Header], Header],
+        chance: Random,
+        faults: Mapping[Fault, float] | None = None,
+        between: Callable[[], None] = lambda: None,
+    ):
+        self._segments, self._do, self._chance, self._between = segments, do, chance, between
+        self.faults = dict(faults or {})
+        self._opening: set[int] = set()
+        self._ready: set[int] = set()
+        self._orders: dict[int, Header] = {}
+        self._policies: list[PolicyPlan] = []
+        self.n_waits = 0
+        self.is_closed = False
+
+    def open(self) -> None:
+        assert not self._opening and not self._ready, "they are opened once, and after each pause"
+        self._opening = set(self._segments)
+
+    def begin(self, segment: int, order: Header) -> None:
+        assert segment in self._ready and segment not in self._orders, "a segment that is ready has one task at a time"
+        self._orders[segment] = order
+
+    def ask_policy(self, plan: PolicyPlan, query: str) -> None:
+        self._policies.append(plan)
+
+    def wait(self, at_most_s: float) -> list[SegmentEvent]:
+        self.n_waits += 1
+        assert self.n_waits < self.most_waits, "the run does not end"
+        self._between()
+        idle = self._ready - self._orders.keys()
+        events: list[SegmentEvent] = [self._lose(s) for s in sorted(idle) if self._happens(Fault.LOST_IDLE)]
+        acting = sorted({*self._opening, *self._orders} - {event.segment for event in events})
+        for segment in self._chance.sample(acting, self._chance.randint(0, len(acting))):
+            events.append(self._open(segment) if segment in self._opening else self._end(segment))
+        if self._policies and self._chance.random() < 0.3:
+            self._policies.pop()
+            events.append(PolicyAnswered("[]"))
+        return [*events, Notified()] if not events or self._chance.random() < 0.1 else events
+
+    def pause(self) -> None:
+        assert not self._orders, "a pause waits for the tasks"
+        self._opening, self._ready = set(), set()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def orphan(self) -> None:
+        """End without the driver, which has died: some of the tasks are committed."""
+        for order in self._orders.values():
+            if self._chance.random() < 0.5:
+                self._do(order)
+
+    def _open(self, segment: int) -> SegmentReady:
+        self._opening.remove(segment)
+        self._ready.add(segment)
+        return SegmentReady(segment)
+
+    def _lose(self, segment: int) -> SegmentLost:
+        self._ready.remove(segment)
+        self._opening.add(segment)
+        return SegmentLost(segment)
+
+    def _end(self, segment: int) -> SegmentEvent:
+        order = self._orders.pop(segment)
+        fault = next((f for f in Fault if f is not Fault.LOST_IDLE and self._happens(f)), None)
+        if fault is Fault.LOST_AFTER:
+            self._do(order)
+        if fault in _LOSSES:
+            return self._lose(segment)
+        if fault is Fault.STATEMENT:
+            return TaskFailed(segment, _STATEMENT)
+        return TaskAnswered(segment, self._do(order) if fault is None else dict(_ANSWERS[fault]))
+
+    def _happens(self, fault: Fault) -> bool:
+        return self._chance.random() < self.faults.get(fault, 0.0)

@@ -1,0 +1,274 @@
+"""Promises 1, 4 and 6 without a server: what a run does after each event, for random histories of events."""
+
+import hashlib
+from random import Random
+from unittest import mock
+
+import pytest
+
+from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
+from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.driver.running.averaging import Averaging
+from madlib_mop.driver.running.hopper import Hopper
+from madlib_mop.driver.session.progress import ProgressReporter
+from madlib_mop.errors import Cancelled, MopError
+from madlib_mop.schedule.bulk import AVERAGING
+from tests.helpers.unit.fake_segments import FakeSegments, Fault
+from tests.helpers.unit.memory_record import MemoryRecord
+from tests.helpers.unit.rows import a_model, a_plan, a_run
+
+DENSE = {
+    "class_name": "Dense",
+    "config": {"name": "d", "units": 3, "activation": "softmax", "batch_input_shape": [None, 4]},
+}
+ARCH = {"class_name": "Sequential", "config": {"name": "s", "layers": [DENSE]}}
+COMPILE = "loss='categorical_crossentropy', optimizer='sgd'"
+#: Faults that a run overcomes.
+PASSING = {Fault.LOST_BEFORE: 0.1, Fault.LOST_AFTER: 0.1, Fault.LOST_IDLE: 0.02, Fault.KILLED: 0.1}
+
+
+class Died(BaseException):
+    """The driver was killed."""
+
+
+class Driver:
+    """Drives runs of one record, one driver after the other, until the run is complete."""
+
+    def __init__(self, seed, n_models=3, n_segments=3, n_epochs=2, faults=None, groups=(), early_stopping=None, **run):
+        self.chance = Random(seed)
+        self.segment_ids = list(range(n_segments))
+        fused = FusedPlan(max(map(len, groups), default=0), tuple(FusedGroup(keys, len(keys)) for keys in groups))
+        plan = a_plan([(segment, 10) for segment in self.segment_ids], fused_training=fused)
+        columns = {"num_iterations": n_epochs, "n_models": n_models, **run}
+        config = {"model_arch": ARCH, "compile_params": COMPILE, "early_stopping": early_stopping}
+        models = [a_model(key, last_epoch=n_epochs, **config) for key in range(1, n_models + 1)]
+        self.record = MemoryRecord(a_run(plan, **columns), models)
+        self.faults, self.caller = faults or {}, mock.Mock()
+        self.between = lambda: None
+        self.segments = None
+
+    def drive(self):
+        """Drive the run until its end, or an error."""
+        run = self.record.the_run
+        progress = ProgressReporter(self.caller, run, self.record.models(1))
+        self.segments = FakeSegments(
+            self.segment_ids, self.record.do, self.chance, self.faults, lambda: self.between()
+        )  # fmt: skip
+        kind = Averaging if run.schedule == AVERAGING else Hopper
+        kind(self.record, self.segments, run, progress).run()
+        return self
+
+    def drive_by_several(self, n_deaths=8):
+        """Drive the run to its end by drivers that die before some wait, or before some write to the record."""
+        left = [self.chance.randint(1, 100) for _ in range(n_deaths)]
+
+        def die():
+            if left:
+                left[0] -= 1
+                if not left[0]:
+                    left.pop(0)
+                    raise Died
+
+        self.between = self.record.on_write = die
+        for _ in range(n_deaths + 1):
+            try:
+                return self.drive()
+            except Died:
+                self.segments.orphan()
+        raise AssertionError("the last driver does not die")
+
+    @property
+    def told(self):
+        """What the caller was told."""
+        return [call.args[0] for call in self.caller.notice.call_args_list]
+
+    def ends(self):
+        """Return what is left of each model."""
+        return [(m.mst_key, m.state, m.state_detail, m.epoch, m.digest) for m in self.record.models(1)]
+
+    def assert_complete(self, n_epochs=2, keys=None):
+        """Every model has made each visit once, in one chain of states, and its metrics are those of its last state."""
+        for key in keys or self.record.rows:
+            model, visits = self.record.rows[key], [v for v in self.record.visits(1) if v.mst_key == key]
+            assert model.state is ModelState.TRAINED
+            places = sorted((v.epoch, v.segment_id) for v in visits)
+            assert places == [(e, s) for e in range(1, n_epochs + 1) for s in self.segment_ids]
+            digest = None
+            for n, visit in enumerate(visits):
+                assert (visit.epoch, visit.position) == (1 + n // len(self.segment_ids), 1 + n % len(self.segment_ids))
+                place = (key, visit.epoch, visit.segment_id)
+                digest = hashlib.sha256(f"{digest} {place} {visit.position}".encode()).hexdigest()
+                assert visit.digest_out == digest
+            assert model.digest == digest and self.record.states[key, model.state_version] == digest
+            metrics = [m for m in self.record.all_metrics if m.mst_key == key]
+            assert [m.epoch for m in metrics] == [n_epochs]
+            assert metrics[0].value == pytest.approx(int(digest[:4], 16) / 0x10000)
+        assert self.record.slots == self.record.used_slots, "spare slots are dropped"
+        assert set(self.record.states) == {(m.mst_key, m.state_version) for m in self.record.rows.values() if m.digest}
+
+
+@pytest.mark.parametrize("schedule", ["rotation", "breadth_first", "longest_first", "auto"])
+def test_each_model_makes_each_visit_once(schedule):
+    Driver(1, schedule=schedule).drive().assert_complete()
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_lost_sessions_and_killed_trainers_change_nothing(seed):
+    chance = Random(seed)
+    sizes = {"n_models": chance.randint(1, 6), "n_segments": chance.randint(1, 5)}
+    Driver(seed, **sizes, faults=PASSING).drive().assert_complete()
+
+
+def test_with_one_order_of_visits_the_weights_are_the_same_whatever_happens():
+    plain = Driver(1, schedule="rotation").drive()
+    for seed in range(20):
+        other = Driver(seed, schedule="rotation", faults=PASSING).drive()
+        assert {m.mst_key: m.digest for m in other.record.models(1)} == {
+            m.mst_key: m.digest for m in plain.record.models(1)
+        }
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_driver_that_dies_at_any_moment_is_replaced_and_the_run_is_complete(seed):
+    Driver(seed, faults=PASSING).drive_by_several().assert_complete()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_fused_models_make_the_same_visits_whatever_happens(seed):
+    driver = Driver(seed, n_models=4, groups=[[1, 2], [3, 4]], faults=PASSING).drive_by_several()
+    driver.assert_complete()
+
+
+def test_a_group_that_cannot_be_trained_together_trains_separately():
+    driver = Driver(2, n_models=3, groups=[[1, 2]])
+    train = driver.record.do
+
+    def do(order):
+        if order["do"] == "train" and "members" in order and order["position"] == 2:
+            error = {"sqlstate": "53200", "message": "not enough memory", "hint": None}
+            return {"outcome": "failed", "kind": "memory", "error": error}
+        return train(order)
+
+    driver.record.do = do
+    driver.drive().assert_complete()
+    assert any(
+        "mst_keys 1, 2 train separately from now on: together, not enough memory" in text for text in driver.told
+    )
+    assert driver.record.the_run.plan.fused_training.dissolved == (0,)
+
+
+RULE = {"patience": 1, "metric": "loss", "mode": "min", "min_delta": 0.0, "restore_best": True}
+
+
+def test_early_stopping_ends_a_model_with_its_best_state_whatever_happens():
+    settings = {"n_models": 4, "n_epochs": 8, "metrics_compute_frequency": 1, "early_stopping": RULE}
+    plain = Driver(1, **settings).drive()
+    for key, model in plain.record.rows.items():
+        losses = [m.value for m in plain.record.all_metrics if m.mst_key == key]
+        best = losses.index(min(losses)) + 1
+        last = next((n + 1 for n in range(1, 8) if losses[n] >= min(losses[:n])), 8)
+        assert model.state is ModelState.TRAINED and model.epoch == last == len(losses)
+        (of_best,) = [v for v in plain.record.visits(1) if (v.mst_key, v.epoch, v.position) == (key, best, 3)]
+        assert model.digest == of_best.digest_out == plain.record.states[key, model.state_version]
+    assert any(model.epoch < 8 for model in plain.record.rows.values())
+    assert len(plain.record.states) == 4 and plain.record.slots == plain.record.used_slots
+    for seed in range(30):
+        assert Driver(seed, **settings, faults=PASSING).drive_by_several().ends() == plain.ends()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_model_averaging_makes_each_visit_once_and_averages_each_iteration_once(seed):
+    settings = {"n_models": 1, "n_epochs": 3, "schedule": AVERAGING}
+    plain = Driver(1, **settings).drive()
+    (model,) = plain.record.models(1)
+    assert (model.state, model.epoch, model.position, model.state_version) == (ModelState.TRAINED, 3, 3, 3)
+    assert len(plain.record.visits(1)) == 9 and not plain.record.staged
+    driver = Driver(seed, **settings, faults=PASSING).drive_by_several()
+    assert driver.ends() == plain.ends() and len(driver.record.visits(1)) == 9
+    assert driver.record.slots == driver.record.used_slots
+
+
+def test_a_model_that_cannot_be_trained_fails_and_the_others_are_complete():
+    driver = Driver(3)
+    train = driver.record.do
+
+    def do(order):
+        if order["do"] == "train" and order["mst_key"] == 2 and order["position"] == 2:
+            error = {"sqlstate": "22023", "message": "the loss is not finite", "hint": "Use a lower learning rate."}
+            return {"outcome": "failed", "kind": "model", "error": error}
+        return train(order)
+
+    driver.record.do = do
+    driver.drive().assert_complete(keys=[1, 3])
+    failed = driver.record.rows[2]
+    assert failed.state is ModelState.FAILED and failed.position == 1
+    assert failed.state_detail.startswith("the loss is not finite (epoch 1, position 2, segment")
+
+
+@pytest.mark.parametrize("fault, text, n_attempts", [
+    (Fault.MEMORY, "not enough memory", 2), (Fault.KILLED, "its trainer was killed 100 times", 100),
+])  # fmt: skip
+def test_a_task_that_always_fails_ends_its_model_after_so_many_attempts(fault, text, n_attempts):
+    driver = Driver(4, n_models=1, n_segments=1, faults={fault: 1.0})
+    driver.drive()
+    model = driver.record.rows[1]
+    assert model.state is ModelState.FAILED and model.state_detail.startswith(text)
+    assert driver.record.visits(1) == []
+
+
+def test_a_statement_that_always_fails_ends_the_run_and_no_model():
+    driver = Driver(5, n_models=2, faults={Fault.STATEMENT: 1.0})
+    with pytest.raises(MopError, match="no space left on device"):
+        driver.drive()
+    assert all(model.is_alive for model in driver.record.rows.values())
+    driver.faults = {}
+    driver.drive().assert_complete()
+
+
+def test_faults_are_counted_over_drivers():
+    """A run that is resumed again and again does not repeat a task for ever."""
+    driver = Driver(6, n_models=1, n_segments=1, faults={Fault.STATEMENT: 1.0})
+    seen = []
+
+    def stop():
+        if driver.record.the_run.faults != (seen[-1] if seen else {}):
+            seen.append(driver.record.the_run.faults)
+            raise KeyboardInterrupt
+
+    driver.between = stop
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            driver.drive()
+    assert [list(faults.values())[0]["faults"] for faults in seen] == [1, 2, 3]
+    driver.between = lambda: None
+    with pytest.raises(MopError, match="no space left on device"):
+        driver.drive()
+
+
+def test_a_cancelled_run_ends_at_the_next_notification_and_keeps_its_visits():
+    driver = Driver(7)
+
+    def cancel():
+        if len(driver.record.all_visits) >= 3:
+            driver.record.cancelled = "ada"
+
+    driver.between = cancel
+    with pytest.raises(Cancelled, match="run 1 was cancelled by ada"):
+        driver.drive()
+    assert 3 <= len(driver.record.all_visits) < 18
+    driver.record.cancelled, driver.between = None, lambda: None
+    driver.drive().assert_complete()
+
+
+def test_a_run_that_was_cancelled_before_it_began_starts_nothing():
+    driver = Driver(8)
+    driver.record.cancelled = "ada"
+    with pytest.raises(Cancelled):
+        driver.drive()
+    assert driver.segments.n_waits == 0
+
+
+def test_metrics_are_computed_after_the_epochs_that_are_due():
+    driver = Driver(9, n_epochs=5, metrics_compute_frequency=2).drive()
+    epochs = sorted({(m.mst_key, m.epoch) for m in driver.record.all_metrics})
+    assert epochs == [(key, epoch) for key in (1, 2, 3) for epoch in (2, 4, 5)]

@@ -1,0 +1,463 @@
+"""The coroutines of a run's segments, with sessions whose answers the test gives: what they report to the loop."""
+
+import asyncio
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from madlib_mop.catalog.rows.plan import PolicyPlan
+from madlib_mop.driver.running import segment_sessions as module
+from madlib_mop.driver.running.segment_sessions import SegmentSessions
+from madlib_mop.driver.running.segments import (
+    Notified,
+    PolicyAnswered,
+    PolicyFailed,
+    SegmentLost,
+    SegmentReady,
+    TaskAnswered,
+    TaskFailed,
+)
+from madlib_mop.driver.session import stopping
+from madlib_mop.engines.sessions.session import SessionLost, StatementFailed
+from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady, OutOfResources
+
+TASK = {"do": "train", "mst_key": 1}
+DONE = {"outcome": "done", "versions": {}}
+LOAD = {"outcome": "load", "data_set": "training", "segment_id": 0, "reader": {"address": "a"}}
+LOADED = DONE | {"shard": {"n_rows": 3}}
+UNREAD = {"outcome": "unread", "error": {"sqlstate": "57014", "message": "no rows came"}}
+HOST = {"outcome": "host", "server": "alpha", "error": {"message": "it is down"}}
+LOST = SessionLost("57P01", "terminating connection")
+FAILED = StatementFailed("42501", "permission denied", "Ask.")
+POLICY = PolicyPlan("SELECT", None, 10)
+NEVER = "never"
+
+
+class FakeSession:
+    """A session; `World.script` has what its statements return, by its kind."""
+
+    def __init__(self, world, kind):
+        self.world, self.kind, self.pid, self.is_busy, self.is_closed = world, kind, None, False, False
+        self.statements, self.end = [], None
+        world.sessions.append(self)
+
+    async def connect(self):
+        self.is_busy = True
+        await self._next("connect", None)
+        self.pid = len(self.world.sessions)
+        self.is_busy = False
+
+    async def execute(self, statement, params=()):
+        assert not self.is_busy and not self.is_closed
+        self.is_busy = True
+        is_task = self.kind == "writer"
+        self.statements.append(json.loads(params[0]) if is_task else statement)
+        answer = await self._next(self.kind, json.dumps(DONE))
+        self.is_busy = False
+        return json.dumps(answer) if isinstance(answer, dict) else answer
+
+    async def _next(self, what, default):
+        await asyncio.sleep(0)
+        answers = self.world.script.get(what, [])
+        answer = answers.pop(0) if answers else default
+        if answer == NEVER:
+            await asyncio.get_running_loop().create_future()
+        if isinstance(answer, Exception):
+            self.is_busy = False
+            if isinstance(answer, SessionLost):
+                self.close()
+            raise answer
+        return answer
+
+    async def idle_until(self, awaited):
+        self.end = awaited
+        await awaited
+        if self.end == "lost":
+            raise LOST
+
+    def is_lost(self):
+        return self.is_closed
+
+    def lose(self):
+        """End it while it is idle."""
+        waiting, self.end = self.end, "lost"
+        if not waiting.done():
+            waiting.set_result(None)
+
+    def close(self):
+        self.is_closed, self.is_busy = True, False
+
+
+class World:
+    """Segments whose sessions are fakes, the record that they use, and what they said."""
+
+    def __init__(self, servers=(None,), stop_fd=None, host_wait_s=60):
+        self.shard_error = None
+        self.sessions, self.script, self.told, self.log = [], {}, [], []
+        self.reads, self.notifies = os.pipe()
+        self.raw = SimpleNamespace(fileno=lambda: self.reads, poll=lambda: None, notifies=[])
+        shards = [SimpleNamespace(segment_id=n, server=server, n_rows=3) for n, server in enumerate(servers)]
+        training = SimpleNamespace(segments=shards, table="t")
+        plan = SimpleNamespace(
+            training=training, data_sets={"training": training}, sample=None, host_wait_s=host_wait_s
+        )
+        run = SimpleNamespace(run_id=7, plan=plan, versions={})
+        progress = SimpleNamespace(tell=self.told.append)
+        self.access = SimpleNamespace(
+            run_id=7, host="127.0.0.1", port="5432", login=SimpleNamespace(role="r"),
+            writer=lambda segment: "writer", reader=lambda: "reader", policy=lambda *_: "policy",
+        )  # fmt: skip
+        self.segments = SegmentSessions(self, self.access, run, progress, 300.0, None, stop_fd)
+
+    # the record
+
+    def execute(self, query, params=()):
+        if "end_sessions" in query:
+            self.log.append(("ended", params[1]))
+        return []
+
+    # the checks of rows and versions
+
+    def check_versions(self, versions):
+        assert versions == {}
+
+    def check_shard(self, *shard):
+        self.log.append(("checked", *shard))
+        if self.shard_error is not None:
+            raise self.shard_error
+
+    # the test
+
+    def of_kind(self, kind):
+        return [session for session in self.sessions if session.kind == kind]
+
+    def events(self, n=1):
+        """Return the next events of segments and policy."""
+        found = []
+        while len(found) < n:
+            found += [event for event in self.segments.wait(20.0) if event != Notified()]
+        return found
+
+    def opened(self):
+        self.segments.open()
+        assert self.events() == [SegmentReady(0)]
+        return self
+
+    def did(self, order=None):
+        """Give a task to the segment; return the event that follows."""
+        self.segments.begin(0, order or TASK)
+        (event,) = self.events()
+        return event
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """Return a function that makes a world."""
+    worlds = []
+
+    def made(*args, **names):
+        world = World(*args, **names)
+        monkeypatch.setattr(module, "AsyncSession", lambda kind: FakeSession(world, kind))
+        monkeypatch.setattr(module, "renew_login", lambda *_: world.log.append("renewed"))
+        worlds.append(world)
+        return world
+
+    monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(module, "RunConsistency", lambda record, run, progress: record)
+    yield made
+    for world in worlds:
+        world.segments.close()
+        assert all(session.is_closed for session in world.sessions if session.pid is not None)
+        os.close(world.reads)
+        os.close(world.notifies)
+
+
+def test_a_segment_is_ready_when_both_sessions_are_open_and_its_task_is_answered(make):
+    world = make().opened()
+    assert [session.kind for session in world.sessions] == ["writer", "reader"]
+    assert world.log == ["renewed"], "the password of the run's role is valid for a minute"
+    assert world.did() == TaskAnswered(0, DONE)
+    assert world.sessions[0].statements == [TASK]
+
+
+def test_each_segment_is_ready_by_itself(make):
+    world = make([None, None, "alpha"])
+    world.segments.open()
+    assert sorted(event.segment for event in world.events(3)) == [0, 1, 2]
+    assert len(world.of_kind("reader")) == 2, "the rows of the third one are read at its host"
+
+
+def test_a_task_that_lacks_rows_is_given_again_after_they_were_checked(make):
+    world = make().opened()
+    world.script = {"writer": [LOAD, LOADED, DONE]}
+    assert world.did() == TaskAnswered(0, DONE)
+    writer, reader = world.sessions
+    place = {"data_set": "training", "segment_id": 0}
+    assert writer.statements == [TASK, {"do": "load", **place, "reader_pid": reader.pid}, TASK]
+    assert len(reader.statements) == 1 and ("checked", "training", 0, {"n_rows": 3}) in world.log
+
+
+def test_rows_that_come_without_a_reader_are_checked_too(make):
+    world = make(["alpha"]).opened()
+    world.script = {"writer": [LOAD | {"reader": None}, LOADED, DONE]}
+    assert world.did() == TaskAnswered(0, DONE)
+    assert world.sessions[0].statements[1]["reader_pid"] is None and not world.of_kind("reader")
+    assert ("checked", "training", 0, {"n_rows": 3}) in world.log
+
+
+def test_rows_that_are_not_the_runs_end_it_before_the_task_is_given_again(make):
+    world = make().opened()
+    world.script = {"writer": [LOAD, LOADED]}
+    world.shard_error = InvalidParameter("the rows differ")
+    with pytest.raises(InvalidParameter, match="the rows differ"):
+        world.did()
+    assert len(world.sessions[0].statements) == 2
+
+
+def test_a_reader_that_opens_later_may_log_in(make):
+    """The password of the run's role is valid for a minute: it is renewed before the login."""
+    world = make(["alpha"]).opened()
+    world.log.clear()
+    world.script = {"writer": [LOAD, LOADED, DONE]}
+    assert world.did() == TaskAnswered(0, DONE)
+    assert world.log[0] == "renewed" and len(world.of_kind("reader")) == 1
+
+
+def test_an_idle_reader_that_was_ended_is_opened_again_when_it_is_needed(make):
+    world = make().opened()
+    world.of_kind("reader")[0].close()
+    world.script = {"writer": [LOAD, LOADED, DONE]}
+    assert world.did() == TaskAnswered(0, DONE)
+    assert len(world.of_kind("reader")) == 2 and len(world.of_kind("writer")) == 1
+
+
+@pytest.mark.parametrize("outcome", ["failed", "died", "sql"])
+def test_a_busy_reader_is_dropped_when_the_writer_cannot_load(make, outcome):
+    world = make().opened()
+    answer = {"outcome": outcome}
+    world.script = {"writer": [LOAD, answer], "reader": [NEVER]}
+    assert world.did() == TaskAnswered(0, answer)
+    assert world.of_kind("reader")[0].is_closed and not world.sessions[0].is_closed
+    world.script = {"writer": [LOAD, LOADED, DONE]}
+    assert world.did() == TaskAnswered(0, DONE) and len(world.of_kind("reader")) == 2
+
+
+def test_a_busy_reader_is_dropped_when_the_writers_statement_fails(make):
+    world = make().opened()
+    world.script = {"writer": [LOAD, FAILED], "reader": [NEVER]}
+    assert world.did() == TaskFailed(0, FAILED.error)
+    assert world.of_kind("reader")[0].is_closed
+
+
+def test_a_writer_that_has_loaded_waits_for_the_end_of_its_reader(make):
+    world = make().opened()
+    world.script = {"writer": [LOAD, UNREAD], "reader": [NEVER]}
+    world.segments.begin(0, TASK)
+    assert world.segments.wait(0.05) in ([], [Notified()])
+    assert world.of_kind("reader")[0].is_busy
+
+
+def test_the_error_of_a_reader_is_the_tasks_and_the_reader_is_closed(make):
+    """On Greenplum its processes at segments may hold the socket."""
+    world = make().opened()
+    world.script = {"writer": [LOAD, UNREAD], "reader": [FAILED]}
+    assert world.did() == TaskFailed(0, FAILED.error)
+    assert world.of_kind("reader")[0].is_closed and not world.sessions[0].is_closed
+
+
+def test_rows_that_did_not_come_are_the_tasks_error_where_the_reader_knows_none(make):
+    world = make().opened()
+    world.script = {"writer": [LOAD, UNREAD]}
+    assert world.did() == TaskFailed(0, {"sqlstate": "57014", "message": "no rows came", "hint": None})
+
+
+@pytest.mark.parametrize("script", [{"writer": [LOST]}, {"writer": [LOAD, NEVER], "reader": [LOST]}])
+def test_a_lost_session_ends_both_before_it_is_reported(make, script):
+    """Then the record shows whether the task was committed."""
+    world = make().opened()
+    pids = [session.pid for session in world.sessions]
+    world.script = dict(script)
+    assert world.did() == SegmentLost(0)
+    assert world.log[-1] == ("ended", pids) and all(session.is_closed for session in world.sessions)
+    assert world.events() == [SegmentReady(0)]
+    assert world.log[-1] == "renewed" and world.did() == TaskAnswered(0, DONE)
+
+
+def test_an_idle_writer_that_is_ended_is_noticed(make):
+    world = make().opened()
+    world.sessions[0].lose()
+    assert world.events(2) == [SegmentLost(0), SegmentReady(0)]
+
+
+def test_a_task_for_a_session_that_has_just_been_lost_is_reported_as_lost(make):
+    world = make().opened()
+    world.sessions[0].lose()
+    assert world.did() == SegmentLost(0)
+    assert world.events() == [SegmentReady(0)] and world.did() == TaskAnswered(0, DONE)
+
+
+def test_a_failed_statement_keeps_the_session(make):
+    world = make().opened()
+    world.script = {"writer": [FAILED]}
+    assert world.did() == TaskFailed(0, FAILED.error)
+    assert world.did() == TaskAnswered(0, DONE) and len(world.sessions) == 2
+
+
+@pytest.mark.parametrize("n_failed, sqlstate, message, error, text", [
+    (1, "28P01", "password authentication failed", NotReady, "cannot be opened at 127.0.0.1:5432"),
+    (9, "57P03", "the database system is starting up", NotReady, "cannot be opened at 127.0.0.1:5432"),
+    (9, "53300", "too many clients already", OutOfResources, "found no free connection at 127.0.0.1:5432"),
+])  # fmt: skip
+def test_a_segment_that_cannot_be_opened_ends_the_run(make, n_failed, sqlstate, message, error, text):
+    world = make(["alpha"])
+    world.script = {"connect": [SessionLost(sqlstate, message)] * n_failed}
+    world.segments.open()
+    with pytest.raises(error, match=f"the sessions of segment 0 {text}") as raised:
+        world.events(n_failed)
+    assert raised.value.detail == message and world.script["connect"] == []
+
+
+def test_openings_that_fail_now_and_then_do_not_end_the_run(make):
+    world = make(["alpha"])
+    world.script = {"connect": [SessionLost("57P03", "the database system is starting up")] * 8}
+    world.segments.open()
+    assert world.events(9) == [SegmentLost(0)] * 8 + [SegmentReady(0)]
+
+
+def test_sessions_that_are_lost_again_and_again_end_the_run(make):
+    world = make(["alpha"]).opened()
+    world.script = {"writer": [LOST] * 101}
+    with pytest.raises(NotReady, match="were lost 100 times in a row while it was working"):
+        for _ in range(101):
+            assert world.did() == SegmentLost(0)
+            assert world.events() == [SegmentReady(0)]
+
+
+@pytest.mark.parametrize("loss", [[HOST], [LOAD, UNREAD]])
+def test_a_lost_host_is_asked_until_it_answers(make, loss):
+    """An error of class 08 of a reader is the loss of the host of the rows."""
+    world = make().opened()
+    gone = StatementFailed("08006", "could not connect to server")
+    world.script = {"writer": [*loss, HOST, {"outcome": "died"}, DONE], "reader": [gone]}
+    assert world.did() == SegmentLost(0)
+    assert world.events() == [SegmentReady(0)]
+    assert [s["do"] for s in world.sessions[0].statements[-3:]] == ["start"] * 3
+    assert "segment 0 waits for its host" in world.told[0] and "available again after" in world.told[1]
+    assert world.did() == TaskAnswered(0, DONE)
+
+
+@pytest.mark.parametrize("answer, text", [
+    ({"outcome": "failed", "error": {"sqlstate": "22023", "message": "no such GPU"}}, "no such GPU"),
+    ({"outcome": "sql", "error": {"sqlstate": "42501", "message": "no right"}}, "no right"),
+    (FAILED, "permission denied"),
+])  # fmt: skip
+def test_a_host_that_refuses_the_run_ends_it(make, answer, text):
+    world = make().opened()
+    world.script = {"writer": [HOST, answer]}
+    assert world.did() == SegmentLost(0)
+    with pytest.raises(MopError, match=text):
+        world.events()
+
+
+def test_a_host_that_stays_lost_ends_the_run(make):
+    world = make(host_wait_s=-1).opened()
+    world.script = {"writer": [HOST, HOST]}
+    assert world.did() == SegmentLost(0)
+    with pytest.raises(NotReady, match="the host of segment 0 was not available again within") as raised:
+        world.events()
+    assert raised.value.detail == "it is down"
+
+
+def test_a_host_is_still_waited_for_when_the_session_is_lost_too(make):
+    world = make().opened()
+    world.script = {"writer": [HOST, LOST, HOST, DONE]}
+    assert world.did() == SegmentLost(0)
+    assert world.events(2) == [SegmentLost(0), SegmentReady(0)]
+    assert world.told[-1].startswith("segment 0 continues") and len(world.of_kind("writer")) == 2
+
+
+def test_a_pause_ends_the_sessions_and_they_open_again(make):
+    world = make().opened()
+    pids = [session.pid for session in world.sessions]
+    world.segments.pause()
+    assert world.log[-1] == ("ended", pids) and all(session.is_closed for session in world.sessions)
+    assert world.segments.wait(0.01) in ([], [Notified()])
+    world.opened()
+    assert world.did() == TaskAnswered(0, DONE) and len(world.sessions) == 4
+
+
+def test_a_pause_while_a_segment_opens(make):
+    world = make()
+    world.script = {"connect": [NEVER]}
+    world.segments.open()
+    assert world.segments.wait(0.01) == [Notified()]
+    world.segments.pause()
+    assert all(session.is_closed for session in world.sessions)
+    world.opened()
+
+
+def test_a_notification_is_an_event(make):
+    world = make().opened()
+    world.segments.wait(0.0)
+    world.raw.notifies.append("x")
+    os.write(world.notifies, b"x")
+    assert world.segments.wait(20.0) == [Notified()] and world.raw.notifies == []
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_the_callers_pipe_ends_the_wait(make, says, monkeypatch):
+    reads, writes = os.pipe()
+    world = make(stop_fd=reads).opened()
+    monkeypatch.setattr(stopping, "_delayed", False)
+    monkeypatch.setattr(module, "stop_reason", lambda fd: "canceling statement" if says else stopping.SESSION_ENDED)
+    os.close(writes)
+    with pytest.raises(Cancelled, match="canceling statement" if says else "terminated or has crashed"):
+        world.events()
+    assert stopping._delayed, "a SIGTERM that follows does not disturb the end of the run"
+    os.close(reads)
+
+
+def test_an_error_in_a_segment_reaches_the_runs_loop(make, capfd):
+    world = make().opened()
+    world.script = {"writer": [ZeroDivisionError("a bug")]}
+    with pytest.raises(ZeroDivisionError):
+        world.did()
+    world.segments.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_the_policy_is_evaluated_beside_the_tasks_in_one_session(make):
+    world = make().opened()
+    world.script = {"writer": [NEVER], "policy": ["[1]", "[2]"]}
+    world.segments.begin(0, TASK)
+    for rows in ("[1]", "[2]"):
+        world.segments.ask_policy(POLICY, "SELECT")
+        assert world.events() == [PolicyAnswered(rows)]
+    (session,) = world.of_kind("policy")
+    assert session.statements == ["EXECUTE policy (7)"] * 2
+
+
+@pytest.mark.parametrize("script, lost", [
+    ({"policy": [FAILED]}, False), ({"policy": [LOST]}, True), ({"connect": [LOST]}, True),
+])  # fmt: skip
+def test_a_policy_that_fails_is_reported_and_can_be_asked_again(make, script, lost):
+    world = make().opened()
+    world.script = {key: list(answers) for key, answers in script.items()}
+    world.segments.ask_policy(POLICY, "SELECT")
+    (event,) = world.events()
+    assert isinstance(event, PolicyFailed) and event.lost is lost
+    world.script = {"policy": ["[]"]}
+    world.segments.ask_policy(POLICY, "SELECT")
+    assert world.events() == [PolicyAnswered("[]")] and len(world.of_kind("policy")) == (2 if lost else 1)
+
+
+def test_a_pause_in_the_middle_of_an_evaluation_does_not_lose_its_result(make):
+    """These may be the last metrics of the run."""
+    world = make().opened()
+    world.script = {"policy": ["[1]"]}
+    world.segments.ask_policy(POLICY, "SELECT")
+    world.segments.pause()
+    assert world.events() == [PolicyAnswered("[1]")]
+    assert world.of_kind("policy")[0].is_closed, "a pause leaves no session open"
