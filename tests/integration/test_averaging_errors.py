@@ -1,5 +1,7 @@
 """Promise 8 for madlib_keras_fit: one clear error before any work; and warm starts without weights in a table."""
 
+from contextlib import closing
+
 import pytest
 
 from madlib_mop.driver.planning.fits import plan_fit, plan_fit_multiple
@@ -117,8 +119,7 @@ MANY = {
 @pytest.fixture
 def loose(monkeypatch):
     """Accept output tables made by hand as those of a run."""
-    for module in ("averaging", "hopper"):
-        monkeypatch.setattr(f"madlib_mop.driver.outputs.{module}.check_replaceable", lambda *_: None)
+    monkeypatch.setattr("madlib_mop.driver.planning.plan.check_replaceable", lambda *_: None)
 
 
 def test_weights_above_1_gb_go_on_from_the_recorded_state(too_large, planner, loose):
@@ -139,3 +140,22 @@ def test_weights_above_1_gb_that_cannot_go_on_are_told_so(bench, too_large, plan
     message = "model_output_table: mst_key 1 of public.huge_many has no weights .* different compile parameters"
     with pytest.raises(NotReady, match=message):
         planner(plan_fit_multiple, MANY, model_output_table="huge_many", warm_start=True)
+
+
+def test_a_warm_start_says_that_a_custom_function_has_changed(bench, planner, loose):
+    """The functions of the earlier run are used, as for many models."""
+    source = "def near(y_true, y_pred): return {}"
+    bench.rows("SELECT madlib.load_custom_function('averaged', %s, 'near')", [source.format("y_pred").encode()])
+    good = GOOD | {"compile_params": "optimizer='sgd', loss='near'", "object_table": "averaged"}
+    plan, _ = planner(good=good, model="near_first")
+    with closing(bench.connect()) as catalog:
+        record = record_on(catalog)
+        record.set_run(add_run(record, plan), state="finished", model_output_table="public.near_out")
+    bench.rows("CREATE TABLE near_out AS SELECT ''::bytea AS model_weights, model_arch::json FROM arch LIMIT 1")
+    before, said = planner(good=good, model="near_out", warm_start=True)
+    assert before.functions == plan.functions and not any("custom function" in line for line in said)
+    bench.rows("UPDATE madlib.averaged SET object = %s", [source.format("y_true").encode()])
+    after, said = planner(good=good, model="near_out", warm_start=True)
+    assert after.functions == plan.functions
+    changed = "custom function near: the earlier run's version is used; madlib.averaged has changed since"
+    assert f"warm start: {changed}" in said

@@ -18,10 +18,9 @@ from madlib_mop.driver.data.moved_shards import follow_shards
 from madlib_mop.driver.data.packed import new_segments
 from madlib_mop.driver.data.remote_shards import check_versions
 from madlib_mop.driver.outputs.earlier_runs import newer_run
-from madlib_mop.driver.outputs.hopper import check_some_trained
 from madlib_mop.driver.outputs.reserved_names import reserve_outputs
-from madlib_mop.driver.outputs.tables import find_models
-from madlib_mop.driver.outputs.writers import outputs_of
+from madlib_mop.driver.outputs.tables import check_some_trained, find_models
+from madlib_mop.driver.outputs.writers import check_outputs, has_outputs, outputs_of
 from madlib_mop.driver.planning.replay import plan_replay
 from madlib_mop.driver.planning.run_data import check_tables
 from madlib_mop.driver.running.driving import become_driver
@@ -49,7 +48,7 @@ def resume(call: Call) -> None:
     run_id = run.run_id
     if call.info.role_oid != run.owner_oid:
         raise _not_the_owner(record, run, call.info.role)
-    if run.state is RunState.FINISHED and outputs_of(run.schedule).has_outputs(call.session, record, run):
+    if run.state is RunState.FINISHED and has_outputs(call.session, record, run):
         call.session.notice(
             f"run {run_id} is finished, and its output table {run.plan.output.relation} exists: there is nothing to "
             f"resume"
@@ -65,7 +64,7 @@ def resume(call: Call) -> None:
             run = _rename(call, record, run)
         _check_not_taken(call, record, run)
         reserve_outputs(call.session, record, run, outputs_of(run.schedule).SUFFIXES)
-        outputs_of(run.schedule).check_outputs(call.session, run)
+        check_outputs(call.session, run)
         if not run.state.is_trained:
             check_tables(call.session, run)
             _notice_new_segments(call, run)

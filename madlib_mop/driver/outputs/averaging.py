@@ -1,36 +1,25 @@
-"""Writes the output tables of model averaging in the caller's transaction: the model and its `_summary`.
-
-See `hopper` for those of many models; `writers` chooses the module.
-"""
+"""The output tables of model averaging: the model and its `_summary`, in MADlib's form; written by `writers`."""
 
 import json
 from typing import Any
 
 from madlib_mop import __version__
-from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.plan import OutputSummary
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.driver.data.weights import DIGEST, digest_of
-from madlib_mop.driver.outputs import hopper
 from madlib_mop.driver.outputs.figures import shown_frequency, shows_only_last
-from madlib_mop.driver.outputs.hopper import weights_to_write
-from madlib_mop.driver.outputs.tables import (
-    QUALIFIED,
-    check_columns,
-    create_table,
-    drop_replaced,
-    insert_row,
-    qualified_names,
-)
+from madlib_mop.driver.outputs.hopper import preprocessor_columns, preprocessor_values, weights_to_write
+from madlib_mop.driver.outputs.tables import QUALIFIED, Columns, insert_row, qualified_names
 from madlib_mop.driver.session.caller import CallerSession
 
 #: The argument that names the output table.
 ARGUMENT = "model"
-SUFFIXES = ("", "_summary")
+#: The primary keys of its tables, by the suffixes of their names.
+KEYS = {"": None, "_summary": "model"}
+SUFFIXES = tuple(KEYS)
 _MODEL = (("model_weights", "bytea"), ("model_arch", "json"), DIGEST)
 _SUMMARY = (
     ("source_table", "text"), ("model", "text"), ("dependent_varname", "text[]"), ("independent_varname", "text[]"),
@@ -50,48 +39,22 @@ _SERIES = {  # column -> data set and index of the metric
 }  # fmt: skip
 
 
-def check_outputs(session: CallerSession, run: RunRow) -> None:
-    """Raise an error if a run's output tables exist, unless it is a warm start; see `hopper.check_outputs`."""
-    hopper.check_outputs(session, run, SUFFIXES, check_replaceable)
+def columns_of(summary: OutputSummary) -> dict[str, Columns]:
+    """Return the columns of a run's output tables by the suffixes of their names."""
+    classes = [(name, type_name) for name, type_name, _ in summary.class_columns]
+    return {"": _MODEL, "_summary": [*_SUMMARY, *classes, QUALIFIED, *preprocessor_columns(summary)]}
 
 
-def has_outputs(session: CallerSession, record: Record, run: RunRow) -> bool:
-    """Return whether a finished run's output tables exist; see `hopper.has_outputs`."""
-    return hopper.has_outputs(session, record, run, SUFFIXES)
-
-
-def check_replaceable(session: CallerSession, output: Relation, summary: OutputSummary) -> None:
-    """Check the tables that a warm start will fill; see `check_columns`."""
-    expected = {"": [name for name, _ in _MODEL], "_summary": [name for name, _ in _summary_columns(summary)]}
-    check_columns(session, output, expected, ARGUMENT)
-
-
-def write_outputs(session: CallerSession, record: Record, run_id: int, models: list[ModelRow] | None = None) -> None:
-    """Write the model and the `_summary` of a trained run, and mark it finished."""
-    run = record.known_run(run_id)
-    (model,) = models or record.models(run_id)
-    output, summary = run.plan.output.relation, run.plan.summary
-    drop_replaced(session, run, SUFFIXES)
-    if not (run.warm_start and session.existing(output.sql)):
-        create_table(session, output, _MODEL)
-        session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
-        create_table(session, output.with_suffix("_summary"), _summary_columns(summary), "model")
-    else:
-        for suffix in SUFFIXES:
-            session.lock_to_write(output.with_suffix(suffix))
-            session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
+def write_rows(session: CallerSession, record: Record, run: RunRow, models: list[ModelRow]) -> None:
+    """Write the rows of a trained run's tables, which are empty."""
+    (model,) = models
+    output = run.plan.output.relation
     weights = weights_to_write(session, record, model, str(output))
     cells = {"model_weights": weights, "model_arch": json.dumps(model.model_arch), DIGEST[0]: digest_of(weights)}
     insert_row(session, output, _MODEL, cells)
-    values = _summary_values(run, model, record.metrics(run_id)) | {QUALIFIED[0]: qualified_names(session, run)}
-    values |= hopper.preprocessor_values(record, run)
-    insert_row(session, output.with_suffix("_summary"), _summary_columns(summary), values)
-    record.set_run(run_id, state=RunState.FINISHED)
-
-
-def _summary_columns(summary: OutputSummary) -> list[tuple[str, str]]:
-    classes = [(name, type_name) for name, type_name, _ in summary.class_columns]
-    return [*_SUMMARY, *classes, QUALIFIED, *hopper.preprocessor_columns(summary)]
+    values = _summary_values(run, model, record.metrics(run.run_id)) | {QUALIFIED[0]: qualified_names(session, run)}
+    values |= preprocessor_values(record, run)
+    insert_row(session, output.with_suffix("_summary"), columns_of(run.plan.summary)["_summary"], values)
 
 
 def _summary_values(run: RunRow, model: ModelRow, metrics: list[Metric]) -> dict[str, Any]:

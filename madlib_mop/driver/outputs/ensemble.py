@@ -15,10 +15,10 @@ from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.outputs.hopper import (
     INFO,
     INFO_END,
+    MODELS,
     SUFFIXES,
     SUMMARY,
     SUMMARY_END,
-    create_models,
     insert_model,
 )
 from madlib_mop.driver.outputs.tables import QUALIFIED, create_table, insert_row
@@ -95,7 +95,7 @@ def write_ensemble(
         for suffix in SUFFIXES:
             if (there := session.existing(output.with_suffix(suffix).sql)) is not None:
                 session.execute(statement("DROP TABLE {t}", t=there))
-    create_models(session, output)
+    create_table(session, output, MODELS, "mst_key")
     create_table(session, output.with_suffix("_info"), _INFO_COLUMNS, "mst_key")
     create_table(session, output.with_suffix("_summary"), columns, "model")
     insert_model(session, output, MST_KEY, model.weights, model.arch, None)

@@ -1,9 +1,8 @@
-"""Writes a run's output tables in the caller's transaction: the models, `_info` and `_summary`, in MADlib's form."""
+"""The output tables of many models: the models, `_info` and `_summary`, in MADlib's form; written by `writers`."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from hashlib import sha256
 from itertools import islice
 
@@ -15,37 +14,22 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import OutputSummary
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import ModelState, RunState
+from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.preprocessors import COLUMNS as PREPROCESSOR_COLUMNS
 from madlib_mop.driver.data.weights import DIGEST, NO_DIGEST, digest_of, recorded_digest
-from madlib_mop.driver.outputs.earlier_runs import has_models_of, passes_field
+from madlib_mop.driver.outputs.earlier_runs import passes_field
 from madlib_mop.driver.outputs.figures import ModelFigures, figures_of, shown_frequency, shows_only_last
-from madlib_mop.driver.outputs.search import (
-    SELECTION_SUFFIXES,
-    info_columns,
-    info_values,
-    selection_relation,
-    write_selection,
-)
-from madlib_mop.driver.outputs.tables import (
-    MODEL_TABLES,
-    QUALIFIED,
-    SELECTION_TABLES,
-    check_columns,
-    check_droppable,
-    create_table,
-    drop_replaced,
-    insert_row,
-    qualified_names,
-)
+from madlib_mop.driver.outputs.search import info_columns, info_values, selection_relation, write_selection
+from madlib_mop.driver.outputs.tables import QUALIFIED, Columns, check_some_trained, insert_row, qualified_names
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.relations import exist_already
-from madlib_mop.errors import DataDamaged, DuplicateTable, ModelFailed
+from madlib_mop.errors import DataDamaged
 from madlib_mop.models.parameters.class_weights import as_given
 
 #: The argument that names the output table.
 ARGUMENT = "model_output_table"
-SUFFIXES = ("", "_info", "_summary")
+#: The primary keys of its tables, by the suffixes of their names.
+KEYS = {"": "mst_key", "_info": "mst_key", "_summary": "model"}
+SUFFIXES = tuple(KEYS)
 _TRAIN_AGAIN = "Restore the database from a backup, or train in a new run."
 #: Columns of ``_info`` and ``_summary``, name and SQL type, before and after those of a search and of class values.
 INFO = (
@@ -71,139 +55,25 @@ _SEARCH_SUMMARY = (("automl_method", "text"), ("automl_params", "text"), ("rando
 SUMMARY_END = (("dependent_vartype", "text[]"), ("normalizing_const", "real"), ("metrics_iters", "integer[]"))
 
 
-def check_outputs(
-    session: CallerSession,
-    run: RunRow,
-    suffixes: Sequence[str] = SUFFIXES,
-    replaceable: Callable[[CallerSession, Relation, OutputSummary], None] | None = None,
-) -> None:
-    """Raise an error if a run's output tables exist, unless it replaces their rows (a warm start, a reopened run).
-
-    Parameters
-    ----------
-    session : CallerSession
-    run : RunRow
-    suffixes : sequence of str
-        Suffixes of its tables' names.
-    replaceable : callable, optional
-        Checks the tables of a warm start; `check_replaceable` by default.
-
-    Raises
-    ------
-    DuplicateTable, ReadOnly, InsufficientPrivilege, InvalidParameter
-    """
-    output = run.plan.output.relation
-    what = f"run {run.run_id} writes table {output}, which"
-    session.check_may_write(str(output), what)
-    if run.replaces_rows and session.existing(output.sql) is not None:
-        (replaceable or partial(check_replaceable, run=run))(session, output, run.plan.summary)
-        return
-    session.check_may_create(output, str(output), what)
-    tables = {output.with_suffix(suffix): MODEL_TABLES[suffix] for suffix in suffixes}
-    if (selection := selection_relation(run)) is not None:
-        session.check_may_create(selection, str(selection), what)
-        tables |= {selection.with_suffix(suffix): SELECTION_TABLES[suffix] for suffix in SELECTION_SUFFIXES}
-    there = [table for table in tables if session.existing(table.sql) is not None]
-    if run.arguments.get("replace"):
-        for table in there:
-            check_droppable(session, session.relation(table.sql), tables[table], f"run {run.run_id}: replace")
-    elif there:
-        raise DuplicateTable(
-            f"run {run.run_id} cannot write its tables: {exist_already(there)}",
-            hint="Rename or drop it, then resume the run; or give another name:"
-            f" SELECT madlib_mop.resume({run.run_id}, output_table => '...');",
-        )
+def columns_of(summary: OutputSummary) -> dict[str, Columns]:
+    """Return the columns of a run's output tables by the suffixes of their names."""
+    classes = [(name, type_name) for name, type_name, _ in summary.class_columns]
+    columns = [*SUMMARY, *classes, *SUMMARY_END, QUALIFIED, *preprocessor_columns(summary)]
+    if summary.automl_method is not None:
+        at = [name for name, _ in columns].index("object_table")
+        columns[at : at + 1] = [*_SEARCH_SUMMARY, columns[at], ("use_gpus", "boolean")]
+    return {"": MODELS, "_info": (*INFO, *info_columns(summary), *INFO_END), "_summary": columns}
 
 
-def has_outputs(session: CallerSession, record: Record, run: RunRow, suffixes: Sequence[str] = SUFFIXES) -> bool:
-    """Return whether a finished run's output tables exist.
-
-    The tables of a warm start existed before it, as may those that a run replaces. Its call may have been rolled back:
-    then they have the models of an earlier run, and are written again.
-    """
-    output = run.plan.output.relation
-    present = [session.existing(output.with_suffix(suffix).sql) for suffix in suffixes]
-    if None in present:
-        return False
-    may_be_of_others = run.arguments.get("replace") or run.replaces_rows
-    return not may_be_of_others or has_models_of(session, record, run)
-
-
-def check_some_trained(run_id: int, models: list[ModelRow]) -> None:
-    """Raise an error if all models of a run have failed.
+def write_rows(session: CallerSession, record: Record, run: RunRow, models: list[ModelRow]) -> None:
+    """Write the rows of a trained run's tables, which are empty.
 
     Raises
     ------
     ModelFailed
-        If all models have failed; the message has the reason of the first, the detail those of all.
+        If the states of all trained models are damaged.
     """
-    if not models or any(model.state is not ModelState.FAILED for model in models):
-        return
-    reasons = [f"mst_key {model.mst_key}: {model.state_detail}" for model in models]
-    many = f"all {len(models)} models failed" if len(models) > 1 else "its only model failed"
-    raise ModelFailed(
-        f"run {run_id}: {many}, so no output tables were written. {reasons[0]}",
-        detail="\n".join(reasons),
-        hint=f"SELECT mst_key, state_detail FROM madlib_mop.leaderboard WHERE run_id = {run_id}; shows all reasons.",
-    )
-
-
-def check_replaceable(
-    session: CallerSession, output: Relation, summary: OutputSummary, run: RunRow | None = None
-) -> None:
-    """Check the tables whose rows a warm start or a reopened run will replace.
-
-    Parameters
-    ----------
-    session : CallerSession
-    output : Relation
-    summary : OutputSummary
-    run : RunRow, optional
-        The reopened run: the tables of a search have more columns.
-
-    Raises
-    ------
-    UndefinedTable, InvalidParameter, InsufficientPrivilege
-        If one does not exist, has different columns, or the caller has no right to change it.
-    """
-    expected = {
-        "": [name for name, _ in MODELS],
-        "_info": [name for name, _ in (_info_columns(run) if run is not None else (*INFO, *INFO_END))],
-        "_summary": [name for name, _ in _summary_columns(summary)],
-    }
-    check_columns(session, output, expected, ARGUMENT)
-
-
-def write_outputs(session: CallerSession, record: Record, run_id: int, models: list[ModelRow] | None = None) -> None:
-    """Write the models, `_info` and `_summary` of a trained run, and mark it finished.
-
-    Parameters
-    ----------
-    session : CallerSession
-    record : Record
-    run_id : int
-    models : list of ModelRow, optional
-        Those of the run when its training ended; by default, those of the record.
-
-    Raises
-    ------
-    ModelFailed
-        If all models have failed: the run is marked as failed, and nothing is written.
-    """
-    run, models = record.known_run(run_id), models or record.models(run_id)
-    try:
-        check_some_trained(run_id, models)
-    except ModelFailed as error:
-        record.set_run(run_id, state=RunState.FAILED, state_detail=error.message)
-        raise
-    output = run.plan.output.relation
-    drop_replaced(session, run, () if run.reopened else SUFFIXES)
-    if not (run.replaces_rows and session.existing(output.sql)):
-        _create(session, output, run)
-    else:
-        for suffix in SUFFIXES:
-            session.lock_to_write(output.with_suffix(suffix))
-            session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
+    run_id, output = run.run_id, run.plan.output.relation
     last_segment = {visit.mst_key: visit.segment_id for visit in record.visits(run_id)}
     has_digest = recorded_digest(session.columns(session.relation(output.sql))) != NO_DIGEST
     columns = MODELS if has_digest else MODELS[:-1]
@@ -220,25 +90,12 @@ def write_outputs(session: CallerSession, record: Record, run_id: int, models: l
     if selection_relation(run) is not None:
         losses = {m.mst_key: figures[m.mst_key].deciding_loss for m in models if m.state is ModelState.TRAINED}
         write_selection(session, run, models, losses)
-    record.finish(run_id)
     failed = [m.mst_key for m in models if m.state is ModelState.FAILED]
     if failed:
         session.warning(
             f"run {run_id}: {len(failed)} of {len(models)} models failed (mst_key {', '.join(map(str, failed))});"
             f" the reasons are in {output}_info.status_detail"
         )
-
-
-def _create(session: CallerSession, output: Relation, run: RunRow) -> None:
-    create_models(session, output)
-    create_table(session, output.with_suffix("_info"), _info_columns(run), "mst_key")
-    create_table(session, output.with_suffix("_summary"), _summary_columns(run.plan.summary), "model")
-
-
-def create_models(session: CallerSession, output: Relation) -> None:
-    """Create a table of models."""
-    create_table(session, output, MODELS, "mst_key")
-    session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
 
 
 def _write_model(
@@ -304,10 +161,6 @@ def weights_to_write(session: CallerSession, record: Record, model: ModelRow, la
     return None
 
 
-def _info_columns(run: RunRow) -> tuple[tuple[str, str], ...]:
-    return (*INFO, *info_columns(run), *INFO_END)
-
-
 def _write_info(
     session: CallerSession,
     record: Record,
@@ -317,7 +170,7 @@ def _write_info(
     figures: dict[int, ModelFigures],
 ) -> None:
     """Write one row for each model."""
-    columns = _info_columns(run)
+    columns = columns_of(run.plan.summary)["_info"]
     slots = ", ".join(f"${n}" for n in range(1, len(columns) + 1))
     insert = statement(f"INSERT INTO {{t}} VALUES ({slots})", t=output.with_suffix("_info"))
     extra = info_values(record, run) if run.is_search else {}
@@ -338,15 +191,6 @@ def _write_info(
             **extra.get(model.mst_key, {}),
         }
         session.execute(insert, [values.get(name) for name, _ in columns], [type_name for _, type_name in columns])
-
-
-def _summary_columns(summary: OutputSummary) -> list[tuple[str, str]]:
-    classes = [(name, type_name) for name, type_name, _ in summary.class_columns]
-    columns = [*SUMMARY, *classes, *SUMMARY_END, QUALIFIED, *preprocessor_columns(summary)]
-    if summary.automl_method is not None:
-        at = [name for name, _ in columns].index("object_table")
-        columns[at : at + 1] = [*_SEARCH_SUMMARY, columns[at], ("use_gpus", "boolean")]
-    return columns
 
 
 def preprocessor_columns(summary: OutputSummary) -> tuple[tuple[str, str], ...]:
@@ -380,4 +224,4 @@ def _write_summary(
         **{name: text for name, _, text in summary.class_columns},
         **preprocessor_values(record, run),
     }
-    insert_row(session, output.with_suffix("_summary"), _summary_columns(summary), values)
+    insert_row(session, output.with_suffix("_summary"), columns_of(summary)["_summary"], values)

@@ -7,6 +7,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import SearchEvent
+from madlib_mop.catalog.rows.plan import OutputSummary
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.selection_tables import create_selection, write_selection_summary
 from madlib_mop.driver.session.caller import CallerSession
@@ -20,14 +21,12 @@ def selection_relation(run: RunRow) -> Relation | None:
     return run.search_plan.selection.relation if run.kind == "automl" else None
 
 
-def info_columns(run: RunRow) -> tuple[tuple[str, str], ...]:
+def info_columns(summary: OutputSummary) -> tuple[tuple[str, str], ...]:
     """Return the columns that a search adds to ``_info``."""
-    if not run.is_search:
+    if summary.automl_method is None:
         return ()
-    columns: tuple[tuple[str, str], ...] = (("metrics_iters", "integer[]"),)
-    if run.search_plan.method == "hyperband":
-        columns += (("s", "integer"), ("i", "integer"))
-    return columns
+    is_hyperband = summary.automl_method == "hyperband"
+    return (("metrics_iters", "integer[]"), *((("s", "integer"), ("i", "integer")) if is_hyperband else ()))
 
 
 def info_values(record: Record, run: RunRow) -> dict[int, dict[str, int]]:

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, quote, split_name, statement
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import identify_rows, table_form
 from madlib_mop.driver.data.weights import DIGEST
@@ -23,6 +25,8 @@ from madlib_mop.errors import (
 )
 from madlib_mop.schedule.bulk import AVERAGING
 
+#: Columns of a table: name and SQL type.
+Columns = Sequence[tuple[str, str]]
 #: Columns that identify a table as written by this library or by MADlib, by the suffix of its name.
 MODEL_TABLES = {
     "": {"model_weights", "model_arch"},
@@ -101,6 +105,25 @@ def drop_replaced(session: CallerSession, run: RunRow, suffixes: Sequence[str]) 
         elif table is not None:
             check_droppable(session, table, columns[suffix], f"run {run.run_id}: replace")
             session.execute(statement("DROP TABLE {t}", t=table))
+
+
+def check_some_trained(run_id: int, models: list[ModelRow]) -> None:
+    """Raise an error if all models of a run have failed.
+
+    Raises
+    ------
+    ModelFailed
+        If all models have failed; the message has the reason of the first, the detail those of all.
+    """
+    if not models or any(model.state is not ModelState.FAILED for model in models):
+        return
+    reasons = [f"mst_key {model.mst_key}: {model.state_detail}" for model in models]
+    many = f"all {len(models)} models failed" if len(models) > 1 else "its only model failed"
+    raise ModelFailed(
+        f"run {run_id}: {many}, so no output tables were written. {reasons[0]}",
+        detail="\n".join(reasons),
+        hint=f"SELECT mst_key, state_detail FROM madlib_mop.leaderboard WHERE run_id = {run_id}; shows all reasons.",
+    )
 
 
 @contextmanager
@@ -246,7 +269,7 @@ def check_columns(session: CallerSession, output: Relation, expected: dict[str, 
 
 
 def create_table(
-    session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], key: str | None = None
+    session: CallerSession, table: Relation, columns: Columns, key: str | None = None
 ) -> None:
     """Create a table of columns (name and SQL type); ``key`` is its primary key column, if any."""
     items: list[str] = []
@@ -261,6 +284,8 @@ def create_table(
     session.execute(made + (table_form(session) if key is None else table_form(session, key)))
     if key is None:
         identify_rows(session, table)
+    if any(name == "model_weights" for name, _ in columns):  # they cannot be compressed
+        session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=table))
 
 
 def names_of(session: CallerSession, **tables: Relation | None) -> dict[str, str]:
@@ -278,7 +303,7 @@ def qualified_names(session: CallerSession, run: RunRow) -> str:
 
 
 def insert_row(
-    session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], values: Mapping[str, Any]
+    session: CallerSession, table: Relation, columns: Columns, values: Mapping[str, Any]
 ) -> None:
     """Write one row: for each column (name and SQL type) the value of this name.
 

@@ -23,7 +23,7 @@ from madlib_mop.catalog.state_slots import SLOTS_PER_RUN, create_slot
 from madlib_mop.driver.data.custom_functions import warn_changed
 from madlib_mop.driver.outputs.earlier_runs import EarlierRuns
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
-from madlib_mop.driver.outputs.writers import outputs_of
+from madlib_mop.driver.outputs.writers import check_replaceable, outputs_of
 from madlib_mop.driver.planning.early_decisions import plan_policy, plan_sample
 from madlib_mop.driver.planning.fused_groups import plan_fused_groups
 from madlib_mop.driver.planning.run_data import Data, check_connections, read_data
@@ -114,7 +114,7 @@ def read_inputs(call: Call, record: Record) -> RunInputs:
     a, session = call.arguments, call.session
     schedule = a.get("schedule", AVERAGING)  # madlib_keras_fit has no such argument
     data = read_data(call, record)
-    read_replace(a)
+    read_replace(a)  # not with warm_start
     if not a.get("warm_start"):
         return RunInputs(call, record, schedule, data)
     what = outputs_of(schedule).ARGUMENT
@@ -201,7 +201,7 @@ def complete_plan(
         **summary_columns,
     )
     if inputs.earlier is not None:
-        inputs.outputs.check_replaceable(session, output, summary)
+        check_replaceable(session, output, summary, inputs.schedule)
     use_caching = bool(a.get("use_caching"))
     settings = read_settings(record, session, data.source.n_here, use_caching)
     check_connections(record, data.source, call.info.role, 0 if a.get("policy") is None else 1)

@@ -133,7 +133,7 @@ class SegmentSessions:
 
     def wait(self, at_most_s: float) -> list[SegmentEvent]:
         """Wait for the next events; see `segments.Segments`."""
-        self._loop.run(min(_TICK_S, at_most_s))
+        self._loop.run(0.0 if self._events else min(_TICK_S, at_most_s))  # a pause may have left some
         self._look_at_waits()
         raw = self._record.raw
         raw.poll()

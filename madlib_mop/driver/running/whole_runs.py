@@ -7,7 +7,7 @@ from madlib_mop.calls import find_function, recorded_arguments
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.outputs.reserved_names import keep_when_prepared, reserve_outputs
 from madlib_mop.driver.outputs.tables import telling_how_to_resume
-from madlib_mop.driver.outputs.writers import outputs_of
+from madlib_mop.driver.outputs.writers import outputs_of, write_outputs
 from madlib_mop.driver.planning.plan import RunPlan, add_run
 from madlib_mop.driver.planning.replay import recorded_visits
 from madlib_mop.driver.running.driving import drive
@@ -53,5 +53,5 @@ def finish_run(call: Call, record: Record, run_id: int) -> None:
         else:
             call.session.run_started(run_id)  # this driver, too, may be killed
         with telling_how_to_resume(run):
-            outputs_of(run.schedule).write_outputs(call.session, record, run_id, models)
+            write_outputs(call.session, record, run_id, models)
             keep_when_prepared(call.session, record)

@@ -34,6 +34,16 @@ def test_a_text_is_parsed_once_for_all_configurations(monkeypatch):
     assert calls == [COMPILE]
 
 
+def test_for_another_architecture_nothing_is_parsed_again(monkeypatch):
+    first = Configuration.checked(1, "optimizer='sgd', loss='mse'", "epochs=3", keras_3(dense()))
+    for name in ("parse_compile_params", "parse_fit_params"):
+        monkeypatch.setattr(module, name, None)
+    other = first.of_architecture(2, {"class_name": "Sequential"})
+    assert (other.model_id, other.arch, other.fit.epochs) == (2, {"class_name": "Sequential"}, 3)
+    assert other.compiled is first.compiled and other.custom_names == ()
+    assert (first.model_id, first.arch) == (1, keras_3(dense()))
+
+
 @pytest.mark.parametrize("texts, error", [
     (("loss='mse'", ""), InvalidParameter), ((None, ""), MopError), ((COMPILE, "batch_size=0"), InvalidParameter),
     (("loss=own, optimizer='sgd'", ""), MopError),
