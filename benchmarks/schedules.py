@@ -11,7 +11,7 @@ from tables import make_table
 from workloads import WORKLOADS, rows_of
 
 from madlib_mop.schedule.bounds import efficiency
-from madlib_mop.schedule.comparisons import barrier_rounds, shuffled
+from madlib_mop.schedule.forecast.comparisons import barrier_rounds, shuffled
 
 _SLOWNESS = 8
 _N_FAST, _N_SLOW = 12, 4

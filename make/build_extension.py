@@ -3,8 +3,9 @@
 ``build_extension.py --library DIR --output DIR``: DIR of the library holds ``venv/`` and ``backend/``, and is written
 into the functions' bodies. Files of ``sql/`` are concatenated in the order of their names. Placeholders:
 ``@VERSION@``, ``@LIBRARY@`` and ``@PRELUDE@`` (the lines of ``plpython/prelude.py``, with which each body begins);
-``@FUNCTIONS@`` stands for the functions that ``madlib_mop/calls/sql_functions.py`` writes from their specifications,
-``@HIGHER_IS_BETTER@`` for the names of metrics in ``madlib_mop/models/parameters/metric_directions.py``.
+``@FUNCTIONS@`` and ``@HELP@`` stand for the functions and their help forms, which
+``madlib_mop/calls/sql_functions.py`` writes from their specifications, ``@HIGHER_IS_BETTER@`` for the names of metrics
+in ``madlib_mop/models/parameters/metric_directions.py``.
 ``--server greenplum`` makes the form for Greenplum 7, whose SQL is that of PostgreSQL 12 with DISTRIBUTED BY: lines
 between ``-- if greenplum`` and ``-- end`` are for that dialect only, and for those that take its lines (`dialects.py`).
 There may be an ``-- else`` between them; such lines stand alone, and do not nest.
@@ -148,6 +149,10 @@ def _sql_of(file: Path, server: str) -> str:
         from madlib_mop.calls.sql_functions import sql_functions  # here: the version is read without it
 
         text = text.replace("@FUNCTIONS@", sql_functions())
+    if "@HELP@" in text:
+        from madlib_mop.calls.sql_functions import help_functions
+
+        text = text.replace("@HELP@", help_functions())
     if "@HIGHER_IS_BETTER@" in text:
         from madlib_mop.models.parameters.metric_directions import PATTERN
 

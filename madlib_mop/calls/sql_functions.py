@@ -10,6 +10,7 @@ from madlib_mop.calls import GROUPS
 from madlib_mop.calls.argument import Function, Parameter
 
 _PATH = Parameter("caller_path", "text", "pg_catalog.current_setting('search_path')")
+_HELP_FOR_HOSTS = ("add_host", "remove_host")
 _KEY_WORDS = {"exclude"}  # of Greenplum
 #: What an added argument is given, by the SQL type whose kind it tells.
 _KINDS = {"varchar": "text", "integer": "integer", "double precision": "float8"}
@@ -21,6 +22,29 @@ def sql_functions() -> str:
         f"-- {(group.__doc__ or '').splitlines()[0]}\n\n" + "\n\n".join(map(function_sql, group.FUNCTIONS))
         for group in GROUPS
     )
+
+
+def help_functions() -> str:
+    """Return the statements that create the help forms: of MADlib's functions, and of those for hosts."""
+    functions = [f for group in GROUPS for f in group.FUNCTIONS]
+    return "\n\n".join(_help_form(f) for f in functions if f.schema == "madlib" or f.name in _HELP_FOR_HOSTS)
+
+
+def _help_form(function: Function) -> str:
+    name, topic = f"{function.schema}.{function.name}", _literal(function.name)
+    takes_one = any(sum(p.default is None for p in signature) == 1 for signature in function.signatures())
+    if takes_one:  # f('usage') calls the function itself
+        parameter, kind, option, comment = "", "", "'usage'", "Help"
+    else:
+        parameter, kind, option = "usage text DEFAULT NULL", "text", "usage"
+        comment = f"Help: SELECT {name}('usage')"
+    return f"""CREATE FUNCTION {name}({parameter}) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', {topic}, 'option', {option}), NULL) #>> '{{}}';
+END
+$body$;
+COMMENT ON FUNCTION {name}({kind}) IS {_literal(comment)};"""
 
 
 def function_sql(function: Function) -> str:

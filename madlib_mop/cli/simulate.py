@@ -15,7 +15,7 @@ from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.queries import query
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.schedule import SCHEDULES
-from madlib_mop.schedule.cluster import Costs, Forecast, forecast
+from madlib_mop.schedule.forecast.cluster import Costs, Forecast, forecast
 
 # Steady visits only: the first visit of a trainer builds and traces the model.
 _MEASURED = """

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from .work import ModelWork
 
-BoundEntry = tuple[int, int, "ModelProgress"]  # (n_visits, index, model), for a model that waits for one segment
-RoamingEntry = tuple[bool, float, int, int, "ModelProgress"]  # (*rank, model)
+Rank = tuple[bool, float, int, int]  # the smallest starts first
+Entry = tuple[bool, float, int, int, "ModelProgress"]  # (*rank, model)
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -50,9 +50,7 @@ class ModelProgress:
     bound_to : int or None
         While it waits and does not roam: the number of the segment that it waits for.
     entry : tuple or None
-        Its entry in the ready lists while it waits there.
-    number, listed_left : int
-        Its number in the ready lists (-1 before it comes there), and what ``left`` was when they last took it in.
+        While it waits: its rank, and itself.
     rate : float or None
         Seconds a row in its visits so far, rows of slow segments counted for more; ``measured_s`` and
         ``measured_units`` are the sums that it comes from.
@@ -61,7 +59,6 @@ class ModelProgress:
     __slots__ = (
         *("key", "index", "turn", "graph", "epoch", "last_epoch", "position", "left", "units_left", "n_visits"),
         *("in_flight", "held", "dropped", "n_evaluations", "roams", "bound_to", "entry"),
-        *("number", "listed_left"),
         *("rate", "measured_s", "measured_units"),
     )
 
@@ -79,9 +76,7 @@ class ModelProgress:
         self.in_flight = self.held = self.dropped = self.roams = False
         self.n_evaluations = 0
         self.bound_to: int | None = None
-        self.entry: BoundEntry | RoamingEntry | None = None
-        self.number = -1
-        self.listed_left = 0
+        self.entry: Entry | None = None
         self.rate: float | None = None
         self.measured_s = 0.0
         self.measured_units = 0.0

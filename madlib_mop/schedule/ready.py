@@ -1,17 +1,16 @@
-"""The models that wait for a segment, indexed so that an event does not require a scan of all of them."""
+"""The models that wait for a segment, and which of them starts where; used by the scheduler."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush, merge
+from heapq import merge
 from itertools import islice
 
-from .progress import BoundEntry, ModelProgress, RoamingEntry, bits
+from .progress import Entry, ModelProgress, Rank, bits
 
 Choice = Callable[[ModelProgress, int], int]  # (model, set of segments that it may start on) -> segment number
-Rank = tuple[bool, float, int, int]
 
 
 class KnownGraphs:
@@ -83,20 +82,15 @@ class KnownGraphs:
 
 
 class ReadyModels:
-    """Models whose next visit may start, in two kinds; used by the scheduler.
+    """Models whose next visit may start, in two kinds.
 
-    A *bound* model waits for one segment, in that segment's heap: fewest visits first, then index. A *roaming* model
-    waits for any segment left in its epoch, in one list sorted by the schedule's rank.
-
-    With n models and p segments, a bound model costs O(log n) a visit. A roaming model costs O(log n) comparisons and a
-    memory move of at most 8n bytes to add and to remove. Each segment has the set of the models that have yet to visit
-    it, as bits, so one AND of n bits returns the models that fit. If these are few, only they are examined; if they are
-    many, a scan in the order of ranks finds one soon. A segment that no model wanted is later matched against new
-    models only.
+    A *bound* model waits for one segment: there, the model with the fewest visits is the first. A *roaming* model waits
+    for any segment left in its epoch, in one list sorted by the schedule's rank. An event looks at this list until a
+    model fits, and at all models bound to a free segment.
     """
 
-    # up to this number, the models that fit are sorted; otherwise a scan in the order of ranks finds the first
-    _FEW = 64
+    # how many of the models that fit a segment are compared by their graphs
+    _N_COMPARED = 64
 
     def __init__(
         self, n_segments: int, choose: Choice, rank: Callable[[ModelProgress], Rank], graphs: KnownGraphs | None = None
@@ -104,35 +98,29 @@ class ReadyModels:
         self._choose = choose
         self._rank = rank
         self._graphs = graphs
-        self._bound: list[list[BoundEntry]] = [[] for _ in range(n_segments)]
-        self._roaming: list[RoamingEntry] = []
-        self._numbered: list[ModelProgress] = []  # every model that has ever roamed, by the number that it has here
-        self._roaming_set = 0  # the roaming models, as bits by number
-        # by segment: models with a visit left there, as bits by number; valid while they wait
-        self._wanted_by = [0] * n_segments
-        self._new: dict[int, ModelProgress] = {}  # index -> roaming model added since the last match
-        self.n_bound = 0
+        self._bound: list[dict[int, ModelProgress]] = [{} for _ in range(n_segments)]  # by index
+        self._roaming: list[Entry] = []  # sorted
+
+    @property
+    def n_bound(self) -> int:
+        """The number of bound models."""
+        return sum(map(len, self._bound))
 
     def add(self, model: ModelProgress) -> None:
         """Add a ready model; ``bound_to`` is the segment that it waits for, or None if it roams."""
-        if model.bound_to is not None:
-            place = model.entry = (model.n_visits, model.index, model)
-            heappush(self._bound[model.bound_to], place)
-            self.n_bound += 1
+        model.entry = (*self._rank(model), model)
+        if model.bound_to is None:
+            insort(self._roaming, model.entry)
         else:
-            entry = model.entry = (*self._rank(model), model)
-            insort(self._roaming, entry)
-            self._new[model.index] = model
-            self._list_left(model)
+            self._bound[model.bound_to][model.index] = model
 
     def remove(self, model: ModelProgress) -> None:
         """Remove a waiting model: it starts, or may not start now."""
-        if model.bound_to is not None:
-            self.n_bound -= 1  # its entry stays in the heap and is skipped later
+        assert model.entry is not None, "it waits"
+        if model.bound_to is None:
+            del self._roaming[bisect_left(self._roaming, model.entry)]
         else:
-            del self._roaming[bisect_left(self._roaming, _roaming_entry(model))]
-            self._roaming_set ^= 1 << model.number
-            self._new.pop(model.index, None)
+            del self._bound[model.bound_to][model.index]
         model.entry = None
 
     def ended(self, model: ModelProgress) -> None:
@@ -142,14 +130,13 @@ class ReadyModels:
 
     def bound(self) -> list[ModelProgress]:
         """Return the bound models, by index."""
-        waiting = (entry[-1] for heap in self._bound for entry in heap if entry[-1].entry is entry)
-        return sorted(waiting, key=lambda model: model.index)
+        return sorted((model for models in self._bound for model in models.values()), key=lambda model: model.index)
 
     def match(self, free: int, fresh: int, n_busy: int) -> list[tuple[ModelProgress, int]]:
         """Return the visits that start now, as (model, segment number), and remove their models.
 
-        Pairs are chosen in the order of the models' ranks until no further pair can start. A new model takes a segment
-        that no earlier model wanted, if there is one, rather than a fresh segment.
+        Pairs are chosen in the order of the models' ranks until no further pair can start. A model takes a segment
+        that no earlier model wanted, if it may, rather than a fresh segment.
 
         Parameters
         ----------
@@ -163,33 +150,17 @@ class ReadyModels:
         if self._graphs is not None:
             return self._match_by_graph(self._graphs, free, fresh, n_busy)
         pairs: list[tuple[ModelProgress, int]] = []
-
-        def try_to_start(model: ModelProgress, fits: int) -> int:
-            number = self._choose(model, fits)
-            pairs.append((model, number))
-            return ~(1 << number)
-
-        if fresh:
-            for model in self._by_rank(fresh):
-                if model.bound_to is not None:
-                    fits = fresh & (1 << model.bound_to)
-                else:
-                    unwanted = model.left & free & ~fresh if model.index in self._new else 0
-                    fits = unwanted or model.left & fresh
-                if fits:
-                    free &= try_to_start(model, fits)
-                    fresh &= free
-                    if not fresh:
-                        break
-        if free and self._new:  # free segments that no model wanted before
-            started = {model.index for model, _ in pairs}
-            for model in sorted(self._new.values(), key=self._rank):
-                fits = model.left & free
-                if fits and model.index not in started:
-                    free &= try_to_start(model, fits)
+        for model in self._by_rank(free):
+            may_start = model.left if model.bound_to is None else 1 << model.bound_to
+            if fits := may_start & free & ~fresh or may_start & fresh:
+                number = self._choose(model, fits)
+                pairs.append((model, number))
+                free &= ~(1 << number)
+                fresh &= free
+                if not free:
+                    break
         for model, _ in pairs:
             self.remove(model)
-        self._new.clear()
         return pairs
 
     def _match_by_graph(
@@ -199,7 +170,7 @@ class ReadyModels:
         pairs: list[tuple[ModelProgress, int]] = []
         # a segment that was left free because all were busy is no longer fresh, and comes after those that are
         for number in [*bits(fresh), *bits(free & ~fresh)]:
-            if fitting := self._first_fitting(number):
+            if fitting := list(islice(self._by_rank(1 << number), self._N_COMPARED)):
                 best = self._rank(fitting[0])[:2]
                 n_first = sum(self._rank(model)[:2] == best for model in fitting)
                 model = graphs.pick(number, fitting[:n_first], fitting[n_first:], n_busy + len(pairs))
@@ -207,52 +178,18 @@ class ReadyModels:
                     self.remove(model)
                     graphs.started(model, number)
                     pairs.append((model, number))
-        self._new.clear()
         return pairs
 
-    def _first_fitting(self, number: int) -> list[ModelProgress]:
-        """Return the first models, at most `_FEW`, that may start on a segment, by rank."""
-        fitting = (model for model in self._by_rank(1 << number) if model.left & (1 << number))
-        return list(islice(fitting, self._FEW))
-
-    def _list_left(self, model: ModelProgress) -> None:
-        """Update the segments' sets of models for a model that begins to roam."""
-        if model.number < 0:
-            model.number = len(self._numbered)
-            self._numbered.append(model)
-        bit = 1 << model.number
-        for number in bits(model.left ^ model.listed_left):
-            self._wanted_by[number] ^= bit
-        model.listed_left = model.left
-        self._roaming_set |= bit
-
-    def _by_rank(self, fresh: int) -> Iterator[ModelProgress]:
-        """Return the models that may fit, in the order of their ranks.
-
-        These are the first bound model of each fresh segment, every roaming model that is new or has a visit left on a
-        fresh segment, and possibly other roaming models.
-        """
-        bound = [first for number in bits(fresh) if (first := self._first_bound(number))]
+    def _by_rank(self, free: int) -> Iterator[ModelProgress]:
+        """Return the roaming models that may start on these segments, and the first bound one of each, by rank."""
+        bound = [min(waiting, key=_by_visits) for number in bits(free) if (waiting := self._bound[number].values())]
         if not self._roaming:
-            return iter(bound)
-        waiting = self._roaming
-        if len(waiting) > self._FEW:
-            wanting = 0
-            for number in bits(fresh):
-                wanting |= self._wanted_by[number]
-            wanting &= self._roaming_set
-            if wanting.bit_count() <= self._FEW:
-                fitting = {self._numbered[number] for number in bits(wanting)}
-                waiting = sorted(_roaming_entry(model) for model in fitting.union(self._new.values()))
-        return (entry[-1] for entry in merge(sorted((*self._rank(model), model) for model in bound), waiting))
-
-    def _first_bound(self, number: int) -> ModelProgress | None:
-        heap = self._bound[number]
-        while heap and heap[0][-1].entry is not heap[0]:
-            heappop(heap)
-        return heap[0][-1] if heap else None
+            yield from bound  # each of them starts, in the order of the segments
+            return
+        roaming = (entry for entry in self._roaming if entry[-1].left & free)
+        for entry in merge(sorted((*self._rank(model), model) for model in bound), roaming):
+            yield entry[-1]
 
 
-def _roaming_entry(model: ModelProgress) -> RoamingEntry:
-    assert model.entry is not None and len(model.entry) == 5, "the model does not roam"
-    return model.entry
+def _by_visits(model: ModelProgress) -> tuple[int, int]:
+    return model.n_visits, model.index

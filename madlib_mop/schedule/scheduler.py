@@ -29,7 +29,7 @@ class Scheduler:
 
     ``segments`` are the run's segments in the rotation's order, ``schedule`` is the name asked for.
 
-    An event costs O(log n) or little more with n models, see :class:`.ready.ReadyModels`; memory is O(n + p).
+    An event looks at the models that wait, see :class:`.ready.ReadyModels`; memory is O(n + p).
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from madlib_mop.cli import simulate as simulate_command
 from madlib_mop.cli.app import app
 from madlib_mop.cli.queries import query
 from madlib_mop.schedule import ModelWork, make_scheduler
-from madlib_mop.schedule.simulator import simulate
+from madlib_mop.schedule.forecast.simulator import simulate
 from tests.helpers.faults import BackgroundFit, newest_run, visits, wait_for
 from tests.helpers.training import (
     ALIKE,

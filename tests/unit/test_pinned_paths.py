@@ -19,7 +19,7 @@ PINNED_BY = {
     "cli/sessions.py": ("cli/sessions.py", "_row(connection, PIN_SEARCH_PATH)"),
     "client/calling/sessions.py": None,
     "dash/logins.py": ("dash/logins.py", "-c search_path=pg_catalog,pg_temp"),
-    "engines/hosts/login.py": ("engines/hosts/login.py", "session_options: str = SESSION_OPTIONS"),
+    "engines/hosts/login.py": ("engines/hosts/login.py", "OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS"),
     "engines/sessions/session.py": ("engines/sessions/options.py", "return _EVERYWHERE + _PATH"),
     "reports/reader.py": ("reports/reader.py", "connection.execute(_PIN)"),
     "trackers/following.py": ("trackers/following.py", '.execute("SET search_path = pg_catalog, pg_temp")'),
@@ -49,8 +49,8 @@ def test_its_path_is_pinned(module):
 
 
 def test_sessions_at_hosts_with_the_path_of_the_role_pin_it_before_any_other_statement():
-    text = (LIBRARY / "engines/hosts/connections.py").read_text()
-    opened = text.index("OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS)")
+    text = (LIBRARY / "engines/hosts/login.py").read_text()
+    opened = text.index("OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS\n")
     assert text.index("connection.execute(", opened) == text.index("connection.execute(PIN_AND_KEEP_SCHEMAS)")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 import psycopg
-from mop_backend.keras_backends import OTHERS, BackendName
+from mop_backend.keras_backends import OTHERS
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop import __version__
@@ -30,7 +30,8 @@ SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, pg_cat
        (SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'madlib_mop'),
        (SELECT a.default_version FROM pg_catalog.pg_available_extensions a WHERE a.name = 'madlib_mop')
 """
-_VERSIONS = f"SELECT {', '.join(BackendName)}, keras, numpy, python, package FROM madlib_mop.version()"
+_COMPARED = (*SAME, *OPTIONAL, "python", "package")
+_VERSIONS = f"SELECT {', '.join(_COMPARED)} FROM madlib_mop.version()"
 _OURS = "SELECT coordinator, key FROM madlib_mop.host WHERE server = %s"
 _THEIRS = "SELECT key FROM madlib_mop.coordinator WHERE coordinator = %s"
 _OUR_NAMES = "SELECT server::pg_catalog.text, coordinator FROM madlib_mop.host WHERE server <> %s"
@@ -136,8 +137,7 @@ def clock_problem(server: str, offset_s: float) -> NotReady:
 
 def read_versions(connection: psycopg.Connection) -> dict[str, str | None]:
     """Read the versions of a server's library packages."""
-    names = (*SAME, *OPTIONAL, "python", "package")
-    return dict(zip(names, one_row(connection.execute(_VERSIONS)), strict=True))
+    return dict(zip(_COMPARED, one_row(connection.execute(_VERSIONS)), strict=True))
 
 
 def _other_name(connection: psycopg.Connection, login: HostLogin, catalog: CatalogConnection) -> Iterator[NotReady]:

@@ -14,10 +14,7 @@ from psycopg2.extensions import connection as CatalogConnection
 from madlib_mop.catalog.names import quote
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.sessions import passwords
-from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS, PIN_AND_KEEP_SCHEMAS
-from madlib_mop.engines.hosts.login import connect
-from madlib_mop.engines.hosts.versions import check_version
-from madlib_mop.engines.sessions.options import OPTIONS_BUT_PATH, SESSION_OPTIONS
+from madlib_mop.engines.hosts.login import NotLetIn, log_in
 from madlib_mop.engines.sessions.reasons import plain_reason
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
 
@@ -164,13 +161,21 @@ def connect_host(
     """
     try:
         options = {**connecting(login), "connect_timeout": str(within_s)}
-        connection = connect(options, application_name, OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS)
-        if own_path:
-            connection.execute(PIN_AND_KEEP_SCHEMAS)
-        connection.execute(LIFT_NEW_TIMEOUTS)
-        if same_version:
-            check_version(connection, login.server)
+        connection = log_in(
+            options,
+            application_name,
+            must_use_password=login.must_use_password,
+            own_path=own_path,
+            same_version_as=login.server if same_version else None,
+        )
         connection.autocommit = autocommit
+        return connection
+    except NotLetIn:
+        raise NotReady(
+            f"server {login.server} accepted role {login.role} without the password of its user mapping",
+            hint="A role that is not a superuser must log in with a password: use scram-sha-256 in the host's "
+            "pg_hba.conf.",
+        ) from None
     except psycopg.Error as error:
         found = reason(error, login)
         where = f"The options of CREATE SERVER {quote(login.server)} and of the user mapping define the address and "
@@ -179,14 +184,6 @@ def connect_host(
             detail=found,
             hint=passwords.HINT if passwords.is_refused(found) else f"{where}the role.",
         ) from None
-    if login.must_use_password and not connection.pgconn.used_password:
-        connection.close()
-        raise NotReady(
-            f"server {login.server} accepted role {login.role} without the password of its user mapping",
-            hint="A role that is not a superuser must log in with a password: use scram-sha-256 in the host's "
-            "pg_hba.conf.",
-        )
-    return connection
 
 
 def connecting(login: HostLogin) -> dict[str, str]:

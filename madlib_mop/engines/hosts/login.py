@@ -1,6 +1,6 @@
-"""Opens sessions at segments' hosts; called by the relay and by `connections`.
+"""Opens sessions at segments' hosts: `log_in` is the only way, of the driver (`connections`) and of the relay.
 
-`log_in` fails fast on rejected logins and retries lost connections. libpq has no SQLSTATE for a failed
+If a caller waits, it fails fast on rejected logins and retries lost connections. libpq has no SQLSTATE for a failed
 login, and messages can be in any language. So for an unknown message, libpq's ping checks whether the host is up: if
 it is up and rejects the login repeatedly, the login is rejected.
 """
@@ -14,7 +14,9 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from madlib_mop.catalog.sessions import passwords
-from madlib_mop.engines.sessions.options import SESSION_OPTIONS
+from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS, PIN_AND_KEEP_SCHEMAS
+from madlib_mop.engines.hosts.versions import check_version
+from madlib_mop.engines.sessions.options import OPTIONS_BUT_PATH, SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason
 
 #: Seconds until a host that does not answer counts as lost.
@@ -60,8 +62,14 @@ class NotLetIn(Exception):
         self.hint = hint
 
 
-def connect(
-    options: Mapping[str, Any], application_name: str, session_options: str = SESSION_OPTIONS
+def log_in(
+    options: Mapping[str, Any],
+    application_name: str,
+    *,
+    must_use_password: bool,
+    waits: bool = False,
+    own_path: bool = False,
+    same_version_as: str | None = None,
 ) -> psycopg.Connection:
     """Open a session, in autocommit; its statements are not prepared, as a user's code could replace a prepared one.
 
@@ -70,13 +78,49 @@ def connect(
     options : mapping of str to object
         libpq's keywords, from the foreign server and the user mapping.
     application_name : str
-    session_options : str
+    must_use_password : bool
+        Refuse a host that lets the role in without its password, before any statement: the login would use the
+        identity of the server's operating system user.
+    waits : bool
+        Try again for a while if the host's answer is unknown.
+    own_path : bool
+        Keep the schemas of the role's own search_path there, to find out where it creates its tables.
+    same_version_as : str, optional
+        The foreign server's name, if work is to be done there, for which the host must have this version.
 
     Raises
     ------
+    NotLetIn
+        If the host lets the role in without its password; with ``waits``, also if it is up and rejects the login.
+    NotReady
+        For its version.
+    psycopg.OperationalError
+        If it is not reached, or goes down or comes up; or asks for the password other than by SCRAM.
     psycopg.Error
-        If the host is not reached, rejects the login, or asks for the password other than by SCRAM.
+        If libpq cannot use the options.
     """
+    session_options = OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS
+    open_session = _opened_in_time if waits else _opened
+    connection = open_session(options, application_name, session_options)
+    try:
+        if must_use_password and not connection.pgconn.used_password:
+            raise NotLetIn(
+                "2F003",
+                "it does not request a password, and only superusers may log in without one",
+                "Its pg_hba.conf must require a password from the mapping's user (scram-sha-256).",
+            )
+        if own_path:
+            connection.execute(PIN_AND_KEEP_SCHEMAS)
+        connection.execute(LIFT_NEW_TIMEOUTS)
+        if same_version_as is not None:
+            check_version(connection, same_version_as)
+    except Exception:
+        connection.close()
+        raise
+    return connection
+
+
+def _opened(options: Mapping[str, Any], application_name: str, session_options: str) -> psycopg.Connection:
     protected = passwords.protecting(options, pq.version(), may_be_let_in=not options.get("password"))
     keywords: dict[str, Any] = {
         **options,
@@ -90,21 +134,11 @@ def connect(
     return psycopg.connect(**keywords, autocommit=True, prepare_threshold=None)
 
 
-def log_in(options: Mapping[str, Any], application_name: str) -> psycopg.Connection:
-    """Open a session as `connect` does, and try again for a while.
-
-    Raises
-    ------
-    NotLetIn
-        If the host is up and rejects the login.
-    psycopg.OperationalError
-        If it is not reached, or goes down or comes up; it may be tried again later.
-    psycopg.Error
-        If libpq cannot use the options.
-    """
+def _opened_in_time(options: Mapping[str, Any], application_name: str, session_options: str) -> psycopg.Connection:
+    """Try again for a while. Raises NotLetIn if the host is up and rejects the login."""
     for pause_s in (*_PAUSES_S, None):
         try:
-            return connect(options, application_name)
+            return _opened(options, application_name, session_options)
         except psycopg.errors.ConnectionTimeout:
             raise
         except psycopg.OperationalError as error:

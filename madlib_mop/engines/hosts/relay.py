@@ -22,9 +22,7 @@ from mop_backend import seals
 from mop_backend.frames import Blob, Channel, Frame, Header, PeerGone, TooLarge, of_answers
 from mop_backend.peer import end_with_parent, end_with_peer, take_pipes
 
-from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.hosts.login import NotLetIn, log_in
-from madlib_mop.engines.hosts.versions import check_version
 from madlib_mop.engines.sessions.reasons import plain_reason
 from madlib_mop.errors import NotReady, read_server_error
 
@@ -142,16 +140,13 @@ class HostSession:
     def __init__(self, access: Header):
         self._n_messages = 0
         options = {"connect_timeout": _CONNECT_S, **access["options"]}
-        self._connection = log_in(options, f"madlib_mop segment of run {access['run_id']}")
-        if access["needs_password"] and not self._connection.pgconn.used_password:
-            # The same rule as that of postgres_fdw: without a password, the login would use the server's own identity.
-            raise NotLetIn(
-                "2F003",
-                "it does not request a password, and only superusers may log in without one",
-                "Its pg_hba.conf must require a password from the mapping's user (scram-sha-256).",
-            )
-        self._connection.execute(LIFT_NEW_TIMEOUTS)
-        check_version(self._connection, access["server"])
+        self._connection = log_in(
+            options,
+            f"madlib_mop segment of run {access['run_id']}",
+            must_use_password=access["needs_password"],
+            waits=True,
+            same_version_as=access["server"],
+        )
         self._cursor = self._connection.cursor(binary=True)
         nonce = self._value("SELECT madlib_mop_calls.segment_open(%s)", access["coordinator"])
         self._key = seals.session_key(bytes.fromhex(access["key"]), nonce)

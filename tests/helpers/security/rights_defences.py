@@ -356,8 +356,8 @@ DEFENCES_OF_RIGHTS = (
     ),
     Defence(
         "a run logs in at a host with its owner's password, or not at all",
-        "madlib_mop/engines/hosts/relay.py",
-        'if access["needs_password"] and not self._connection.pgconn.used_password:',
+        "madlib_mop/engines/hosts/login.py",
+        "if must_use_password and not connection.pgconn.used_password:",
         "if False:",
         ("tests/security/test_impostor.py::"
          "test_a_host_that_asks_for_no_password_is_refused_to_a_role_that_is_no_superuser",),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
-from madlib_mop.schedule.simulator import Simulation, simulate
+from madlib_mop.schedule.forecast.simulator import Simulation, simulate
 from madlib_mop.search import Action, Add, Exploit, Extend, Finish, Search, SearchSpace, Stop, make_search, search_class
 
 COMPILE_GRID = """{'loss': ['categorical_crossentropy'], 'metrics': [['accuracy']],

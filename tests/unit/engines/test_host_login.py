@@ -71,6 +71,8 @@ def log_in(port: int):
     return host_login.log_in(
         {"host": "127.0.0.1", "port": port, "user": "bob", "password": "s3cret", "dbname": "d", "connect_timeout": 10},
         "a test",
+        must_use_password=False,
+        waits=True,
     )
 
 

@@ -1,7 +1,7 @@
 """The schedule that auto chooses, and when it changes."""
 
 from madlib_mop.schedule import ModelWork, make_scheduler
-from madlib_mop.schedule.simulator import simulate
+from madlib_mop.schedule.forecast.simulator import simulate
 
 
 def orders(schedule, costs, p, n_epochs=2, s_per_row=None):

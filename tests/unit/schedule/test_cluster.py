@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from madlib_mop.schedule.cluster import Costs, forecast
+from madlib_mop.schedule.forecast.cluster import Costs, forecast
 
 
 def test_where_only_training_costs_a_forecast_is_the_bound():

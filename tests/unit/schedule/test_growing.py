@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.schedule import SCHEDULES, EpochDone, ModelWork, Visit, make_scheduler
-from madlib_mop.schedule.simulator import simulate
+from madlib_mop.schedule.forecast.simulator import simulate
 from tests.helpers.unit.referee import Referee
 
 

@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
-from madlib_mop.schedule.simulator import simulate
+from madlib_mop.schedule.forecast.simulator import simulate
 
 
 def started(scheduler):

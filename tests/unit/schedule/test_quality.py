@@ -6,8 +6,8 @@ from statistics import fmean
 import pytest
 
 from madlib_mop.schedule import ModelWork, efficiency, make_scheduler
-from madlib_mop.schedule.comparisons import barrier_rounds, shuffled
-from madlib_mop.schedule.simulator import simulate
+from madlib_mop.schedule.forecast.comparisons import barrier_rounds, shuffled
+from madlib_mop.schedule.forecast.simulator import simulate
 
 SEEDS = range(12)
 MIXES = {

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from madlib_mop.schedule import ModelWork, Visit, efficiency, make_scheduler
-from madlib_mop.schedule.comparisons import barrier_rounds, shuffled
-from madlib_mop.schedule.simulator import simulate
+from madlib_mop.schedule.forecast.comparisons import barrier_rounds, shuffled
+from madlib_mop.schedule.forecast.simulator import simulate
 
 
 def test_two_models_swap_segments_and_pay_for_hops():

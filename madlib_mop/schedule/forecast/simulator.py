@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from .bounds import Efficiency, Span, SpanSums
-from .scheduler import Scheduler
-from .work import EpochDone, Evaluation, Task, Visit
+from ..bounds import Efficiency, Span, SpanSums
+from ..scheduler import Scheduler
+from ..work import EpochDone, Evaluation, Task, Visit
 
 Cost = Callable[[int, int, int], float]  # (model, segment, epoch) -> seconds
 Listener = Callable[[int, int], None]  # (model, epoch)

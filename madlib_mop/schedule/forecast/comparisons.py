@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from heapq import heappop, heappush
 
-from .bounds import Span
+from ..bounds import Span
 from .simulator import Cost
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-from .making import make_scheduler
-from .scheduler import Scheduler
-from .work import ModelWork, Visit
+from ..making import make_scheduler
+from ..scheduler import Scheduler
+from ..work import ModelWork, Visit
 
 _NEARLY_ALWAYS = 0.9
 
