@@ -23,8 +23,8 @@ from madlib_mop.models.configuration import Configuration
 from madlib_mop.schedule import Visit
 from tests.helpers.unit.fake_segments import FakeSegments
 from tests.helpers.unit.memory_record import MemoryRecord
+from tests.helpers.unit.memory_runs import ARCH, COMPILE, PASSING, Died, Driver
 from tests.helpers.unit.rows import a_run
-from tests.unit.driver.test_hopper import ARCH, COMPILE, PASSING, Died, Driver
 
 N_SEGMENTS = 3
 PARENT = 9  # the run that a replay repeats
