@@ -82,6 +82,7 @@ class FakeSegments:
         self._orders: dict[int, Header] = {}
         self._policies: list[PolicyPlan] = []
         self.n_waits = 0
+        self.has_notified = False  # at the end of the last wait
         self.is_closed = False
 
     @property
@@ -117,7 +118,8 @@ class FakeSegments:
             self._policies.pop()
             fails = self._happens(Fault.POLICY)
             events.append(PolicyFailed("22012", "division by zero", False) if fails else PolicyAnswered(self._policy()))
-        return [*events, Notified()] if not events or self._chance.random() < 0.1 else events
+        self.has_notified = not events or self._chance.random() < 0.1
+        return [*events, Notified()] if self.has_notified else events
 
     def pause(self) -> None:
         assert not self._orders, "a pause waits for the tasks"

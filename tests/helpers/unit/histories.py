@@ -48,8 +48,8 @@ from tests.helpers.unit.searches import SMALLEST
 
 PARENT = 9  # the run that a replay repeats
 #: Faults that some histories have in addition to those that a run overcomes.
-_RARE = {Fault.MEMORY: 0.01, Fault.MODEL: 0.01, Fault.STATEMENT: 0.03}
-_FAULTS = {**PASSING, Fault.HOST: 0.02, Fault.STATEMENT_AFTER: 0.03, Fault.POLICY: 0.1}
+_RARE = {Fault.MEMORY: 0.01, Fault.MODEL: 0.01, Fault.STATEMENT: 0.03, Fault.POLICY: 0.1}
+_FAULTS = {**PASSING, Fault.HOST: 0.02, Fault.STATEMENT_AFTER: 0.03}
 _METHODS = ("hyperband", "hyperopt", "asha", "pbt")
 _OPTIMIZERS = "[{'optimizer': ['SGD'], 'lr': [0.001, 0.1, 'log']}]"
 _GRIDS = {
@@ -141,7 +141,7 @@ class History(Life):
             "n_models": n_models, "n_segments": chance.randint(1, 4), "n_epochs": chance.randint(1, 3),
             "schedule": chance.choice(["rotation", "breadth_first", "longest_first", "auto"]),
             "metrics_compute_frequency": chance.choice([None, 1, 2]),
-            "faults": chance.choice([{}, _FAULTS, _FAULTS | _RARE]),
+            "faults": chance.choice([{}, _FAULTS, _FAULTS | _RARE, _FAULTS | _RARE, {Fault.STATEMENT: 0.3}]),
         }  # fmt: skip
         if self.kind == "fused":
             options["groups"] = chance.choice([[[1, 2], [3, 4]], [[1, 2, 3]], [[1, 2, 3, 4]]])
@@ -185,12 +185,14 @@ class History(Life):
         for metric in self.record.all_metrics:
             mst_key = metric.mst_key
             rows += {
-                0: [{"action": "stop_model", "mst_key": mst_key, "reason": "it is too slow"}],
-                1: [{"action": "extend", "mst_key": mst_key, "arguments": {"num_iterations": 1}}],
-                2: [{"action": "clone_model", "mst_key": mst_key, "arguments": {"num_iterations": 1}}],
-                3: [{"action": "pin_model", "mst_key": mst_key}],
-                4: [{"action": "resume_model", "mst_key": mst_key}],
-                5: [{"action": "pause"}],
+                0: [{"action": "extend", "mst_key": mst_key, "arguments": {"num_iterations": 1}}],
+                1: [{"action": "clone_model", "mst_key": mst_key, "arguments": {"num_iterations": 1}}],
+                2: [{"action": "resume_model", "mst_key": mst_key}],
+                3: [{"action": "pause"}],
+                4: [{"action": "pin_model", "mst_key": mst_key}],
+                5: [{"action": "pin_model", "mst_key": mst_key}],
+                6: [{"action": "stop_model", "mst_key": mst_key, "reason": "it is too slow"}],
+                7: [{"action": "stop_model", "mst_key": min(self.record.rows)}],
             }.get(int(metric.value * 0x10000) % 20, [])
         return json.dumps(rows)
 
@@ -203,6 +205,7 @@ class History(Life):
 
     def _meanwhile(self) -> None:
         """Issue commands sometimes, often several at once; sometimes cancel the run."""
+        assert self.record.cancelled is None or not self.segments.has_notified, "a cancelled run ends when it is told"
         super()._meanwhile()
         if self.may_be_cancelled and self.chance.random() < 0.01:
             self.record.cancelled = "ada"
@@ -283,6 +286,17 @@ class Replay(Life):
         return Hopper(self.record, self.segments, run, progress, recorded_visits(self.record, run), decider)
 
 
+def live_and_check(seed: int) -> None:
+    """Live a history and its replay, and assert what both keep."""
+    try:
+        history = History(seed).live()
+        assert_promises(history)
+        assert_replayed(history.record, Replay(seed, history.record).live().record)
+    except BaseException as error:
+        error.add_note(f"history {seed}")
+        raise
+
+
 def assert_replayed(record: MemoryRecord, again: MemoryRecord) -> None:
     """A replay makes the same visits, with the same states, metrics and ends."""
     ends = [{m.mst_key: (m.state, m.digest) for m in each.models(1)} for each in (record, again)]
@@ -312,7 +326,7 @@ class _Commands:
     """What commands and decisions have made of the models, by the record of the changes alone."""
 
     def __init__(self, history: History):
-        self.record, self.run = history.record, history.record.the_run
+        self.history, self.record, self.run = history, history.record, history.record.the_run
         first = range(1, history.n_first + 1)
         self.last_epochs: dict[int, int | None] = dict.fromkeys(first, self.run.num_iterations)  # None: of a search
         self.stopped: dict[int, int] = {}  # with the number of visits at that time
@@ -323,6 +337,9 @@ class _Commands:
         changes = self.record.changes
         commands = [row for row in changes if row.command is not None]
         assert {row.state for row in commands} <= {CommandState.OBEYED, CommandState.REFUSED}, "each is settled"
+        assert not any("too late" in (row.detail or "") for row in commands), "a driver looks before it ends"
+        in_order = [i for i, _ in self.record.settled if changes[i].command not in (None, Unpause.function)]
+        assert in_order == sorted(in_order), "commands are settled in their order"
         obeyed = sorted(row.ordinal for row in commands if row.state is CommandState.OBEYED)
         assert obeyed == list(range(len(obeyed)))
         for change_id, n_visits in self.record.settled:
@@ -331,6 +348,9 @@ class _Commands:
                 self._made(row, n_visits)
         rows = self.record.rows
         assert set(rows) == set(self.last_epochs), "models are those of the run and of the changes"
+        failed = [m.state_detail for m in rows.values() if m.state is ModelState.FAILED]
+        assert not any("no space left" in (why or "") for why in failed), "it is not the fault of a model"
+        self._check_policy()
         for key, last_epoch in self.last_epochs.items():
             assert last_epoch in (None, rows[key].last_epoch), f"mst_key {key} trains until {last_epoch}"
         assert {key for key, model in rows.items() if model.pinned} == self.pinned
@@ -342,10 +362,21 @@ class _Commands:
         assert by_command <= set(self.stopped), "a model that was resumed is not stopped"
         assert (self.paused is None) == (self.run.paused_by is None)
 
+    def _check_policy(self) -> None:
+        """Each row of the policy's result was issued once, those of its last result too."""
+        rows = [row for row in self.record.changes if row.source is ChangeSource.POLICY]
+        issued = [(row.command, str(row.arguments | {"reason": None})) for row in rows]
+        assert len(issued) == len(set(issued)), "the policy repeats itself, its commands are not repeated"
+        if self.history.has_policy and Fault.POLICY not in self.history.faults:
+            wanted = {(row["action"], row.get("mst_key")) for row in json.loads(self.history.policy_says())}
+            known = {(row.command, row.arguments.get("mst_key")) for row in rows} | {("pause", None)}
+            assert wanted <= known, "its last result counts too"
+
     def _made(self, row: ChangeRow, n_visits: int) -> None:
         change, keys = row.read(), row.mst_keys or ()
         match change:
             case Stop() if row.source in (ChangeSource.PERSON, ChangeSource.POLICY):
+                assert row.source is ChangeSource.PERSON or change.mst_key not in self.pinned, "people stop it only"
                 self.stopped[change.mst_key] = n_visits
             case Stop() if row.source is ChangeSource.EARLY_STOPPING:
                 self.last_epochs[change.mst_key] = row.visits[str(change.mst_key)][0]
@@ -356,6 +387,7 @@ class _Commands:
             case Extend(num_iterations=None) | Exploit():
                 self.last_epochs[change.mst_key] = None
             case Stop() | Finish():  # they end some models with their epochs
+                assert not self.pinned & set(keys), "a search does not stop a pinned model"
                 self.last_epochs |= dict.fromkeys(keys)
             case Extend():
                 assert change.mst_key in (None, *keys)
