@@ -214,13 +214,13 @@ CREATE VIEW madlib_mop.search_history WITH (security_barrier = true) AS
 CREATE VIEW madlib_mop.search_history WITH (security_invoker = true) AS
 -- end
 SELECT e.run_id, e.ordinal, e.event, e.mst_key, e.epoch, e.loss,
-       a.number AS action_number, a.action ->> 'do' AS action,
-       (a.action ->> 'mst_key')::integer AS action_mst_key, (a.action ->> 'last_epoch')::integer AS until_epoch,
-       (a.action ->> 'source')::integer AS source_mst_key, a.action ->> 'reason' AS reason,
-       a.action ->> 'compile_params' AS compile_params, a.action ->> 'fit_params' AS fit_params,
+       c.number::bigint AS action_number, c.change AS action,
+       (c.work ->> 'mst_key')::integer AS action_mst_key, (c.work ->> 'last_epoch')::integer AS until_epoch,
+       (c.work ->> 'source')::integer AS source_mst_key, c.work ->> 'reason' AS reason,
+       c.work ->> 'compile_params' AS compile_params, c.work ->> 'fit_params' AS fit_params,
        EXTRACT(epoch FROM e.at - r.created_at)::double precision AS seconds
 FROM madlib_mop.search_event e JOIN madlib_mop.run r USING (run_id)
-LEFT JOIN LATERAL pg_catalog.jsonb_array_elements(e.actions) WITH ORDINALITY AS a (action, number) ON true
+LEFT JOIN madlib_mop.change c ON c.run_id = e.run_id AND c.event = e.ordinal
 -- if greenplum
 WHERE madlib_mop_calls.may_see(r.owner)
 -- end

@@ -5,17 +5,18 @@ CREATE VIEW madlib_mop.steering WITH (security_barrier = true) AS
 -- else
 CREATE VIEW madlib_mop.steering WITH (security_invoker = true) AS
 -- end
-SELECT c.run_id, c.command_id, c.command, c.arguments, c.source, pg_catalog.pg_get_userbyid(c.issued_by) AS issued_by, c.issued_at,
+SELECT c.run_id, c.change_id AS command_id, c.command, c.arguments, c.source, pg_catalog.pg_get_userbyid(c.issued_by) AS issued_by, c.issued_at,
        c.state, c.detail, c.ordinal, c.mst_keys, c.visits, c.settled_at
-FROM madlib_mop.steering_command c
+FROM madlib_mop.change c
+WHERE c.command IS NOT NULL
 -- if greenplum
-WHERE c.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_see(r.owner))
+      AND c.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_see(r.owner))
 -- end
 ;
 COMMENT ON VIEW madlib_mop.steering IS 'The commands to each run: who issued them, what became of them, and after which visits they were obeyed';
 COMMENT ON COLUMN madlib_mop.steering.run_id IS 'The run';
 COMMENT ON COLUMN madlib_mop.steering.command_id IS 'The number of the command, unique in the database';
-COMMENT ON COLUMN madlib_mop.steering.command IS 'stop_model, resume_model, clone_model, extend, add_models, pause, unpause or pin_model';
+COMMENT ON COLUMN madlib_mop.steering.command IS 'The function that issues it, such as stop_model';
 COMMENT ON COLUMN madlib_mop.steering.arguments IS 'The arguments as given';
 COMMENT ON COLUMN madlib_mop.steering.source IS 'person, or policy: the run''s policy issued it';
 COMMENT ON COLUMN madlib_mop.steering.issued_by IS 'The role that issued it';
@@ -29,8 +30,8 @@ COMMENT ON COLUMN madlib_mop.steering.settled_at IS 'When it was obeyed, refused
 
 -- if postgres
 CREATE VIEW madlib_mop.command WITH (security_invoker = true) AS
-SELECT c.run_id, c.command, c.arguments, c.command_id, c.state, c.detail, c.mst_keys
-FROM madlib_mop.steering_command c;
+SELECT c.run_id, c.command, c.arguments, c.change_id AS command_id, c.state, c.detail, c.mst_keys
+FROM madlib_mop.change c WHERE c.command IS NOT NULL;
 COMMENT ON VIEW madlib_mop.command IS 'The commands to each run; an INSERT of run_id, command and arguments issues one, and its row has the outcome';
 COMMENT ON COLUMN madlib_mop.command.run_id IS 'The run; insert it';
 COMMENT ON COLUMN madlib_mop.command.command IS 'The command; insert it';

@@ -1,5 +1,6 @@
 """The record of runs: the driver's reads and writes of the extension's tables, in its catalog session."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -41,6 +42,7 @@ from madlib_mop.catalog.rows.run import POLICY_COLUMN, RunRow, hide_policy
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.binary import read_value
 from madlib_mop.errors import NotReady
+from madlib_mop.models.changes import Change, read_change
 
 _Kind = TypeVar("_Kind", bound=Row)
 _STATE_PART = """
@@ -289,12 +291,17 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         return bool(self._scalar(of_both.where(*where)) == 1)
 
     def search_events(self, run_id: int) -> list[SearchEvent]:
-        """Return the events of a run's search and its decisions, in order."""
-        query = select(t.search_event).where(t.search_event.c.run_id == run_id)
-        return self._all(SearchEvent, query.order_by(t.search_event.c.ordinal))
+        """Return the events of a run's search with its decisions, in order."""
+        c = t.change.c
+        decided: dict[int, list[Change]] = defaultdict(list)
+        query = select(c.event, c.change, c.work).where(c.run_id == run_id, c.event.is_not(None))
+        for row in self._rows(query.order_by(c.event, c.number)):
+            decided[row["event"]].append(read_change(row["change"], row["work"]))
+        events = select(t.search_event).where(t.search_event.c.run_id == run_id).order_by(t.search_event.c.ordinal)
+        return [SearchEvent.from_row({**row, "changes": decided[row["ordinal"]]}) for row in self._rows(events)]
 
     def add_search_event(self, event: SearchEvent) -> None:
-        """Write one event of a run's search."""
+        """Write one event of a run's search, without its decisions."""
         self._do(insert(t.search_event).values(**event.as_row()))
 
     def custom_functions(self, run_id: int) -> dict[str, bytes]:

@@ -260,19 +260,21 @@ search_event = Table(
     Column("mst_key", Integer),
     Column("epoch", Integer),
     Column("loss", Float),
-    Column("actions", JSONB),
     Column("at", DateTime(timezone=True)),
 )
 
-steering_command = Table(
-    "steering_command",
+change = Table(
+    "change",
     metadata,
-    Column("command_id", BigInteger, primary_key=True),
+    Column("change_id", BigInteger, primary_key=True, autoincrement=True),
     Column("run_id", BigInteger, primary_key=True),
+    Column("source", Text),
+    Column("change", Text),
+    Column("work", JSONB),
+    Column("event", Integer),
+    Column("number", Integer),
     Column("command", Text),
     Column("arguments", JSONB),
-    Column("work", JSONB),
-    Column("source", Text),
     Column("issued_by", Role),
     Column("issued_at", DateTime(timezone=True)),
     Column("state", Text),
@@ -356,5 +358,5 @@ job_worker = Table(
 #: Tables with the rows of a run, except its states.
 OF_RUN = (
     segment, model, start_weights, custom_function, caller_setting, run_policy, preprocessor, visit, metric,
-    visit_metric, evaluation, search_event, steering_command,
+    visit_metric, evaluation, search_event, change,
 )  # fmt: skip

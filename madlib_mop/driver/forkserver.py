@@ -16,7 +16,7 @@ from madlib_mop.driver.session.stopping import obey_sigterm
 from madlib_mop.trainer.process.loading import without
 
 #: What only some calls import, in the middle of their work.
-_LATER = ("driver.search.controller", "driver.search.progress", "driver.help.choices", "trainer.data.state")
+_LATER = ("driver.changes.search", "driver.changes.search_progress", "driver.help.choices", "trainer.data.state")
 
 
 def main() -> None:

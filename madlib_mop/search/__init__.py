@@ -1,6 +1,8 @@
 """Searches of configurations, for madlib_keras_automl: pure; the driver trains their proposals and reports losses."""
 
-from .base import Action, Add, Exploit, Extend, Finish, Proposal, Search, Stop
+from madlib_mop.models.changes import Add, Exploit, Extend, Finish, Proposal, Stop
+
+from .base import Action, Search
 from .by_name import METHODS, make_search, method_name, parse_params, search_class
 from .location import Locator
 from .methods.hyperband import HyperbandParams, Round, hyperband_rounds

@@ -10,83 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from madlib_mop.models.changes import Add, Exploit, Extend, Finish, Proposal, Stop
 from madlib_mop.search.parameters import SearchParams
 from madlib_mop.search.past import PastTrial, best_points, count_first
 from madlib_mop.search.space import Point, SearchSpace
 
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A proposed configuration.
-
-    Attributes
-    ----------
-    mst_key : int
-        1, 2, ... in the order of proposals; never used twice in a run.
-    compile_params, fit_params : str
-        Texts in the form of generate_model_configs.
-    last_epoch : int
-        Train until the end of this epoch (1-based, counted from the model's first), then evaluate.
-    s, i : int or None
-        Hyperband's bracket, and the round that the proposal begins with.
-    """
-
-    mst_key: int
-    model_id: int
-    compile_params: str
-    fit_params: str
-    last_epoch: int
-    s: int | None = None
-    i: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """Train a new model."""
-
-    proposal: Proposal
-
-
-@dataclass(frozen=True, slots=True)
-class Extend:
-    """A model continues to the end of ``last_epoch`` and is evaluated there; ``i`` is hyperband's new round."""
-
-    mst_key: int
-    last_epoch: int
-    i: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A model is not trained further; it stays at its epoch, and its slot is free at once."""
-
-    mst_key: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Exploit:
-    """A model copies another's newest state and architecture, and continues with these parameters.
-
-    The state is weights and optimizer's variables after as many epochs as the model has made itself. ``source`` is
-    told to go on by a later one of the same actions: its state is to be copied before. ``model_id`` is the source's.
-    """
-
-    mst_key: int
-    source: int
-    compile_params: str
-    fit_params: str
-    last_epoch: int
-    model_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The search is over; models in training end with their current epoch."""
-
-    reason: str
-
-
+#: The changes that a search proposes.
 Action = Add | Extend | Stop | Exploit | Finish
 
 
@@ -261,7 +190,7 @@ class Search(ABC):
         key = len(self._models) + 1
         self._models[key] = _Standing(last_epoch)
         self._n_in_training += 1
-        return Add(Proposal(key, point.model_id, *point.texts, last_epoch, s, i))
+        return Add((Proposal(key, point.model_id, *point.texts, last_epoch, s, i),))
 
     def _loss(self, mst_key: int) -> float:
         """Return a model's newest loss; infinite if it has failed."""
@@ -291,6 +220,7 @@ class Search(ABC):
         """Record the continued models."""
         for action in actions:
             if isinstance(action, Extend | Exploit):
+                assert action.mst_key is not None and action.last_epoch is not None, "a search says both"
                 standing = self._models[action.mst_key]
                 if standing.in_training or standing.failed or action.last_epoch <= standing.epoch:
                     raise AssertionError(f"{self.name} extends a model that cannot continue: {action}")

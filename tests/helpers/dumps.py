@@ -20,6 +20,12 @@ TABLES = tuple(
 _OWNER = "postgres"  # the superuser's name in the dumps
 _OWNED = re.compile(rb"^(ALTER .+ OWNER TO |CREATE USER MAPPING FOR )(\S+?)(;| SERVER )", re.MULTILINE)
 
+#: The events of searches with their decisions, which were a column of the events in version 1.0.0.
+_WITH_ACTIONS = """(
+    SELECT e.*, (SELECT coalesce(jsonb_agg(jsonb_build_object('do', c.change) || c.work ORDER BY c.number), '[]')
+                 FROM madlib_mop.change c WHERE (c.run_id, c.event) = (e.run_id, e.ordinal)) AS actions
+    FROM madlib_mop.search_event e) e"""
+
 Contents = dict[str, tuple[list[str], list[str]]]
 
 
@@ -68,8 +74,14 @@ def _contents(db: Database, table: str, columns: list[str]) -> tuple[list[str], 
     if not columns:
         query = "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
         columns = [name for (name,) in db.rows(f"{query} AND NOT attisdropped ORDER BY attnum", [table])]
-    rows = db.rows(f"SELECT md5(t::text) FROM (SELECT {', '.join(columns)} FROM {table}) t ORDER BY 1")
+    source = _WITH_ACTIONS if table == "madlib_mop.search_event" and is_moved(db) else table
+    rows = db.rows(f"SELECT md5(t::text) FROM (SELECT {', '.join(columns)} FROM {source}) t ORDER BY 1")
     return columns, [digest for (digest,) in rows]
+
+
+def is_moved(db: Database) -> bool:
+    """Return whether the decisions of searches are rows of table change."""
+    return bool(db.value("SELECT to_regclass('madlib_mop.change') IS NOT NULL"))
 
 
 def owned_by(dump: bytes, old: str, new: str) -> bytes:

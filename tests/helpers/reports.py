@@ -95,12 +95,16 @@ FROM madlib_mop.run r, generate_series(1, %(models)s) m, generate_series(1, %(ep
 WHERE r.run_id = %(run)s
 """,
     """
-INSERT INTO madlib_mop.search_event (run_id, ordinal, event, mst_key, epoch, loss, actions)
-SELECT %(run)s, m, 'result', m, 1, 2 + m * 7 %% 100 / 100.0, CASE WHEN m %% 5 = 0
-    THEN jsonb_build_array(jsonb_build_object('do', 'stop', 'mst_key', m)) ELSE '[]' END
-FROM generate_series(1, %(models)s) m
+INSERT INTO madlib_mop.search_event (run_id, ordinal, event, mst_key, epoch, loss)
+SELECT %(run)s, m, 'result', m, 1, 2 + m * 7 %% 100 / 100.0 FROM generate_series(1, %(models)s) m
 """,
-    "ANALYZE madlib_mop.visit, madlib_mop.metric, madlib_mop.model, madlib_mop.evaluation, madlib_mop.search_event",
+    """
+INSERT INTO madlib_mop.change (run_id, source, change, work, event, number, state)
+SELECT %(run)s, 'search', 'stop', jsonb_build_object('mst_key', m), m, 1, 'obeyed'
+FROM generate_series(1, %(models)s) m WHERE m %% 5 = 0
+""",
+    "ANALYZE madlib_mop.visit, madlib_mop.metric, madlib_mop.model, madlib_mop.evaluation, madlib_mop.search_event,"
+    " madlib_mop.change",
 )
 
 

@@ -20,7 +20,7 @@ from tests.helpers.training import (
 TABLES = (
     "run", "segment", "model", "model_state", "visit", "metric", "evaluation", "start_weights", "custom_function",
     "caller_setting", "run_policy",
-    "setting", "search_event",
+    "setting", "search_event", "change",
 )  # fmt: skip
 
 
@@ -35,8 +35,12 @@ def trained(db):
     db.rows("SELECT madlib_mop.grant_use('dump_user')")
     db.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('sandbox', 'on')")
     run = fit(db, "out", "mst", 1, seed=3, validation_table="valid")
-    event = "INSERT INTO madlib_mop.search_event (run_id, ordinal, event, actions) VALUES (%s, 0, 'start', '[]')"
-    db.rows(event, [run.run_id])  # an event as a search writes it
+    # an event and a decision as a search writes them
+    db.rows("INSERT INTO madlib_mop.search_event (run_id, ordinal, event) VALUES (%s, 0, 'start')", [run.run_id])
+    db.rows(
+        "INSERT INTO madlib_mop.change (run_id, source, change, work, event, number, state)"
+        " VALUES (%s, 'search', 'add', '{\"mst_key\": 1}', 0, 1, 'obeyed')", [run.run_id]
+    )  # fmt: skip
     return db
 
 

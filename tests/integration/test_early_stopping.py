@@ -93,6 +93,18 @@ def test_models_stop_where_keras_would_and_have_the_weights_of_their_best_iterat
         )
 
 
+def test_each_stop_is_a_change_of_the_run(bench):
+    """A run's changes are in one table, whoever decided; the view of commands has those of people and policies."""
+    rows = bench.rows(
+        "SELECT (work ->> 'mst_key')::integer, mst_keys, visits, change, state FROM madlib_mop.change"
+        " WHERE run_id = %s AND source = 'early stopping'",
+        [bench.run.run_id],
+    )
+    stops = {key: stopped for key, (stopped, _) in normalized(bench.expected).items() if stopped}
+    assert sorted(rows) == [(key, [key], {str(key): [n, 2]}, "stop", "obeyed") for key, n in sorted(stops.items())]
+    assert bench.rows("SELECT 1 FROM madlib_mop.steering WHERE run_id = %s", [bench.run.run_id]) == []
+
+
 def _fast():
     import keras
 

@@ -48,13 +48,18 @@ def test_every_model_has_its_curve_from_the_first_to_the_last_point(run_id, read
 
 
 def test_a_search_is_shown_to_its_end_with_its_lowest_loss(db, run_id, reader):
-    db.rows("DELETE FROM madlib_mop.search_event WHERE run_id = %s", [run_id])
+    for table in ("search_event", "change"):
+        db.rows(f"DELETE FROM madlib_mop.{table} WHERE run_id = %s", [run_id])
     db.rows(
-        "INSERT INTO madlib_mop.search_event (run_id, ordinal, event, mst_key, epoch, loss, actions)"
+        "INSERT INTO madlib_mop.search_event (run_id, ordinal, event, mst_key, epoch, loss)"
         " SELECT %s, n, CASE WHEN n %% 100 = 50 THEN 'failed' ELSE 'result' END, n, 1,"
-        " CASE WHEN n = 1235 THEN 0.5 WHEN n %% 100 <> 50 THEN 1 + n END,"
-        " CASE n %% 2 WHEN 0 THEN '[{\"do\": \"stop\"}, {\"do\": \"add\"}]'::jsonb ELSE '[]' END"
-        " FROM generate_series(1, 2000) AS n",
+        " CASE WHEN n = 1235 THEN 0.5 WHEN n %% 100 <> 50 THEN 1 + n END FROM generate_series(1, 2000) AS n",
+        [run_id],
+    )
+    db.rows(
+        "INSERT INTO madlib_mop.change (run_id, source, change, event, number, state)"
+        " SELECT %s, 'search', c.change, n, c.number, 'obeyed' FROM generate_series(2, 2000, 2) AS n,"
+        " (VALUES (1, 'stop'), (2, 'add')) AS c (number, change)",
         [run_id],
     )
     events, n_decisions, n_results = read_search(reader, run_id)

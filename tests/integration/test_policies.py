@@ -18,7 +18,7 @@ FROM madlib_mop.visit_metric WHERE run_id = $1 AND mst_key = 2 AND visits >= 2 G
 ;
 """
 COMMANDS = (
-    "SELECT command, arguments, source, state, mst_keys FROM madlib_mop.steering_command WHERE run_id = %s ORDER BY 1"
+    "SELECT command, arguments, source, state, mst_keys FROM madlib_mop.steering WHERE run_id = %s ORDER BY 1"
 )
 
 

@@ -173,6 +173,11 @@ def test_a_run_with_every_command_is_replayed_with_the_same_bits(lab):
     ends = dict(lab.rows("SELECT mst_key, last_epoch FROM madlib_mop.model WHERE run_id = %s", [run_id]))
     assert (ends[4], ends[slower], ends[again]) == (N_EPOCHS + 2, N_EPOCHS, 1) and of_clone in ends
     assert replayed(lab, run_id, "all_of_them_again") == found
+    repeated = "SELECT change, mst_keys FROM madlib_mop.change WHERE run_id = %s AND source = 'replay'"
+    assert sorted(lab.rows(repeated, [newest_run(lab)])) == [
+        ("clone", [slower]), ("clone", [slower + 1]), ("clone", [of_clone]), ("end", [3])
+    ]  # fmt: skip
+    assert lab.rows("SELECT 1 FROM madlib_mop.steering WHERE run_id = %s", [newest_run(lab)]) == []
     for recorded in (run_id, newest_run(lab)):
         assert_configurations_in_parts(lab, recorded)
     assert weights(lab, "all_of_them") == weights(lab, "all_of_them_again")
@@ -343,8 +348,8 @@ def test_other_roles_cannot_steer(lab):
         lab.rows("INSERT INTO madlib_mop.command (run_id, command) VALUES (%s, 'pause')", [run.run_id], "stranger")
     assert lab.rows("SELECT * FROM madlib_mop.steering WHERE run_id = %s", [run.run_id], "stranger") == []
     with pytest.raises(psycopg2.Error, match="permission denied"):
-        lab.rows("INSERT INTO madlib_mop.steering_command (run_id, command, source, issued_by, state)"
-                 " VALUES (%s, 'pause', 'person', 'stranger', 'pending')", [run.run_id], "stranger")  # fmt: skip
+        lab.rows("INSERT INTO madlib_mop.change (run_id, change, command, source, issued_by, state) VALUES"
+                 " (%s, 'pause', 'pause', 'person', 'stranger', 'pending')", [run.run_id], "stranger")  # fmt: skip
     assert digests(lab, run.finish()) == lab.expected
 
 

@@ -70,7 +70,7 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
         at = terminal.shows(rf"stop model {chosen}\? y/n", at)
         terminal.press("n")
         at = terminal.shows("up/down select", at)
-        assert lab.value("SELECT count(*) FROM madlib_mop.steering_command WHERE run_id = %s", [steered.run_id]) == 0
+        assert lab.value("SELECT count(*) FROM madlib_mop.change WHERE run_id = %s", [steered.run_id]) == 0
 
         terminal.press("sy")
         wait_for(lambda: steered.model(chosen, "state") == "stopped", what="the stop by a key")

@@ -36,7 +36,7 @@ def forgiving(dash):
 
 
 def commands(db) -> int:
-    return db.value("SELECT count(*) FROM madlib_mop.steering_command")
+    return db.value("SELECT count(*) FROM madlib_mop.change")
 
 
 class FakeAccount:
@@ -318,8 +318,8 @@ def test_hostile_names_are_text_everywhere(lab, dash):
     lab.rows(changed, [HOSTILE, HOSTILE, run_id])
     lab.rows("UPDATE madlib_mop.metric SET name = %s WHERE run_id = %s AND ordinal = 1", [HOSTILE, run_id])
     lab.rows(
-        "INSERT INTO madlib_mop.steering_command (run_id, command, arguments, source, issued_by, state, detail)"
-        " VALUES (%s, 'stop_model', jsonb_build_object('reason', %s), 'person', 'ann'::regrole, 'refused', %s)",
+        "INSERT INTO madlib_mop.change (run_id, change, command, arguments, source, issued_by, state, detail)"
+        " VALUES (%s, 'stop', 'stop_model', jsonb_build_object('reason', %s), 'person', 'ann'::regrole, 'refused', %s)",
         [run_id, HOSTILE, HOSTILE],
     )  # fmt: skip
     browser = dash.browser("ann")

@@ -13,7 +13,7 @@ from tests.helpers.security.attacks import fingerprint, record_run, refusal, ref
 ALICE, CAROL, LEAD = "alice", "carol", "team_lead"
 ALICES, CAROLS, NOBODYS = 11, 12, 999
 TABLES = ("run", "segment", "model", "model_state", "start_weights", "custom_function", "visit", "metric",
-          "visit_metric", "evaluation", "search_event", "steering_command")  # fmt: skip
+          "visit_metric", "evaluation", "search_event", "change")  # fmt: skip
 VIEWS = (
     "progress", "leaderboard", "timeline", "search_history", "steering", "metric_series", "model_summary",
     "visit_gantt",

@@ -11,7 +11,7 @@ from tests.unit.test_build_extension import ROOT, build_extension
 
 ALICE, BOB, TEAM, PREDICTS = "alice_of_rights", "bob_of_rights", "team_of_rights", "predicts_only"
 ALICES, BOBS = 71, 72
-SEEN = ("run", "segment", "model", "visit", "metric", "evaluation", "search_event", "progress", "leaderboard",
+SEEN = ("run", "segment", "model", "visit", "metric", "evaluation", "search_event", "change", "progress", "leaderboard",
         "timeline", "search_history")  # fmt: skip
 NOT_SEEN = ("model_state", "start_weights", "custom_function", "caller_setting", "run_policy", "preprocessor")
 INSERTS = ("INSERT INTO madlib_mop.viewer VALUES ('{}', '{}')",

@@ -15,7 +15,7 @@ FLOORS = {
     "client": ("calling", "frames", "exported"),
     "driver": (
         "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "drift", "outputs",
-        "experience", "planning", "steering", "search", "running", "jobs", "help", "commands", "registry",
+        "experience", "planning", "changes", "running", "jobs", "help", "commands", "registry",
         "exports", "imports",
     ),
     "engines": ("sessions", "base", "hosts"),

@@ -56,7 +56,7 @@ def test_all_statements_of_the_sources_are_of_a_known_kind():
     assert {kind for kind in kinds if not kind.startswith("SELECT pg_catalog.pg_extension_config_dump(")} <= {
         "CREATE FUNCTION", "CREATE AGGREGATE", "CREATE VIEW", "COMMENT ON", "REVOKE ALL", "SET LOCAL", "DO $do$",
         "CREATE SCHEMA", "CREATE TABLE", "ALTER TABLE", "CREATE POLICY", "CREATE TRIGGER", "CREATE INDEX",
-        "INSERT INTO",
+        "CREATE UNIQUE", "INSERT INTO",
     }  # fmt: skip
 
 

@@ -30,8 +30,17 @@ def before(old):
     return contents(old)
 
 
+HISTORY = "SELECT * FROM madlib_mop.search_history ORDER BY run_id, ordinal, action_number"
+
+
 @pytest.fixture(scope="module")
-def updated(old, before):
+def searched(old):
+    """What the searches of the old version were told and decided, before the update."""
+    return old.rows(HISTORY)
+
+
+@pytest.fixture(scope="module")
+def updated(old, before, searched):
     """The database after the update."""
     old.rows("CREATE FUNCTION madlib.of_another_version() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
     old.rows("ALTER EXTENSION madlib_mop ADD FUNCTION madlib.of_another_version()")
@@ -71,6 +80,11 @@ def test_metrics_have_the_times_at_which_they_were_computed(updated):
     )
     assert updated.value("SELECT count(*) FROM madlib_mop.metric_series") > 0 and wrong == 0
     assert updated.rows("SELECT DISTINCT hyper_parameters::text FROM madlib_mop.model_summary") == [("{}",)]
+
+
+def test_searches_are_shown_as_before(updated, searched):
+    """Their decisions are rows of a table of their own now."""
+    assert searched and updated.rows(HISTORY) == searched
 
 
 OBJECTS = {

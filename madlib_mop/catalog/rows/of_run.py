@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from madlib_mop.catalog.rows.base import Json, Row
+from madlib_mop.catalog.rows.base import Row
+from madlib_mop.models.changes import Change
 
 #: The data set of a run's sample, which is part of a shard of another data set.
 SAMPLE = "sample"
@@ -142,7 +144,7 @@ class EvaluationRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEvent(Row):
-    """One event of a run's search and its decisions: a row of `madlib_mop.search_event`.
+    """One event of a run's search, a row of `madlib_mop.search_event`, with the decisions on it.
 
     Attributes
     ----------
@@ -153,8 +155,8 @@ class SearchEvent(Row):
         The model and its epoch. ``budget`` has no model; its epoch is the number of iterations that a new model can
         make before the budget ends, None at the end.
     loss : float or None
-    actions : list of dict
-        JSON, as `driver.search.actions` writes them.
+    changes : sequence of Change
+        What the search decided: rows of `madlib_mop.change`.
     """
 
     run_id: int
@@ -163,4 +165,10 @@ class SearchEvent(Row):
     mst_key: int | None = None
     epoch: int | None = None
     loss: float | None = None
-    actions: Sequence[Json]
+    changes: Sequence[Change] = ()
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the columns in the form for a statement."""
+        columns = Row.as_row(self)
+        del columns["changes"]
+        return columns

@@ -54,7 +54,7 @@ class ModelState(StrEnum):
 
 
 class CommandState(StrEnum):
-    """State of a command: column ``state`` of `madlib_mop.steering_command`."""
+    """State of a command: column ``state`` of `madlib_mop.change`."""
 
     #: It was checked and recorded; the run's driver has not applied it yet. Any other state may follow.
     PENDING = "pending"
@@ -64,6 +64,19 @@ class CommandState(StrEnum):
     REFUSED = "refused"
     #: Its call ended before it was applied. The last state.
     WITHDRAWN = "withdrawn"
+
+
+class ChangeSource(StrEnum):
+    """Who decided on a change of a run's models: column ``source`` of `madlib_mop.change`."""
+
+    PERSON = "person"
+    #: The query that the run's owner gave with its call.
+    POLICY = "policy"
+    SEARCH = "search"
+    #: The early stopping of a model, by its rule.
+    EARLY_STOPPING = "early stopping"
+    #: The replay of a run, where commands had changed it.
+    REPLAY = "replay"
 
 
 class JobState(StrEnum):

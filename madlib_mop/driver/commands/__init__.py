@@ -4,6 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from madlib_mop.calls.steering import FUNCTIONS as STEERING
 from madlib_mop.errors import no_command
 
 if TYPE_CHECKING:
@@ -44,11 +45,8 @@ COMMANDS = {
     "drop_run": "commands.runs:drop_run",
     "end_lost_run": "commands.runs:end_lost_run",
     "drop_models": "commands.runs:drop_models",
-    **dict.fromkeys(
-        ("stop_model", "resume_model", "clone_model", "extend", "add_models", "pause", "unpause", "pin_model"),
-        "commands.steering:steer",
-    ),
-    "command": "commands.steering:command",
+    **dict.fromkeys((function.name for function in STEERING), "changes.people:steer"),
+    "command": "changes.people:command",
     "submit": "jobs.submitting:submit",
     **{name: f"jobs.changing:{name}" for name in ("cancel_job", "run_now", "alter_job", "purge_jobs")},
     "madlib_keras_evaluate": "commands.evaluate:madlib_keras_evaluate",

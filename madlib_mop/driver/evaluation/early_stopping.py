@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.rows.states import ChangeSource, ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots, best_key
 from madlib_mop.driver.session.progress import ProgressReporter
+from madlib_mop.models.changes import Stop
 from madlib_mop.models.parameters.early_stopping import EarlyStopping, follow
 
 
@@ -130,7 +132,11 @@ class EarlyStops:
             f"stopped early at iteration {model.iteration(epoch)}: {rule.metric} was best at iteration"
             f" {model.iteration(course.best_epoch)}"
         )
-        self._models.stopped_early(mst_key, epoch, detail)
+        with self._record.transaction():
+            self._models.stopped_early(mst_key, epoch, detail)
+            visit = {str(mst_key): [epoch, model.position]}
+            row = ChangeRow.made(self._run_id, ChangeSource.EARLY_STOPPING, Stop(mst_key, detail), [mst_key], visit)
+            self._record.add_changes([row])
         self._progress.tell(f"mst_key {mst_key} {detail}")
         return True
 

@@ -11,6 +11,7 @@ from madlib_mop.catalog.rows.plan import OutputSummary
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.selection_tables import create_selection, write_selection_summary
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.models.changes import Add, Extend
 from madlib_mop.models.parameters.class_weights import as_given
 
 SELECTION_SUFFIXES = ("", "_summary")
@@ -86,8 +87,11 @@ def brackets(events: Iterable[SearchEvent]) -> dict[int, tuple[int, int]]:
     """Return hyperband's bracket and the newest round of each model."""
     found: dict[int, tuple[int, int]] = {}
     for event in events:
-        for item in event.actions:
-            if "i" in item:
-                key = item["mst_key"]
-                found[key] = (item["s"] if "s" in item else found[key][0], item["i"])
+        for change in event.changes:
+            if isinstance(change, Add) and change.proposal.i is not None:
+                assert change.proposal.s is not None, "a round is one of a bracket"
+                found[change.proposal.mst_key] = change.proposal.s, change.proposal.i
+            elif isinstance(change, Extend) and change.i is not None:
+                assert change.mst_key is not None, "a search extends one model"
+                found[change.mst_key] = found[change.mst_key][0], change.i
     return found

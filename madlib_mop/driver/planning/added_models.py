@@ -1,11 +1,8 @@
 """Models that a command adds to a run: their parameters, checked like those of a call of fit."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.packed import read_packed_table
@@ -15,42 +12,15 @@ from madlib_mop.driver.planning.selection import check_selection, origin_of, rea
 from madlib_mop.driver.planning.warm_start import backend_of
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.changes import NewModel
 from madlib_mop.models.configuration import Configuration
-
-
-@dataclass(frozen=True)
-class AddedModel:
-    """A model to add.
-
-    Attributes
-    ----------
-    configuration : Configuration
-    start_weights : str or None
-        Origin of its start weights, without the number of the command; see `RunCommands.issue`.
-    early_stopping : dict or None
-        As in `ModelRow`.
-    """
-
-    configuration: Configuration
-    start_weights: str | None
-    early_stopping: Json | None
-
-    @classmethod
-    def from_json(cls, work: Mapping[str, Any]) -> Self:
-        """Return a model of a recorded command."""
-        return cls(Configuration.recorded(**work["parameters"]), work["start_weights"], work["early_stopping"])
-
-    def as_json(self) -> Json:
-        """Return it for the record."""
-        columns = self.configuration.columns()
-        return {"parameters": columns, "start_weights": self.start_weights, "early_stopping": self.early_stopping}
 
 
 @dataclass(frozen=True)
 class AddedModels:
     """The models of a model selection table, with start weights by origin."""
 
-    models: list[AddedModel]
+    models: list[NewModel]
     weights: dict[str, bytes] = field(repr=False)
 
 
@@ -79,7 +49,7 @@ def read_added_models(session: CallerSession, record: Record, run: RunRow, name:
     )
     has_weights = {model_id for model_id, blob in selection.weights.items() if blob is not None}
     models = [
-        AddedModel(c, origin_of(c.model_id) if c.model_id in has_weights else None, checked.early_stopping[key])
+        NewModel(c, origin_of(c.model_id) if c.model_id in has_weights else None, checked.early_stopping[key])
         for key, c in checked.configurations.items()
     ]
     return AddedModels(models, selection.start_weights)

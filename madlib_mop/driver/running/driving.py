@@ -14,6 +14,9 @@ from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.connection import local_keywords
+from madlib_mop.driver.changes.deciders import Decider, Deciders
+from madlib_mop.driver.changes.policy import PolicyCommands
+from madlib_mop.driver.changes.replay import RepeatedCommands
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.running.admission import admit
 from madlib_mop.driver.running.averaging import Averaging
@@ -27,9 +30,6 @@ from madlib_mop.driver.session.messages import record_failed
 from madlib_mop.driver.session.opening import reopened
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.session.stopping import SESSION_ENDED, sigterm_delayed, was_cancelled
-from madlib_mop.driver.steering.controller import Controllers, RunController
-from madlib_mop.driver.steering.policy_commands import PolicyCommands
-from madlib_mop.driver.steering.repeating import RepeatedCommands
 from madlib_mop.engines.sessions.access import Access
 from madlib_mop.engines.sessions.ending import clean, end_run, left_of, sweep
 from madlib_mop.engines.sessions.login import RunLogin, create_login
@@ -87,7 +87,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             driver_pid=os.getpid(),
             caller_pid=call.info.pid,
         )
-        progress, controller = _make_controller(call, record, run)
+        progress, decider = _make_decider(call, record, run)
         progress.started()
         access, stop_fd = _access(call.info, record, run, login), call.session.stop_fd
         segments = SegmentSessions(record, access, run, progress, rule.reading_limit_s, call.info.pid, stop_fd)
@@ -95,7 +95,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             hopper = Averaging(record, segments, run, progress)
         else:
             policy = _make_policy(call, record, run, segments, progress)
-            hopper = Hopper(record, segments, run, progress, recorded, controller, policy)
+            hopper = Hopper(record, segments, run, progress, recorded, decider, policy)
         hopper.run()
         if not record.end_training(run_id):
             raise was_cancelled(run_id, record.cancelled_by(run_id) or "somebody")
@@ -191,19 +191,19 @@ def _access(info: SessionInfo, record: Record, run: RunRow, login: RunLogin | No
     return Access(run.run_id, catalog, *where, options_of(record.raw), login, run.owner_oid, settings)
 
 
-def _make_controller(call: Call, record: Record, run: RunRow) -> tuple[ProgressReporter, RunController]:
-    """Create the progress and the controller of a run."""
+def _make_decider(call: Call, record: Record, run: RunRow) -> tuple[ProgressReporter, Decider]:
+    """Create the progress and the decider of a run."""
     models = record.models(run.run_id)
-    commands = RunController()
+    commands = Decider()
     if run.kind == "replay" and run.parent_run_id is not None:
         commands = RepeatedCommands(record.models(run.parent_run_id))
     if not run.is_search:
         return ProgressReporter(call.session, run, models), commands
-    from madlib_mop.driver.search.controller import make_searcher
-    from madlib_mop.driver.search.progress import SearchProgress
+    from madlib_mop.driver.changes.search import make_searcher
+    from madlib_mop.driver.changes.search_progress import SearchProgress
 
-    progress = SearchProgress(call.session, run, models)
-    return progress, Controllers(make_searcher(record, run, progress), commands)
+    progress = SearchProgress(call.session, run, models, record.search_events(run.run_id))
+    return progress, Deciders(make_searcher(record, run, lambda: progress.elapsed_s), commands)
 
 
 def become_driver(record: Record, run_id: int, anew: bool = False) -> None:

@@ -1,16 +1,14 @@
 """The hopper: runs the visits of one run, without barriers, until every model has completed its visits or has failed.
 
-The scheduler chooses the next tasks; a search can change the models during the run (`steering/`). Called by
-`driving.drive`.
+The scheduler chooses the next tasks; people, a policy or a search can change the models during the run (`changes/`).
+Called by `driving.drive`.
 """
 
-import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
-from mop_backend.machine import processors
 from mop_backend.messages import (
     CommittedVisit,
     Done,
@@ -26,28 +24,21 @@ from mop_backend.messages import (
 from mop_backend.refusals import how_to_train_again
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
-from madlib_mop.catalog.state_slots import StateSlots, best_key, best_states, newest_states
-from madlib_mop.driver.evaluation.early_stopping import EarlyStops
-from madlib_mop.driver.evaluation.evaluations import Evaluations
+from madlib_mop.catalog.state_slots import best_key
+from madlib_mop.driver.changes.changes import Changes
+from madlib_mop.driver.changes.deciders import Decider
 from madlib_mop.driver.evaluation.metrics import evaluation_task
-from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.driver.running.loop import InFlight, RunLoop
-from madlib_mop.driver.running.pausing import RunPause
+from madlib_mop.driver.running.models import RunningModels
 from madlib_mop.driver.running.policy import Policy
 from madlib_mop.driver.running.retries import RetryDecision, place_of
 from madlib_mop.driver.running.segments import PolicyAnswered, PolicyFailed, Segments
-from madlib_mop.driver.running.steered import SteeredRun
 from madlib_mop.driver.session.progress import ProgressReporter
-from madlib_mop.driver.steering.controller import RunController
-from madlib_mop.driver.steering.model_changes import ModelChanges
-from madlib_mop.driver.steering.obeying import Steering
 from madlib_mop.errors import DataDamaged, from_dict
-from madlib_mop.models.sharing import graph_digests
-from madlib_mop.schedule import SCHEDULES, Evaluation, ModelWork, Scheduler, Task, Visit, make_scheduler
+from madlib_mop.schedule import Evaluation, Scheduler, Task, Visit
 from madlib_mop.schedule.bounds import Span
 
 
@@ -58,7 +49,7 @@ class Hopper(RunLoop[Task]):
     ----------
     recorded : list of Visit or None
         For a replay: the visits to repeat.
-    controller : RunController
+    decider : Decider
         Notified of the models' progress; can change the run's models.
     policy : Policy or None
         Notified of metrics; issues commands.
@@ -73,70 +64,60 @@ class Hopper(RunLoop[Task]):
         run: RunRow,
         progress: ProgressReporter,
         recorded: Sequence[Visit] | None = None,
-        controller: RunController | None = None,
+        decider: Decider | None = None,
         policy: Policy | None = None,
     ):
         super().__init__(record, segments, run, progress)
-        self._run = run
-        models = self._models.values()
-        self._slots = StateSlots(record, self._run_id, [*newest_states(models), *best_states(models)])
-        self._stops = EarlyStops(record, run, self._models, self._slots, progress)
-        self._rows = {shard.segment_id: shard.n_rows for shard in run.plan.training.segments}
-        self._groups = FusedGroups(run.plan.fused_training)
-        groups_graphs = recorded is None and SCHEDULES[run.schedule].groups_graphs
-        self._graphs = graph_digests(record.custom_functions(self._run_id)) if groups_graphs else None
-        self._plan = self._make_scheduler(recorded)
-        self._evaluations = Evaluations(record, run, self._plan, self._models, self._groups.key_of)
-        self._controller = controller or RunController()
-        self._model_changes = ModelChanges(
-            record, run, self._models, self._slots, self._plan, self._evaluations, lambda key: self._works([key])[0],
-            self._model_added,
-        )  # fmt: skip
-        self._pause = RunPause(run.paused_by is not None, segments, self._plan, self._progress)
-        side = SteeredRun(self._models, self._plan, self._slots, self._evaluations, self._stops, self._groups, progress,
-                          self._controller, self._works, self._separate, self._pause)  # fmt: skip
-        self._steering = Steering(record, run, self._models, self._slots, side)
+        self._decider = decider or Decider()
+        self._running = RunningModels(record, run, self._models, segments, progress, self._decider, recorded)
+        self._plan = self._running.scheduler
+        self._slots = self._running.slots
+        self._stops = self._running.stops
+        self._groups = self._running.groups
+        self._evaluations = self._running.evaluations
+        self._changes = Changes(self._running)
         self._policy = policy
         self._compacted = 0.0
-        for segment in self._rows:
-            self._plan.segment_down(segment)
+        for shard in run.plan.training.segments:
+            self._plan.segment_down(shard.segment_id)
 
     def _begun(self) -> None:
-        self._separate_repeated()
-        self._controller.begin(self._model_changes)
-        self._steering.obey_pending()
+        self._running.dissolve_repeated()
+        self._changes.make_all(self._decider.begin(self._models))
+        self._changes.obey_pending()
         if any(model.has_own_visits for model in self._models.values()):
             self._metrics_came()  # a dead driver may not have had an answer to the last ones
 
     def _notified(self) -> None:
-        self._steering.obey_pending()
+        self._changes.obey_pending()
 
     def _is_over(self) -> bool:
         if not self._plan.done or (self._policy is not None and self._policy.is_at_work()):
             return False
-        self._steering.obey_pending()
+        self._changes.obey_pending()
         return self._plan.done
 
     def _policy_over(self, event: PolicyAnswered | PolicyFailed) -> None:
         assert self._policy is not None, "only a policy is evaluated"
         if self._policy.evaluated(event):
-            self._steering.obey_pending()
+            self._changes.obey_pending()
 
     def _metrics_came(self) -> None:
         if self._policy is not None:
             self._policy.metrics_came()
 
     def _start_tasks(self) -> None:
-        if not self._pause.keeps(bool(self._in_flight)):
+        if not self._running.pause.keeps(bool(self._in_flight)):
             super()._start_tasks()
 
     def _tick(self) -> None:
-        self._separate_repeated()
+        self._running.dissolve_repeated()
         self._compact()
-        self._controller.tick()
+        self._changes.make_all(self._decider.tick())
 
     def _ended(self) -> None:
-        self._controller.ended()
+        self._changes.make_all(self._decider.ended())
+        self._progress.run_over()
 
     def _order(self, flight: InFlight[Task], attempt: int) -> Order:
         task = flight.task
@@ -155,11 +136,11 @@ class Hopper(RunLoop[Task]):
 
     def _sample_of(self, visit: Visit) -> int | None:
         """Return the segment of the sample on which the model is evaluated after the visit, if that is due."""
-        sample = self._run.plan.sample
+        sample = self._running.run.plan.sample
         if sample is None:
             return None
         first = min(self._models[key].first_epoch for key in self._groups.members(visit.model))
-        n_visits = (visit.epoch - first) * self._run.n_segments + visit.position
+        n_visits = (visit.epoch - first) * self._running.run.n_segments + visit.position
         return sample.segment_id if n_visits % sample.every == 0 else None
 
     def _makes(self, mst_key: int | None, visit: Visit) -> TypeGuard[int]:
@@ -248,7 +229,7 @@ class Hopper(RunLoop[Task]):
         if self._sample_of(task) is not None:
             self._metrics_came()
         for visit in kept:
-            self._controller.visited(visit.mst_key)
+            self._changes.make_all(self._decider.visited(visit.mst_key))
         trained = [v.mst_key for v in kept if self._models[v.mst_key].is_alive]  # others were stopped meanwhile
         if done is not None and trained and not self._evaluations.begin(trained, done.epoch):
             for key in trained:
@@ -260,7 +241,7 @@ class Hopper(RunLoop[Task]):
             self._models.trained(mst_key)
         self._progress.epoch_over(mst_key, epoch, self._plan)
         if self._models[mst_key].state is ModelState.TRAINED:
-            self._controller.reached(mst_key, epoch, metrics)
+            self._changes.make_all(self._decider.reached(mst_key, epoch, metrics))
 
     def _refused(self, task: Task, decision: RetryDecision) -> None:
         """Continue after a task without a result: repeat it, drop its model, or end the run."""
@@ -303,39 +284,18 @@ class Hopper(RunLoop[Task]):
             self._failed(mst_key, reason, model.is_alive)
 
     def _failed(self, mst_key: int, reason: str, was_alive: bool) -> None:
-        """Continue without a failed model; its failure is recorded. The controller was told of one that was stopped."""
+        """Continue without a failed model; its failure is recorded. The decider was told of one that was stopped."""
         self._evaluations.forget(mst_key)
         self._stops.forget(mst_key)
         self._progress.model_failed(mst_key, reason, self._plan)
         if was_alive:
-            self._controller.failed(mst_key)
+            self._changes.make_all(self._decider.failed(mst_key))
 
     def _dissolve(self, task: Visit, reason: str) -> None:
         """Dissolve a group that cannot be trained together; its members continue separately from their current
         states."""
         self._plan.failed(task)
-        self._separate(task.model, f"together, {reason}")
-
-    def _separate(self, group: int, why: str) -> None:
-        """Let the members of a group, which is in no visit, train separately from their current states."""
-        members = [key for key in self._groups.members(group) if self._models[key].is_alive]
-        self._plan.drop(group)
-        plan = self._run.plan.without_groups(self._groups.dissolve(group))
-        self._run = replace(self._run, plan=plan)
-        self._record.set_run(self._run_id, plan=plan)
-        self._progress.tell(f"mst_keys {', '.join(map(str, members))} train separately from now on: {why}")
-        for work in self._works(members):
-            self._plan.add_model(work)
-
-    def _separate_repeated(self) -> None:
-        """In a replay, let members of groups train separately where they did in the run."""
-        for group in self._groups.repeated(self._models):
-            if not self._plan.is_busy(group):
-                self._separate(group, f"as in run {self._run.parent_run_id}")
-
-    def _model_added(self, model: ModelRow) -> None:
-        self._stops.add_model(model.mst_key)
-        self._progress.model_added(model)
+        self._running.dissolve(task.model, f"together, {reason}")
 
     def _compact(self) -> None:
         if time.monotonic() - self._compacted > self._slots.pause_s:
@@ -343,51 +303,3 @@ class Hopper(RunLoop[Task]):
             busy = {key for flight in self._in_flight.values() for key in self._groups.members(flight.task.model)}
             kept = map(best_key, self._models)  # a visit does not write its model's best state
             self._slots.compact({*self._models, *kept} - busy)
-
-    def _make_scheduler(self, recorded: Sequence[Visit] | None) -> Scheduler:
-        keys = dict.fromkeys(self._groups.key_of(mst_key) for mst_key in self._models)
-        schedule = "recorded" if recorded is not None else self._run.schedule
-        visits = None if recorded is None else self._groups.visits(recorded)
-        scheduler = make_scheduler(schedule, self._works(keys), self._rows, visits, self._n_at_once)
-        for key in keys:
-            if not any(self._models[mst_key].is_alive for mst_key in self._groups.members(key)):
-                scheduler.drop(key)  # one that was stopped may be resumed
-        return scheduler
-
-    @property
-    def _n_at_once(self) -> int | None:
-        """How many visits can compute at the same time; None if not all trainers are on this server."""
-        if any(shard.place is not None for shard in self._run.plan.training.segments):
-            return None
-        return max(1, processors() // self._run.n_threads)
-
-    def _works(self, keys: Iterable[int]) -> list[ModelWork]:
-        """Return the scheduler's models with their progress."""
-        indices = self._groups.indices(list(self._models.values()))
-        members = {key: [self._models[mst_key] for mst_key in self._groups.members(key)] for key in keys}
-        # members that are alive have made the same visits; in a replay, some end before the others
-        going_on = {key: [m for m in of if m.is_alive] or of for key, of in members.items()}
-        chosen = {key: max(of, key=lambda m: (m.epoch, m.position)) for key, of in going_on.items()}
-        last_epochs = {key: max(m.last_epoch for m in of) for key, of in going_on.items()}
-        within = {m.mst_key: m.epoch for m in chosen.values() if 0 < m.position < len(self._rows)}
-        visited: dict[int, list[tuple[int, int]]] = {mst_key: [] for mst_key in within}
-        if any(self._models[key].has_own_visits for key in within):
-            for visit in self._record.visits(self._run_id):
-                if visit.epoch == within.get(visit.mst_key):
-                    visited[visit.mst_key].append((visit.position, visit.segment_id))
-        works = []
-        for key, m in chosen.items():
-            own = (segment for _, segment in sorted(visited.get(m.mst_key, [])))
-            places = (*m.visited(m.position), *own) if m.mst_key in within else ()
-            epoch = m.epoch if m.mst_key in within else m.epoch + 1
-            if m.state is ModelState.FAILED:
-                epoch, places = last_epochs[key] + 1, ()
-            turn, last = m.cloned_from.turn if m.cloned_from is not None else None, last_epochs[key]
-            works.append(ModelWork(key, indices[key], last, epoch, places, turn=turn, graph=self._graph_of(m)))
-        return works
-
-    def _graph_of(self, model: ModelRow) -> str | None:
-        """Return what models of one compiled graph share; None if it does not matter for the schedule."""
-        if self._graphs is None:
-            return None
-        return self._graphs(json.dumps(model.model_arch), model.compile_params)

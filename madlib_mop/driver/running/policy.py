@@ -2,14 +2,14 @@
 
 The session is logged in like a reader: as the run's role, with the caller's rights, and without secrets. The query runs
 beside the visits, has a time limit, and is evaluated again if metrics came meanwhile. Its rows become commands
-(`steering.policy_commands`). Called by the hopper.
+(`changes.policy`). Called by the hopper.
 """
 
 from collections.abc import Callable
 
 from madlib_mop.catalog.rows.plan import PolicyPlan
+from madlib_mop.driver.changes.policy import PolicyCommands, read_rows
 from madlib_mop.driver.running.segments import PolicyAnswered, PolicyFailed, Segments
-from madlib_mop.driver.steering.policy_commands import PolicyCommands, read_rows
 from madlib_mop.errors import Cancelled, MopError
 
 _MAX_ROWS = 1000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.session.caller import CallerSession
@@ -129,6 +129,12 @@ class ProgressReporter:
         self._left[model.mst_key] = model
         complete = model.position == self._run.n_segments
         self._iterations[model.mst_key] = model.epoch - model.first_epoch + (1 if complete else 0)
+
+    def decided(self, event: SearchEvent) -> None:
+        """Write nothing: the run is no search."""
+
+    def run_over(self) -> None:
+        """Called when no task is left."""
 
     def versions_changed(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
         """Warn that the weights may differ in some bits from those of an uninterrupted run."""

@@ -50,17 +50,17 @@ SELECT x.*, count(*) OVER () AS n FROM (
            (m.cloned_from ->> 'epoch')::integer AS epoch, (m.cloned_from ->> 'position')::integer AS position,
            NULL::text AS origin, EXTRACT(epoch FROM c.settled_at - r.created_at)::float8 AS at_s, 0 AS place
     FROM madlib_mop.model m JOIN madlib_mop.run r ON r.run_id = m.run_id
-    LEFT JOIN madlib_mop.steering_command c ON c.run_id = m.run_id AND c.command_id = m.command_id
+    LEFT JOIN madlib_mop.change c ON c.run_id = m.run_id AND c.change_id = m.command_id
     WHERE m.run_id = $1::bigint AND m.cloned_from IS NOT NULL
     UNION ALL
-    SELECT 'exploit', (a.action ->> 'mst_key')::integer, (a.action ->> 'source')::integer, s.epoch, NULL, NULL,
+    SELECT 'exploit', (c.work ->> 'mst_key')::integer, (c.work ->> 'source')::integer, s.epoch, NULL, NULL,
            EXTRACT(epoch FROM e.at - r.created_at)::float8, 1
-    FROM madlib_mop.search_event e JOIN madlib_mop.run r ON r.run_id = e.run_id
-    CROSS JOIN LATERAL jsonb_array_elements(e.actions) AS a (action)
+    FROM madlib_mop.change c JOIN madlib_mop.run r ON r.run_id = c.run_id
+    JOIN madlib_mop.search_event e ON e.run_id = c.run_id AND e.ordinal = c.event
     LEFT JOIN LATERAL (SELECT max(b.epoch) AS epoch FROM madlib_mop.search_event b
                        WHERE b.run_id = e.run_id AND b.ordinal <= e.ordinal AND b.event = 'result'
-                             AND b.mst_key = (a.action ->> 'source')::integer) s ON true
-    WHERE e.run_id = $1::bigint AND a.action ->> 'do' = 'exploit'
+                             AND b.mst_key = (c.work ->> 'source')::integer) s ON true
+    WHERE c.run_id = $1::bigint AND c.change = 'exploit'
     UNION ALL
     SELECT 'warm start', m.mst_key, NULL, m.first_epoch - 1, NULL, 'run ' || r.parent_run_id, NULL, 2
     FROM madlib_mop.model m JOIN madlib_mop.run r ON r.run_id = m.run_id

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.search.base import Action, Extend, Search, Stop
+from madlib_mop.models.changes import Extend, Stop
+from madlib_mop.search.base import Action, Search
 from madlib_mop.search.parameters import (
     MAX_CONFIGURATIONS,
     MAX_EPOCHS,

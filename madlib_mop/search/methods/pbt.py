@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.changes import Exploit, Extend, Stop
 from madlib_mop.models.parameters.calls import is_number
-from madlib_mop.search.base import Action, Exploit, Extend, Search, Stop
+from madlib_mop.search.base import Action, Search
 from madlib_mop.search.parameters import (
     MAX_CONFIGURATIONS,
     MAX_EPOCHS,

@@ -93,9 +93,9 @@ def record_run(db, run_id: int, owner: str, state: str = "interrupted", **column
         db, "evaluation", **key, epoch=1, data_set="training", shard=0, segment_id=0, started_at="now", ended_at="now",
         n_rows=1,
     )  # fmt: skip
-    insert(db, "search_event", run_id=run_id, ordinal=0, event="start", actions="[]")
+    insert(db, "search_event", run_id=run_id, ordinal=0, event="start")
     insert(
-        db, "steering_command", run_id=run_id, command="pause", source="person", issued_by=owner, state="obeyed",
+        db, "change", run_id=run_id, change="pause", command="pause", source="person", issued_by=owner, state="obeyed",
     )  # fmt: skip
     db.rows(
         f"CREATE TABLE madlib_mop.model_state_{run_id}_0 PARTITION OF madlib_mop.model_state FOR VALUES IN ({slot})"
@@ -113,7 +113,7 @@ def fingerprint(db, run_id: int) -> str:
     """Return a digest of everything in the record of a run."""
     tables = ("run", "segment", "model", "start_weights", "custom_function", "caller_setting", "run_policy",
               "preprocessor", "model_state", "visit", "metric", "visit_metric", "evaluation", "search_event",
-              "steering_command")  # fmt: skip
+              "change")  # fmt: skip
     rows = [db.rows(f"SELECT t::text FROM madlib_mop.{t} t WHERE run_id = %s ORDER BY 1", [run_id]) for t in tables]
     return repr(rows)
 

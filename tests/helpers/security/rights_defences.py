@@ -106,7 +106,7 @@ DEFENCES_OF_RIGHTS = (
     ),
     Defence(
         "only the owner of a run steers it",
-        "madlib_mop/driver/commands/steering.py",
+        "madlib_mop/driver/changes/people.py",
         "    run = find_run(record, call)\n",
         "    run = record.known_run(call.arguments['run_id'])\n",
         (_STEERING,),
@@ -135,7 +135,7 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "a user sees the commands to his own runs only",
         "sql/22-visibility.sql",
-        "ALTER TABLE madlib_mop.steering_command ENABLE ROW LEVEL SECURITY;\n",
+        "ALTER TABLE madlib_mop.change ENABLE ROW LEVEL SECURITY;\n",
         "",
         (_OWN_RUNS + "test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
     ),

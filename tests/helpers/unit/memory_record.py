@@ -22,11 +22,13 @@ from mop_backend.messages import (
     VisitsCommitted,
 )
 
+from madlib_mop.catalog.commands import Outcome
 from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
 from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, VisitRow
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.rows.states import CommandState, ModelState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
 from tests.helpers.unit.sums import figures_of
 
@@ -49,6 +51,7 @@ class MemoryRecord:
         self.all_visits: dict[tuple[int, int, int], VisitRow] = {}
         self.all_metrics: list[Metric] = []
         self.evaluations: list[EvaluationRow] = []
+        self.changes: list[ChangeRow] = []
         self.states = {(m.mst_key, m.state_version): m.digest for m in self.rows.values() if m.digest is not None}
         self.staged: dict[tuple[int, int, int], tuple[int, str]] = {}  # key, version, segment -> slot, digest
         self.slots: set[int] = set()
@@ -64,6 +67,7 @@ class MemoryRecord:
             yield
             return
         kept = dict(self.rows), dict(self.states), list(self.all_metrics), list(self.evaluations), self.the_run
+        changes = list(self.changes)
         kept_of_writers = dict(self.all_visits), dict(self.staged)
         self._is_open = True
         try:
@@ -72,6 +76,7 @@ class MemoryRecord:
         except BaseException:
             self.rows, self.states, self.all_metrics, self.evaluations, self.the_run = kept
             self.all_visits, self.staged = kept_of_writers
+            self.changes = changes
             raise
         finally:
             self._is_open = False
@@ -122,8 +127,33 @@ class MemoryRecord:
     def custom_functions(self, run_id: int) -> dict[str, bytes]:
         return {}
 
-    def commands(self, run_id: int, state: object) -> list[object]:
-        return []
+    def issue(self, command: ChangeRow) -> None:
+        """Record a command, as another process does."""
+        self.changes.append(replace(command, change_id=len(self.changes)))
+
+    def commands(self, run_id: int, state: CommandState) -> list[ChangeRow]:
+        return [row for row in self.changes if row.command is not None and row.state is state]
+
+    def lock_command(self, command: ChangeRow) -> bool:
+        return self.changes[command.change_id].state is CommandState.PENDING
+
+    def record_outcome(self, command: ChangeRow, outcome: Outcome) -> bool:
+        self.on_write()
+        assert self.lock_command(command), "nobody withdraws a command"
+        ordinal = len(self.commands(1, CommandState.OBEYED)) if outcome.state is CommandState.OBEYED else None
+        self.changes[command.change_id] = replace(
+            command, state=outcome.state, detail=outcome.detail, mst_keys=outcome.mst_keys, visits=outcome.visits,
+            ordinal=ordinal,
+        )  # fmt: skip
+        return True
+
+    def has_same_start_weights(self, run_id: int, origin: str, other: str) -> bool:
+        return origin == other
+
+    def add_changes(self, rows: Sequence[ChangeRow]) -> None:
+        self.on_write()
+        for row in rows:
+            self.issue(row)
 
     def models(self, run_id: int) -> list[ModelRow]:
         return sorted(self.rows.values(), key=lambda model: model.ordinal)

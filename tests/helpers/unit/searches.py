@@ -124,7 +124,7 @@ class Laboratory:
 
     def _obey(self, action: Action) -> None:
         match action:
-            case Add(p):
+            case Add((p,)):
                 assert p.mst_key == len(self.params_of) + 1 and p.model_id in self.search.space.model_ids
                 self._train(p.mst_key, p.last_epoch, p.compile_params)
             case Extend(key, last_epoch):

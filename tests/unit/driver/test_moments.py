@@ -7,59 +7,62 @@ from types import SimpleNamespace
 
 import pytest
 
-from madlib_mop.catalog.rows.command import CommandRow
+from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import ClonedFrom, TakenOver
 from madlib_mop.catalog.rows.of_run import Metric
-from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.rows.states import ChangeSource, ModelState
 from madlib_mop.catalog.run_models import RunModels
+from madlib_mop.driver.changes.changes import Changes, CommandRefused, _Issuer
+from madlib_mop.driver.changes.deciders import Decision
+from madlib_mop.driver.changes.replay import RepeatedCommands
+from madlib_mop.driver.changes.side import NotYet, RunSide
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.planning.replay import untrained
 from madlib_mop.driver.running.hopper import Hopper
-from madlib_mop.driver.steering.model_changes import EndModel, ModelChanges
-from madlib_mop.driver.steering.obeying import Steering
-from madlib_mop.driver.steering.repeating import RepeatedCommands
-from madlib_mop.driver.steering.run_side import NotYet
-from madlib_mop.driver.steering.verbs import ExtendModels
+from madlib_mop.models.changes import Clone, Extend, Finish, Stop
 from tests.helpers.unit.rows import a_model, a_plan, a_run
 
 RULE = {"patience": 1, "metric": "val_loss", "mode": "min", "restore_best": True}
 
 
-class Changes:
+class Replayed:
     """The models of a replay, and the clones that were made in it."""
 
-    def __init__(self, *models):
+    def __init__(self, clone, *models):
+        self.clone = clone
         self.models = {model.mst_key: model for model in models}
+        self.decider = RepeatedCommands([clone])
         self.made = []
 
-    def change(self, changes):
-        for change in changes:
-            self.made.append((change.model.mst_key, self.models[change.came_from.mst_key].state_version))
-            self.models[change.model.mst_key] = change.model
+    def make(self, decisions):
+        """Make clones as soon as they are decided."""
+        for decision in decisions:
+            assert decision.changes == [Clone(self.clone.cloned_from.mst_key, repeated=self.clone.mst_key)]
+            self.made.append((self.clone.mst_key, self.models[self.clone.cloned_from.mst_key].state_version))
+            self.models[self.clone.mst_key] = self.clone
 
 
 def test_a_clone_of_a_model_that_was_just_crossed_is_repeated_after_the_crossing():
     """The crossing changes the state, and not the place of the newest visit."""
     clone = a_model(5, cloned_from=ClonedFrom(1, 2, 2, (), 0, False, version=5))
-    changes = Changes(a_model(1, epoch=2, position=2, state_version=4))
-    controller = RepeatedCommands([clone])
-    controller.begin(changes)
-    controller.visited(1)
-    controller.tick()
-    assert changes.made == []
-    changes.models[1] = replace(changes.models[1], state_version=5, taken_over=TakenOver(3, 2, 5, True))
-    controller.tick()
-    controller.tick()
-    assert changes.made == [(5, 5)]
+    replayed = Replayed(clone, a_model(1, epoch=2, position=2, state_version=4))
+    replayed.make(replayed.decider.begin(replayed.models))
+    replayed.make(replayed.decider.visited(1))
+    replayed.make(replayed.decider.tick())
+    assert replayed.made == []
+    replayed.models[1] = replace(replayed.models[1], state_version=5, taken_over=TakenOver(3, 2, 5, True))
+    replayed.make(replayed.decider.tick())
+    replayed.make(replayed.decider.tick())
+    assert replayed.made == [(5, 5)]
 
 
 def test_a_clone_that_was_recorded_without_the_version_of_its_state_is_repeated():
     found = ClonedFrom.from_json(
         {"mst_key": 1, "epoch": 2, "position": 2, "segments": [], "turn": 0, "is_best": False}
     )
-    changes = Changes(a_model(1, epoch=2, position=2, state_version=4))
-    RepeatedCommands([a_model(5, cloned_from=found)]).begin(changes)
-    assert changes.made == [(5, 4)]
+    replayed = Replayed(a_model(5, cloned_from=found), a_model(1, epoch=2, position=2, state_version=4))
+    replayed.make(replayed.decider.begin(replayed.models))
+    assert replayed.made == [(5, 4)]
 
 
 @pytest.mark.parametrize("state, expected", [(ModelState.TRAINED, RULE), (ModelState.STOPPED, None)])
@@ -75,11 +78,16 @@ def test_a_model_is_extended_after_its_last_metrics_have_decided(position, rule,
     """Whether they are due depends on its last iteration, which a replay knows from the start."""
     model = a_model(1, epoch=2, position=position, state=ModelState.TRAINING, early_stopping=rule)
     separated = []
-    side = SimpleNamespace(trains=trains, in_search=False, separate=separated.append)
-    steering = Steering(SimpleNamespace(custom_functions=lambda _: {}), a_run(a_plan()), {1: model}, None, side)
+    side = a_side(SimpleNamespace(), {1: model})
+    side.trains, side.separate = trains, separated.append
     with pytest.raises(NotYet) if waits else nullcontext():
-        steering._effect(ExtendModels(num_iterations=1, mst_key=None))
+        Changes(side)._effect(Extend(num_iterations=1), _Issuer(ChangeSource.PERSON))
     assert separated == [1] * (not waits)
+
+
+def a_side(record, models):
+    """Return a run that does not train, with these models."""
+    return RunSide(record, a_run(a_plan()), models, SimpleNamespace())
 
 
 def test_a_command_that_waits_does_not_delay_unpause():
@@ -87,30 +95,48 @@ def test_a_command_that_waits_does_not_delay_unpause():
     names = ["pause", "extend", "stop_model", "unpause", "pin_model"]
     obeyed = []
 
-    class Waiting(Steering):
+    class Waiting(Changes):
         def obey(self, command):
             if command.command == "extend":
                 raise NotYet
             obeyed.append(command.command)
 
-    pending = [CommandRow(run_id=1, command=name, issued_by="ada") for name in names]
-    record = SimpleNamespace(commands=lambda *_: pending, custom_functions=lambda _: {})
-    Waiting(record, a_run(a_plan()), {}, None, SimpleNamespace(looks=lambda: None)).obey_pending()
+    pending = [ChangeRow.asked(1, name, {}, 10) for name in names]
+    Waiting(a_side(SimpleNamespace(commands=lambda *_: pending), {})).obey_pending()
     assert obeyed == ["pause", "unpause"]
 
 
-def test_the_end_of_a_budget_stops_a_clone_that_has_made_no_visit():
+class StoppedModels(dict):
+    """The models of a run; stops are noted."""
+
+    def stopped(self, mst_key, reason):
+        self.reason = mst_key, reason
+
+
+@pytest.mark.parametrize("change", [Finish("the time budget was used up"), Stop(5, "the time budget was used up")])
+def test_the_end_of_a_budget_stops_a_clone_that_has_made_no_visit(change):
     """Its state is complete, but not its own."""
     came_from = ClonedFrom(1, 2, 2, (), 0, False, version=4)
     clone = a_model(5, epoch=2, position=2, last_epoch=5, cloned_from=came_from)
-    stopped, dropped = [], []
-    models = SimpleNamespace(stopped=lambda key, reason: stopped.append((key, reason)))
-    record = SimpleNamespace(lock_model=lambda *_: clone, transaction=nullcontext)
-    scheduler = SimpleNamespace(segments=[], drop=dropped.append)
-    changes = ModelChanges(record, a_run(a_plan()), models, None, scheduler, None, None)
-    changes.change([EndModel(5, "the time budget was used up")])
+    models, stopped = StoppedModels({5: clone}), []
+    written = []
+    record = SimpleNamespace(lock_model=lambda *_: clone, transaction=nullcontext, add_changes=written.extend)
+    side = a_side(record, models)
+    side.stopped = stopped.append
+    Changes(side).make(Decision(ChangeSource.SEARCH, [change]))
     reason = "the time budget was used up before it was trained with the state that it copied"
-    assert (stopped, dropped) == ([(5, reason)], [5])
+    assert (stopped, models.reason) == ([5], (5, reason))
+    assert [(row.read(), row.source, row.mst_keys) for row in written] == [(change, ChangeSource.SEARCH, [5])]
+
+
+@pytest.mark.parametrize(
+    "source, change, refused",
+    [(ChangeSource.POLICY, Stop(1, at_once=True), True), (ChangeSource.PERSON, Stop(1, at_once=True), False)],
+)
+def test_only_people_stop_a_pinned_model(source, change, refused):
+    side = a_side(SimpleNamespace(), {1: a_model(1, state=ModelState.TRAINING, pinned=True)})
+    with pytest.raises(CommandRefused, match="is pinned") if refused else nullcontext():
+        Changes(side)._effect(change, _Issuer(source))
 
 
 class FailedModels(dict):
@@ -130,7 +156,8 @@ def test_a_search_is_told_once_that_a_model_has_ended(state, told, reason):
     nothing = SimpleNamespace(forget=lambda key: None, model_failed=lambda *_: None)
     models = FailedModels({1: a_model(1, state=state, state_detail="first")})
     hopper = SimpleNamespace(_models=models, _evaluations=nothing, _stops=nothing, _progress=nothing, _plan=None)
-    hopper._controller = SimpleNamespace(failed=found.append)
+    hopper._decider = SimpleNamespace(failed=lambda key: [key])
+    hopper._changes = SimpleNamespace(make_all=found.extend)
     hopper._failed = partial(Hopper._failed, hopper)
     Hopper._fail_model(hopper, 1, "second")
     assert (found, models[1].state, models[1].state_detail) == (told, ModelState.FAILED, reason)
@@ -148,6 +175,12 @@ class Record(SimpleNamespace):
         return [a_model(1, state=ModelState.TRAINING, early_stopping=self.rule, epoch=self.n_epochs, position=2,
                         last_epoch=5)]  # fmt: skip
 
+    def transaction(self):
+        return nullcontext()
+
+    def add_changes(self, rows):
+        self.changes += rows
+
     def set_model(self, run_id, mst_key, **columns):
         self.written.append(columns["last_epoch"])
 
@@ -155,9 +188,12 @@ class Record(SimpleNamespace):
 @pytest.mark.parametrize("n_epochs, stops", [(1, []), (2, [1])])
 def test_a_stop_that_is_decided_when_a_run_is_resumed_is_returned(n_epochs, stops):
     """So the run lets the scheduler know."""
-    record = Record(n_epochs=n_epochs, rule={**RULE, "restore_best": False}, written=[])
+    record = Record(n_epochs=n_epochs, rule={**RULE, "restore_best": False}, written=[], changes=[])
     models = RunModels(record, 7)
     told = SimpleNamespace(tell=lambda sentence: None)
     assert EarlyStops(record, a_run(a_plan()), models, None, told).resume() == stops
     assert record.written == [2] * len(stops)
+    assert [(row.source, row.change, row.visits) for row in record.changes] == [
+        (ChangeSource.EARLY_STOPPING, "stop", {"1": [2, 2]})
+    ] * len(stops)
     assert models[1].last_epoch == (2 if stops else 5)

@@ -11,13 +11,13 @@ import pytest
 
 from madlib_mop.catalog import tables
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.command import CommandRow
+from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import BestState, ModelRow, TakenOver
 from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, SegmentRow, VisitRow
 from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, PastConfiguration, Plan, SearchPlan
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import CommandState, ModelState, RunState
+from madlib_mop.catalog.rows.states import ChangeSource, CommandState, ModelState, RunState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.errors import MopError, NotReady
 from madlib_mop.models.parameters.search_grid import DRAWING, EARLIEST_DRAWING
@@ -27,16 +27,18 @@ ROOT = Path(__file__).resolve().parents[3]
 ROWS = {
     RunRow: tables.run, ModelRow: tables.model, SegmentRow: tables.segment, VisitRow: tables.visit,
     Metric: tables.metric,
-    EvaluationRow: tables.evaluation, SearchEvent: tables.search_event, CommandRow: tables.steering_command,
+    EvaluationRow: tables.evaluation, SearchEvent: tables.search_event, ChangeRow: tables.change,
 }  # fmt: skip
 #: Columns that the driver does not read: the time of a search's event, and what a segment is doing.
 NOT_READ = {"at", "task", "task_since"}
+#: Fields of other tables' columns: the oid of a run's owner, and the decisions on a search's event.
+OTHERS = {"owner_oid", "changes"}
 
 
 @pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
 def test_a_row_has_the_columns_of_its_table(kind):
     columns = {column.name for column in ROWS[kind].columns} - NOT_READ
-    assert {f.name for f in dataclasses.fields(kind)} - {"owner_oid"} == columns
+    assert {f.name for f in dataclasses.fields(kind)} - OTHERS == columns
 
 
 @pytest.mark.parametrize("kind", [*ROWS, TakenOver, BestState, Plan], ids=lambda kind: kind.__name__)
@@ -156,6 +158,12 @@ def test_the_tables_know_the_same_states():
     checks = [set(re.findall(r"'(\w+)'", found)) for found in re.findall(r"CHECK \(state IN \(([^)]*)\)\)", text)]
     assert checks == [{*map(str, states)} for states in (RunState, ModelState, CommandState)]
     assert f"DEFAULT '{ModelState.WAITING}' CHECK (state" in text
+
+
+def test_the_table_of_changes_knows_the_same_sources():
+    text = (ROOT / "sql/20-catalog.sql").read_text()
+    (found,) = re.findall(r"CHECK \(source IN \(([^)]*)\)\)", text)
+    assert set(re.findall(r"'([\w ]+)'", found)) == {*map(str, ChangeSource)}
 
 
 def test_sql_names_no_other_states():

@@ -1,6 +1,6 @@
 """Rows of models that a search proposes: their architectures and parameters."""
 
-from madlib_mop.driver.search.models import SearchModels
+from madlib_mop.driver.changes.proposed import ProposedModels
 from tests.helpers.unit.rows import a_search
 
 PLAN = a_search()
@@ -8,14 +8,14 @@ COMPILE = "loss='mse', optimizer='adam'"
 
 
 def test_balanced_weights_of_classes_are_written_out():
-    models = SearchModels(PLAN, {0: 1.5, 1: 0.75})
+    models = ProposedModels(PLAN, {0: 1.5, 1: 0.75})
     configuration = models.configuration(1, COMPILE, "batch_size=8, class_weight='balanced'")
     assert configuration.fit_params == "batch_size=8, class_weight={0: 1.5, 1: 0.75}"
 
 
 def test_a_model_has_its_configuration_in_parts():
     plan = a_search(archs={"2": '{"class_name": "Dropout", "config": {"rate": 0.3}}'})
-    models = SearchModels(plan, {0: 1.5, 1: 0.75})
+    models = ProposedModels(plan, {0: 1.5, 1: 0.75})
     configuration = models.configuration(2, COMPILE, "batch_size=8, class_weight='balanced'")
     found = configuration.columns()["hyper_parameters"]
     assert (found["architecture"], found["optimizer"], found["batch_size"], found["dropout"]) == (2, "Adam", 8, 0.3)
@@ -23,4 +23,4 @@ def test_a_model_has_its_configuration_in_parts():
 
 
 def test_without_them_parameters_are_as_they_were_proposed():
-    assert SearchModels(PLAN).configuration(1, COMPILE, "batch_size=8").fit_params == "batch_size=8"
+    assert ProposedModels(PLAN).configuration(1, COMPILE, "batch_size=8").fit_params == "batch_size=8"

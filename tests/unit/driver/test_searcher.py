@@ -12,27 +12,26 @@ from types import SimpleNamespace
 import pytest
 from mop_backend.messages import Evaluated, EvaluatedMember
 
-from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.plan import Plan
-from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.rows.states import ChangeSource, ModelState
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.driver.evaluation.evaluations import Evaluations
+from madlib_mop.driver.changes.changes import Changes
+from madlib_mop.driver.changes.replay import RecordedSearch
+from madlib_mop.driver.changes.search import Searcher, loss_of, make_searcher, read_history
 from madlib_mop.driver.outputs.search import brackets
-from madlib_mop.driver.search.actions import from_json, to_json
-from madlib_mop.driver.search.controller import Searcher, loss_of, make_searcher
-from madlib_mop.driver.search.recorded import RecordedSearch
-from madlib_mop.driver.steering.model_changes import ModelChanges
+from madlib_mop.driver.running.models import RunningModels
 from madlib_mop.errors import NotReady
+from madlib_mop.models.changes import Add, Extend, Finish, Proposal, read_change
 from madlib_mop.models.parameters.search_grid import DRAWING
-from madlib_mop.schedule import ModelWork, Visit, make_scheduler
+from madlib_mop.schedule import Visit
 from madlib_mop.search import SearchSpace, make_search
-from madlib_mop.search.base import Add, Exploit, Extend, Finish, Proposal, Stop
 from tests.helpers.unit.rows import a_plan, a_run, a_search
 from tests.helpers.unit.searches import SMALLEST, SYNCHRONOUS
 from tests.helpers.unit.sums import evaluated, figures_of
 
 SEGMENTS = {0: 10, 1: 10}
+PARENT = 9  # the run that a replay repeats
 GRIDS = (
     "{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.001, 0.1, 'log']}]}",
     "{'batch_size': [4, 8]}",
@@ -46,8 +45,9 @@ class Killed(Exception):
 class MemoryRecord:
     """The tables of one run, with transactions; the process may end after any write."""
 
-    def __init__(self):
-        self.tables = {"models": {}, "events": [], "metrics": [], "visits": [], "copies": []}
+    def __init__(self, parent=None):
+        self.parent = parent  # the record of the run that this one repeats
+        self.tables = {"models": {}, "events": [], "changes": [], "metrics": [], "visits": [], "copies": []}
         self.writes_left = math.inf
         self._in_transaction = False
 
@@ -75,8 +75,19 @@ class MemoryRecord:
             if self.writes_left < 0:
                 raise Killed
 
+    def custom_functions(self, run_id):
+        """There are none."""
+        return {}
+
+    def visits(self, run_id):
+        """Return the visits."""
+        names = ("mst_key", "epoch", "segment_id", "position")
+        return [SimpleNamespace(**dict(zip(names, visit, strict=True))) for visit in self.tables["visits"]]
+
     def models(self, run_id):
         """Return the models."""
+        if run_id == PARENT:
+            return self.parent.models(1)
         return list(self.tables["models"].values())
 
     def lock_model(self, run_id, mst_key):
@@ -86,14 +97,14 @@ class MemoryRecord:
     def add_models(self, run_id, models):
         """Add models, whose states are empty."""
         for model in models:
-            self.tables["models"][model.mst_key] = replace(model, run_id=run_id, digest=(), state_bytes=0)
+            self.tables["models"][model.mst_key] = replace(model, run_id=run_id, state_bytes=0)
 
     def set_model(self, run_id, mst_key, **values):
         """Change a row."""
         self._change(mst_key, values)
         self._count()
 
-    def copy_state(self, run_id, mst_key, slot, source, version):
+    def copy_state(self, run_id, mst_key, slot, source, version=0):
         """Copy a state: here its digest."""
         self.tables["copies"].append((mst_key, source.mst_key, source.epoch))
         self._change(mst_key, {"digest": source.digest, "state_version": version})
@@ -111,6 +122,11 @@ class MemoryRecord:
     def add_search_event(self, event):
         """Add an event."""
         self.tables["events"].append(event)
+
+    def add_changes(self, rows):
+        """Add changes."""
+        self.tables["changes"] += rows
+        self._count()
 
     def metrics(self, run_id):
         """Return the metrics."""
@@ -160,34 +176,24 @@ class Driver:
         self, record: MemoryRecord, method: str, search=None, recorded=None, fails=(), late=0, stops=(), task_s=0.0,
         start_s=0.0, budget_s=100.0,
     ):  # fmt: skip
-        run = a_run(a_plan(tuple(SEGMENTS.items()), search=a_search(method)), kind="automl")
+        plan = a_plan(tuple(SEGMENTS.items()), search=a_search(method))
+        kind, parent = ("automl", None) if recorded is None else ("replay", PARENT)
+        run = a_run(plan, kind=kind, parent_run_id=parent)
         self.record, self.fails, self.late, self.stops = record, fails, late, stops
         self.models = RunModels(record, 1)
-        works = [self._work(m) for m in self.models.values()]
-        schedule = "recorded" if recorded is not None else "rotation"
-        self.scheduler = make_scheduler(schedule, works, SEGMENTS, recorded)
-        self.evaluations = Evaluations(record, run, self.scheduler, self.models)
-        self.model_changes = ModelChanges(
-            record, run, self.models, Slots(), self.scheduler, self.evaluations,
-            lambda key: self._work(self.models[key]),
-        )  # fmt: skip
         self.progress = Quiet()
         search = search or make_search(method, SMALLEST[method], SearchSpace.read([1], *GRIDS), 7)
         self.task_s, self.start_s = task_s, start_s
-        self.searcher = Searcher(record, run, search, self.progress, None if recorded is not None else budget_s)
-
-    def _work(self, m: ModelRow) -> ModelWork:
-        done = [v[2] for v in self.record.tables["visits"] if v[:2] == (m.mst_key, m.epoch)]
-        begun = m.position < len(SEGMENTS) and done
-        epoch, places = (m.epoch, tuple(done)) if begun else (m.epoch + 1, ())
-        if not m.is_alive:
-            epoch, places = m.last_epoch + 1, ()
-        return ModelWork(m.mst_key, m.ordinal, m.last_epoch, epoch, places)
+        budget_s = None if recorded is not None else budget_s
+        self.searcher = Searcher(run, search, read_history(record, 1), lambda: self.progress.elapsed_s, budget_s)
+        running = RunningModels(record, run, self.models, None, self.progress, self.searcher, recorded, Slots())
+        self.scheduler, self.evaluations = running.scheduler, running.evaluations
+        self.changes = Changes(running)
 
     def live(self, stop_after: float = math.inf) -> None:
         """Work until everything is done; the time budget ends after a number of tasks."""
         self.evaluations.add_missing()
-        self.searcher.begin(self.model_changes)
+        self.changes.make_all(self.searcher.begin(self.models))
         flights, n_done = [], 0
         self.progress.elapsed_s += self.start_s
         while not self.scheduler.done:
@@ -197,8 +203,8 @@ class Driver:
             n_done += 1
             if n_done >= stop_after:
                 self.progress.elapsed_s = 1000.0
-            self.searcher.tick()
-        self.searcher.ended()
+            self.changes.make_all(self.searcher.tick())
+        self.changes.make_all(self.searcher.ended())
 
     def finish(self, task) -> None:
         """End a task as the hopper does."""
@@ -214,7 +220,7 @@ class Driver:
         if (task.model, task.epoch) in self.fails:
             self.scheduler.failed(task)
             self.models.failed(task.model, "it failed")
-            self.searcher.failed(task.model)
+            self.changes.make_all(self.searcher.failed(task.model))
             return
         digest = (*(m.digest or ()), m.compile_params, m.fit_params, task.epoch, task.segment)
         values = {"digest": digest, "epoch": task.epoch, "position": task.position}
@@ -228,7 +234,7 @@ class Driver:
             self.scheduler.finished(task, 1.0)
             self.scheduler.drop(task.model)
             self.models.stopped(task.model, "by a person")
-            self.searcher.failed(task.model)
+            self.changes.make_all(self.searcher.failed(task.model))
             return
         done = self.scheduler.finished(task, 1.0)
         if done is not None and not self.evaluations.begin([task.model], done.epoch):
@@ -238,12 +244,12 @@ class Driver:
         """Report to the searcher a model that is done."""
         if epoch == self.models[key].last_epoch:
             self.models.trained(key)
-            self.searcher.reached(key, epoch, metrics)
+            self.changes.make_all(self.searcher.reached(key, epoch, metrics))
 
 
 def history(record: MemoryRecord) -> tuple:
     """Return the decisions, without the events before them, and the models' progress."""
-    decided = sorted(str(item) for event in record.tables["events"] for item in event.actions)
+    decided = sorted(str(item) for event in record.tables["events"] for item in event.changes)
     models = [(m.mst_key, m.state, m.epoch, m.digest) for m in record.models(1)]
     return decided, models
 
@@ -285,7 +291,7 @@ def test_synchronous_searches_do_not_hang_on_what_is_ready_first(method):
 
 def replayed(record: MemoryRecord, method: str, late: int = 0) -> MemoryRecord:
     """Return the record of a replay."""
-    again = MemoryRecord()
+    again = MemoryRecord(record)
     search = RecordedSearch(record.search_events(1), record.models(1))
     visits = [Visit(key, segment, epoch, position) for key, epoch, segment, position in record.tables["visits"]]
     Driver(again, method, search, visits, late=late).live()
@@ -309,7 +315,7 @@ def test_a_spent_budget_leaves_whole_epochs_with_their_metrics(method, n_tasks):
     Driver(record, method).live(n_tasks)
     known = {(row.mst_key, row.epoch) for row in record.tables["metrics"]}
     budgets = [e for e in record.tables["events"] if e.event == "budget"]
-    assert len(budgets) == 1 and budgets[0].actions == [{"do": "finish", "reason": "the time budget was used up"}]
+    assert len(budgets) == 1 and budgets[0].changes == [Finish("the time budget was used up")]
     for m in record.models(1):
         assert m.state in (ModelState.TRAINED, ModelState.STOPPED)
         if m.state is ModelState.TRAINED:
@@ -400,7 +406,9 @@ def test_a_replay_ends_within_an_epoch_where_a_person_stopped_a_model(method):
 
 def test_a_search_that_decides_otherwise_than_recorded_is_not_gone_on_with():
     record = whole("hyperband")
-    record.tables["events"][0].actions[0]["compile_params"] = "loss='mse'"
+    first, *others = record.tables["events"][0].changes
+    other = Add((replace(first.proposal, compile_params="loss='mse'"),))
+    record.tables["events"][0] = replace(record.tables["events"][0], changes=[other, *others])
     with pytest.raises(NotReady, match="differs from the recorded one"):
         Driver(record, "hyperband").live()
 
@@ -421,34 +429,48 @@ OLDER_ROUND = [
 ]
 
 
+def decisions(written):
+    """Return the decisions of an event as version 1.0.0 wrote them."""
+    return [read_change(item["do"], {name: item[name] for name in item if name != "do"}) for item in written]
+
+
 def test_a_search_of_an_older_version_draws_on_as_it_began():
     """Its plan does not say how it draws; decisions that differ from the recorded ones would be an error."""
     plan = a_plan(search=a_search("pbt", params=SMALLEST["pbt"], compile_params_grid=OLDER_GRIDS[0],
                                   fit_params_grid=OLDER_GRIDS[1])).as_json()  # fmt: skip
     assert "drawing" not in plan["search"]
     record = MemoryRecord()
-    record.tables["events"] = [SearchEvent(run_id=1, ordinal=0, event="start", actions=OLDER_START)] + [
+    record.tables["events"] = [SearchEvent(run_id=1, ordinal=0, event="start", changes=decisions(OLDER_START))] + [
         SearchEvent(run_id=1, ordinal=key, event="result", mst_key=key, epoch=1, loss=loss,
-                    actions=OLDER_ROUND if key == 5 else [])
+                    changes=decisions(OLDER_ROUND) if key == 5 else [])
         for key, loss in enumerate(OLDER_LOSSES, 1)
     ]  # fmt: skip
     searches = {
-        drawing: make_searcher(record, a_run(Plan.from_json(plan | {"search": plan["search"] | drawn})), Quiet())
+        drawing: make_searcher(record, a_run(Plan.from_json(plan | {"search": plan["search"] | drawn})), lambda: 0.0)
         for drawing, drawn in (("older", {}), ("new", {"drawing": DRAWING}))
     }
-    searches["older"].begin(SimpleNamespace(models={}))
+    assert list(searches["older"].begin({})) == []
     assert searches["older"].decides
     with pytest.raises(NotReady, match="differs from the recorded one at event 0"):
-        searches["new"].begin(SimpleNamespace(models={}))
+        list(searches["new"].begin({}))
 
 
-def test_actions_travel_through_the_record():
-    actions = [
-        Add(Proposal(1, 2, "loss='mse'", "", 3, 1, 0)), Add(Proposal(2, 2, "loss='mae'", "", 3)), Extend(1, 9, 1),
-        Stop(2, "bad"), Exploit(2, 1, "loss='mse'", "", 4, 2), Finish("over"),
-    ]  # fmt: skip
-    assert from_json(to_json(actions)) == actions
-    assert brackets([SearchEvent(run_id=1, ordinal=0, event="start", actions=to_json(actions))]) == {1: (1, 1)}
+def test_decisions_are_recorded_with_their_events():
+    """Each is a row, in the order of the decision."""
+    record = whole("hyperband")
+    for event in record.tables["events"]:
+        rows = [row for row in record.tables["changes"] if row.event == event.ordinal]
+        assert [row.number for row in sorted(rows, key=lambda row: row.number)] == [*range(1, len(event.changes) + 1)]
+        assert [row.read() for row in sorted(rows, key=lambda row: row.number)] == list(event.changes)
+        assert all(row.source is ChangeSource.SEARCH for row in rows)
+    (start, *_), models = record.tables["events"], record.tables["models"]
+    added = [row.mst_keys for row in record.tables["changes"] if row.change == "add"]
+    assert added == [[key] for key in models] and len(start.changes) > 1
+
+
+def test_the_brackets_of_a_search_are_those_of_its_newest_decisions():
+    changes = [Add((Proposal(1, 2, "", "", 3, 1, 0),)), Add((Proposal(2, 2, "", "", 3),)), Extend(1, 9, 1)]
+    assert brackets([SearchEvent(run_id=1, ordinal=0, event="start", changes=changes)]) == {1: (1, 1)}
 
 
 def test_validation_data_decide_where_there_are_some():

@@ -1,85 +1,113 @@
-"""Controls a run with a search: passes it the results, records its decisions, and applies them with `ModelChanges`.
+"""Decides on the models of a run with a search: passes it the results, and returns what it proposes.
 
-Every call of the search is written to `madlib_mop.search_event` with its decisions, in one transaction with the models
-that these add or change. A search has no other state than its calls: a resumed run creates it again, repeats the
-recorded calls, and delivers results that it had not yet received before the fault.
+Every call of the search is an event, which is recorded with its decision in one transaction with the models that it
+adds or changes. A search has no other state than its calls: a resumed run creates it again, repeats the recorded calls,
+and delivers results that it had not yet received before the fault.
 
 An event ``budget`` without an epoch says that the time budget was used up. With one, it says how many iterations a new
 model can make before that, by the time of the fastest model so far.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import CommandState, ModelState
+from madlib_mop.catalog.rows.states import ChangeSource, CommandState, ModelState
+from madlib_mop.driver.changes.deciders import Decider, Decision, Decisions
+from madlib_mop.driver.changes.replay import RecordedSearch
 from madlib_mop.driver.experience.configurations import past_trials
-from madlib_mop.driver.search.actions import to_json
-from madlib_mop.driver.search.models import SearchModels
-from madlib_mop.driver.search.progress import SearchProgress
-from madlib_mop.driver.search.recorded import RecordedSearch
-from madlib_mop.driver.steering.controller import RunController
-from madlib_mop.driver.steering.model_changes import AddModel, Change, CrossModel, EndModel, ExtendModel, ModelChanges
 from madlib_mop.errors import MopError, NotReady
+from madlib_mop.models.changes import Add, Change, EndAlike, Exploit, Extend, Finish, Stop
 from madlib_mop.search import SearchSpace, make_search, parse_params
-from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Search, Stop
+from madlib_mop.search.base import Search
 
 _BUDGET = "the time budget was used up"
 
 
-def make_searcher(record: Record, run: RunRow, progress: SearchProgress) -> "Searcher":
-    """Create the controller of a run that is a search, or the replay of one."""
+@dataclass(frozen=True)
+class SearchHistory:
+    """What the record has of a search before this driver.
+
+    Attributes
+    ----------
+    events : sequence of SearchEvent
+        In order.
+    metrics : sequence of Metric
+        All of the run, if there are events.
+    stopped : set of int
+        The models that commands have stopped.
+    """
+
+    events: Sequence[SearchEvent] = ()
+    metrics: Sequence[Metric] = ()
+    stopped: frozenset[int] = frozenset()
+
+
+def read_history(record: Record, run_id: int) -> SearchHistory:
+    """Read what the record has of a run's search."""
+    events = record.search_events(run_id)
+    if not events:
+        return SearchHistory()
+    obeyed = record.commands(run_id, CommandState.OBEYED)
+    stopped = frozenset(command.work["mst_key"] for command in obeyed if command.command == Stop.function)
+    return SearchHistory(events, record.metrics(run_id), stopped)
+
+
+def make_searcher(record: Record, run: RunRow, elapsed_s: Callable[[], float]) -> "Searcher":
+    """Create the decider of a run that is a search, or the replay of one."""
     plan = run.search_plan
     params = parse_params(plan.method, plan.params)
+    history = read_history(record, run.run_id)
     if run.kind == "replay":
         parent = run.parent_run_id
         assert parent is not None, "a replay repeats a run"
         recorded = RecordedSearch(record.search_events(parent), record.models(parent))
-        return Searcher(record, run, recorded, progress)
+        return Searcher(run, recorded, history, elapsed_s)
     space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid, plan.drawing)
     past = past_trials(plan.past, space, plan.custom_names)
     search = make_search(plan.method, params, space, plan.random_state, past)
-    return Searcher(record, run, search, progress, params.budget_s)
+    return Searcher(run, search, history, elapsed_s, params.budget_s)
 
 
-class Searcher(RunController):
-    """Controls one run.
+class Searcher(Decider):
+    """Decides on one run.
 
     Parameters
     ----------
-    record : Record
     run : RunRow
     search : Search or RecordedSearch
-    progress : SearchProgress
-        Notified of decisions.
+    history : SearchHistory
+    elapsed_s : callable
+        Returns the seconds of training so far.
     budget_s : float or None
         Seconds of training after which the search is finished.
     """
 
     def __init__(
         self,
-        record: Record,
         run: RunRow,
         search: Search | RecordedSearch,
-        progress: SearchProgress,
+        history: SearchHistory,
+        elapsed_s: Callable[[], float],
         budget_s: float | None = None,
     ):
-        self._record = record
         self._run_id = run.run_id
         self._n_slots = run.n_segments
-        self._rows = SearchModels(run.search_plan, run.plan.class_weight)
         self._search = search
-        self._progress = progress
+        self._history = history
+        self._elapsed_s = elapsed_s
         self._budget_s = budget_s
-        self._n_events = 0
+        self._n_events = len(history.events)
         self._reported_left = search.enough_iterations
         self._begun: dict[int, tuple[float, int]] = {}  # of models in training: seconds of training, epoch
         self._iteration_s = math.inf  # of the fastest model, from its start to its result
-        self._model_changes: ModelChanges  # set by `begin`
+        self._models: Mapping[int, ModelRow] = {}  # set by `begin`
 
-    def begin(self, model_changes: ModelChanges) -> None:
+    def begin(self, models: Mapping[int, ModelRow]) -> Decisions:
         """Start the search, or restore its recorded state.
 
         Raises
@@ -87,37 +115,34 @@ class Searcher(RunController):
         NotReady
             If its decisions differ from the recorded ones.
         """
-        self._model_changes = model_changes
-        events = self._record.search_events(self._run_id)
-        for event in events:
+        self._models = models
+        for event in self._history.events:
             self._repeat(event)
-        self._n_events = len(events)
-        if not events:
-            self._report("start")
-            return
-        if not any(item["do"] == "finish" for event in events for item in event.actions):
-            self._catch_up(events)
+        if not self._history.events:
+            yield self._report("start")
+        elif not any(isinstance(change, Finish) for event in self._history.events for change in event.changes):
+            yield from self._catch_up()
 
-    def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
+    def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> Decisions:
         """Report to the search the loss of a model at its last epoch."""
         if not self._over and self._is_own(mst_key):
             self._measure(mst_key, epoch)
-            self._report_time_left()
-            self._report("result", mst_key, epoch, loss_of(metrics))
+            yield from self._report_time_left()
+            yield self._report("result", mst_key, epoch, loss_of(metrics))
 
-    def failed(self, mst_key: int) -> None:
+    def failed(self, mst_key: int) -> Decisions:
         """Report to the search that a model has failed, or was stopped by a command."""
         if not self._over and self._is_own(mst_key):
-            self._report_time_left()
-            self._report("failed", mst_key)
+            yield from self._report_time_left()
+            yield self._report("failed", mst_key)
 
-    def tick(self) -> None:
+    def tick(self) -> Decisions:
         """Finish the search when its time budget is used up."""
-        spent = self._budget_s is not None and self._progress.elapsed_s >= self._budget_s
+        spent = self._budget_s is not None and self._elapsed_s() >= self._budget_s
         if spent and not self._over:
-            self._report("budget")
+            yield self._report("budget")
 
-    def ended(self) -> None:
+    def ended(self) -> Decisions:
         """Check that the search has nothing more to propose."""
         if not self._over:
             raise MopError(
@@ -126,10 +151,9 @@ class Searcher(RunController):
                 "please report it.",
             )
         if isinstance(self._search, RecordedSearch):
-            for mst_key in self._search.untrained.keys() & self._model_changes.models.keys():
-                repeated = self._search.untrained[mst_key]
-                self._model_changes.models.ended_as(mst_key, repeated.state, repeated.state_detail)
-        self._progress.search_over()
+            ended = sorted(self._search.untrained & self._models.keys())
+            if ended:
+                yield Decision(ChangeSource.REPLAY, [EndAlike(key) for key in ended])
 
     @property
     def decides(self) -> bool:
@@ -141,30 +165,30 @@ class Searcher(RunController):
 
     def _is_own(self, mst_key: int) -> bool:
         """Return whether the search has added a model, not a command."""
-        return self._model_changes.models[mst_key].command_id is None
+        return self._models[mst_key].command_id is None
 
     def _measure(self, mst_key: int, epoch: int) -> None:
         """Measure the seconds of an iteration of a model that this driver has started."""
         if mst_key in self._begun:
             began_s, first_epoch = self._begun.pop(mst_key)
-            each_s = (self._progress.elapsed_s - began_s) / (epoch - first_epoch)
+            each_s = (self._elapsed_s() - began_s) / (epoch - first_epoch)
             self._iteration_s = min(self._iteration_s, each_s)
 
-    def _report_time_left(self) -> None:
+    def _report_time_left(self) -> Decisions:
         """Report how many iterations a new model can make before the budget ends, if that has changed."""
         enough = self._search.enough_iterations
         if self._budget_s is None or not enough or not math.isfinite(self._iteration_s):
             return
-        left_s = max(0.0, self._budget_s - self._progress.elapsed_s)
+        left_s = max(0.0, self._budget_s - self._elapsed_s())
         left = enough if left_s >= enough * self._iteration_s else int(left_s / self._iteration_s)
         if left != self._reported_left:
-            self._report("budget", epoch=left)
+            yield self._report("budget", epoch=left)
 
     def _report(
         self, event: str, mst_key: int | None = None, epoch: int | None = None, loss: float | None = None
-    ) -> None:
-        """Report an event to the search; record it with the decisions, then apply them."""
-        actions = self._call(event, mst_key, epoch, loss)
+    ) -> Decision:
+        """Report an event to the search; return its decision."""
+        changes = self._call(event, mst_key, epoch, loss)
         row = SearchEvent(
             run_id=self._run_id,
             ordinal=self._n_events,
@@ -172,20 +196,21 @@ class Searcher(RunController):
             mst_key=mst_key,
             epoch=epoch,
             loss=loss,
-            actions=to_json(actions),
+            changes=changes,
         )
-        self._model_changes.change(self._changes(actions), lambda: self._record.add_search_event(row))
         self._n_events += 1
-        self._note_starts(actions)
-        self._progress.decided(row, actions)
+        self._note_starts(changes)
+        return Decision(ChangeSource.SEARCH, changes, row)
 
-    def _note_starts(self, actions: Iterable[Action]) -> None:
-        for action in actions:
-            if isinstance(action, Add | Extend | Exploit):
-                key = action.proposal.mst_key if isinstance(action, Add) else action.mst_key
-                self._begun[key] = self._progress.elapsed_s, self._model_changes.models[key].epoch
+    def _note_starts(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            if isinstance(change, Add):
+                self._begun[change.proposal.mst_key] = self._elapsed_s(), 0
+            elif isinstance(change, Extend | Exploit):
+                assert change.mst_key is not None, "a search extends one model"
+                self._begun[change.mst_key] = self._elapsed_s(), self._models[change.mst_key].epoch
 
-    def _call(self, event: str, mst_key: int | None, epoch: int | None, loss: float | None) -> list[Action]:
+    def _call(self, event: str, mst_key: int | None, epoch: int | None, loss: float | None) -> Sequence[Change]:
         match event:
             case "start":
                 return self._search.start(self._n_slots)
@@ -201,59 +226,35 @@ class Searcher(RunController):
         return self._search.finish(_BUDGET)
 
     def _repeat(self, event: SearchEvent) -> None:
-        actions = self._call(event.event, event.mst_key, event.epoch, event.loss)
-        if to_json(actions) != event.actions:
+        changes = self._call(event.event, event.mst_key, event.epoch, event.loss)
+        if list(changes) != list(event.changes):
             raise NotReady(
                 f"run {self._run_id}: the search's decision differs from the recorded one at event"
                 f" {event.ordinal} ({event.event})",
                 hint="The version of a library such as Optuna may have changed; restore that version, or start a new "
                 "search.",
             )
-        self._progress.repeated(event, actions)
 
-    def _catch_up(self, events: Sequence[SearchEvent]) -> None:
+    def _catch_up(self) -> Decisions:
         """Report to the search what was recorded but not reported when the last driver died."""
+        events = self._history.events
         received = {(event.mst_key, event.epoch) for event in events if event.event == "result"}
         told_failed = {event.mst_key for event in events if event.event == "failed"}
         metrics: dict[tuple[int, int], list[Metric]] = {}
-        for metric in self._record.metrics(self._run_id):
+        for metric in self._history.metrics:
             metrics.setdefault((metric.mst_key, metric.epoch), []).append(metric)
-        models = list(self._model_changes.models.values())
+        models = list(self._models.values())
         untold = [
             (metrics[m.mst_key, m.epoch][0].elapsed_s, m.mst_key, m.epoch)
             for m in models
             if m.state is ModelState.TRAINED and (m.mst_key, m.epoch) in metrics.keys() - received
         ]
         for _, mst_key, epoch in sorted(untold):
-            self.reached(mst_key, epoch, metrics[mst_key, epoch])
-        stopped = {command.work["mst_key"] for command in self._record.commands(self._run_id, CommandState.OBEYED)
-                   if command.command == "stop_model"}  # fmt: skip
+            yield from self.reached(mst_key, epoch, metrics[mst_key, epoch])
         for m in models:
-            has_ended = m.state is ModelState.FAILED or (m.state is ModelState.STOPPED and m.mst_key in stopped)
-            if has_ended and m.mst_key not in told_failed:
-                self.failed(m.mst_key)
-
-    def _changes(self, actions: Iterable[Action]) -> list[Change]:
-        changes: list[Change] = []
-        for action in actions:
-            match action:
-                case Add(proposal):
-                    changes.append(AddModel(self._rows.added(proposal)))
-                case Extend(mst_key, last_epoch):
-                    changes.append(ExtendModel(mst_key, last_epoch))
-                case Exploit():
-                    changes.append(self._crossed(action))
-                case Stop(mst_key, reason):
-                    changes.append(EndModel(mst_key, reason))
-                case Finish(reason):
-                    changes += [EndModel(key, reason) for key in self._model_changes.models]
-        return changes
-
-    def _crossed(self, action: Exploit) -> CrossModel:
-        source = self._model_changes.models[action.source]
-        new = self._rows.configuration(action.model_id, action.compile_params, action.fit_params)
-        keep = new.has_optimizer_of(source.configuration)
-        return CrossModel(action.mst_key, action.source, action.last_epoch, new, keep)
+            by_command = m.state is ModelState.STOPPED and m.mst_key in self._history.stopped
+            if (m.state is ModelState.FAILED or by_command) and m.mst_key not in told_failed:
+                yield from self.failed(m.mst_key)
 
 
 def loss_of(metrics: Sequence[Metric]) -> float:

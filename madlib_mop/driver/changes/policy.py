@@ -12,15 +12,16 @@ from typing import Any
 from madlib_mop.calls import check_storable, find_function, read_arguments
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
-from madlib_mop.catalog.rows.command import CommandRow
+from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import CommandState
+from madlib_mop.catalog.rows.states import ChangeSource, CommandState
+from madlib_mop.driver.changes.checks import check_command
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.steering.checking import check_command
 from madlib_mop.errors import Cancelled, InvalidParameter, MopError
+from madlib_mop.models.changes import BY_FUNCTION, Stop
 
-ACTIONS = ("stop_model", "resume_model", "clone_model", "extend", "pin_model")
+ACTIONS = tuple(function for function, change in BY_FUNCTION.items() if change.by_policy)
 #: Arguments that have a column of their own.
 _COLUMNS = ("mst_key", "reason")
 
@@ -41,10 +42,10 @@ class PolicyCommands:
         self._run = run
         self._session = session
         self._issued = {
-            _identity(command.command, command.arguments)
+            _identity(command.command or "", command.arguments)
             for state in CommandState
             for command in record.commands(run.run_id, state)
-            if command.source == "policy"
+            if command.source is ChangeSource.POLICY
         }
 
     def issue(self, row: Json) -> bool:
@@ -62,21 +63,19 @@ class PolicyCommands:
         if identity in self._issued:
             return False
         self._issued.add(identity)
-        command = CommandRow(
-            run_id=self._run.run_id, command=action, arguments=given, source="policy", issued_by=self._run.owner_oid
-        )
+        command = ChangeRow.asked(self._run.run_id, action, given, self._run.owner_oid, ChangeSource.POLICY)
         try:
             function = find_function(action)
             function.check_known(given)
             arguments = read_arguments(function, {**given, "run_id": self._run.run_id})
-            verb, _ = check_command(Call(action, arguments, self._session), self._record, self._run)
+            change, _ = check_command(Call(action, arguments, self._session), self._record, self._run)
         except Cancelled:
             self._issued.discard(identity)
             raise
         except MopError as error:
             self._record.issue(command.as_refused(error.message))
             raise
-        self._record.issue(command.with_work(verb.as_json()))
+        self._record.issue(command.checked(change))
         return True
 
 
@@ -92,7 +91,7 @@ def _read(row: Json) -> tuple[str, Json]:
     arguments = row.get("arguments")
     if not (arguments is None or isinstance(arguments, dict)):
         raise InvalidParameter(f"policy: arguments must be a JSON object. Received: {arguments!r:.200}")
-    columns = {name: row.get(name) for name in _COLUMNS if name == "mst_key" or action == "stop_model"}
+    columns = {name: row.get(name) for name in _COLUMNS if name == "mst_key" or action == Stop.function}
     given = {name: value for name, value in {**(arguments or {}), **columns}.items() if value is not None}
     given.pop("run_id", None)
     return action, given

@@ -10,10 +10,10 @@ from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.progress import ProgressReporter, TimeLeft
-from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Stop
+from madlib_mop.models.changes import Add, Change, Exploit, Extend, Finish, Stop
 
 _LEAST_PAUSE_S = 1.0
-_WORDS = {Add: "new", Extend: "going on", Stop: "stopped", Exploit: "copying a better one"}
+_WORDS: dict[type[Change], str] = {Add: "new", Extend: "going on", Stop: "stopped", Exploit: "copying a better one"}
 
 
 class SearchProgress(ProgressReporter):
@@ -25,9 +25,13 @@ class SearchProgress(ProgressReporter):
     run : RunRow
     models : list of ModelRow
         None of a new run.
+    events : sequence of SearchEvent
+        Those of earlier drivers of the run.
     """
 
-    def __init__(self, session: CallerSession, run: RunRow, models: list[ModelRow]):
+    def __init__(
+        self, session: CallerSession, run: RunRow, models: list[ModelRow], events: Sequence[SearchEvent] = ()
+    ):
         super().__init__(session, run, models)
         self._data_set = "validation" if run.plan.validation else "training"
         self._losses: dict[int, tuple[float, int]] = {}  # by mst_key: (loss, epoch)
@@ -35,6 +39,8 @@ class SearchProgress(ProgressReporter):
         self._counts: Counter[str] = Counter()
         self._notified_at = -math.inf
         self._told_time_is_short = False
+        for event in events:
+            self._repeated(event)
 
     def started(self) -> None:
         """Write a NOTICE about the start."""
@@ -53,35 +59,38 @@ class SearchProgress(ProgressReporter):
     def epoch_over(self, mst_key: int, epoch: int, scheduler: TimeLeft) -> None:
         """Write nothing about single epochs: a search reports its decisions."""
 
+    def model_stopped(self, mst_key: int, scheduler: TimeLeft) -> None:
+        """Write nothing about single iterations."""
+
     def model_failed(self, mst_key: int, reason: str, scheduler: TimeLeft) -> None:
         """Warn that a model has failed."""
         self._session.warning(f"run {self._run.run_id}: mst_key {mst_key} failed: {reason}")
         self._losses.pop(mst_key, None)
 
-    def repeated(self, event: SearchEvent, actions: Sequence[Action]) -> None:
-        """Record the events and decisions of a search before this driver."""
+    def _repeated(self, event: SearchEvent) -> None:
+        """Record an event of a search, and its decision, before this driver."""
         self._n_results += event.event in ("result", "failed")
-        self._n_added += sum(isinstance(action, Add) for action in actions)
+        self._n_added += sum(isinstance(change, Add) for change in event.changes)
         if event.event == "result":
             assert event.mst_key is not None and event.epoch is not None and event.loss is not None, "a result has them"
             self._note_loss(event.mst_key, event.epoch, event.loss)
 
-    def decided(self, event: SearchEvent, actions: Sequence[Action]) -> None:
-        """Write a NOTICE about a search's decisions."""
-        self.repeated(event, actions)
+    def decided(self, event: SearchEvent) -> None:
+        """Write a NOTICE about a search's decision."""
+        self._repeated(event)
         if event.event == "budget" and event.epoch is not None:
             self._tell_time_is_short()
-        for action in actions:
-            if isinstance(action, Finish):
+        for change in event.changes:
+            if isinstance(change, Finish):
                 self._session.notice(
-                    f"run {self._run.run_id}: {action.reason}; the models stop at the end of their current epochs"
+                    f"run {self._run.run_id}: {change.reason}; the models stop at the end of their current epochs"
                 )
             else:
-                self._counts[_WORDS[type(action)]] += 1
+                self._counts[_WORDS[type(change)]] += 1
         if self._counts and time.monotonic() - self._notified_at >= _LEAST_PAUSE_S:
             self._notify()
 
-    def search_over(self) -> None:
+    def run_over(self) -> None:
         """Write a NOTICE about the end of the search."""
         self._counts["the search is over"] = 0
         self._notify()

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import SearchPlan
+from madlib_mop.models.changes import Proposal
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.class_weights import written_out
-from madlib_mop.search.base import Proposal
 
 
-class SearchModels:
+class ProposedModels:
     """Makes the models of one run.
 
     Parameters

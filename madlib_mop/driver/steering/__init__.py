@@ -1,1 +1,0 @@
-"""Changes of a run's models during the run, and the controller that decides on them."""
