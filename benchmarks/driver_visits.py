@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
-from mop_backend.frames import Header
+from mop_backend.messages import Order
 
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.segments import SegmentEvent, SegmentReady, TaskAnswered
@@ -50,14 +50,14 @@ class _Segments:
 
     def __init__(self, segments: range, record: _Record, n_visits: int):
         self._opening, self._record, self._left = deque(segments), record, n_visits
-        self._orders: dict[int, Header] = {}
+        self._orders: dict[int, Order] = {}
         self.began = self.writers_s = 0.0
         self.n_before = self.n_of_writers = 0
 
     def open(self) -> None:
         """All open in turn."""
 
-    def begin(self, segment: int, order: Header) -> None:
+    def begin(self, segment: int, order: Order) -> None:
         self._orders[segment] = order
 
     def wait(self, at_most_s: float) -> list[SegmentEvent]:

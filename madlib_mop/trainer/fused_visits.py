@@ -1,8 +1,8 @@
-"""A visit of several configurations of one shape to one shard, to train or evaluate them together; see ``server.py``.
+"""A visit of one configuration, or of several of one shape together, to train or to evaluate them; see ``server.py``.
 
-Each member ends as in separate training, except for rounding. The place of a failed member gets a copy of another
-member, with a discarded result: so the graph keeps its number of places, and the bits of the other members do not
-change.
+One is trained by `visits`, with the bits of plain Keras. Of several, each ends as in separate training, except for
+rounding. The place of a failed member gets a copy of another member, with a discarded result: so the graph keeps its
+number of places, and the bits of the other members do not change.
 """
 
 import dataclasses
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from mop_backend.frames import Header
+from mop_backend.messages import EvaluationFigures
 
 from madlib_mop.errors import MopError
 from madlib_mop.trainer import visits
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.columns import DataSpec
 from madlib_mop.trainer.backends.base.interface import FusedModel, FusedTrainPass, VariableSource
-from madlib_mop.trainer.backends.base.metric_sums import means_as_answer
+from madlib_mop.trainer.backends.base.metric_sums import totals_of_means
 from madlib_mop.trainer.data.shards import Shard
 from madlib_mop.trainer.data.state import FORWARD_GROUPS, UNDECIDED, State, digest_of
 from madlib_mop.trainer.graphs import migration
@@ -41,6 +41,33 @@ class _Begun:
     source: VariableSource
     digest: str
     static_batch: int
+
+
+def train(
+    visitor: "Visitor",
+    recipes: Sequence[Recipe | None],
+    starts: Sequence["Start"],
+    shard: Shard,
+    epoch: int,
+    segment_id: int,
+) -> "list[Trained | RequestFailure | None]":
+    """Train one visit of the members, together if there are several places; see `train_fused`, `Visitor.train`."""
+    if len(recipes) > 1:
+        return train_fused(visitor, recipes, starts, shard, epoch, segment_id)
+    (recipe,), (start,) = recipes, starts
+    assert recipe is not None, "a request has a model"
+    return [visitor.train(recipe, start, shard, epoch, segment_id)]
+
+
+def evaluate(
+    visitor: "Visitor", recipes: Sequence[Recipe | None], starts: Sequence["Start"], shard: Shard
+) -> list[EvaluationFigures | None]:
+    """Evaluate the members, together if there are several places; see `evaluate_fused`, `Visitor.evaluate`."""
+    if len(recipes) > 1:
+        return evaluate_fused(visitor, recipes, starts, shard)
+    (recipe,), (start,) = recipes, starts
+    assert recipe is not None, "a request has a model"
+    return [visitor.evaluate(recipe, start, shard)]
 
 
 def train_fused(
@@ -93,28 +120,25 @@ def train_fused(
         figures = _run_passes(run, trained, shard, epoch, segment_id, n_batches, n_passes)
         clock.lap("compute_s")
         names, members = fused.metric_names, fused.members()
-        kept: list[Trained] = []
+        kept: dict[int, Trained] = {}
         for place, start in begun.items():
             logs = {name: float(value) for name, value in zip(names, figures[:, place], strict=True)}
-            numbers = start.digest, logs.pop("loss"), logs, start.static_batch, visitor.part_bytes
+            loss, n_made = logs.pop("loss"), n_batches * n_passes
+            numbers = start.digest, loss, logs, n_made, start.static_batch, visitor.part_bytes
             try:
-                answer, parts = visits.finished(members[place], given[place], shard, *numbers)
+                kept[place] = visits.finished(members[place], given[place], shard, *numbers)
             except RequestFailure as failure:
                 outcomes[place] = failure
-            else:
-                outcome = visits.Trained({**answer, "n_batches": n_batches * n_passes}, parts)
-                outcomes[place] = outcome
-                kept.append(outcome)
         clock.lap("state_out_s")
     share = {lap: seconds / max(1, len(kept)) for lap, seconds in clock.laps.items()}
-    for member in kept:
-        member.answer["timing"] = {**share, "fused": len(recipes)}
+    for place, member in kept.items():
+        outcomes[place] = member.with_figures(timing={**share, "fused": len(recipes)})
     return outcomes
 
 
 def evaluate_fused(
     visitor: "Visitor", recipes: Sequence[Recipe | None], starts: Sequence["Start"], shard: Shard
-) -> list[Header | None]:
+) -> list[EvaluationFigures | None]:
     """Evaluate each member on all rows; return the results of `Visitor.evaluate`, None for a place without a member.
 
     Parameters are those of `train_fused`; of the states there may be no more parts than a forward pass needs. Raises
@@ -142,12 +166,12 @@ def evaluate_fused(
         clock.lap("compute_s")
         names = fused.metric_names
     timing = {lap: seconds / len(states) for lap, seconds in clock.laps.items()} | {"fused": len(recipes)}
-    answers: list[Header | None] = [None] * len(recipes)
+    found: list[EvaluationFigures | None] = [None] * len(recipes)
     for place in states:
         metrics = dict(zip(names, (totals[:, place] / shard.n_rows).tolist(), strict=True))
-        loss, sums = metrics.pop("loss"), means_as_answer(names, totals[:, place], shard.n_rows)
-        answers[place] = {"n_rows": shard.n_rows, "loss": loss, "metrics": metrics, "sums": sums, "timing": timing}
-    return answers
+        loss, sums = metrics.pop("loss"), totals_of_means(names, totals[:, place], shard.n_rows)
+        found[place] = EvaluationFigures(shard.n_rows, loss, metrics, {}, sums, timing)  # such models have one output
+    return found
 
 
 def _begin_all(

@@ -3,9 +3,11 @@
 Nothing here imports Keras before a request is about a model.
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from mop_backend.frames import Blob, Header
+from mop_backend.messages import BadMessage, ModelStart, of_request
 
 from madlib_mop.errors import MopError
 from madlib_mop.trainer.process.failures import INTERNAL, RequestFailure, invalid_input
@@ -17,6 +19,9 @@ if TYPE_CHECKING:  # these import NumPy and Keras
     from madlib_mop.trainer.visits import Start
 
 
+_Message = TypeVar("_Message")
+
+
 class Request(Header):
     """A request's header; a key that is missing is answered with its name."""
 
@@ -24,44 +29,55 @@ class Request(Header):
         raise malformed(f"{self['op']} lacks {key!r}")
 
 
-def start_of(header: Request, blobs: list[Blob]) -> "Start":
-    """Read what a visit starts from."""
+def message_of(kind: type[_Message], header: Request) -> _Message:
+    """Return a request as its class. Raises RequestFailure (internal) if it has not the fields of this class."""
+    try:
+        return of_request(kind, header)
+    except BadMessage as error:
+        raise malformed(str(error)) from None
+
+
+def start_of(member: ModelStart, blobs: list[Blob]) -> "Start":
+    """Return what a visit starts from; ``blobs`` are the member's."""
     from madlib_mop.trainer.visits import Start
 
-    if header.get("has_state"):
+    if member.has_state:
         if not blobs:
             raise malformed("a request with a state has no parts")
-        taken_over = header.get("taken_over")
         return Start(
             parts=blobs,
-            digest=header.get("digest"),
-            weights_digest=header.get("weights_digest"),
-            taken_over=taken_over is not None,
-            keep_optimizer=bool((taken_over or {}).get("optimizer", True)),
-            begins=bool(header.get("begins")),
+            digest=member.digest,
+            weights_digest=member.weights_digest,
+            taken_over=member.taken_over is not None,
+            keep_optimizer=bool((member.taken_over or {}).get("optimizer", True)),
+            begins=member.begins,
         )
-    if header.get("has_weights"):
+    if member.has_weights:
         if len(blobs) != 1:
             raise malformed(f"a request with weights has {len(blobs)} blobs, expected 1")
         return Start(weights=blobs[0])
     return Start()
 
 
-def members_of(header: Request, blobs: list[Blob]) -> "tuple[list[Recipe | None], list[Start]]":
-    """Read the recipes and the starts of a fused group's places; the blobs are its members', one after the other."""
+def members_of(
+    members: Sequence[ModelStart | None], blobs: list[Blob]
+) -> "tuple[list[Recipe | None], list[Start]]":
+    """Return the recipes and the starts of a request's members; its blobs are theirs, one after the other."""
     from madlib_mop.trainer.recipe import Recipe
 
     recipes: list[Recipe | None] = []
     starts: list[Start] = []
     rest = list(blobs)
     blobs.clear()
-    for member in (Request(op=header["op"], **(member or {})) for member in header["members"]):
-        n_blobs = positive(member, "n_blobs", least=0) if "model" in member else 0
-        recipes.append(Recipe.read(member["model"]) if "model" in member else None)
-        starts.append(start_of(member, rest[:n_blobs]))
+    for member in members:
+        n_blobs = 0 if member is None else member.n_blobs
+        if n_blobs < 0:
+            raise malformed(f"n_blobs of a member must be 0 or more. Received: {n_blobs}")
+        recipes.append(None if member is None else Recipe.read(member.model))
+        starts.append(start_of(member or ModelStart({}), rest[:n_blobs]))
         del rest[:n_blobs]
     if not any(recipes) or rest:
-        raise malformed(f"a fused group of {len(recipes)} places with {len(rest)} blobs too many")
+        raise malformed(f"a request for {len(recipes)} models has {len(rest)} blobs too many")
     return recipes, starts
 
 
@@ -94,7 +110,7 @@ def gpu_numbers_of(header: Request) -> list[int]:
     return numbers
 
 
-def positive(header: Request, key: str, least: int = 1) -> int:
+def positive(header: Header, key: str, least: int = 1) -> int:
     """Return a whole number of the header. Raises RequestFailure (input) if it is none, or less than the least."""
     value = header[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < least:

@@ -14,18 +14,40 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mop_backend.frames import Blob, Channel, Header, PeerGone
+from mop_backend.messages import (
+    EvaluatedMembers,
+    EvaluateRequest,
+    LoadedRows,
+    MetricResults,
+    MetricsRequest,
+    ModelStart,
+    TrainedMember,
+    TrainedMembers,
+    TrainRequest,
+    to_json,
+)
 from mop_backend.peer import end_with_peer
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.trainer import requests
 from madlib_mop.trainer.process import lifetime, loading
 from madlib_mop.trainer.process.failures import INPUT, MEMORY, RequestFailure, blaming, failure_of
-from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
+from madlib_mop.trainer.requests import (
+    Request,
+    gpu_numbers_of,
+    key_of,
+    malformed,
+    members_of,
+    message_of,
+    positive,
+    start_of,
+)
 
 if TYPE_CHECKING:  # these import NumPy and Keras
     from madlib_mop.trainer.backends.base.interface import Backend
     from madlib_mop.trainer.data.shards import Shard
     from madlib_mop.trainer.recipe import Recipe
+    from madlib_mop.trainer.visits import Trained
 
 Reply = tuple[Header, Sequence[Blob]]
 
@@ -78,7 +100,7 @@ class TrainerService:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
-        "start confine shard_begin shard_rows shard_end train train_fused evaluate evaluate_fused metric_results"
+        "start confine shard_begin shard_rows shard_end train evaluate metric_results"
         " predict_load predict predict_values predict_row average_add average_end describe_state describe_model"
         " export_model import_file drop_shard stats stop".split()
     )
@@ -200,63 +222,40 @@ class TrainerService:
         else:
             cached = self._shards.add(key, shard)
             self._visitor.features.shrink()
-        return {
-            "n_rows": shard.n_rows,
-            "n_bytes": shard.n_bytes,
-            "fingerprint": shard.fingerprint,
-            "cached": cached,
-            "cached_shards": self._shards.keys(),
-        }, []
+        names = tuple(self._shards.keys())
+        return to_json(LoadedRows(shard.n_rows, shard.n_bytes, shard.fingerprint, cached, names)), []
 
     def train(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Make a training visit; with ``sample``, evaluate the trained model on that shard too."""
-        from madlib_mop.trainer import sampled
-        from madlib_mop.trainer.recipe import Recipe
-
-        recipe = Recipe.read(header["model"])
-        epoch, segment_id = positive(header, "epoch", least=0), positive(header, "segment_id", least=0)
-        trained = self._visitor.train(recipe, start_of(header, blobs), self._shard(header, recipe), epoch, segment_id)
-        if "sample" in header:
-            sampled.evaluate(self._visitor, recipe, trained, self._shard(header, recipe, name="sample"))
-        return trained.answer, trained.parts
-
-    def train_fused(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Make a training visit of several configurations of one shape, trained together.
-
-        ``members`` are a request to train each, with ``n_blobs`` of the blobs, or None where one has failed before. The
-        answer's ``members`` are answers likewise: that of ``train`` with ``n_blobs``, an error, or None.
-        """
+        """Make a training visit, of one model or of several together; see `TrainRequest`."""
         from madlib_mop.trainer import fused_visits, sampled
 
-        recipes, starts = members_of(header, blobs)
+        request = message_of(TrainRequest, header)
         place = positive(header, "epoch", least=0), positive(header, "segment_id", least=0)
-        outcomes = fused_visits.train_fused(self._visitor, recipes, starts, self._shard(header, *recipes), *place)
-        if "sample" in header:
-            sampled.evaluate_fused(self._visitor, recipes, outcomes, self._shard(header, *recipes, name="sample"))
+        recipes, starts = members_of(request.members, blobs)
+        shard = self._shard(request.shard, *recipes)
+        outcomes = fused_visits.train(self._visitor, recipes, starts, shard, *place)
+        if request.sample is not None:
+            outcomes = sampled.evaluate(self._visitor, recipes, outcomes, self._shard(request.sample, *recipes))
         parts = [part for outcome in outcomes for part in getattr(outcome, "parts", ())]
-        return {"members": [outcome and outcome.as_answer() for outcome in outcomes]}, parts
+        return to_json(TrainedMembers(tuple(map(_as_member, outcomes)))), parts
 
     def evaluate(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Make an evaluation visit."""
-        from madlib_mop.trainer.recipe import Recipe
-
-        recipe = Recipe.read(header["model"])
-        return self._visitor.evaluate(recipe, start_of(header, blobs), self._shard(header, recipe)), []
-
-    def evaluate_fused(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Evaluate several configurations of one shape together; ``members`` are as for ``train_fused``, or None."""
+        """Make an evaluation visit, of one model or of several together; see `EvaluateRequest`."""
         from madlib_mop.trainer import fused_visits
 
-        recipes, starts = members_of(header, blobs)
-        shard = self._shard(header, *recipes)
-        return {"members": fused_visits.evaluate_fused(self._visitor, recipes, starts, shard)}, []
+        request = message_of(EvaluateRequest, header)
+        recipes, starts = members_of(request.members, blobs)
+        shard = self._shard(request.shard, *recipes)
+        return to_json(EvaluatedMembers(tuple(fused_visits.evaluate(self._visitor, recipes, starts, shard)))), []
 
     def metric_results(self, header: Request, blobs: list[Blob]) -> Reply:
         """Compute loss and metrics from the ``sums`` of evaluations, a list, that are added up over shards."""
         from madlib_mop.trainer.recipe import Recipe
 
-        recipe = Recipe.read(header["model"])
-        return {"results": self._visitor.metric_results(recipe, self._shard(header, recipe), header["sums"])}, []
+        request = message_of(MetricsRequest, header)
+        recipe = Recipe.read(request.model)
+        results = self._visitor.metric_results(recipe, self._shard(request.shard, recipe), request.sums)
+        return to_json(MetricResults(tuple(results))), []
 
     def predict_load(self, header: Request, blobs: list[Blob]) -> Reply:
         """Load a model to predict with, under a key where there are to be several."""
@@ -264,7 +263,9 @@ class TrainerService:
 
         recipe, constant = Recipe.read(header["model"]), float(header["normalizing_const"])
         preprocessor = header.get("preprocessor")
-        self._visitor.load_predictor(recipe, start_of(header, blobs), constant, key_of(header), preprocessor)
+        has_state, has_weights = bool(header.get("has_state")), bool(header.get("has_weights"))
+        start = start_of(ModelStart(header["model"], len(blobs), has_state, has_weights), blobs)
+        self._visitor.load_predictor(recipe, start, constant, key_of(header), preprocessor)
         return {"loaded": self._visitor.predictors.keys()}, []
 
     def predict(self, header: Request, blobs: list[Blob]) -> Reply:
@@ -293,7 +294,7 @@ class TrainerService:
         """Check a whole training state; return its digests."""
         from madlib_mop.trainer.data import averaging
 
-        return averaging.describe(blobs), []
+        return to_json(averaging.describe(blobs)), []
 
     def predict_values(self, header: Request, blobs: list[Blob]) -> Reply:
         """Predict one row or many from plain arrays; answers whether it was one, widths of the outputs, and a float32
@@ -365,13 +366,12 @@ class TrainerService:
         self.stopped = True
         return {}, []
 
-    def _shard(self, header: Request, *recipes: "Recipe | None", name: str = "shard") -> "Shard":
-        """Return the shard that ``name`` of a request names, as models of one form take it; None stands for a model
-        that has failed."""
+    def _shard(self, name: str, *recipes: "Recipe | None") -> "Shard":
+        """Return the shard of this name, as models of one form take it; None stands for a model that has failed."""
         from madlib_mop.trainer.data.shards import dealt_out
 
         n_inputs = next(recipe.n_inputs for recipe in recipes if recipe is not None)
-        return dealt_out(self._shards.take(str(header[name])), n_inputs)
+        return dealt_out(self._shards.take(name), n_inputs)
 
     def _limit_memory(self, limit: int | None, taken_bytes: int, backend: "Backend") -> None:
         if limit is None:
@@ -388,3 +388,10 @@ class TrainerService:
             )
         lifetime.limit_data(limit)
         self._memory_limit, self._idle_bytes = limit, used
+
+
+def _as_member(outcome: "Trained | RequestFailure | None") -> TrainedMember | None:
+    """Return what a member was trained to, or why it alone failed, for the answer."""
+    if isinstance(outcome, RequestFailure):
+        return TrainedMember(None, 0, outcome.error.as_dict())
+    return None if outcome is None else TrainedMember(outcome.figures, len(outcome.parts))

@@ -8,7 +8,8 @@ from typing import Any
 
 import keras
 import numpy as np
-from mop_backend.frames import Blob, Header
+from mop_backend.frames import Blob
+from mop_backend.messages import EvaluationFigures, MetricTotals, MetricValues, VisitFigures
 from mop_backend.refusals import STATE_DAMAGED
 
 from madlib_mop.errors import DataDamaged
@@ -62,14 +63,14 @@ class Start:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What a training visit gives: numbers for the record (``answer``) and the new state's parts."""
+    """What a training visit gives: numbers for the record, and the new state's parts."""
 
-    answer: Header
+    figures: VisitFigures
     parts: list[memoryview]
 
-    def as_answer(self) -> Header:
-        """Return a member's part of the answer for a fused group."""
-        return {**self.answer, "n_blobs": len(self.parts)}
+    def with_figures(self, **changes: Any) -> "Trained":
+        """Return it with other values of some figures."""
+        return dataclasses.replace(self, figures=dataclasses.replace(self.figures, **changes))
 
 
 class Visitor:
@@ -125,12 +126,13 @@ class Visitor:
             logs, n_made = _run_passes(run, trained, recipe, shard, xs, epoch, segment_id, n_batches, n_passes)
             loss = logs.pop("loss")
             clock.lap("compute_s")
-            answer, parts = finished(compiled, recipe, shard, digest_in, loss, logs, carried, self.part_bytes)
-            compiled.holds = answer["digest_out"]
+            n_batches *= n_made
+            end = finished(compiled, recipe, shard, digest_in, loss, logs, n_batches, carried, self.part_bytes)
+            compiled.holds = end.figures.digest_out
             clock.lap("state_out_s")
-        return Trained({**answer, "n_batches": n_batches * n_made, "timing": clock.laps}, parts)
+        return end.with_figures(timing=clock.laps)
 
-    def evaluate(self, recipe: Recipe, start: Start, shard: Shard) -> Header:
+    def evaluate(self, recipe: Recipe, start: Start, shard: Shard) -> EvaluationFigures:
         """Return loss and metrics over all rows of a shard: what Keras' ``evaluate`` gives, added in float64.
 
         The metrics are in the order of compile's; ``sums`` are what they are made of, see `MetricAccumulator`. Raises
@@ -152,16 +154,12 @@ class Visitor:
             metrics = MetricAccumulator(evaluated)
             results = metrics.results(sums)
             clock.lap("compute_s")
-        return {
-            "n_rows": shard.n_rows,
-            "loss": results.loss,
-            "metrics": results.metrics,
-            "output_losses": results.output_losses,
-            "sums": metrics.as_answer(sums, results),
-            "timing": clock.laps,
-        }
+        totals = metrics.totals(sums, results)
+        return EvaluationFigures(
+            shard.n_rows, results.loss, results.metrics, results.output_losses, totals, clock.laps
+        )
 
-    def metric_results(self, recipe: Recipe, shard: Shard, sums: Sequence[Header]) -> list[Header]:
+    def metric_results(self, recipe: Recipe, shard: Shard, sums: Sequence[MetricTotals]) -> list[MetricValues]:
         """Return loss and metrics of sums that are added up over shards, in the form of ``evaluate``'s ``sums``.
 
         ``shard`` is one of those shards. Raises RequestFailure as ``evaluate`` does.
@@ -170,7 +168,7 @@ class Visitor:
         with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             metrics = MetricAccumulator(compiled.measured()[0])
             results = [metrics.results(metrics.read(one)) for one in sums]
-        return [{"loss": found.loss, "metrics": found.metrics} for found in results]
+        return [MetricValues(found.loss, found.metrics) for found in results]
 
     def load_predictor(
         self, recipe: Recipe, start: Start, normalizing_const: float, key: str, preprocessor: str | None = None
@@ -382,10 +380,11 @@ def finished(
     digest_in: str,
     loss: float,
     logs: dict[str, float],
+    n_batches: int,
     static_batch: int,
     part_bytes: int,
-) -> tuple[Header, list[memoryview]]:
-    """Return the numbers and the parts of the state that a visit ends with.
+) -> Trained:
+    """Return the figures, but for their times, and the parts of the state that a visit ends with.
 
     Raises RequestFailure (model) if it is not finite.
 
@@ -393,18 +392,20 @@ def finished(
     """
     _check_finite(variables, loss, recipe)
     parts = variables.encode(static_batch, part_bytes)
-    answer = {
-        "digest_in": digest_in,
-        "digest_out": digest_of(parts),
-        "weights_digest": variables.weights_digest(),
-        "n_rows": shard.n_rows,
-        "loss": loss,
-        "metrics": logs,
-        "model_bytes": variables.weights_bytes,
-        "state_bytes": sum(map(len, parts)),
-        "forward_parts": count_forward_parts(parts),
-    }
-    return answer, parts
+    figures = VisitFigures(
+        digest_in=digest_in,
+        digest_out=digest_of(parts),
+        weights_digest=variables.weights_digest(),
+        n_rows=shard.n_rows,
+        n_batches=n_batches,
+        loss=loss,
+        metrics=logs,
+        model_bytes=variables.weights_bytes,
+        state_bytes=sum(map(len, parts)),
+        forward_parts=count_forward_parts(parts),
+        timing={},
+    )
+    return Trained(figures, parts)
 
 
 def _check_finite(variables: Readable, loss: float, recipe: Recipe) -> None:

@@ -55,7 +55,7 @@ class FedByReader(Child):
         self._listener = RowsListener()
         return reading(self._listener.address, source["query"], key_of(source, segment_id), source)
 
-    def load_shard(self, shard: str, source: RowsSource, segment_id: int, reader_pid: int) -> Frame:
+    def load_shard(self, shard: str, source: RowsSource, segment_id: int, reader_pid: int | None) -> Frame:
         """Forward a shard's rows from the reader to the trainer; return the trainer's last answer.
 
         Parameters
@@ -64,14 +64,14 @@ class FedByReader(Child):
             Its name in the trainer.
         source, segment_id
             As `reader_of`'s, which was called before.
-        reader_pid : int
-            The reader's process: other processes are rejected.
+        reader_pid : int or None
+            The reader's process: other processes are rejected. None only if `reader_of` returned None.
 
         Raises
         ------
         RowsLost, ChildDied
         """
-        assert self._listener is not None, "reader_of was not called before"
+        assert self._listener is not None and reader_pid is not None, "reader_of was not called before"
         self.send({"op": "shard_begin", "shard": shard, **shard_form(source)})
         self._listener.forward(self._send_buffer, self._check, reader_pid)
         return self.ask({"op": "shard_end", "shard": shard})
@@ -136,7 +136,7 @@ class Remote(FedByReader):
         """As `FedByReader.reader_of`; rows at the trainer's own host are read there, by the session that has it."""
         return None if self._place_here(source, segment_id) else super().reader_of(source, segment_id)
 
-    def load_shard(self, shard: str, source: RowsSource, segment_id: int, reader_pid: int) -> Frame:
+    def load_shard(self, shard: str, source: RowsSource, segment_id: int, reader_pid: int | None) -> Frame:
         """As `FedByReader.load_shard`. Raises HostLost and HostRefused too."""
         place = self._place_here(source, segment_id)
         if place is None:

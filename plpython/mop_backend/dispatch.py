@@ -91,7 +91,7 @@ class Dispatch:
         self._listener = RowsListener()
         return reading(self._listener.address, source["query"], place["key"], source)
 
-    def load_shard(self, shard: str, source: RowsSource, segment_id: int, reader_pid: int) -> Frame:
+    def load_shard(self, shard: str, source: RowsSource, segment_id: int, reader_pid: int | None) -> Frame:
         """As `mop_backend.channels.Local.load_shard`.
 
         The reader's process at the segment is another than ``reader_pid``, and not known: one connection is

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import plpy
 
+from mop_backend.messages import to_json
 from mop_backend.refusals import damaged
 
 if TYPE_CHECKING:
-    from mop_backend.frames import Blob, Header, Json
+    from mop_backend.frames import Blob, Header
+    from mop_backend.messages import AverageStates, StateDescription, StateWrite, Train, VisitFigures
 
 _STATEMENTS: dict[str, tuple[str, list[str]]] = {
     "plan": (
@@ -60,9 +62,8 @@ _PUT_PART_BY_LITERALS = (
     "insert into madlib_mop.model_state (run_id, mst_key, slot, version, part, data, segment_id)"
     " values ({}, {}, {}, {}, {}, $1, {})"
 )
-_VISIT_FROM_TASK = ("epoch", "position", "segment_id", "attempt", "slot", "version")
-_VISIT_FROM_ANSWER = (
-    "n_rows", "model_bytes", "forward_parts", "digest_in", "digest_out", "weights_digest", "loss",
+_FIGURES_OF_VISIT = (
+    "n_rows", "model_bytes", "forward_parts", "digest_in", "digest_out", "weights_digest", "loss", "timing",
 )  # fmt: skip
 
 
@@ -123,53 +124,66 @@ class RunRecord:
             parts.append(part)
         return parts
 
-    def staged_digests(self, task: Header) -> dict[int, str]:
+    def staged_digests(self, order: AverageStates) -> dict[int, str]:
         """Return the digest of what each segment has trained in an iteration of model averaging."""
-        found = self._object("staged_digests", task["mst_key"], task["epoch"])
+        found = self._object("staged_digests", order.write.mst_key, order.epoch)
         return {int(segment): digest for segment, digest in found.items()}
 
-    def staged_state(self, task: Header, segment_id: int) -> Iterator[bytes]:
+    def staged_state(self, order: AverageStates, segment_id: int) -> Iterator[bytes]:
         """Yield the parts of what a segment has trained."""
-        place = task["mst_key"], task["version"], task["slots"], segment_id
+        place = order.write.mst_key, order.write.version, list(order.slots), segment_id
         number = 0
         while (part := self._value("staged_part", *place, number)) is not None:
             yield part
             number += 1
 
-    def keep(self, task: Header, model: Header, answer: Header, parts: Sequence[Blob], started_at: str) -> None:
-        """Write a visit with its new state; add ``visit_id`` and ``state_bytes`` to the answer.
+    def keep(
+        self,
+        order: Train,
+        write: StateWrite,
+        model: Header,
+        figures: VisitFigures,
+        parts: Sequence[Blob],
+        started_at: str,
+    ) -> int:
+        """Write a model's visit with its new state; return the state's size, in bytes.
 
         Parameters
         ----------
-        task : dict
-            The driver's order; see `mop_backend.writer.Writer.do`.
+        order : Train
+        write : StateWrite
+            The model's entry in the order.
         model : dict
             As `model` returned it before the visit.
-        answer : dict
+        figures : VisitFigures
             The trainer's.
         parts : list of bytes-like
             The new state.
         started_at : str
             When the visit began.
         """
-        staged = task.get("staged", False)
+        segment_id, state_bytes = order.shard.segment_id, sum(map(len, parts))
         for number, part in enumerate(parts):
-            self.put_part(task, number, part, task["segment_id"] if staged else None)
+            self.put_part(write, number, part, segment_id if order.is_staged else None)
         visit = {
-            **{name: task[name] for name in _VISIT_FROM_TASK},
-            **{name: answer[name] for name in _VISIT_FROM_ANSWER},
+            "epoch": order.epoch,
+            "position": order.position,
+            "segment_id": segment_id,
+            "attempt": order.attempt,
+            "slot": write.slot,
+            "version": write.version,
+            **{name: getattr(figures, name) for name in _FIGURES_OF_VISIT},
             "old_version": model["state_version"],
             "started_at": started_at,
-            "state_bytes": sum(map(len, parts)),
-            "timing": answer.get("timing", {}),
-            "sample": _as_text(answer.get("sample")),
+            "state_bytes": state_bytes,
+            "sample": _as_text(figures.sample),
         }
-        answer["visit_id"] = self._value("keep_staged" if staged else "keep_visit", task["mst_key"], json.dumps(visit))
-        answer["state_bytes"] = visit["state_bytes"]
+        self._run("keep_staged" if order.is_staged else "keep_visit", write.mst_key, json.dumps(visit))
+        return state_bytes
 
-    def put_part(self, task: Header, number: int, part: Blob, segment_id: int | None = None) -> None:
+    def put_part(self, write: StateWrite, number: int, part: Blob, segment_id: int | None = None) -> None:
         """Write one part of a new state; with ``segment_id``, of one that is to be averaged with other segments'."""
-        place = task["mst_key"], task["slot"], task["version"], number
+        place = write.mst_key, write.slot, write.version, number
         if not self.keys_as_literals:
             self._run("put_part", *place, bytes(part), segment_id)
             return
@@ -181,16 +195,25 @@ class RunRecord:
         """Fail one model of a group that is trained together."""
         self._run("fail_member", model["mst_key"], model["state_version"], reason)
 
-    def average_part(self, task: Header, number: int) -> bytes | None:
+    def average_part(self, order: AverageStates, number: int) -> bytes | None:
         """Return the average of one part of what the segments have trained, or None after the last."""
-        part: bytes | None = self._value(
-            "average_part", task["mst_key"], task["epoch"], task["version"], task["slots"], number
-        )
+        write = order.write
+        place = write.mst_key, order.epoch, write.version, list(order.slots)
+        part: bytes | None = self._value("average_part", *place, number)
         return part
 
-    def keep_average(self, mst_key: int, average: Mapping[str, Json]) -> None:
-        """Make an average the model's newest state."""
-        self._run("keep_average", mst_key, json.dumps(average))
+    def keep_average(self, order: AverageStates, described: StateDescription, state_bytes: int) -> None:
+        """Make an average, of this size in bytes, the model's newest state."""
+        average = {
+            "epoch": order.epoch,
+            "slot": order.write.slot,
+            "version": order.write.version,
+            "slots": order.slots,
+            "n_visits": order.n_visits,
+            **to_json(described),
+            "state_bytes": state_bytes,
+        }
+        self._run("keep_average", order.write.mst_key, json.dumps(average))
 
     def _object(self, name: str, *values: object) -> Header:
         found: Header = json.loads(self._value(name, *values))

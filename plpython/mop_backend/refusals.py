@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from mop_backend.frames import Frame, Header, Json
+
+if TYPE_CHECKING:
+    from mop_backend.messages import VisitFigures
 
 #: Longest text of an error that is shown and recorded, in characters.
 _LONGEST = 10_000
@@ -57,9 +61,9 @@ def checked(answer: Frame) -> Frame:
     return header, blobs
 
 
-def check_digest(model: Header, answer: Header) -> None:
+def check_digest(model: Header, trained: VisitFigures) -> None:
     """Raise Refused if a model was trained from another state than the recorded one."""
-    if model["digest"] is not None and answer["digest_in"] != model["digest"]:
+    if model["digest"] is not None and trained.digest_in != model["digest"]:
         raise damaged(STATE_DAMAGED)
 
 

@@ -10,23 +10,75 @@ own user, as the driver's catalog session is, and touches no relation of users: 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Sequence
+from typing import TypeVar
 
 import plpy
 
 from mop_backend import averaging
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
-from mop_backend.frames import Frame, Header
+from mop_backend.frames import Blob, Frame, Header
 from mop_backend.interrupts import Interrupts
+from mop_backend.messages import (
+    Answer,
+    AverageCommitted,
+    AverageStates,
+    BadMessage,
+    CommittedVisit,
+    ComputeMetrics,
+    DescribeState,
+    Died,
+    Done,
+    Evaluate,
+    Evaluated,
+    EvaluatedMember,
+    EvaluatedMembers,
+    EvaluatedShard,
+    EvaluateRequest,
+    Failed,
+    FailedMember,
+    HostGone,
+    LoadedRows,
+    LoadShard,
+    MetricResults,
+    MetricsComputed,
+    MetricsRequest,
+    ModelStart,
+    NeedsRows,
+    Order,
+    ShardLoaded,
+    ShardName,
+    SqlFailed,
+    StartTrainer,
+    StateDescription,
+    Train,
+    TrainedMembers,
+    TrainRequest,
+    Unread,
+    VisitsCommitted,
+    as_request,
+    as_text,
+    of_answer,
+    read_order,
+)
 from mop_backend.process import ChildDied, backend_of
 from mop_backend.record import RunRecord
-from mop_backend.refusals import STATE_DAMAGED, Refused, check_digest, checked, damaged, reason_of, with_way_out
+from mop_backend.refusals import (
+    STATE_DAMAGED,
+    Refused,
+    check_digest,
+    checked,
+    damaged,
+    readable,
+    reason_of,
+    with_way_out,
+)
 from mop_backend.rows import RowsLost
-from mop_backend.shards import RowsSource, with_sample
+from mop_backend.shards import with_sample
 
+_Answer = TypeVar("_Answer")
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
 _IS_SUPERUSER = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
 
@@ -52,11 +104,11 @@ def open_writer(run_id: int, segment_id: int) -> str:
     return "open"
 
 
-def do(task: str) -> str:
-    """Run one visit, evaluation or shard load; see `Writer.do`. ``task`` is a JSON object."""
+def do(order: str) -> str:
+    """Run one order of the driver, and return the answer, both as texts of `mop_backend.messages`."""
     if _writer is None:
         plpy.error("this session is not a writer; only the driver uses this function", sqlstate="42501")
-    return json.dumps(_writer.do(json.loads(task)))
+    return as_text(_writer.do(read_order(order)))
 
 
 class Writer:
@@ -74,14 +126,14 @@ class Writer:
         self._child: Local | Remote | Dispatch | None = None
         self._ready = False  # whether the trainer has reported that it is ready
         self._shards: set[str] = set()
-        # The shard that was loaded last: available for one task, even if it is too large for the cache.
+        # The shard that was loaded last: available for one order, even if it is too large for the cache.
         self._fresh: str | None = None
         answer = self._record.plan()
         self._plan = with_sample(answer["plan"])
         self._seed = answer["seed"]
         self._custom = self._record.custom_functions()
         self._place = place_of(self._plan["training"], segment_id)
-        # the first task connects to a host, so that its answer has the error
+        # the first order connects to a host, so that its answer has the error
         if self._place is None or "key" in self._place:
             self._start()
 
@@ -91,56 +143,35 @@ class Writer:
             self._child.stop()
             self._child = None
 
-    def do(self, task: Header) -> Header:
-        """Run one task of the driver.
-
-        Parameters
-        ----------
-        task : dict
-            ``do``: "start" (have the trainer ready), "load", "train" or "evaluate"; ``data_set``, ``segment_id``, in a
-            list ``shards`` for "evaluate"; for "load" also ``reader_pid``, the process of the reader that was told what
-            the answer "load" says; for a model its ``mst_key``; for training ``sample``, the segment of the sample, if
-            the model is to be evaluated on it, and ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of
-            the state to write, and ``staged`` where that state is to be averaged with other segments'. A group that is
-            trained together has ``members`` in place of these, and ``place``; see `_train_fused`. One that is evaluated
-            together has ``members``; see `_evaluate`. Or "average"; see `_average`. It may have ``functions``, as the
-            answer may; see `Functions`.
-
-        Returns
-        -------
-        dict
-            ``outcome``: "done" with the figures, "load" where the trainer lacks a shard's rows (``data_set`` and
-            ``segment_id`` of the shard; ``reader``: what a reader must be told, None where none is needed; the task is
-            to be given again after that), "unread" where
-            the reader did not hand them over, "failed" with the trainer's ``error``, "died" with the trainer's exit
-            status, "host" where the segment's host is lost, or "sql" where it refused a statement, both with the
-            ``error``. Whatever is not "done" left nothing behind in the tables.
-        """
+    def do(self, order: Order) -> Answer:
+        """Run one order of the driver. An answer other than `Done` left nothing behind in the tables."""
         try:
-            return self._attempt(task)
+            return self._attempt(order)
         except ChildDied as death:
             self._forget_trainer()
-            return {"outcome": "died", "status": death.returncode, "stderr": death.stderr}
+            return Died(death.returncode, death.stderr)
+        except BadMessage as reason:  # nothing that this trainer may still send is read
+            self._forget_trainer()
+            message = f"the trainer's answer is malformed: {reason}"
+            return Failed({"sqlstate": "XX000", "message": message, "hint": None}, "internal")
         except HostLost as loss:
             self._forget_trainer()
             assert self._place is not None, "what this server has itself is at no host"
-            return {"outcome": "host", "error": {"message": str(loss)}, "server": self._place["server"]}
+            return HostGone(self._place["server"], str(loss))
         except HostRefused as refusal:
             self._forget_trainer()
-            return {"outcome": "sql", "error": refusal.error}
+            return SqlFailed(refusal.error)
         except RowsLost as loss:
             self._forget_trainer()
-            return {"outcome": "unread", "error": {"sqlstate": "08006", "message": str(loss)}}
+            return Unread({"sqlstate": "08006", "message": str(loss), "hint": None})
         except Refused as refusal:
-            error = refusal.error
-            if task["do"] != "average" and "mst_key" in task:
-                error = with_way_out(error, self._run_id, task["mst_key"])
-            return {"outcome": "failed", "error": error, "kind": refusal.kind}
+            error, mst_key = refusal.error, _only_model(order)
+            return Failed(error if mst_key is None else with_way_out(error, self._run_id, mst_key), refusal.kind)
         except BaseException:
             self._forget_trainer()
             raise
 
-    def _attempt(self, task: Header) -> Header:
+    def _attempt(self, order: Order) -> Answer:
         if self._child is None or not self._child.alive:
             self._forget_trainer()
             self._start()
@@ -151,130 +182,128 @@ class Writer:
                 self._forget_trainer()
                 raise Refused(refusal.error, "input") from None
             self._ready = True
-        if task["do"] == "start":
-            return {"outcome": "done", "versions": self._versions}
-        if task["do"] == "average":
-            return {"outcome": "done", "versions": self._versions, **self._average(task)}
-        if "sample" in task and _shard_key("sample", task["sample"]) not in self._shards:
-            return self._lack("sample", task["sample"])
-        if task["do"] == "load":
-            source, shard = self._plan[task["data_set"]], _shard_key(task["data_set"], task["segment_id"])
-            return {"outcome": "done", "versions": self._versions, "shard": self._load(task, source, shard)}
-        wanted = task.get("shards", [task])
-        present = [shard for shard in wanted if self._has(shard)]
+        if isinstance(order, StartTrainer):
+            return Done(self._versions)
+        if isinstance(order, AverageStates):
+            return self._average(order)
+        if isinstance(order, LoadShard):
+            return self._load(order)
+        if isinstance(order, Train) and order.sample is not None:
+            sample = ShardName("sample", order.sample)
+            if sample.key not in self._shards:
+                return self._lack(sample)
+        wanted = order.shards if isinstance(order, Evaluate) else (order.shard,)
+        present = [shard for shard in wanted if shard.key in self._shards or shard.key == self._fresh]
         self._fresh = None
-        # a task with sums needs no rows: they were computed from rows that were read earlier
-        if not present and "sums" not in task:
-            return self._lack(wanted[0]["data_set"], wanted[0]["segment_id"])
-        if task["do"] == "evaluate":
-            return {"outcome": "done", "versions": self._versions, **self._evaluate(task, present)}
-        started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
-        if "members" in task:
-            return {"outcome": "done", "versions": self._versions, **self._train_fused(task, started_at)}
-        model = self._record.model(task["mst_key"])
-        answer, parts = self._train(task, model)
-        # The new state, the visit row and the model row. The statement in which the driver has called `do` commits them
-        # when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
-        self._record.keep(task, model, answer, parts, started_at)
-        return {"outcome": "done", "versions": self._versions, **answer}
+        if not present:
+            return self._lack(wanted[0])
+        if isinstance(order, ComputeMetrics):
+            return self._compute_metrics(order)
+        if isinstance(order, Evaluate):
+            return self._evaluate(order, present)
+        return self._train(order)
 
-    def _has(self, shard: Header) -> bool:
-        """Return whether the trainer has the rows of a shard, given by ``data_set`` and ``segment_id``."""
-        key = _shard_key(shard["data_set"], shard["segment_id"])
-        return key in self._shards or key == self._fresh
-
-    def _lack(self, data_set: str, segment_id: int) -> Header:
+    def _lack(self, shard: ShardName) -> NeedsRows:
         """Return the answer that the trainer lacks a shard."""
-        reader = self._trainer.reader_of(self._plan[data_set], segment_id)
-        return {"outcome": "load", "data_set": data_set, "segment_id": segment_id, "reader": reader}
+        reader = self._trainer.reader_of(self._plan[shard.data_set], shard.segment_id)
+        return NeedsRows(shard, None if reader is None else {**reader})
 
     @property
     def _trainer(self) -> Local | Remote | Dispatch:
-        assert self._child is not None, "each task starts it where it is not there"
+        assert self._child is not None, "each order starts it where it is not there"
         return self._child
 
-    def _train(self, task: Header, model: Header) -> Frame:
-        start, parts = self._start_of(model)
-        place = {name: task[name] for name in ("epoch", "segment_id")}
-        request = {"op": "train", **_shards_of(task), **place, **start}
-        answer, new_parts = checked(self._trainer.ask(request, parts))
-        check_digest(model, answer)
-        return answer, new_parts
+    def _train(self, order: Train) -> VisitsCommitted:
+        """Train the members, and keep a visit of each, or that it failed, all in this transaction."""
+        started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
+        models, members, blobs = self._members([None if write is None else write.mst_key for write in order.members])
+        sample = None if order.sample is None else ShardName("sample", order.sample).key
+        request = TrainRequest(members, order.shard.key, order.epoch, order.shard.segment_id, sample)
+        answer, parts = self._ask(as_request(request), blobs, TrainedMembers)
+        _check_members(models, answer.members)
+        sizes = [trained.n_blobs for trained in answer.members if trained is not None]
+        if min(sizes) < 0 or sum(sizes) != len(parts):
+            raise BadMessage("its states have not the number of parts that it says")
+        committed, failed, steady_s = [], [], 0.0
+        for write, model, trained in zip(order.members, models, answer.members, strict=True):
+            if write is None or model is None or trained is None:  # an unused place: all are None
+                continue
+            own, parts = parts[: trained.n_blobs], parts[trained.n_blobs :]
+            if trained.figures is None:
+                error = readable({"error": trained.error})["error"]
+                error = with_way_out(error, self._run_id, write.mst_key)
+                failed.append(FailedMember(write.mst_key, reason_of(error, order.place)))
+                self._record.fail_member(model, failed[-1].reason)
+                continue
+            check_digest(model, trained.figures)
+            # The new state, the visit row and the model row. The statement in which the driver has called `do` commits
+            # them when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
+            state_bytes = self._record.keep(order, write, model, trained.figures, own, started_at)
+            committed.append(CommittedVisit(write.mst_key, trained.figures.digest_out, state_bytes))
+            steady_s += sum(trained.figures.timing.get(lap, 0.0) for lap in _STEADY_LAPS)
+        return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s)
 
-    def _evaluate(self, task: Header, present: Sequence[Header]) -> Header:
-        """Evaluate a model, or a group's members together (the mst_key of each place, or None).
+    def _evaluate(self, order: Evaluate, present: Sequence[ShardName]) -> Evaluated:
+        """Evaluate the members on those of the order's shards that the trainer has.
 
-        Parameters
-        ----------
-        task : dict
-        present : sequence of dict
-            ``data_set`` and ``segment_id`` of those of the task's shards that the trainer has; the driver gives the
-            task again for the others.
-
-        Returns
-        -------
-        dict
-            ``shards``: for each one its ``data_set`` and ``segment_id`` with the trainer's figures, and the times of
-            beginning and end, as nothing is written here. ``results`` for a task with sums, see `_metric_results`.
+        Nothing is written here, so the answer has the times of beginning and end.
         """
         started_at = time.time()
-        if "members" in task:
-            _, members, blobs = self._members(task["members"], is_forward=True)
-            request = {"op": "evaluate_fused", "members": members}
-        else:
-            model = self._record.model(task["mst_key"])
-            if "sums" in task:
-                return self._metric_results(task["shards"][0], model, task["sums"])
-            start, blobs = self._start_of(model, model["forward_parts"])
-            request = {"op": "evaluate", **start}
-        evaluated: list[Header] = []
+        models, members, blobs = self._members(order.members, is_forward=True)
+        evaluated = []
         for shard in present:
-            answer, _ = checked(self._trainer.ask({**request, "shard": _shard_key(**shard)}, blobs))
-            for mst_key, member in zip(task.get("members", ()), answer.get("members", ()), strict=True):
-                if member is not None:
-                    member["mst_key"] = mst_key
+            answer, _ = self._ask(as_request(EvaluateRequest(members, shard.key)), blobs, EvaluatedMembers)
+            _check_members(models, answer.members)
+            figures = zip(order.members, answer.members, strict=True)
+            found = tuple(EvaluatedMember(key, own) for key, own in figures if key is not None and own is not None)
             ended_at = time.time()
-            evaluated.append({**answer, **shard, "started_at": started_at, "ended_at": ended_at})
+            evaluated.append(EvaluatedShard(shard, started_at, ended_at, found))
             started_at = ended_at
-        return {"shards": evaluated}
+        return Evaluated(self._versions, tuple(evaluated))
 
-    def _metric_results(self, shard: Header, model: Header, sums: Header) -> Header:
-        """Compute a model's metrics from the sums of all shards' evaluations, by data set; ``shard`` is one of them."""
-        request = {"op": "metric_results", "shard": _shard_key(**shard), "model": self._asked(model)}
-        answer, _ = checked(self._trainer.ask({**request, "sums": list(sums.values())}))
-        return {"results": dict(zip(sums, answer["results"], strict=True))}
+    def _compute_metrics(self, order: ComputeMetrics) -> MetricsComputed:
+        """Compute a model's metrics from the sums of all shards' evaluations, by data set."""
+        model = self._asked(self._record.model(order.mst_key))
+        request = MetricsRequest(model, order.shard.key, tuple(order.sums.values()))
+        answer, _ = self._ask(as_request(request), [], MetricResults)
+        if len(answer.results) != len(order.sums):
+            raise BadMessage("its metrics are not those of all data sets")
+        return MetricsComputed(self._versions, dict(zip(order.sums, answer.results, strict=True)))
+
+    def _ask(self, request: Header, blobs: Sequence[Blob], kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
+        """Send a request; return the trainer's answer, of a class of messages. Raises Refused and BadMessage."""
+        return _read(self._trainer.ask(request, blobs), kind)
 
     def _members(
         self, mst_keys: Sequence[int | None], is_forward: bool = False
-    ) -> tuple[list[Header | None], list[Header | None], list[bytes]]:
-        """Return, for each place of a group, the model's row and its part of a request, or None; and all blobs."""
-        models: list[Header | None] = []
-        members: list[Header | None] = []
+    ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], list[bytes]]:
+        """Return, for each place, the model's row and its part of a request, or None; and all blobs."""
+        models = [None if mst_key is None else self._record.model(mst_key) for mst_key in mst_keys]
+        members: list[ModelStart | None] = []
         blobs: list[bytes] = []
-        for mst_key in mst_keys:
-            model = self._record.model(mst_key) if mst_key is not None else None
-            models.append(model)
+        for model in models:
             if model is None:
                 members.append(None)
                 continue
             start, parts = self._start_of(model, model["forward_parts"] if is_forward else None)
-            members.append({**start, "n_blobs": len(parts)})
+            members.append(start)
             blobs += parts
-        return models, members, blobs
+        return models, tuple(members), blobs
 
-    def _start_of(self, model: Header, n_parts: int | None = None) -> tuple[Header, list[bytes]]:
+    def _start_of(self, model: Header, n_parts: int | None) -> tuple[ModelStart, list[bytes]]:
         """Return a model's part of a request, with its start, and its blobs."""
         parts = self._record.state(model, n_parts)
         weights = [] if parts or not model["has_weights"] else [self._record.start_weights(model["mst_key"])]
-        start = {
-            "model": self._asked(model),
-            "has_state": bool(parts),
-            "digest": model["digest"],
-            "weights_digest": model["weights_digest"],
-            "has_weights": bool(weights),
-            "taken_over": _unchanged_copy(model),
-            "begins": model["state_version"] == 0,  # the state of a warm start, perhaps one of another backend
-        }
+        start = ModelStart(
+            model=self._asked(model),
+            n_blobs=len(parts or weights),
+            has_state=bool(parts),
+            has_weights=bool(weights),
+            digest=model["digest"],
+            weights_digest=model["weights_digest"],
+            taken_over=_unchanged_copy(model),
+            begins=model["state_version"] == 0,  # the state of a warm start, perhaps one of another backend
+        )
         return start, parts or weights
 
     def _asked(self, model: Header) -> Header:
@@ -283,60 +312,11 @@ class Writer:
         seeds = {"seed": self._seed, "mst_key": model["seed_key"]}
         return {**{name: model[name] for name in names}, **seeds, "custom": self._custom}
 
-    def _train_fused(self, task: Header, started_at: str) -> Header:
-        """Train a group of models together and keep a visit of each, or that it failed, all in this transaction.
-
-        Parameters
-        ----------
-        task : dict
-            ``members``: for each place of the group ``mst_key``, ``slot`` and ``version``, or None where the member has
-            failed before. ``place`` says where the visit is, for the reason of one that fails now.
-        started_at : str
-
-        Returns
-        -------
-        dict
-            ``members``: for each place ``mst_key`` with ``digest_out`` and ``state_bytes``, or with ``failed``, the
-            reason; or None. ``timing`` has what the visit took for all of them, without what is paid once.
-        """
-        models, members, blobs = self._members([member and member["mst_key"] for member in task["members"]])
-        place = {name: task[name] for name in ("epoch", "segment_id")}
-        request = {"op": "train_fused", **_shards_of(task), **place}
-        answer, parts = checked(self._trainer.ask({**request, "members": members}, blobs))
-        outcomes: list[Header | None] = []
-        timing: dict[str, float] = {}
-        for member, model, trained in zip(task["members"], models, answer["members"], strict=True):
-            if trained is None:
-                outcomes.append(None)
-                continue
-            assert model is not None, "the trainer answers for members that it was given"
-            outcome = {"mst_key": model["mst_key"]}
-            outcomes.append(outcome)
-            if "error" in trained:
-                error = with_way_out(trained["error"], self._run_id, model["mst_key"])
-                outcome["failed"] = reason_of(error, task["place"])
-                self._record.fail_member(model, outcome["failed"])
-                continue
-            check_digest(model, trained)
-            own, parts = parts[: trained["n_blobs"]], parts[trained["n_blobs"] :]
-            self._record.keep({**task, **member}, model, trained, own, started_at)
-            outcome.update({name: trained[name] for name in ("digest_out", "state_bytes")})
-            for lap in _STEADY_LAPS:
-                timing[lap] = timing.get(lap, 0.0) + trained["timing"][lap]
-        return {"members": outcomes, "timing": timing}
-
-    def _average(self, task: Header) -> Header:
-        """Average the segments' states of an iteration, part by part, and commit it as the newest state.
-
-        Parameters
-        ----------
-        task : dict
-            ``mst_key``, ``epoch``; ``slot`` and ``version`` of the state to write; ``slots`` that hold what is
-            averaged; ``n_visits``, how many that must be.
-        """
-        for segment_id, recorded in self._record.staged_digests(task).items():
+    def _average(self, order: AverageStates) -> AverageCommitted:
+        """Average the segments' states of an iteration, part by part, and commit it as the newest state."""
+        for segment_id, recorded in self._record.staged_digests(order).items():
             digest = hashlib.sha256()
-            for staged in self._record.staged_state(task, segment_id):
+            for staged in self._record.staged_state(order, segment_id):
                 digest.update(staged)
             if digest.hexdigest() != recorded:
                 raise damaged(f"what segment {segment_id} has trained: {STATE_DAMAGED}")
@@ -345,28 +325,29 @@ class Writer:
         try:
             with averaging.with_trainer(own if own.averages else None) as trainer:
                 while True:
-                    part = self._record.average_part(task, len(parts))
+                    part = self._record.average_part(order, len(parts))
                     if part is None:
                         break
                     parts.append(part)
-                answer, _ = checked(trainer().ask({"op": "describe_state"}, parts))
+                described, _ = _read(trainer().ask(as_request(DescribeState()), parts), StateDescription)
         except plpy.SPIError:
             if not own.averages or own.alive:
                 raise
             raise own.death() from None
         for number, part in enumerate(parts):
-            self._record.put_part(task, number, part)
-        kept = {name: task[name] for name in ("epoch", "slot", "version", "slots", "n_visits")}
-        figures = {name: answer[name] for name in ("digest", "weights_digest", "model_bytes", "forward_parts")}
-        average = {**kept, **figures, "state_bytes": sum(map(len, parts))}
-        self._record.keep_average(task["mst_key"], average)
-        return {"digest": answer["digest"], "state_bytes": average["state_bytes"]}
+            self._record.put_part(order.write, number, part)
+        state_bytes = sum(map(len, parts))
+        self._record.keep_average(order, described, state_bytes)
+        return AverageCommitted(self._versions, described.digest, state_bytes)
 
-    def _load(self, task: Header, source: RowsSource, shard: str) -> Header:
+    def _load(self, order: LoadShard) -> ShardLoaded:
         """Load a shard's rows into the trainer; return its figures: rows, bytes and fingerprint."""
-        answer, _ = checked(self._trainer.load_shard(shard, source, task["segment_id"], task["reader_pid"]))
-        self._shards, self._fresh = set(answer.pop("cached_shards")), shard
-        return answer
+        shard = order.shard
+        source = self._plan[shard.data_set]
+        loaded = self._trainer.load_shard(shard.key, source, shard.segment_id, order.reader_pid)
+        rows, _ = _read(loaded, LoadedRows)
+        self._shards, self._fresh = set(rows.cached_shards), shard.key
+        return ShardLoaded(self._versions, rows)
 
     def _start(self) -> None:
         """Start a trainer, with the GPU of its segment if the run uses any; its answer is read when it is needed."""
@@ -398,11 +379,24 @@ def _unchanged_copy(model: Header) -> Header | None:
     return taken_over if taken_over and taken_over["version"] == model["state_version"] else None
 
 
-def _shards_of(task: Header) -> Header:
-    """Return the part of a request to train that names the shard, and the sample to evaluate the model on."""
-    shards = {"shard": _shard_key(task["data_set"], task["segment_id"])}
-    return {**shards, "sample": _shard_key("sample", task["sample"])} if "sample" in task else shards
+def _only_model(order: Order) -> int | None:
+    """Return the mst_key of the one model that an order is about, if that is so and it is not averaged."""
+    if isinstance(order, ComputeMetrics):
+        return order.mst_key
+    if isinstance(order, Evaluate):
+        return order.members[0] if len(order.members) == 1 else None
+    if isinstance(order, Train) and len(order.members) == 1 and order.members[0] is not None:
+        return order.members[0].mst_key
+    return None
 
 
-def _shard_key(data_set: str, segment_id: int) -> str:
-    return f"{data_set}:{segment_id}"
+def _read(answer: Frame, kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
+    """Return a trainer's answer as its class, and the blobs. Raises Refused and BadMessage."""
+    header, blobs = checked(answer)
+    return of_answer(kind, header), blobs
+
+
+def _check_members(models: Sequence[object], answered: Sequence[object]) -> None:
+    """Raise BadMessage unless a trainer has answered for the members that it was given, and for no others."""
+    if [model is None for model in models] != [member is None for member in answered]:
+        raise BadMessage("it is not about the models of the request")

@@ -15,7 +15,7 @@ from tests.helpers.security.attacks import fingerprint, record_run, refusal, use
 ALICE, LOGIN, CREATOR, RUN = "alice", "login_by_hand", "may_create_roles", 31
 CALLS = {
     "writer_open": f"{RUN}, 0",
-    "writer_do": '\'{"do": "start"}\'',
+    "writer_do": '\'{"class": "StartTrainer"}\'',
     "host_access": f"{RUN}, 'alpha'",
     "model_of": f"{RUN}, 1",
     "custom_functions_of": f"{RUN}",

@@ -36,8 +36,8 @@ INSERT INTO mallory.step (name, statement, workers_only) VALUES
     ('see what readers and writers are told', $$SELECT 1 / count(*) FROM pg_catalog.pg_stat_activity
         WHERE query ~ '(writer_open|writer_do|reader_send)' AND pid <> pg_catalog.pg_backend_pid()$$, true),
     ('have activities tracked', 'SET track_activities = on', true),
-    ('give a task', $$SELECT madlib_mop_internal.writer_do('{"do": "train", "data_set": "training", "segment_id": 0, "mst_key": 1,
-        "epoch": 7, "position": 1, "attempt": 1, "slot": 0, "version": 99}')$$, true),
+    ('give a task', $$SELECT madlib_mop_internal.writer_do('{"class": "Train", "members": [{"mst_key": 1, "slot": 0, "version": 99}],
+        "shard": {"data_set": "training", "segment_id": 0}, "epoch": 7, "position": 1, "attempt": 1, "place": ""}')$$, true),
     ('open a writer', $$SELECT madlib_mop_internal.writer_open((SELECT max(run_id) FROM madlib_mop.run), 0)$$, true),
     ('learn the way to a host', $$SELECT madlib_mop_internal.host_access((SELECT max(run_id) FROM madlib_mop.run), 'alpha')$$, true),
     ('send rows of its own', $$DO $do$

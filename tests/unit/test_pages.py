@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.pages import ROOT, TOUR, anchors, every_page, examples, links, prose, text_of
 
-MAX_LINES = {"README.md": 400, "ARCHITECTURE.md": 260}
+MAX_LINES = {"README.md": 400, "ARCHITECTURE.md": 280}
 
 
 def target_of(page: str, link: str) -> tuple[str, str]:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from mop_backend.messages import EvaluatedMembers, EvaluateRequest, MetricResults, MetricsRequest, ModelStart
+
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.custom_functions import functions_of_model
 from madlib_mop.driver.data.engine import table_form
@@ -70,18 +72,18 @@ def evaluate_rows(
     for part in rows.parts:
         _send_part(trainer, rows, part)
         key = str(part.number)
-        request = {"op": "evaluate", "model": model.request(compiled=True), "shard": key, "has_weights": True}
-        answer, _ = trainer.ask(request, [weights])
-        sums.append(answer["sums"])
+        start = ModelStart(model.request(compiled=True), n_blobs=1, has_weights=True)
+        answer = trainer.ask_for(EvaluatedMembers, EvaluateRequest((start,), key), [weights])
+        sums += [figures.sums for figures in answer.members if figures is not None]
         if part is not rows.parts[-1]:
             trainer.ask({"op": "drop_shard", "shard": key})
     total = add(sums)
     if total.all_means:
         loss, *metrics = total.means().values()
         return EvaluationResult(loss, metrics)
-    request = {"op": "metric_results", "model": model.request(compiled=True), "shard": key}
-    (found,) = trainer.ask({**request, "sums": [total.as_request()]})[0]["results"]
-    return EvaluationResult(found["loss"], list(found["metrics"].values()))
+    request = MetricsRequest(model.request(compiled=True), key, (total.as_request(),))
+    found = trainer.ask_for(MetricResults, request).results[0]
+    return EvaluationResult(found.loss, list(found.metrics.values()))
 
 
 def _send_part(trainer: LocalTrainer, rows: LabelledRows, part: RowsPart) -> None:

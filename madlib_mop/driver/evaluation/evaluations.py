@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from mop_backend.frames import Header
+from mop_backend.messages import ComputeMetrics, Evaluate, Evaluated, MetricsComputed
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
@@ -107,29 +107,30 @@ class Evaluations:
             if key in self._open:
                 self._scheduler.add_evaluation(task.model, task.segment, replace(of, mst_keys=(key,)))
 
-    def finished(self, task: Evaluation, answer: Header, seconds: float, elapsed_s: float) -> dict[int, list[Metric]]:
+    def finished(
+        self, task: Evaluation, answer: Evaluated | MetricsComputed, seconds: float, elapsed_s: float
+    ) -> dict[int, list[Metric]]:
         """Process one evaluation's figures; write and return the metrics of models whose evaluations are complete.
 
         Shards that do not fit into the trainer's memory together are evaluated in a task each. If not all metrics are
         means, a trainer first computes them from the sums of all shards in another task.
         """
         of = evaluation_task(task)
-        if of.computes_results:
+        if isinstance(answer, MetricsComputed):
             (key,) = of.mst_keys
             metrics = self._open.get(key)
             if metrics is None or metrics.awaits_shards:  # the model was stopped meanwhile, and perhaps resumed
                 return {}
-            metrics.set_results(answer["results"], seconds)
+            metrics.set_results(answer.results, seconds)
             return self._write([(key, self._open.pop(key))], elapsed_s)
         left, complete = list(of.shards), []
-        for evaluated in answer["shards"]:
-            shard = evaluated["data_set"], evaluated["segment_id"]
+        for evaluated in answer.shards:
+            shard = evaluated.shard.data_set, evaluated.shard.segment_id
             left.remove(shard)
-            by_key = _by_key(of, evaluated)
-            work_s = seconds / len(answer["shards"]) / len(by_key)
-            for key, figures in by_key.items():
-                metrics = self._open.get(key)  # None if the model has failed in the meantime
-                if not metrics or not metrics.add(shard, task.segment, figures, work_s):
+            work_s = seconds / len(answer.shards) / len(evaluated.members)
+            for member in evaluated.members:
+                key, metrics = member.mst_key, self._open.get(member.mst_key)  # None if the model has failed meanwhile
+                if not metrics or not metrics.add(task.segment, evaluated, member.figures, work_s):
                     continue
                 if metrics.has_values:
                     complete.append((key, self._open.pop(key)))
@@ -140,9 +141,16 @@ class Evaluations:
             self._scheduler.add_evaluation(task.model, task.segment, replace(of, shards=tuple(left)))
         return self._write(complete, elapsed_s)
 
-    def sums(self, mst_key: int) -> dict[str, Header]:
-        """Return the sums for the task that computes a model's metrics, by data set."""
-        return self._open[mst_key].sums() if mst_key in self._open else {}
+    def order(self, task: Evaluation, places: Sequence[int | None]) -> Evaluate | ComputeMetrics:
+        """Return the order for an evaluation, by a model or by the ``places`` of models that are trained together."""
+        of = evaluation_task(task)
+        if of.computes_results:
+            (key,) = of.mst_keys
+            sums = self._open[key].sums() if key in self._open else {}
+            return ComputeMetrics(key, of.names()[0], sums)
+        if len(of.mst_keys) == 1:
+            return Evaluate(of.mst_keys, of.names())
+        return Evaluate(tuple(key if key in of.mst_keys else None for key in places), of.names())
 
     def _write(self, complete: Sequence[tuple[int, EpochMetrics]], elapsed_s: float) -> dict[int, list[Metric]]:
         run_id = self._run.run_id
@@ -159,14 +167,6 @@ class Evaluations:
     def forget(self, mst_key: int) -> None:
         """Drop the collected evaluations of a failed model."""
         self._open.pop(mst_key, None)
-
-
-def _by_key(task: EvaluationTask, evaluated: Header) -> dict[int, Header]:
-    """Return the figures of each model on one shard, with their times."""
-    if len(task.mst_keys) == 1:
-        return {task.mst_keys[0]: evaluated}
-    times = {name: evaluated[name] for name in ("started_at", "ended_at")}
-    return {member["mst_key"]: {**member, **times} for member in evaluated["members"] if member is not None}
 
 
 def _places(plan: Plan) -> dict[int, list[Shard]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import add as plus
 
-from mop_backend.frames import Header
+from mop_backend.messages import MetricTotals
 
 from madlib_mop.errors import MopError
 
@@ -46,26 +46,26 @@ class MetricSums:
             start += size
         return values
 
-    def as_request(self) -> Header:
-        """Return the sums in the form of a trainer's request metric_results."""
-        return {"layout": [list(item) for item in self.layout], "data": base64.b64encode(_swapped(self.sums)).decode()}
+    def as_request(self) -> MetricTotals:
+        """Return the sums in the form of a request to a trainer."""
+        return MetricTotals(self.layout, base64.b64encode(_swapped(self.sums)).decode())
 
 
-def add(answers: Iterable[Header]) -> MetricSums:
-    """Add up the ``sums`` of several evaluations of one model, in their order."""
+def add(evaluated: Iterable[MetricTotals]) -> MetricSums:
+    """Add up the sums of several evaluations of one model, in their order."""
     layout, sums = None, array("d")
-    for answer in answers:
-        values = array("d", base64.b64decode(answer["data"]))
+    for totals in evaluated:
+        values = array("d", base64.b64decode(totals.data))
         values = array("d", _swapped(values)) if sys.byteorder == "big" else values
         if layout is None:
-            layout, sums = [tuple(item) for item in answer["layout"]], values
-        elif layout != [tuple(item) for item in answer["layout"]]:
+            layout, sums = totals.layout, values
+        elif layout != totals.layout:
             raise MopError("the shards of a model have different metrics; please report it")
         else:
             sums = array("d", map(plus, sums, values))
     if layout is None:
         raise MopError("there are no evaluations to add up")
-    return MetricSums(tuple(layout), sums)
+    return MetricSums(layout, sums)
 
 
 def _swapped(sums: "array[float]") -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from mop_backend.frames import Header
+from mop_backend.messages import EvaluatedShard, EvaluationFigures, MetricTotals, MetricValues, ShardName
 
 from madlib_mop import schedule
 from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric
@@ -12,8 +12,6 @@ from madlib_mop.driver.evaluation.metric_sums import MetricSums, add
 
 #: A data set and the number of its segment.
 Shard = tuple[str, int]
-#: The recorded fields of an answer.
-_RECORDED = ("started_at", "ended_at", "n_rows", "loss", "timing")
 
 
 def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int | None) -> bool:
@@ -43,9 +41,9 @@ class EvaluationTask:
     epoch: int
     computes_results: bool = False
 
-    def as_order(self) -> list[Header]:
-        """Return the shards in the form for a writer."""
-        return [{"data_set": data_set, "segment_id": number} for data_set, number in self.shards]
+    def names(self) -> tuple[ShardName, ...]:
+        """Return the shards as a writer names them."""
+        return tuple(ShardName(data_set, number) for data_set, number in self.shards)
 
 
 def evaluation_task(evaluation: schedule.Evaluation) -> EvaluationTask:
@@ -67,13 +65,13 @@ class EpochMetrics:
     def __init__(self, epoch: int, shards: Iterable[Shard]):
         self.epoch = epoch
         self._left = set(shards)
-        self._parts: dict[str, dict[int, Header]] = {}
+        self._parts: dict[str, dict[int, MetricTotals]] = {}
         self._sums: dict[str, MetricSums] = {}
         self._values: dict[str, dict[str, float]] | None = None
         self._work_s = 0.0
-        self._evaluations: list[tuple[Shard, int, Header]] = []
+        self._evaluations: list[tuple[int, EvaluatedShard, EvaluationFigures]] = []
 
-    def add(self, shard: Shard, segment: int, answer: Header, seconds: float) -> bool:
+    def add(self, segment: int, evaluated: EvaluatedShard, figures: EvaluationFigures, seconds: float) -> bool:
         """Add one evaluation's sums; return True if it was the last.
 
         A second evaluation of the same shard is ignored: a command can stop a model and resume it while it is
@@ -81,22 +79,21 @@ class EpochMetrics:
 
         Parameters
         ----------
-        shard : (str, int)
         segment : int
             The segment that evaluated.
-        answer : dict
-            ``n_rows``, ``loss`` and ``sums`` of the shard; ``started_at`` and ``ended_at``, in seconds since 1970;
-            ``timing``.
+        evaluated : EvaluatedShard
+        figures : EvaluationFigures
+            The model's.
         seconds : float
             Its duration.
         """
-        if shard not in self._left:
+        data_set, number = evaluated.shard.data_set, evaluated.shard.segment_id
+        if (data_set, number) not in self._left:
             return False
-        data_set, number = shard
-        self._left.remove(shard)
+        self._left.remove((data_set, number))
         self._work_s += seconds
-        self._evaluations.append((shard, segment, {name: answer[name] for name in _RECORDED}))
-        self._parts.setdefault(data_set, {})[number] = answer["sums"]
+        self._evaluations.append((segment, evaluated, figures))
+        self._parts.setdefault(data_set, {})[number] = figures.sums
         if self._left:
             return False
         # sorted by shard: the order of arrival must not affect the result
@@ -117,15 +114,15 @@ class EpochMetrics:
         """Whether the metrics' values are known after all evaluations; else a trainer computes them."""
         return self._values is not None
 
-    def sums(self) -> dict[str, Header]:
+    def sums(self) -> dict[str, MetricTotals]:
         """Return the sums over all rows, by data set, in the form of a trainer's request."""
         return {data_set: sums.as_request() for data_set, sums in self._sums.items()}
 
-    def set_results(self, results: Mapping[str, Header], seconds: float) -> None:
+    def set_results(self, results: Mapping[str, MetricValues], seconds: float) -> None:
         """Store a trainer's results computed from `sums`: loss and metrics by data set."""
         self._work_s += seconds
         self._values = {
-            data_set: {"loss": found["loss"], **found["metrics"]} for data_set, found in sorted(results.items())
+            data_set: {"loss": found.loss, **found.metrics} for data_set, found in sorted(results.items())
         }
 
     def evaluations(self, run_id: int, mst_key: int) -> list[EvaluationRow]:
@@ -135,16 +132,16 @@ class EpochMetrics:
                 run_id=run_id,
                 mst_key=mst_key,
                 epoch=self.epoch,
-                data_set=data_set,
-                shard=number,
+                data_set=evaluated.shard.data_set,
+                shard=evaluated.shard.segment_id,
                 segment_id=segment,
-                started_at=datetime.fromtimestamp(answer["started_at"], UTC),
-                ended_at=datetime.fromtimestamp(answer["ended_at"], UTC),
-                n_rows=answer["n_rows"],
-                loss=answer["loss"],
-                timing=answer["timing"],
+                started_at=datetime.fromtimestamp(evaluated.started_at, UTC),
+                ended_at=datetime.fromtimestamp(evaluated.ended_at, UTC),
+                n_rows=figures.n_rows,
+                loss=figures.loss,
+                timing=figures.timing,
             )
-            for (data_set, number), segment, answer in self._evaluations
+            for segment, evaluated, figures in self._evaluations
         ]
 
     def rows(self, run_id: int, mst_key: int, elapsed_s: float) -> list[Metric]:

@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Sequence
+from typing import TypeVar
 
 from mop_backend.forkserver import ForkServer, backend_words
 from mop_backend.frames import Blob, Frame, Header
 from mop_backend.keras_backends import BackendName
 from mop_backend.machine import processors
+from mop_backend.messages import BadMessage, EvaluateRequest, MetricsRequest, as_request, of_answer
 from mop_backend.process import TRAINER, Child, ChildDied, backend_of
 
 from madlib_mop.driver.data.gpus import require_gpus
@@ -14,6 +16,7 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import FixedSettings, read_backend, read_settings
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, from_dict
 
+_Answer = TypeVar("_Answer")
 _SIGKILL = -9
 
 
@@ -91,6 +94,16 @@ class LocalTrainer:
         """Send a request and wait for its answer."""
         self.post(header, blobs)
         return self.collect()
+
+    def ask_for(
+        self, kind: type[_Answer], request: EvaluateRequest | MetricsRequest, blobs: Sequence[Blob] = ()
+    ) -> _Answer:
+        """Send a request and wait for its answer, of a class of messages."""
+        header, _ = self.ask(as_request(request), blobs)
+        try:
+            return of_answer(kind, header)
+        except BadMessage as error:
+            raise NotReady(f"the trainer process sent a malformed answer: {error}") from None
 
 
 def gpus_of_call(session: CallerSession, use_gpus: bool | None) -> list[int]:

@@ -56,9 +56,9 @@ class FusedGroups:
         return self._members.get(key, (key,))
 
     def places(self, key: int) -> tuple[int | None, ...]:
-        """Return the mst_keys of a group by the places of its graph, with None for unused places."""
-        members = self._members[key]
-        return members + (None,) * (self._n_places[key] - len(members))
+        """Return the mst_keys of one of the scheduler's models by the places of its graph; None for an unused place."""
+        members = self.members(key)
+        return members + (None,) * (self._n_places[key] - len(members) if self.is_group(key) else 0)
 
     def is_group(self, key: int) -> bool:
         """Return whether a key of the scheduler stands for several models."""

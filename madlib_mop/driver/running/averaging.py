@@ -6,7 +6,18 @@ and when all are complete, one worker averages them into the model's next state.
 
 import time
 
-from mop_backend.frames import Header
+from mop_backend.messages import (
+    AverageCommitted,
+    AverageStates,
+    Done,
+    Evaluated,
+    MetricsComputed,
+    Order,
+    ShardName,
+    StateWrite,
+    Train,
+    VisitsCommitted,
+)
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
@@ -77,41 +88,47 @@ class Averaging(RunLoop[Task]):
             states.append(StoredState((MST_KEY, segment), slot, visit.state_bytes))
         return states
 
-    def _order(self, flight: InFlight[Task], attempt: int) -> Header:
+    def _order(self, flight: InFlight[Task], attempt: int) -> Order:
         task = flight.task
-        order: Header = {"segment_id": task.segment, "mst_key": MST_KEY, "version": self._model.state_version + 1}
         if isinstance(task, Evaluation):
-            payload = evaluation_task(task)
-            order |= {"do": "evaluate", "shards": payload.as_order()}
-            return order | {"sums": self._evaluations.sums(MST_KEY)} if payload.computes_results else order
+            return self._evaluations.order(task, [MST_KEY])
         slot = self._begin_write(flight, self._slot_key(task))
-        if isinstance(task, Visit):
-            return order | {"do": "train", "data_set": "training", "staged": True, "epoch": task.epoch,
-                            "position": task.position, "attempt": attempt, "slot": slot}  # fmt: skip
-        slots = sorted(set(self._part_slots.values()))
-        return order | {"do": "average", "epoch": task.epoch, "slot": slot, "slots": slots,
-                        "n_visits": len(self._with_rows)}  # fmt: skip
+        write = StateWrite(MST_KEY, slot, self._model.state_version + 1)
+        if isinstance(task, Average):
+            slots = tuple(sorted(set(self._part_slots.values())))
+            return AverageStates(write, task.epoch, slots, n_visits=len(self._with_rows))
+        return Train(
+            members=(write,),
+            shard=ShardName("training", task.segment),
+            epoch=task.epoch,
+            position=task.position,
+            attempt=attempt,
+            place=place_of(task),
+            is_staged=True,
+        )
 
     def _slot_key(self, task: Task) -> StateKey:
         return MST_KEY if isinstance(task, Average) else (MST_KEY, task.segment)
 
-    def _done(self, flight: InFlight[Task], fields: Header, ended: float) -> None:
+    def _done(self, flight: InFlight[Task], answer: Done, ended: float) -> None:
         task, seconds = flight.task, ended - flight.started
         epoch = evaluation_task(task).epoch if isinstance(task, Evaluation) else task.epoch
         # Segments train in parallel, so each is a chain of its own: the lower bound is the time of the busiest segment.
         self.account.add(Span(task.segment, task.segment, epoch, flight.started, ended))
         if isinstance(task, Evaluation):
+            assert isinstance(answer, Evaluated | MetricsComputed), "it was an evaluation"
             self._plan.finished(task, seconds)
-            complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
+            complete = self._evaluations.finished(task, answer, seconds, self._progress.elapsed_s)
             if complete:
                 self._progress.metrics_known(MST_KEY, epoch, complete[MST_KEY])
                 if self._stops.measured(MST_KEY, complete[MST_KEY]):
                     self._stopped_early(MST_KEY)
                 self._epoch_over(epoch)
-        elif isinstance(task, Visit):
-            self._visit_kept(flight, fields["state_bytes"], seconds)
+        elif isinstance(answer, VisitsCommitted):
+            self._visit_kept(flight, answer.committed[0].state_bytes, seconds)
         else:
-            self._average_kept(flight, fields["state_bytes"], seconds)
+            assert isinstance(answer, AverageCommitted), "it was an average"
+            self._average_kept(flight, answer.state_bytes, seconds)
 
     def _stopped_early(self, mst_key: int) -> None:
         self._plan.finish_early()

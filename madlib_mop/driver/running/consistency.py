@@ -5,6 +5,7 @@ Used by the hopper and by model averaging, which pass each worker's figures.
 
 from mop_backend.frames import Header
 from mop_backend.keras_backends import BackendName
+from mop_backend.messages import LoadedRows, ShardName
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.of_run import SAMPLE
@@ -41,7 +42,7 @@ class RunConsistency:
         self._progress = progress
         self._fingerprints = {(s.data_set, s.segment_id): s.fingerprint for s in record.segments(self._run_id)}
 
-    def check_shard(self, data_set: str, segment_id: int, shard: Header) -> None:
+    def check_shard(self, shard: ShardName, loaded: LoadedRows) -> None:
         """Check the rows that a trainer has loaded against those that the caller could see and those of earlier visits.
 
         Called before anything is trained or evaluated on it.
@@ -50,11 +51,11 @@ class RunConsistency:
         ------
         NotReady, InvalidParameter
         """
-        key = (data_set, segment_id)
+        key = (shard.data_set, shard.segment_id)
         table, planned = self._n_rows[key]
-        if shard["n_rows"] != planned:
+        if loaded.n_rows != planned:
             raise NotReady(
-                f"{table}: the worker of segment {segment_id} can see {shard['n_rows']} rows, but the caller could "
+                f"{table}: the worker of segment {shard.segment_id} can see {loaded.n_rows} rows, but the caller could "
                 f"see {planned}",
                 hint="Commit the transaction that packed the table, and do not change the table while a run uses"
                 " it. If a row policy reads a setting with a function, set it with ALTER ROLE, so that it applies to "
@@ -62,11 +63,11 @@ class RunConsistency:
             )
         known = self._fingerprints.get(key)
         if known is None:
-            self._record.set_segment(self._run_id, *key, fingerprint=shard["fingerprint"], n_bytes=shard["n_bytes"])
-            self._fingerprints[key] = shard["fingerprint"]
-        elif known != shard["fingerprint"]:
+            self._record.set_segment(self._run_id, *key, fingerprint=loaded.fingerprint, n_bytes=loaded.n_bytes)
+            self._fingerprints[key] = loaded.fingerprint
+        elif known != loaded.fingerprint:
             raise InvalidParameter(
-                f"{table}: the rows of segment {segment_id} differ from the rows that the run was trained on",
+                f"{table}: the rows of segment {shard.segment_id} differ from the rows that the run was trained on",
                 hint="Restore the packed table, or start a new run.",
             )
 

@@ -5,10 +5,22 @@ Called by `driving.drive`.
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeGuard
 
-from mop_backend.frames import Header
+from mop_backend.messages import (
+    CommittedVisit,
+    Done,
+    Evaluated,
+    FailedMember,
+    MetricsComputed,
+    Order,
+    ShardName,
+    StateWrite,
+    Train,
+    VisitsCommitted,
+)
 from mop_backend.refusals import how_to_train_again
 
 from madlib_mop.catalog.record import Record
@@ -28,14 +40,6 @@ from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.errors import DataDamaged, from_dict
 from madlib_mop.schedule import Evaluation, Scheduler, Task, Visit
 from madlib_mop.schedule.bounds import Span
-
-
-@dataclass(frozen=True)
-class KeptVisit:
-    """The result of a committed visit: the digest of the model's new state, and its size."""
-
-    digest: str
-    state_bytes: int
 
 
 class Hopper(RunLoop[Task]):
@@ -115,60 +119,53 @@ class Hopper(RunLoop[Task]):
         self._changes.make_all(self._decider.ended())
         self._progress.run_over()
 
-    def _order(self, flight: InFlight[Task], attempt: int) -> Header:
+    def _order(self, flight: InFlight[Task], attempt: int) -> Order:
         task = flight.task
+        places = self._groups.places(task.model)
         if isinstance(task, Evaluation):
-            payload = evaluation_task(task)
-            order: Header = {"do": "evaluate", "shards": payload.as_order()}
-            if payload.computes_results:
-                order["sums"] = self._evaluations.sums(payload.mst_keys[0])
-            if len(payload.mst_keys) == 1:
-                return order | {"mst_key": payload.mst_keys[0]}
-            places = self._groups.places(task.model)
-            return order | {"members": [key if key in payload.mst_keys else None for key in places]}
-        order = {
-            "do": "train",
-            "data_set": "training",
-            "segment_id": task.segment,
-            "epoch": task.epoch,
-            "position": task.position,
-            "attempt": attempt,
-            **self._sample_of(task),
-        }
-        if not self._groups.is_group(task.model):
-            return order | self._write(flight, task.model)
-        members = self._groups.members(task.model)
-        trained = {key for key in members if self._models[key].is_alive and self._groups.joins(key, task)}
-        writes = [self._write(flight, key) if key in trained else None for key in self._groups.places(task.model)]
-        return order | {"members": writes, "place": place_of(task)}
+            return self._evaluations.order(task, places)
+        return Train(
+            members=tuple(self._write(flight, key) if self._makes(key, task) else None for key in places),
+            shard=ShardName("training", task.segment),
+            epoch=task.epoch,
+            position=task.position,
+            attempt=attempt,
+            place=place_of(task),
+            sample=self._sample_of(task),
+        )
 
-    def _sample_of(self, visit: Visit) -> Header:
-        """Return the part of an order that has the model evaluated on the sample after the visit, if that is due."""
+    def _sample_of(self, visit: Visit) -> int | None:
+        """Return the segment of the sample on which the model is evaluated after the visit, if that is due."""
         sample = self._running.run.plan.sample
         if sample is None:
-            return {}
+            return None
         first = min(self._models[key].first_epoch for key in self._groups.members(visit.model))
         n_visits = (visit.epoch - first) * self._running.run.n_segments + visit.position
-        return {"sample": sample.segment_id} if n_visits % sample.every == 0 else {}
+        return sample.segment_id if n_visits % sample.every == 0 else None
 
-    def _write(self, flight: InFlight[Task], mst_key: int) -> Header:
+    def _makes(self, mst_key: int | None, visit: Visit) -> TypeGuard[int]:
+        """Return whether the model of a place makes a visit; members of a group can have ended before the others."""
+        if mst_key is None or not self._groups.is_group(visit.model):
+            return mst_key is not None
+        return self._models[mst_key].is_alive and self._groups.joins(mst_key, visit)
+
+    def _write(self, flight: InFlight[Task], mst_key: int) -> StateWrite:
         """Return the slot for a model's next state."""
-        version = self._models[mst_key].state_version + 1
-        return {"mst_key": mst_key, "slot": self._begin_write(flight, mst_key), "version": version}
+        return StateWrite(mst_key, self._begin_write(flight, mst_key), self._models[mst_key].state_version + 1)
 
-    def _done(self, flight: InFlight[Task], fields: Header, ended: float) -> None:
+    def _done(self, flight: InFlight[Task], answer: Done, ended: float) -> None:
         task, seconds = flight.task, ended - flight.started
         epoch = task.epoch if isinstance(task, Visit) else evaluation_task(task).epoch
         self.account.add(Span(task.model, task.segment, epoch, flight.started, ended, isinstance(task, Evaluation)))
         if isinstance(task, Visit):
-            members = [m for m in fields.get("members", [{"mst_key": task.model, **fields}]) if m is not None]
-            kept = {m["mst_key"]: KeptVisit(m["digest_out"], m["state_bytes"]) for m in members if "failed" not in m}
-            failed = {m["mst_key"]: m["failed"] for m in members if "failed" in m}
-            steady_s = _steady_seconds(fields, seconds)
-            self._visit_kept(task, flight, kept, failed, steady_s, max(0.0, seconds - steady_s))
+            assert isinstance(answer, VisitsCommitted), "it was a visit"
+            steady_s = answer.steady_s or seconds
+            once_s = max(0.0, seconds - steady_s)
+            self._visit_kept(task, flight, answer.committed, answer.failed, steady_s, once_s)
         else:
+            assert isinstance(answer, Evaluated | MetricsComputed), "it was an evaluation"
             self._plan.finished(task, seconds)
-            complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
+            complete = self._evaluations.finished(task, answer, seconds, self._progress.elapsed_s)
             if complete:
                 self._metrics_came()
             for mst_key, metrics in complete.items():
@@ -184,18 +181,21 @@ class Hopper(RunLoop[Task]):
         self._plan.finish_early(mst_key)
 
     def _was_kept(self, flight: InFlight[Task]) -> bool:
-        task = flight.task
+        task, order = flight.task, flight.order
         if not isinstance(task, Visit):
             return False
-        keys = [key for key in flight.slots if isinstance(key, int)]  # a visit writes no other states
+        assert isinstance(order, Train), "it was a visit"
+        keys = [write.mst_key for write in order.members if write is not None]
         visits = {key: self._record.visit(self._run_id, key, task.epoch, task.segment) for key in keys}
-        kept = {key: KeptVisit(v.digest_out, v.state_bytes) for key, v in visits.items() if v is not None}
-        failed: dict[int, str] = {}
-        if self._groups.is_group(task.model):  # the failure of a member is committed with the visits of the others
+        kept = [CommittedVisit(key, v.digest_out, v.state_bytes) for key, v in visits.items() if v is not None]
+        failed: list[FailedMember] = []
+        if len(order.members) > 1:  # the failure of a member is committed with the visits of the others
             recorded = {m.mst_key: m for m in self._record.models(self._run_id)}
-            failed = {
-                key: recorded[key].state_detail or "" for key in visits if recorded[key].state is ModelState.FAILED
-            }
+            failed = [
+                FailedMember(key, recorded[key].state_detail or "")
+                for key in visits
+                if recorded[key].state is ModelState.FAILED
+            ]
         if kept or failed:
             seconds = max((visit.seconds for visit in visits.values() if visit is not None), default=0.0)
             self._visit_kept(task, flight, kept, failed, seconds, 0.0)
@@ -205,32 +205,32 @@ class Hopper(RunLoop[Task]):
         self,
         task: Visit,
         flight: InFlight[Task],
-        kept: Mapping[int, KeptVisit],
-        failed: Mapping[int, str],
+        kept: Sequence[CommittedVisit],
+        failed: Sequence[FailedMember],
         seconds: float,
         once_s: float,
     ) -> None:
         """Continue after a committed visit.
 
-        ``kept`` has each trained model; ``failed`` the reasons of group members that failed in it, which are recorded
-        with the visit. ``seconds`` is what the visit cost without ``once_s``, which is paid once.
+        ``kept`` has each trained model; ``failed`` the members of a group that failed in it, which is recorded with the
+        visit. ``seconds`` is what the visit cost without ``once_s``, which is paid once.
         """
-        self._end_write(flight, {key: visit.state_bytes for key, visit in kept.items()})
-        for key, reason in failed.items():
-            was_alive = self._models[key].is_alive
-            self._models.failure_kept(key, reason)
-            self._failed(key, reason, was_alive)
-        for key, visit in kept.items():
-            self._models.visit_kept(key, visit.digest, task.epoch, task.position)
+        self._end_write(flight, {visit.mst_key: visit.state_bytes for visit in kept})
+        for member in failed:
+            was_alive = self._models[member.mst_key].is_alive
+            self._models.failure_kept(member.mst_key, member.reason)
+            self._failed(member.mst_key, member.reason, was_alive)
+        for visit in kept:
+            self._models.visit_kept(visit.mst_key, visit.digest, task.epoch, task.position)
         if not kept:
             self._plan.failed(task)
             return
         done = self._plan.finished(task, seconds, once_s)
-        if self._sample_of(task):
+        if self._sample_of(task) is not None:
             self._metrics_came()
-        for key in kept:
-            self._changes.make_all(self._decider.visited(key))
-        trained = [key for key in kept if self._models[key].is_alive]  # others were stopped meanwhile
+        for visit in kept:
+            self._changes.make_all(self._decider.visited(visit.mst_key))
+        trained = [v.mst_key for v in kept if self._models[v.mst_key].is_alive]  # others were stopped meanwhile
         if done is not None and trained and not self._evaluations.begin(trained, done.epoch):
             for key in trained:
                 self._epoch_over(key, done.epoch)
@@ -303,9 +303,3 @@ class Hopper(RunLoop[Task]):
             busy = {key for flight in self._in_flight.values() for key in self._groups.members(flight.task.model)}
             kept = map(best_key, self._models)  # a visit does not write its model's best state
             self._slots.compact({*self._models, *kept} - busy)
-
-
-def _steady_seconds(fields: Header, seconds: float) -> float:
-    """Return the cost of a visit without one-time costs: trainer's start, shard's load, build and trace."""
-    timing = fields.get("timing") or {}
-    return sum(timing.get(lap, 0.0) for lap in ("state_in_s", "compute_s", "state_out_s")) or seconds

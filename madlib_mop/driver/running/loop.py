@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from mop_backend.frames import Header
+from mop_backend.messages import Answer, Died, Done, Failed, Order, SqlFailed
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import RunRow
@@ -54,11 +54,11 @@ class TaskPlan(Protocol[_Task]):
 
 @dataclass
 class InFlight(Generic[_Task]):
-    """A segment's current task: its start time, its message, and the slots for its states, by `StateSlots`' keys."""
+    """A segment's current task: its start time, its order, and the slots for its states, by `StateSlots`' keys."""
 
     task: _Task
     started: float
-    order: Header = field(default_factory=dict)
+    order: Order = field(init=False)
     slots: dict[StateKey, int] = field(default_factory=dict)
 
 
@@ -155,12 +155,12 @@ class RunLoop(ABC, Generic[_Task]):
             self._signal.changed()
 
     @abstractmethod
-    def _order(self, flight: InFlight[_Task], attempt: int) -> Header:
-        """Return a task's message for its writer; set the slots if it writes states."""
+    def _order(self, flight: InFlight[_Task], attempt: int) -> Order:
+        """Return a task's order for its writer; set the slots if it writes states."""
 
     @abstractmethod
-    def _done(self, flight: InFlight[_Task], fields: Header, ended: float) -> None:
-        """Continue after a completed task; ``fields`` are the writer's answer, ``ended`` is its arrival time."""
+    def _done(self, flight: InFlight[_Task], answer: Done, ended: float) -> None:
+        """Continue after a completed task; ``ended`` is the time when the writer's answer arrived."""
 
     @abstractmethod
     def _stopped_early(self, mst_key: int) -> None:
@@ -179,13 +179,13 @@ class RunLoop(ABC, Generic[_Task]):
         match event:
             case SegmentReady(segment):
                 self._plan.segment_up(segment)
-            case TaskAnswered(segment, fields):
+            case TaskAnswered(segment, answer):
                 self._signal.changed()
-                self._answered(self._in_flight.pop(segment), fields)
+                self._answered(self._in_flight.pop(segment), answer)
             case TaskFailed(segment, error):
                 flight = self._in_flight.pop(segment)
                 if not self._was_kept(flight):
-                    self._no_result(flight, {"outcome": "sql", "error": error})
+                    self._no_result(flight, SqlFailed(error))
             case SegmentLost(segment):
                 self._plan.segment_down(segment)
                 lost = self._in_flight.pop(segment, None)
@@ -198,16 +198,17 @@ class RunLoop(ABC, Generic[_Task]):
             case PolicyAnswered() | PolicyFailed():
                 self._policy_over(event)
 
-    def _answered(self, flight: InFlight[_Task], fields: Header) -> None:
-        if fields["outcome"] == "done":
-            self._done(flight, fields, time.monotonic())
+    def _answered(self, flight: InFlight[_Task], answer: Answer) -> None:
+        if isinstance(answer, Done):
+            self._done(flight, answer, time.monotonic())
         else:
-            self._no_result(flight, fields)
+            assert isinstance(answer, Failed | Died | SqlFailed), "segments answer the others themselves"
+            self._no_result(flight, answer)
 
-    def _no_result(self, flight: InFlight[_Task], fields: Header) -> None:
+    def _no_result(self, flight: InFlight[_Task], answer: Failed | Died | SqlFailed) -> None:
         """Continue after a task that left nothing behind."""
         self._end_write(flight)
-        self._refused(flight.task, self._attempts.decide(flight.task, fields))
+        self._refused(flight.task, self._attempts.decide(flight.task, answer))
 
     def _check_cancelled(self) -> None:
         """Raise Cancelled if somebody has cancelled the run."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mop_backend.frames import Header
+from mop_backend.messages import Died, Failed, SqlFailed
 
 from madlib_mop.driver.running.deaths import last_words, ran_out_of_memory
 from madlib_mop.schedule import Average, Evaluation, Visit
@@ -85,16 +86,9 @@ class Attempts:
         self._begun[repr(task)] += 1
         return self._begun[repr(task)]
 
-    def decide(self, task: Task, fields: Header) -> RetryDecision:
-        """Decide about a worker's answer other than "done", and record tasks to retry.
-
-        Parameters
-        ----------
-        task : Visit, Evaluation or Average
-        fields : dict
-            ``outcome`` "failed" (``error``, ``kind``), "died" (``status``, ``stderr``) or "sql" (``error``).
-        """
-        decision, before = self._decided(task, fields), dict(self._recorded)
+    def decide(self, task: Task, answer: Failed | Died | SqlFailed) -> RetryDecision:
+        """Decide about a writer's answer without a result, and record tasks to retry."""
+        decision, before = self._decided(task, answer), dict(self._recorded)
         if decision.again:
             counts = {"faults": self._faults[repr(task)], "killed": self._killed[repr(task)]}
             self._recorded[repr(task)] = counts
@@ -104,17 +98,18 @@ class Attempts:
             self._store(dict(self._recorded))
         return decision
 
-    def _decided(self, task: Task, fields: Header) -> RetryDecision:
-        if fields["outcome"] == "died":
-            return self._died(task, fields["status"], fields["stderr"])
-        error = fields["error"]
-        if fields["outcome"] == "failed" and fields["kind"] == "model":
-            return RetryDecision(False, False, error)
-        if fields["outcome"] == "failed" and fields["kind"] == "input":
-            return RetryDecision(False, True, error)
-        if fields["outcome"] == "sql":
-            return self._sql(task, error)
-        return self._count(task, error, MAX_MEMORY_FAULTS if fields["kind"] == "memory" else MAX_FAULTS)
+    def _decided(self, task: Task, answer: Failed | Died | SqlFailed) -> RetryDecision:
+        match answer:
+            case Died(status, stderr):
+                return self._died(task, status, stderr)
+            case SqlFailed(error):
+                return self._sql(task, error)
+            case Failed(error, "model"):
+                return RetryDecision(False, False, error)
+            case Failed(error, "input"):
+                return RetryDecision(False, True, error)
+            case Failed(error, kind):
+                return self._count(task, error, MAX_MEMORY_FAULTS if kind == "memory" else MAX_FAULTS)
 
     def _died(self, task: Task, status: int, stderr: str) -> RetryDecision:
         if status == -signal.SIGKILL:

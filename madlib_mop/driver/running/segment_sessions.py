@@ -10,12 +10,26 @@ until it succeeds or the waiting time is over.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from mop_backend.frames import Header
+from mop_backend.messages import (
+    Answer,
+    Done,
+    Failed,
+    HostGone,
+    LoadShard,
+    NeedsRows,
+    Order,
+    ShardLoaded,
+    SqlFailed,
+    StartTrainer,
+    Unread,
+    as_text,
+    read_answer,
+)
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.plan import PolicyPlan
@@ -123,7 +137,7 @@ class SegmentSessions:
             self._workers[shard.segment_id] = worker
             self._tasks.append(self._loop.start(worker.run()))
 
-    def begin(self, segment: int, order: Header) -> None:
+    def begin(self, segment: int, order: Order) -> None:
         """Give a task to a segment that is ready."""
         self._workers[segment].begin(order)
 
@@ -267,7 +281,7 @@ class _Worker:
         self._reads_here = reads_here
         self._loop = loop
         self._writer, self._reader = self._new_sessions()
-        self._order: Header | None = None
+        self._order: Order | None = None
         self._given = loop.future()  # done when there is an order
         self._n_failed_openings = 0
         self._n_lost_at_work = 0
@@ -293,7 +307,7 @@ class _Worker:
         """Whether it works on a task."""
         return self._order is not None
 
-    def begin(self, order: Header) -> None:
+    def begin(self, order: Order) -> None:
         """Start a task; the worker is ready."""
         self._order = order
         if not self._given.done():  # else its session has just been lost, which `run` will report
@@ -357,12 +371,12 @@ class _Worker:
         assert self._order is not None, "it was given"
         event: SegmentEvent
         try:
-            fields = await self._do(self._order)
-            if fields["outcome"] == "host":
-                raise _HostLost(fields["server"], fields["error"]["message"])
-            if fields["outcome"] == "done":
-                self._shared.consistency.check_versions(fields["versions"])
-            event = TaskAnswered(self._segment, fields)
+            answer = await self._do(self._order)
+            if isinstance(answer, HostGone):
+                raise _HostLost(answer.server, answer.message)
+            if isinstance(answer, Done):
+                self._shared.consistency.check_versions(answer.versions)
+            event = TaskAnswered(self._segment, answer)
             self._n_lost_at_work = 0
         except StatementFailed as failure:
             if (failure.sqlstate or "").startswith("08"):
@@ -372,62 +386,59 @@ class _Worker:
             self._order, self.is_reading = None, False
         self._shared.emit(event)
 
-    async def _do(self, order: Header) -> Header:
+    async def _do(self, order: Order) -> Answer:
         """Return the writer's answer to an order, after loading the rows that its trainer lacks."""
         while True:
             # This statement is the transaction of a visit: the session is in autocommit, so it commits the new state,
             # the visit row and the model row when `writer_do` returns, and before the answer arrives here. If the
             # connection is lost meanwhile, the record says whether the visit was committed (`RunLoop`).
-            fields: Header = json.loads(await self._writer.execute(_DO, [json.dumps(order)]))
-            if fields["outcome"] != "load":
-                return fields
-            ended = await self._load(fields)
+            answer = await self._tell(order)
+            if not isinstance(answer, NeedsRows):
+                return answer
+            ended = await self._load(answer)
             if ended is not None:
                 return ended
 
-    async def _load(self, wanted: Header) -> Header | None:
+    async def _tell(self, order: Order) -> Answer:
+        """Give the writer an order; return its answer."""
+        return read_answer(str(await self._writer.execute(_DO, [as_text(order)])))
+
+    async def _load(self, wanted: NeedsRows) -> Answer | None:
         """Load the rows of a shard into the trainer, and check them; return the writer's answer if it cannot load."""
         self.is_reading = True
-        place = {"data_set": wanted["data_set"], "segment_id": wanted["segment_id"]}
         failed: StatementFailed | None = None
-        if wanted["reader"] is None:  # the rows come to the trainer in another way
-            answer = await self._send_load({**place, "reader_pid": None})
+        if wanted.reader is None:  # the rows come to the trainer in another way
+            answer = await self._tell(LoadShard(wanted.shard, reader_pid=None))
         else:
             reader = await self._open_reader()
-            answer, failed = await self._load_by(reader, wanted["reader"], {**place, "reader_pid": reader.pid})
+            answer, failed = await self._load_by(reader, wanted.reader, LoadShard(wanted.shard, reader.pid))
         self.is_reading = False
-        if answer["outcome"] == "unread":
-            error = answer["error"]
-            raise failed or StatementFailed(error["sqlstate"], error["message"])
-        if answer["outcome"] != "done":
+        if isinstance(answer, Unread):
+            raise failed or StatementFailed(answer.error["sqlstate"], answer.error["message"])
+        if not isinstance(answer, ShardLoaded):
             return answer
-        self._shared.consistency.check_shard(wanted["data_set"], wanted["segment_id"], answer["shard"])
+        self._shared.consistency.check_shard(wanted.shard, answer.shard)
         return None
 
     async def _load_by(
-        self, reader: AsyncSession, reading: Header, place: Header
-    ) -> tuple[Header, StatementFailed | None]:
+        self, reader: AsyncSession, reading: Header, order: LoadShard
+    ) -> tuple[Answer, StatementFailed | None]:
         """Let the reader send rows while the writer loads them; return the writer's answer, and the reader's failure.
 
         Whatever happens, the reader is not busy at the end: a busy one is closed.
         """
         sending = asyncio.ensure_future(_send_rows(reader, reading))
-        loading = asyncio.ensure_future(self._send_load(place))
+        loading = asyncio.ensure_future(self._tell(order))
         try:
             await asyncio.wait([sending, loading], return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 sending.result()  # raises SessionLost
             answer = await loading
-            is_read = answer["outcome"] in ("done", "unread")
-            return answer, (await sending if is_read else None)
+            return answer, (await sending if isinstance(answer, ShardLoaded | Unread) else None)
         finally:
             abandon(sending, loading)
             if reader.is_busy:
                 reader.close()
-
-    async def _send_load(self, place: Header) -> Header:
-        answer: Header = json.loads(await self._writer.execute(_DO, [json.dumps({"do": "load", **place})]))
-        return answer
 
     async def _open_reader(self) -> AsyncSession:
         """Return the reader, opened if need be: by then, the password of the run's role may have expired."""
@@ -498,16 +509,16 @@ class _Worker:
         while True:
             await asyncio.sleep(host.pause_s())
             try:
-                fields: Header = json.loads(await self._writer.execute(_DO, [json.dumps({"do": "start"})]))
+                answer = await self._tell(StartTrainer())
             except StatementFailed as failure:
                 raise from_dict(failure.error) from None
             waited_s = time.monotonic() - host.since
-            if fields["outcome"] == "done":
+            if isinstance(answer, Done):
                 break
-            if fields["outcome"] in ("failed", "sql"):
-                raise from_dict(fields["error"])
-            if fields["outcome"] == "host":
-                host.message = fields["error"]["message"]
+            if isinstance(answer, Failed | SqlFailed):
+                raise from_dict(answer.error)
+            if isinstance(answer, HostGone):
+                host.message = answer.message
             if waited_s > limit_s:
                 raise NotReady(
                     f"the host of segment {self._segment} was not available again within {limit_s} s",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mop_backend.frames import Header
+from mop_backend.messages import Answer, Order
 
 from madlib_mop.catalog.rows.plan import PolicyPlan
 
@@ -20,10 +21,10 @@ class SegmentReady:
 
 @dataclass(frozen=True)
 class TaskAnswered:
-    """A task has ended; ``fields`` is the writer's answer (`mop_backend.writer.Writer.do`)."""
+    """A task has ended, with the writer's answer."""
 
     segment: int
-    fields: Header
+    answer: Answer
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Segments(Protocol):
     def open(self) -> None:
         """Start to open all segments, at the start of a run and after a pause; each reports `SegmentReady`."""
 
-    def begin(self, segment: int, order: Header) -> None:
+    def begin(self, segment: int, order: Order) -> None:
         """Give a task to a segment that is ready and has none.
 
         Exactly one of `TaskAnswered`, `TaskFailed` and `SegmentLost` follows, unless `pause` or `close` comes first.

@@ -5,13 +5,12 @@ Only tasks that have lasted for a second are written, and at most once a second.
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mop_backend.frames import Header
+from mop_backend.messages import AverageStates, ComputeMetrics, Evaluate, Order, Train
 
 LEAST_S = PAUSE_S = 1.0
-_KINDS = {"train": "visit", "evaluate": "evaluation", "average": "average"}
 
 
 class Activity:
@@ -35,13 +34,13 @@ class Activity:
         self._next = 0.0
         self._written: dict[int, float] = {}
 
-    def write_due(self, flights: Mapping[int, tuple[float, Header]]) -> bool:
+    def write_due(self, flights: Mapping[int, tuple[float, Order]]) -> bool:
         """Write what has changed, unless that was done just before; return whether anything was written.
 
         Parameters
         ----------
-        flights : mapping of int to (float, dict)
-            For each segment with a task, when it began, and the message for its worker.
+        flights : mapping of int to (float, Order)
+            For each segment with a task, when it began, and the order for its writer.
         """
         now = self._clock()
         if now < self._next:
@@ -60,15 +59,15 @@ class Activity:
         return bool(ended or begun)
 
 
-def task_of(order: Header) -> dict[str, Any]:
+def task_of(order: Order) -> dict[str, Any]:
     """Return a task as the record has it: ``kind``, ``mst_keys``, and ``epoch`` unless it is an evaluation."""
-    task = {"kind": _KINDS[order["do"]], "mst_keys": list(_keys(order))}
-    return task | {"epoch": order["epoch"]} if "epoch" in order else task
-
-
-def _keys(order: Header) -> Iterator[int]:
-    for member in order.get("members") or [order]:
-        if isinstance(member, Mapping):
-            yield member["mst_key"]
-        elif member is not None:
-            yield member
+    match order:
+        case Train(members=members, epoch=epoch):
+            return {"kind": "visit", "mst_keys": [write.mst_key for write in members if write], "epoch": epoch}
+        case AverageStates(write=write, epoch=epoch):
+            return {"kind": "average", "mst_keys": [write.mst_key], "epoch": epoch}
+        case Evaluate(members=keys):
+            return {"kind": "evaluation", "mst_keys": [key for key in keys if key is not None]}
+        case ComputeMetrics(mst_key=mst_key):
+            return {"kind": "evaluation", "mst_keys": [mst_key]}
+    raise TypeError(f"segments are given no such order as a task: {order}")

@@ -11,7 +11,8 @@ import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from mop_backend.frames import Blob, Header
+from mop_backend.frames import Blob
+from mop_backend.messages import StateDescription
 
 from madlib_mop.trainer.data.parts import StateError, TensorSpec, empty_part, numpy_dtype, parse_header
 from madlib_mop.trainer.data.state import UNDECIDED, count_forward_parts, decode_state, digest_of
@@ -68,16 +69,10 @@ def finish(blob: Blob, n_rows: int, summed: bool) -> memoryview:
     return opened.rewritten(mean, None)
 
 
-def describe(parts: Sequence[Blob]) -> Header:
-    """Check a complete state; return its digests, ``model_bytes`` and ``forward_parts``. Raises StateError."""
-    state = decode_state(parts)
-    weights = state.flat_weights()
-    return {
-        "digest": digest_of(parts),
-        "weights_digest": digest_of([weights]),
-        "model_bytes": len(weights),
-        "forward_parts": count_forward_parts(parts),
-    }
+def describe(parts: Sequence[Blob]) -> StateDescription:
+    """Check a complete state; return its digests and sizes. Raises StateError."""
+    weights = decode_state(parts).flat_weights()
+    return StateDescription(digest_of(parts), digest_of([weights]), len(weights), count_forward_parts(parts))
 
 
 class _Opened:

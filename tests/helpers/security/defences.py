@@ -23,6 +23,7 @@ _SECCOMP = "tests/unit/trainer/test_seccomp.py::"
 _SANDBOX = "tests/unit/trainer/test_sandbox.py::"
 _SOCKETS = "tests/unit/trainer/test_sockets.py::"
 _FRAMES = "tests/unit/backend/test_frames.py::"
+_WRITER = "tests/unit/backend/test_writer.py::"
 _WHAT_RUNS = "tests/security/test_what_runs.py::"
 _CUSTOM = "tests/security/test_custom_functions.py::"
 _WRITERS = "tests/security/test_writers.py::"
@@ -289,7 +290,7 @@ DEFENCES = (
     Defence(
         "nothing is trained on rows that are not the run's",
         "madlib_mop/driver/running/segment_sessions.py",
-        """        self._shared.consistency.check_shard(wanted["data_set"], wanted["segment_id"], answer["shard"])\n""",
+        """        self._shared.consistency.check_shard(wanted.shard, answer.shard)\n""",
         "",
         ("tests/faults/test_changed_rows.py",),
     ),
@@ -443,10 +444,31 @@ DEFENCES = (
     ),
     Defence(
         "a trainer's answer does not choose its shard",
+        "plpython/mop_backend/messages.py",
+        "if unknown or missing:",
+        "if missing:",
+        (_WRITER + "test_an_answer_does_not_say_which_shard_it_is_about",),
+    ),
+    Defence(
+        "a trainer's answer is about the models that it was asked about",
         "plpython/mop_backend/writer.py",
-        "{**answer, **shard, ",
-        "{**shard, **answer, ",
-        ("tests/unit/backend/test_writer.py::test_an_answer_does_not_say_which_shard_it_is_about",),
+        "if [model is None for model in models] != [member is None for member in answered]:",
+        "if False:",
+        (_WRITER + "test_an_answer_that_cannot_be_read_ends_the_trainer_and_keeps_nothing",),
+    ),
+    Defence(
+        "a field of a trainer's answer has the type that it must have",
+        "plpython/mop_backend/messages.py",
+        "elif kind in (bool, str) and type(value) is kind:",
+        "elif kind in (bool, str):",
+        (_WRITER + "test_an_answer_that_cannot_be_read_ends_the_trainer_and_keeps_nothing",),
+    ),
+    Defence(
+        "the error of one model of several that a trainer sends can be shown and recorded",
+        "plpython/mop_backend/writer.py",
+        """error = readable({"error": trained.error})["error"]""",
+        "error = trained.error",
+        (_WRITER + "test_of_models_that_are_trained_together_each_is_kept_or_has_failed",),
     ),
     *DEFENCES_OF_RIGHTS,
     *DEFENCES_OF_COLUMNS,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from random import Random
 
-from mop_backend.frames import Header
+from mop_backend.messages import Answer, Died, Failed, Order
 
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running.segments import (
@@ -39,10 +39,10 @@ _OF_NO_TASK = (Fault.LOST_IDLE, Fault.HOST, Fault.POLICY)
 _MEMORY = {"sqlstate": "53200", "message": "not enough memory", "hint": None}
 _MODEL = {"sqlstate": "22023", "message": "the loss is not finite", "hint": None}
 _STATEMENT = {"sqlstate": "53100", "message": "no space left on device", "hint": None}
-_ANSWERS: dict[Fault, Header] = {
-    Fault.KILLED: {"outcome": "died", "status": -9, "stderr": ""},
-    Fault.MEMORY: {"outcome": "failed", "kind": "memory", "error": _MEMORY},
-    Fault.MODEL: {"outcome": "failed", "kind": "model", "error": _MODEL},
+_ANSWERS: dict[Fault, Answer] = {
+    Fault.KILLED: Died(-9, ""),
+    Fault.MEMORY: Failed(_MEMORY, "memory"),
+    Fault.MODEL: Failed(_MODEL, "model"),
 }
 
 
@@ -68,7 +68,7 @@ class FakeSegments:
     def __init__(
         self,
         segments: Sequence[int],
-        do: Callable[[Header], Header],
+        do: Callable[[Order], Answer],
         chance: Random,
         faults: Mapping[Fault, float] | None = None,
         between: Callable[[], None] = lambda: None,
@@ -79,7 +79,7 @@ class FakeSegments:
         self.faults = dict(faults or {})
         self._opening: set[int] = set()
         self._ready: set[int] = set()
-        self._orders: dict[int, Header] = {}
+        self._orders: dict[int, Order] = {}
         self._policies: list[PolicyPlan] = []
         self.n_waits = 0
         self.has_notified = False  # at the end of the last wait
@@ -94,7 +94,7 @@ class FakeSegments:
         assert not self._opening and not self._ready, "they are opened once, and after each pause"
         self._opening = set(self._segments)
 
-    def begin(self, segment: int, order: Header) -> None:
+    def begin(self, segment: int, order: Order) -> None:
         assert segment in self._ready and segment not in self._orders, "a segment that is ready has one task at a time"
         self._orders[segment] = order
 
@@ -133,7 +133,7 @@ class FakeSegments:
         orders, self._orders = self._orders, {}
         self._commit_some(list(orders.values()))
 
-    def _commit_some(self, orders: Sequence[Header]) -> None:
+    def _commit_some(self, orders: Sequence[Order]) -> None:
         for order in orders:
             if self._chance.random() < 0.5:
                 self._do(order)
@@ -157,7 +157,7 @@ class FakeSegments:
             return self._lose(segment)
         if fault in (Fault.STATEMENT, Fault.STATEMENT_AFTER):
             return TaskFailed(segment, _STATEMENT)
-        return TaskAnswered(segment, self._do(order) if fault is None else dict(_ANSWERS[fault]))
+        return TaskAnswered(segment, self._do(order) if fault is None else _ANSWERS[fault])
 
     def _happens(self, fault: Fault) -> bool:
         return self._chance.random() < self.faults.get(fault, 0.0)

@@ -1,16 +1,28 @@
 """A record of one run in memory, with the writers that commit to it: it checks each commit against the promises."""
 
-import base64
 import hashlib
 import json
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from mop_backend.frames import Header
+from mop_backend.messages import (
+    Answer,
+    AverageCommitted,
+    AverageStates,
+    CommittedVisit,
+    Evaluate,
+    Evaluated,
+    EvaluatedMember,
+    EvaluatedShard,
+    EvaluationFigures,
+    Order,
+    StateWrite,
+    Train,
+    VisitsCommitted,
+)
 
 from madlib_mop.catalog.commands import Outcome
 from madlib_mop.catalog.names import Relation
@@ -21,6 +33,7 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import CommandState, ModelState, RunState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
 from madlib_mop.models.changes import Change, read_change
+from tests.helpers.unit.sums import figures_of
 
 STATE_BYTES = 2 << 20  # each state then has a slot of its own
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -261,35 +274,31 @@ class MemoryRecord:
 
     # the writers
 
-    def do(self, order: Header) -> Header:
+    def do(self, order: Order) -> Answer:
         """Complete an order as `mop_backend.writer.Writer.do` does, in one transaction; return the answer."""
         on_write, self.on_write = self.on_write, lambda: None  # this is another process
         try:
             with self.transaction():
-                return {"outcome": "done", **self._done(order)}
+                return self._done(order)
         finally:
             self.on_write = on_write
 
-    def _done(self, order: Header) -> Header:
-        if order["do"] == "evaluate":
+    def _done(self, order: Order) -> Answer:
+        if isinstance(order, Evaluate):
             return self._evaluate(order)
-        if order["do"] == "average":
+        if isinstance(order, AverageStates):
             return self._average(order)
-        assert order["do"] == "train", order
-        if order.get("staged"):
-            return self._stage(order)
-        if "members" not in order:
-            return self._train(order)
-        trained = [None if one is None else self._train({**order, **one}) for one in order["members"]]
-        return {"members": trained, "timing": {"compute_s": 1.0}}
+        assert isinstance(order, Train), order
+        make = self._stage if order.is_staged else self._train
+        return VisitsCommitted({}, tuple(make(order, write) for write in order.members if write is not None), (), 1.0)
 
-    def _train(self, order: Header) -> Header:
+    def _train(self, order: Train, write: StateWrite) -> CommittedVisit:
         """Commit a visit; the digest of a state is that of the state before it and of the visit."""
-        key, epoch, position = order["mst_key"], order["epoch"], order["position"]
-        model, place = self.rows[key], (key, epoch, order["segment_id"])
+        key, epoch, position = write.mst_key, order.epoch, order.position
+        model, place = self.rows[key], (key, epoch, order.shard.segment_id)
         assert model.digest == self.states.get((key, model.state_version)), "a model's row names its stored state"
-        assert order["slot"] in self.slots, "its slot exists"
-        assert order["version"] == model.state_version + 1, "each visit adds one version"
+        assert write.slot in self.slots, "its slot exists"
+        assert write.version == model.state_version + 1, "each visit adds one version"
         newest = model.epoch, model.position
         n_segments = self.the_run.n_segments
         after = (newest[0], newest[1] + 1) if 0 < newest[1] < n_segments else (max(newest[0] + 1, model.first_epoch), 1)
@@ -297,74 +306,67 @@ class MemoryRecord:
         digest = hashlib.sha256(f"{model.digest} {place} {position}".encode()).hexdigest()
         self._add_visit(order, model, digest)
         self.states.pop((key, model.state_version), None)
-        self.states[key, order["version"]] = digest
-        self.stored[key, order["version"]] = StoredVersion(digest, epoch, position)
+        self.states[key, write.version] = digest
+        self.stored[key, write.version] = StoredVersion(digest, epoch, position)
+        state = model.state if model.state is ModelState.STOPPED else ModelState.TRAINING
         self.set_model(
-            1, key, state=model.state if model.state is ModelState.STOPPED else ModelState.TRAINING, epoch=epoch,
-            position=position,
-            state_version=order["version"], state_slot=order["slot"], state_bytes=STATE_BYTES, model_bytes=STATE_BYTES,
+            1, key, state=state, epoch=epoch, position=position, state_version=write.version, state_slot=write.slot,
+            state_bytes=STATE_BYTES, model_bytes=STATE_BYTES,
             forward_parts=1, digest=digest, weights_digest=digest,
         )  # fmt: skip
-        return {"mst_key": key, "digest_out": digest, "state_bytes": STATE_BYTES, "timing": {"compute_s": 1.0}}
+        return CommittedVisit(key, digest, STATE_BYTES)
 
-    def _add_visit(self, order: Header, model: ModelRow, digest: str) -> None:
-        place = model.mst_key, order["epoch"], order["segment_id"]
+    def _add_visit(self, order: Train, model: ModelRow, digest: str) -> None:
+        place = model.mst_key, order.epoch, order.shard.segment_id
         assert place not in self.all_visits, f"a visit was made twice: {place}"
         self.all_visits[place] = VisitRow(
-            visit_id=len(self.all_visits), run_id=1, mst_key=model.mst_key, epoch=order["epoch"],
-            position=order["position"], segment_id=order["segment_id"], started_at=_NOW, ended_at=_NOW, n_rows=10,
-            state_bytes=STATE_BYTES, digest_in=model.digest or "", digest_out=digest, attempt=order["attempt"],
-            loss=0.5, timing={"fused": len(order["members"])} if "members" in order else {},
+            visit_id=len(self.all_visits), run_id=1, mst_key=model.mst_key, epoch=order.epoch,
+            position=order.position, segment_id=order.shard.segment_id, started_at=_NOW, ended_at=_NOW, n_rows=10,
+            state_bytes=STATE_BYTES, digest_in=model.digest or "", digest_out=digest, attempt=order.attempt,
+            loss=0.5, timing={"fused": len(order.members)} if len(order.members) > 1 else {},
         )  # fmt: skip
 
-    def _stage(self, order: Header) -> Header:
+    def _stage(self, order: Train, write: StateWrite) -> CommittedVisit:
         """Commit a visit of model averaging, whose state is to be averaged with those of other segments."""
-        key, epoch, segment = order["mst_key"], order["epoch"], order["segment_id"]
+        key, epoch, segment = write.mst_key, order.epoch, order.shard.segment_id
         model = self.rows[key]
-        assert order["slot"] in self.slots and order["version"] == model.state_version + 1
+        assert write.slot in self.slots and write.version == model.state_version + 1
         digest = hashlib.sha256(f"{model.digest} {epoch} {segment}".encode()).hexdigest()
         self._add_visit(order, model, digest)
-        self.staged[key, order["version"], segment] = order["slot"], digest
+        self.staged[key, write.version, segment] = write.slot, digest
         position = min(model.position + 1 if model.epoch == epoch else 1, self.the_run.n_segments - 1)
         self.set_model(1, key, state=ModelState.TRAINING, epoch=epoch, position=position)
-        return {"digest_out": digest, "state_bytes": STATE_BYTES}
+        return CommittedVisit(key, digest, STATE_BYTES)
 
-    def _average(self, order: Header) -> Header:
+    def _average(self, order: AverageStates) -> AverageCommitted:
         """Commit an average as the model's newest state: what was averaged ends."""
-        key, version = order["mst_key"], order["version"]
+        key, version = order.write.mst_key, order.write.version
         model = self.rows[key]
         mine = {place: state for place, state in sorted(self.staged.items()) if place[:2] == (key, version)}
-        assert version == model.state_version + 1 and len(mine) == order["n_visits"], "all segments have trained"
-        assert {slot for slot, _ in mine.values()} <= set(order["slots"])
+        assert version == model.state_version + 1 and len(mine) == order.n_visits, "all segments have trained"
+        assert {slot for slot, _ in mine.values()} <= set(order.slots)
         digest = hashlib.sha256(" ".join(digest for _, digest in mine.values()).encode()).hexdigest()
         for place in mine:
             del self.staged[place]
         self.states.pop((key, model.state_version), None)
         self.states[key, version] = digest
         self.set_model(
-            1, key, epoch=order["epoch"], position=self.the_run.n_segments, state_version=version,
-            state_slot=order["slot"], state_bytes=STATE_BYTES, model_bytes=STATE_BYTES, forward_parts=1, digest=digest,
-            weights_digest=digest,
+            1, key, epoch=order.epoch, position=self.the_run.n_segments, state_version=version,
+            state_slot=order.write.slot, state_bytes=STATE_BYTES, model_bytes=STATE_BYTES, forward_parts=1,
+            digest=digest, weights_digest=digest,
         )  # fmt: skip
-        return {"digest": digest, "state_bytes": STATE_BYTES}
+        return AverageCommitted({}, digest, STATE_BYTES)
 
-    def _evaluate(self, order: Header) -> Header:
-        keys = [order["mst_key"]] if "mst_key" in order else order["members"]
-        shards = []
-        for shard in order["shards"]:
-            figures = [None if key is None else {"mst_key": key, **self._figures(key)} for key in keys]
-            times = {"started_at": 0.0, "ended_at": 1.0}
-            shards.append(shard | times | (figures[0] if "mst_key" in order else {"members": figures}))
-        return {"shards": shards}
+    def _evaluate(self, order: Evaluate) -> Evaluated:
+        members = tuple(EvaluatedMember(key, self._figures(key)) for key in order.members if key is not None)
+        return Evaluated({}, tuple(EvaluatedShard(shard, 0.0, 1.0, members) for shard in order.shards))
 
-    def _figures(self, key: int) -> Header:
+    def _figures(self, key: int) -> EvaluationFigures:
         """Return sums whose mean is the model's loss: a number from 0 to 1 that its state determines."""
         digest = self.states[key, self.rows[key].state_version]
         assert digest is not None, "a model is evaluated after a visit"
         loss = int(digest[:4], 16) / 0x10000
-        data = base64.b64encode(array("d", [10 * loss, 10.0]).tobytes()).decode()
-        sums = {"layout": [["loss", 2, True]], "data": data}
-        return {"n_rows": 10, "loss": loss, "sums": sums, "timing": {}}
+        return figures_of(10, loss)
 
 
 def decided_columns(model: ModelRow) -> tuple[object, ...]:

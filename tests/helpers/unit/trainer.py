@@ -40,6 +40,13 @@ class TrainerError(Exception):
         self.hint = answer["error"]["hint"]
 
 
+def member(model, state=None, weights=None, **start):
+    """Return a model's part of a request, as `mop_backend.messages.ModelStart`."""
+    n_blobs = len(state) if state is not None else int(weights is not None)
+    has = {"has_state": state is not None, "has_weights": weights is not None}
+    return {"model": model, "n_blobs": n_blobs, **has, **start}
+
+
 class Trainer:
     """A trainer process; the context manager ends it.
 
@@ -112,24 +119,31 @@ class Trainer:
 
     def train(self, model, shard, *, epoch=1, segment_id=0, state=None, weights=None):
         """Make a training visit; return (answer, parts)."""
-        head = {"op": "train", "model": model, "shard": shard, "epoch": epoch, "segment_id": segment_id}
-        return self._visit(head, state, weights)
+        head = {"op": "train", "shard": shard, "epoch": epoch, "segment_id": segment_id}
+        return self.visit(head, model, state, weights)
 
     def evaluate(self, model, shard, *, state=None, weights=None):
-        """Make an evaluation visit; return the answer."""
-        return self._visit({"op": "evaluate", "model": model, "shard": shard}, state, weights)[0]
+        """Make an evaluation visit; return the figures."""
+        return self.visit({"op": "evaluate", "shard": shard}, model, state, weights)[0]
+
+    def visit(self, head, model, state=None, weights=None, **start):
+        """Make a visit of one model; return (figures, parts). ``start`` has other fields of `ModelStart`."""
+        blobs = state if state is not None else [weights] if weights is not None else []
+        answer, parts = self.ask({**head, "members": [member(model, state, weights, **start)]}, blobs)
+        (found,) = answer["members"]
+        if head["op"] == "evaluate":
+            return found, parts
+        assert found["n_blobs"] == len(parts) and found["error"] is None
+        return found["figures"], parts
 
     def load_predictor(self, model, *, normalizing_const=1.0, state=None, weights=None):
         """Load a model for prediction."""
-        head = {"op": "predict_load", "model": model, "normalizing_const": normalizing_const}
-        return self._visit(head, state, weights)[0]
+        has = {"has_state": state is not None, "has_weights": weights is not None}
+        head = {"op": "predict_load", "model": model, "normalizing_const": normalizing_const, **has}
+        return self.ask(head, state if state is not None else [weights] if weights is not None else [])[0]
 
     def predict(self, *xs):
         """Predict rows; return one array for each output."""
         answer, blobs = self.ask({"op": "predict", "shapes": [x.shape for x in xs]}, xs)
         shapes = answer["shapes"]
         return [np.frombuffer(blob, np.float32).reshape(shape) for blob, shape in zip(blobs, shapes, strict=True)]
-
-    def _visit(self, head, state, weights):
-        has = {"has_state": state is not None, "has_weights": weights is not None}
-        return self.ask({**head, **has}, state if state is not None else [weights] if weights is not None else [])

@@ -24,11 +24,12 @@ def execute(plan, values=()):
     return Rows([{{"value": value}}])
 plpy.execute, plpy.prepare = execute, lambda text, kinds: (text, list(kinds))
 from mop_backend.dispatch import Dispatch
+from mop_backend.messages import StateWrite
 from mop_backend.record import RunRecord
 trainer = Dispatch(3, 17, lambda: None)
 trainer.send({{"op": "train"}}, [b"x" * 1000])
 record = RunRecord(5, keys_as_literals={literals!r})
-record.put_part({{"mst_key": 2, "slot": 1, "version": 9}}, 0, b"y" * 2000)
+record.put_part(StateWrite(2, slot=1, version=9), 0, b"y" * 2000)
 print(json.dumps(run))
 """
 

@@ -1,19 +1,43 @@
-"""What a writer takes from the answers of its trainer."""
+"""What a writer does for the orders of the driver, and what it takes from the answers of its trainer."""
 
-import json
 import subprocess
 import sys
 
+import pytest
+from mop_backend.messages import (
+    CommittedVisit,
+    ComputeMetrics,
+    Evaluate,
+    Evaluated,
+    EvaluationFigures,
+    Failed,
+    MetricsComputed,
+    MetricTotals,
+    NeedsRows,
+    ShardName,
+    StateWrite,
+    Train,
+    VisitFigures,
+    VisitsCommitted,
+    as_text,
+    read_answer,
+    to_json,
+)
+
 from tests.helpers.clones import ROOT
 
-#: A writer in a process without PostgreSQL, whose trainer notes requests and gives one answer.
+#: A writer in a process without PostgreSQL, whose trainer gives one answer, and which prints what it keeps.
 _CODE = """
-import json, sys, types
+import sys, types
 sys.path[:0] = {paths!r}
+class Rows(list):
+    nrows = list.__len__
 plpy = types.ModuleType("plpy")
 plpy.SPIError, plpy.Error = type("SPIError", (Exception,), {{}}), type("Error", (Exception,), {{}})
+plpy.execute = lambda query, values=(): Rows([{{"t": "now"}}])
 sys.modules["plpy"] = plpy
 from mop_backend import writer
+from mop_backend.refusals import readable
 class Trainer:
     alive = True
     def __init__(self, *_):
@@ -23,7 +47,12 @@ class Trainer:
     def receive(self):
         return {{"ok": True}}, []
     def ask(self, header, blobs=()):
-        return {{"ok": True, "data_set": "forged", "segment_id": 7, "ended_at": 0}}, []
+        assert [one and one["model"]["mst_key"] for one in header.get("members", [])] == {asked!r}
+        return readable({answer!r}), {blobs!r}
+    def reader_of(self, source, segment_id):
+        return None
+    def stop(self):
+        print("stopped")
 class Record:
     def __init__(self, run_id):
         pass
@@ -33,28 +62,123 @@ class Record:
     def custom_functions(self):
         return None
     def model(self, mst_key):
-        names = "arch compile_params fit_params seed_key has_weights state_version forward_parts digest".split()
-        return dict.fromkeys([*names, "weights_digest"])
+        names = "arch compile_params fit_params has_weights state_version forward_parts weights_digest".split()
+        return {{**dict.fromkeys(names), "mst_key": mst_key, "seed_key": mst_key, "digest": "in"}}
     def state(self, model, n_parts):
         return [b"state"]
+    def keep(self, order, write, model, figures, parts, started_at):
+        print("kept", write.mst_key, write.slot, write.version, parts)
+        return sum(map(len, parts))
+    def fail_member(self, model, reason):
+        print("failed", model["mst_key"], reason)
 writer.RunRecord, writer.Local, writer.Interrupts = Record, Trainer, object
 writer.with_sample = lambda plan: plan
-opened = writer.Writer(1, 0)
-opened._shards = {{"training:0"}}
-shards = [{{"data_set": "training", "segment_id": 0}}]
-print(json.dumps(opened.do({{"do": "evaluate", "shards": shards, "mst_key": 1}})["shards"]))
+writer._writer = writer.Writer(1, 0)
+writer._writer._shards = set({shards!r})
+print(writer.do({order!r}))
 """
+SHARD = ShardName("training", 0)
+TOTALS = MetricTotals((("loss", 2, True),), "AAAA")
+EVALUATED = EvaluationFigures(10, 0.5, {}, {}, TOTALS, {})
+TRAINED = VisitFigures("in", "out", "w", 10, 2, 0.5, {}, 8, 8, 1, {"compute_s": 0.5, "trace_s": 2, "state_in_s": 0.25})
 
 
-def shards_of_an_answer() -> list:
-    """Return the shards that the writer passes to the driver."""
-    code = _CODE.format(paths=[str(ROOT / "plpython")])
+def train(*keys: int | None) -> Train:
+    """Return the order to train models; the slot of each is its key."""
+    members = tuple(None if key is None else StateWrite(key, key, 7) for key in keys)
+    return Train(members, SHARD, 1, 1, 1, "epoch 1, position 1, segment 0")
+
+
+def trained(n_blobs: int = 1, **changes) -> dict:
+    """Return a trainer's answer about one model."""
+    return {"figures": {**to_json(TRAINED), **changes}, "n_blobs": n_blobs, "error": None}
+
+
+def did(order, answer, blobs=(), shards=("training:0",), asked=(1,)):
+    """Return the answer of a writer to an order, and the lines about what it did."""
+    names = {"asked": list(asked), "answer": {"ok": True, **answer}, "blobs": list(blobs), "shards": list(shards)}
+    code = _CODE.format(paths=[str(ROOT / "plpython")], order=as_text(order), **names)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    *lines, text = done.stdout.splitlines()
+    return read_answer(text), lines
+
+
+def test_a_visit_of_one_model_is_kept():
+    answer, lines = did(train(1), {"members": [trained(2)]}, [b"abc", b"d"])
+    assert answer == VisitsCommitted({"ok": True}, (CommittedVisit(1, "out", 4),), (), 0.75)
+    assert lines == ["kept 1 1 7 [b'abc', b'd']"]
+
+
+def test_of_models_that_are_trained_together_each_is_kept_or_has_failed():
+    """Also of a failure, only what can be shown and recorded is taken: a trainer runs what users wrote."""
+    error = {"sqlstate": "38000", "message": "the loss became\0 nan" + "x" * 20_000, "more": 5}
+    members = [trained(1), None, {"figures": None, "n_blobs": 0, "error": error}, trained(1)]
+    answer, lines = did(train(1, None, 3, 4), {"members": members}, [b"a", b"bb"], asked=[1, None, 3, 4])
+    assert answer.committed == (CommittedVisit(1, "out", 1), CommittedVisit(4, "out", 2)) and answer.steady_s == 1.5
+    (failed,) = answer.failed
+    assert failed.mst_key == 3 and failed.reason.startswith("the loss became? nan")
+    assert failed.reason.endswith("x (epoch 1, position 1, segment 0)") and len(failed.reason) < 10_100
+    assert [line[:8] for line in lines] == ["kept 1 1", "failed 3", "kept 4 4"]
+
+
+@pytest.mark.parametrize(
+    "members, blobs, reason",
+    [
+        ([], 1, "it is not about the models of the request"),
+        ([None], 1, "it is not about the models of the request"),
+        ([trained(), trained()], 2, "it is not about the models of the request"),
+        ([trained(2)], 1, "its states have not the number of parts that it says"),
+        ([trained(-1)], 0, "its states have not the number of parts that it says"),
+        ([trained(digest_out=5)], 1, "digest_out has not its type. Received: 5"),
+        ([trained(timing={"compute_s": "a"})], 1, "has not its type. Received: 'a'"),
+        ([{"n_blobs": 0}], 0, "lacks figures"),
+        ("a", 0, "members has not its type"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_ends_the_trainer_and_keeps_nothing(members, blobs, reason):
+    answer, lines = did(train(1), {"members": members}, [b"a"] * blobs)
+    assert isinstance(answer, Failed) and answer.kind == "internal" and answer.error["sqlstate"] == "XX000"
+    assert answer.error["message"].startswith("the trainer's answer is malformed: ")
+    assert reason in answer.error["message"] and lines == ["stopped"]
+
+
+def test_a_model_that_was_trained_from_another_state_fails():
+    answer, lines = did(train(1), {"members": [trained(digest_in="other")]}, [b"a"])
+    assert isinstance(answer, Failed) and answer.kind == "model" and lines == []
+    assert "SHA-256" in answer.error["message"] and "clone_model(1, 1, " in answer.error["hint"]
+
+
+def test_an_evaluation_has_the_figures_of_each_model_on_the_shards_that_are_loaded():
+    order = Evaluate((1, None, 3), (SHARD, ShardName("validation", 0)))
+    figures = to_json(EVALUATED)
+    answer, _ = did(order, {"members": [figures, None, figures]}, asked=[1, None, 3])
+    assert isinstance(answer, Evaluated)
+    (shard,) = answer.shards
+    assert shard.shard == SHARD and 0 < shard.started_at <= shard.ended_at
+    assert [(member.mst_key, member.figures) for member in shard.members] == [(1, EVALUATED), (3, EVALUATED)]
 
 
 def test_an_answer_does_not_say_which_shard_it_is_about():
     """Users' code runs in trainers; the driver looks for the shards that it asked for."""
-    (shard,) = shards_of_an_answer()
-    assert (shard["data_set"], shard["segment_id"]) == ("training", 0) and shard["ended_at"] > 0
+    forged = {"data_set": "forged", "segment_id": 7, "ended_at": 0}
+    for answer in ({"members": [to_json(EVALUATED)], **forged}, {"members": [{**to_json(EVALUATED), **forged}]}):
+        failed, lines = did(Evaluate((1,), (SHARD,)), answer)
+        assert isinstance(failed, Failed) and "has no field 'data_set'" in failed.error["message"]
+        assert lines == ["stopped"]
+
+
+@pytest.mark.parametrize("order", [train(1), Evaluate((1,), (SHARD,)), ComputeMetrics(1, SHARD, {"training": TOTALS})])
+def test_an_order_waits_for_the_rows_that_the_trainer_lacks(order):
+    """Metrics are computed beside rows too, which have the model's shapes; a trainer that died has lost them."""
+    assert did(order, {}, shards=[]) == (NeedsRows(SHARD, None), [])
+
+
+def test_metrics_are_those_of_the_data_sets_of_the_order():
+    order = ComputeMetrics(1, SHARD, {"training": TOTALS, "validation": TOTALS})
+    values = [{"loss": 0.5, "metrics": {"auc": 1}}, {"loss": 0.25, "metrics": {}}]
+    answer, _ = did(order, {"results": values}, asked=())
+    assert isinstance(answer, MetricsComputed)
+    assert {name: value.loss for name, value in answer.results.items()} == {"training": 0.5, "validation": 0.25}
+    answer, _ = did(order, {"results": values[:1]}, asked=())
+    assert isinstance(answer, Failed) and "not those of all data sets" in answer.error["message"]

@@ -3,10 +3,19 @@
 import json
 
 import pytest
+from mop_backend.messages import AverageStates, ComputeMetrics, Evaluate, ShardName, StateWrite, Train
 
 from madlib_mop.driver.session.activity import Activity, task_of
 
-TRAIN = {"do": "train", "mst_key": 3, "epoch": 2}
+SHARD = ShardName("training", 0)
+
+
+def train(*mst_keys, epoch=2):
+    members = tuple(None if key is None else StateWrite(key, 0, 1) for key in mst_keys)
+    return Train(members, SHARD, epoch, position=1, attempt=1, place="")
+
+
+TRAIN = train(3)
 
 
 class Written:
@@ -50,11 +59,11 @@ def test_it_is_written_at_most_once_a_second():
 @pytest.mark.parametrize(
     "order, task",
     [
-        ({"do": "evaluate", "mst_key": 4}, {"kind": "evaluation", "mst_keys": [4]}),
-        ({"do": "evaluate", "members": [None, 7, 8]}, {"kind": "evaluation", "mst_keys": [7, 8]}),
-        ({"do": "train", "members": [{"mst_key": 5}, None], "epoch": 1},
-         {"kind": "visit", "mst_keys": [5], "epoch": 1}),
-        ({"do": "average", "mst_key": 1, "epoch": 3}, {"kind": "average", "mst_keys": [1], "epoch": 3}),
+        (Evaluate((4,), (SHARD,)), {"kind": "evaluation", "mst_keys": [4]}),
+        (Evaluate((None, 7, 8), (SHARD,)), {"kind": "evaluation", "mst_keys": [7, 8]}),
+        (ComputeMetrics(4, SHARD, {}), {"kind": "evaluation", "mst_keys": [4]}),
+        (train(5, None, epoch=1), {"kind": "visit", "mst_keys": [5], "epoch": 1}),
+        (AverageStates(StateWrite(1, 0, 1), 3, (2,), 2), {"kind": "average", "mst_keys": [1], "epoch": 3}),
     ],
 )  # fmt: skip
 def test_each_message_to_a_worker_is_a_task(order, task):

@@ -4,6 +4,7 @@ import json
 import signal
 
 import pytest
+from mop_backend.messages import Died, Failed, SqlFailed
 
 from madlib_mop.driver.running.retries import MAX_FAULTS, MAX_KILLED, MAX_MEMORY_FAULTS, Attempts
 from madlib_mop.schedule import Evaluation, Visit
@@ -12,19 +13,19 @@ VISIT = Visit(3, 1, 2, 1)
 ERROR = {"sqlstate": "38000", "message": "the loss is NaN", "hint": "Use a smaller learning rate."}
 
 
-def failed(kind: str) -> dict:
+def failed(kind: str) -> Failed:
     """Return a trainer's error answer."""
-    return {"outcome": "failed", "kind": kind, "error": ERROR}
+    return Failed(ERROR, kind)
 
 
-def died(status: int, stderr: str = "") -> dict:
+def died(status: int, stderr: str = "") -> Died:
     """Return the report of a trainer's end."""
-    return {"outcome": "died", "status": status, "stderr": stderr}
+    return Died(status, stderr)
 
 
-def sql(sqlstate: str | None) -> dict:
+def sql(sqlstate: str | None) -> SqlFailed:
     """Return a failed statement of a worker."""
-    return {"outcome": "sql", "error": {"sqlstate": sqlstate, "message": "it failed"}}
+    return SqlFailed({"sqlstate": sqlstate, "message": "it failed"})
 
 
 def test_attempts_are_counted_by_task():

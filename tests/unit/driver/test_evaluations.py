@@ -1,6 +1,7 @@
 """Evaluations: which are started, for one model or for several together, and the use of their results."""
 
 import pytest
+from mop_backend.messages import Evaluate, Evaluated, EvaluatedMember, MetricsComputed, MetricValues, ShardName
 
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.states import ModelState
@@ -9,7 +10,7 @@ from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.evaluation.metrics import EvaluationTask
 from madlib_mop.schedule import Evaluation
 from tests.helpers.unit.rows import a_model, a_plan, a_run, packed
-from tests.helpers.unit.sums import sums_of, values_of
+from tests.helpers.unit.sums import evaluated, figures_of, sums_of, values_of
 
 GROUP = -1
 #: The shards that have rows.
@@ -61,15 +62,13 @@ class Run:
         shards = []
         for number, (data_set, segment_id) in enumerate(task.payload.shards[:n_shards]):
             metric = {name: values[number] for name, values in (more or {}).items()}
-            figures = [
-                {"mst_key": int(key[1:]), "n_rows": 10, "loss": of_model[number], "timing": {}}
-                | {"sums": sums_of(10, {"loss": of_model[number]}, **metric)}
-                for key, of_model in losses.items()
-            ]
-            answer = figures[0] if len(figures) == 1 else {"members": [*figures, None]}
-            place = {"data_set": data_set, "segment_id": segment_id}
-            shards.append({**answer, **place, "started_at": 1.0, "ended_at": 2.0})
-        return self.evaluations.finished(task, {"shards": shards}, 2.0, 5.0)
+            members = []
+            for key, of_model in losses.items():
+                loss = of_model[number]
+                figures = figures_of(10, loss, sums_of(10, {"loss": loss}, **metric))
+                members.append(EvaluatedMember(int(key[1:]), figures))
+            shards.append(evaluated((data_set, segment_id), *members))
+        return self.evaluations.finished(task, Evaluated({}, tuple(shards)), 2.0, 5.0)
 
 
 @pytest.fixture
@@ -81,6 +80,8 @@ def test_a_group_is_evaluated_together_where_there_are_rows(run):
     assert not run.evaluations.begin([1, 2], 1) and not run.scheduler.asked, "not due"
     assert run.evaluations.begin([1, 2], 2)
     assert run.scheduler.asked == [Evaluation(GROUP, 0, EvaluationTask((1, 2), BOTH, 2))]
+    shards = tuple(ShardName(*shard) for shard in BOTH)
+    assert run.evaluations.order(run.scheduler.asked[0], (1, 2, None)) == Evaluate((1, 2, None), shards)
     complete = run.finish(run.scheduler.asked[0], m1=[0.5, 0.75], m2=[0.25, 1.0])
     assert {key: [row.value for row in rows] for key, rows in complete.items()} == {1: [0.5, 0.75], 2: [0.25, 1.0]}
     assert [(row.mst_key, row.data_set, row.work_s) for row in run.record.metric] == [
@@ -105,6 +106,7 @@ def test_a_group_that_cannot_be_is_evaluated_apart(run):
     run.evaluations.split(run.scheduler.asked[0])
     alone = run.scheduler.asked[1:]
     assert alone == [Evaluation(GROUP, 0, EvaluationTask((key,), BOTH, 2)) for key in (1, 2)]
+    assert run.evaluations.order(alone[1], (1, 2, None)).members == (2,)
     assert list(run.finish(alone[0], m1=[0.5, 0.75])) == [1]
     assert list(run.finish(alone[1], m2=[0.25, 1.0])) == [2]
     assert [row.value for row in run.record.metric] == [0.5, 0.75, 0.25, 1.0]
@@ -146,12 +148,14 @@ def test_a_metric_that_is_no_mean_takes_one_task_more_of_the_sums(run):
     assert run.finish(run.scheduler.asked[0], more=sums, m3=[0.5, 0.25]) == {} and run.evaluations.under_way(3)
     (compute,) = run.scheduler.asked[1:]
     assert compute.payload == EvaluationTask((3,), BOTH[1:], 4, computes_results=True)
-    assert {name: values_of(sums) for name, sums in run.evaluations.sums(3).items()} == {
+    order = run.evaluations.order(compute, [3])
+    assert (order.mst_key, order.shard) == (3, ShardName("validation", 0))
+    assert {name: values_of(sums) for name, sums in order.sums.items()} == {
         "training": [5.0, 10.0, 1.0, 2.0], "validation": [2.5, 10.0, 3.0, 4.0],
     }  # fmt: skip
-    results = {name: {"loss": loss, "metrics": {"auc": 1 - loss}} for name, loss in
+    results = {name: MetricValues(loss, {"auc": 1 - loss}) for name, loss in
                (("training", 0.5), ("validation", 0.25))}  # fmt: skip
-    complete = run.evaluations.finished(compute, {"results": results}, 1.0, 5.0)
+    complete = run.evaluations.finished(compute, MetricsComputed({}, results), 1.0, 5.0)
     assert [(row.data_set, row.name, row.value) for row in complete[3]] == [
         ("training", "loss", 0.5), ("training", "auc", 0.5), ("validation", "loss", 0.25), ("validation", "auc", 0.75),
     ]  # fmt: skip
@@ -162,6 +166,6 @@ def test_a_model_that_fails_before_its_sums_are_computed_has_no_metrics(run):
     run.evaluations.begin([3], 4)
     run.finish(run.scheduler.asked[0], more={"auc": [[1.0, 2.0]] * 2}, m3=[0.5, 0.5])
     run.evaluations.forget(3)
-    results = {name: {"loss": 0.0, "metrics": {}} for name in ("training", "validation")}
-    assert run.evaluations.finished(run.scheduler.asked[-1], {"results": results}, 1.0, 5.0) == {}
+    results = {name: MetricValues(0.0, {}) for name in ("training", "validation")}
+    assert run.evaluations.finished(run.scheduler.asked[-1], MetricsComputed({}, results), 1.0, 5.0) == {}
     assert not run.record.metric

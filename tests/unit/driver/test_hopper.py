@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from mop_backend.messages import Failed, Train
 
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import Cancelled, MopError
@@ -48,9 +49,8 @@ def test_a_group_that_cannot_be_trained_together_trains_separately():
     train = driver.record.do
 
     def do(order):
-        if order["do"] == "train" and "members" in order and order["position"] == 2:
-            error = {"sqlstate": "53200", "message": "not enough memory", "hint": None}
-            return {"outcome": "failed", "kind": "memory", "error": error}
+        if isinstance(order, Train) and len(order.members) > 1 and order.position == 2:
+            return Failed({"sqlstate": "53200", "message": "not enough memory", "hint": None}, "memory")
         return train(order)
 
     driver.record.do = do
@@ -94,9 +94,9 @@ def test_a_model_that_cannot_be_trained_fails_and_the_others_are_complete():
     train = driver.record.do
 
     def do(order):
-        if order["do"] == "train" and order["mst_key"] == 2 and order["position"] == 2:
+        if isinstance(order, Train) and order.members[0].mst_key == 2 and order.position == 2:
             error = {"sqlstate": "22023", "message": "the loss is not finite", "hint": "Use a lower learning rate."}
-            return {"outcome": "failed", "kind": "model", "error": error}
+            return Failed(error, "model")
         return train(order)
 
     driver.record.do = do

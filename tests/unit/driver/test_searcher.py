@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from mop_backend.messages import Evaluated, EvaluatedMember
 
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.plan import Plan
@@ -27,7 +28,7 @@ from madlib_mop.schedule import Visit
 from madlib_mop.search import SearchSpace, make_search
 from tests.helpers.unit.rows import a_plan, a_run, a_search
 from tests.helpers.unit.searches import SMALLEST, SYNCHRONOUS
-from tests.helpers.unit.sums import sums_of
+from tests.helpers.unit.sums import evaluated, figures_of
 
 SEGMENTS = {0: 10, 1: 10}
 PARENT = 9  # the run that a replay repeats
@@ -210,9 +211,8 @@ class Driver:
         m = self.models[task.model]
         if not isinstance(task, Visit):
             self.scheduler.finished(task, 1.0)
-            figures = {"n_rows": 10, "loss": loss(m.digest or ()), "timing": {}, "started_at": 1.0, "ended_at": 2.0}
-            figures["sums"] = sums_of(10, {"loss": figures["loss"]})
-            answer = {"shards": [figures | shard for shard in task.payload.as_order()]}
+            member = EvaluatedMember(task.model, figures_of(10, loss(m.digest or ())))
+            answer = Evaluated({}, tuple(evaluated(shard, member) for shard in task.payload.shards))
             complete = self.evaluations.finished(task, answer, 1.0, float(len(self.record.tables["metrics"])))
             for key, rows in complete.items():
                 self.epoch_over(key, task.payload.epoch, rows)

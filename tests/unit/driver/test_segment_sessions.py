@@ -1,11 +1,28 @@
 """The coroutines of a run's segments, with sessions whose answers the test gives: what they report to the loop."""
 
 import asyncio
-import json
 import os
 from types import SimpleNamespace
 
 import pytest
+from mop_backend.messages import (
+    Died,
+    Done,
+    Failed,
+    HostGone,
+    LoadedRows,
+    LoadShard,
+    NeedsRows,
+    ShardLoaded,
+    ShardName,
+    SqlFailed,
+    StartTrainer,
+    StateWrite,
+    Train,
+    Unread,
+    as_text,
+    read_order,
+)
 
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running import segment_sessions as module
@@ -23,12 +40,14 @@ from madlib_mop.driver.session import stopping
 from madlib_mop.engines.sessions.session import SessionLost, StatementFailed
 from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady, OutOfResources
 
-TASK = {"do": "train", "mst_key": 1}
-DONE = {"outcome": "done", "versions": {}}
-LOAD = {"outcome": "load", "data_set": "training", "segment_id": 0, "reader": {"address": "a"}}
-LOADED = DONE | {"shard": {"n_rows": 3}}
-UNREAD = {"outcome": "unread", "error": {"sqlstate": "57014", "message": "no rows came"}}
-HOST = {"outcome": "host", "server": "alpha", "error": {"message": "it is down"}}
+SHARD = ShardName("training", 0)
+TASK = Train((StateWrite(1, 0, 1),), SHARD, epoch=1, position=1, attempt=1, place="")
+DONE = Done({})
+LOAD = NeedsRows(SHARD, {"address": "a"})
+ROWS = LoadedRows(3, 30, "f", True, ("training:0",))
+LOADED = ShardLoaded({}, ROWS)
+UNREAD = Unread({"sqlstate": "57014", "message": "no rows came"})
+HOST = HostGone("alpha", "it is down")
 LOST = SessionLost("57P01", "terminating connection")
 FAILED = StatementFailed("42501", "permission denied", "Ask.")
 POLICY = PolicyPlan("SELECT", None, 10)
@@ -53,10 +72,10 @@ class FakeSession:
         assert not self.is_busy and not self.is_closed
         self.is_busy = True
         is_task = self.kind == "writer"
-        self.statements.append(json.loads(params[0]) if is_task else statement)
-        answer = await self._next(self.kind, json.dumps(DONE))
+        self.statements.append(read_order(params[0]) if is_task else statement)
+        answer = await self._next(self.kind, DONE)
         self.is_busy = False
-        return json.dumps(answer) if isinstance(answer, dict) else answer
+        return answer if isinstance(answer, str) else as_text(answer)
 
     async def _next(self, what, default):
         await asyncio.sleep(0)
@@ -194,17 +213,16 @@ def test_a_task_that_lacks_rows_is_given_again_after_they_were_checked(make):
     world.script = {"writer": [LOAD, LOADED, DONE]}
     assert world.did() == TaskAnswered(0, DONE)
     writer, reader = world.sessions
-    place = {"data_set": "training", "segment_id": 0}
-    assert writer.statements == [TASK, {"do": "load", **place, "reader_pid": reader.pid}, TASK]
-    assert len(reader.statements) == 1 and ("checked", "training", 0, {"n_rows": 3}) in world.log
+    assert writer.statements == [TASK, LoadShard(SHARD, reader.pid), TASK]
+    assert len(reader.statements) == 1 and ("checked", SHARD, ROWS) in world.log
 
 
 def test_rows_that_come_without_a_reader_are_checked_too(make):
     world = make(["alpha"]).opened()
-    world.script = {"writer": [LOAD | {"reader": None}, LOADED, DONE]}
+    world.script = {"writer": [NeedsRows(SHARD, None), LOADED, DONE]}
     assert world.did() == TaskAnswered(0, DONE)
-    assert world.sessions[0].statements[1]["reader_pid"] is None and not world.of_kind("reader")
-    assert ("checked", "training", 0, {"n_rows": 3}) in world.log
+    assert world.sessions[0].statements[1].reader_pid is None and not world.of_kind("reader")
+    assert ("checked", SHARD, ROWS) in world.log
 
 
 def test_rows_that_are_not_the_runs_end_it_before_the_task_is_given_again(make):
@@ -233,10 +251,9 @@ def test_an_idle_reader_that_was_ended_is_opened_again_when_it_is_needed(make):
     assert len(world.of_kind("reader")) == 2 and len(world.of_kind("writer")) == 1
 
 
-@pytest.mark.parametrize("outcome", ["failed", "died", "sql"])
-def test_a_busy_reader_is_dropped_when_the_writer_cannot_load(make, outcome):
+@pytest.mark.parametrize("answer", [Failed({}, "memory"), Died(-9, ""), SqlFailed({})])
+def test_a_busy_reader_is_dropped_when_the_writer_cannot_load(make, answer):
     world = make().opened()
-    answer = {"outcome": outcome}
     world.script = {"writer": [LOAD, answer], "reader": [NEVER]}
     assert world.did() == TaskAnswered(0, answer)
     assert world.of_kind("reader")[0].is_closed and not world.sessions[0].is_closed
@@ -340,17 +357,17 @@ def test_a_lost_host_is_asked_until_it_answers(make, loss):
     """An error of class 08 of a reader is the loss of the host of the rows."""
     world = make().opened()
     gone = StatementFailed("08006", "could not connect to server")
-    world.script = {"writer": [*loss, HOST, {"outcome": "died"}, DONE], "reader": [gone]}
+    world.script = {"writer": [*loss, HOST, Died(-9, ""), DONE], "reader": [gone]}
     assert world.did() == SegmentLost(0)
     assert world.events() == [SegmentReady(0)]
-    assert [s["do"] for s in world.sessions[0].statements[-3:]] == ["start"] * 3
+    assert world.sessions[0].statements[-3:] == [StartTrainer()] * 3
     assert "segment 0 waits for its host" in world.told[0] and "available again after" in world.told[1]
     assert world.did() == TaskAnswered(0, DONE)
 
 
 @pytest.mark.parametrize("answer, text", [
-    ({"outcome": "failed", "error": {"sqlstate": "22023", "message": "no such GPU"}}, "no such GPU"),
-    ({"outcome": "sql", "error": {"sqlstate": "42501", "message": "no right"}}, "no right"),
+    (Failed({"sqlstate": "22023", "message": "no such GPU"}, "input"), "no such GPU"),
+    (SqlFailed({"sqlstate": "42501", "message": "no right"}), "no right"),
     (FAILED, "permission denied"),
 ])  # fmt: skip
 def test_a_host_that_refuses_the_run_ends_it(make, answer, text):

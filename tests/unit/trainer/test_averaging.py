@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from mop_backend.messages import StateDescription
 
 from madlib_mop.trainer.data.averaging import add, describe, finish
 from madlib_mop.trainer.data.parts import GROUPS, StateError, TensorSpec
@@ -105,9 +106,8 @@ def test_what_was_compiled_does_not_matter_but_everything_else_does():
 def test_a_description_has_the_digests_of_a_visit():
     parts = encoded(tensors(1))
     found = describe(parts)
-    assert found == {
-        "digest": digest_of(parts), "weights_digest": digest_of([weights_of(parts)]),
-        "model_bytes": len(weights_of(parts)), "forward_parts": count_forward_parts(parts),
-    }  # fmt: skip
+    weights = weights_of(parts)
+    digests = digest_of(parts), digest_of([weights])
+    assert found == StateDescription(*digests, len(weights), count_forward_parts(parts))
     with pytest.raises(StateError):
         describe(parts[:-1])

@@ -11,7 +11,7 @@ import keras  # noqa: E402
 from madlib_mop.trainer.data import state  # noqa: E402
 from madlib_mop.trainer.data.parts import SMALLEST_PART_BYTES  # noqa: E402
 from tests.helpers.unit.cases import CASES, weights_of  # noqa: E402
-from tests.helpers.unit.trainer import Trainer, TrainerError  # noqa: E402
+from tests.helpers.unit.trainer import BACKEND, Trainer, TrainerError, member  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -59,35 +59,33 @@ def test_the_parts_of_a_forward_pass_and_the_states_digest_give_the_same_numbers
         assert answer["forward_parts"] < len(parts)
         whole = trainer.evaluate(case.request(), "s", state=list(parts))
         trainer.train(case.request(), "s", state=list(parts), epoch=2)  # changes the values of its variables
-        head = {"op": "evaluate", "model": case.request(), "shard": "s", "has_state": True}
-        needed = parts[: answer["forward_parts"]]
-        part, _ = trainer.ask({**head, "digest": answer["digest_out"]}, needed)
+        head, needed = {"op": "evaluate", "shard": "s"}, parts[: answer["forward_parts"]]
+        part, _ = trainer.visit(head, case.request(), needed, digest=answer["digest_out"])
         assert (part["loss"], part["metrics"]) == (whole["loss"], whole["metrics"])
 
 
-@pytest.mark.parametrize("op", ["train", "evaluate", "train_fused", "evaluate_fused"])
-def test_a_state_without_the_recorded_digest_is_not_used(trainer, op):
+@pytest.mark.parametrize("n_models", [1, 2])
+@pytest.mark.parametrize("op", ["train", "evaluate"])
+def test_a_state_without_the_recorded_digest_is_not_used(trainer, op, n_models):
     """Promise 15: one byte of a weight differs. An evaluation gets the first parts only."""
+    if n_models > 1 and BACKEND == "torch":
+        pytest.skip("models are not trained together on PyTorch")
     case = CASES[0]
     trainer.send_shard("s", *case.data(50))
     answer, parts = trainer.train(case.request(), "s")
     recorded = {"digest": answer["digest_out"], "weights_digest": answer["weights_digest"]}
     damaged = [bytearray(part) for part in parts]
     damaged[0][8 + int.from_bytes(damaged[0][:8], "little") + 2] ^= 1  # behind the header
-    start = {"model": case.request(), "has_state": True, **recorded}
+    place = {"epoch": 2, "segment_id": 0} if op == "train" else {}
 
     def ask(blobs):
-        request = {"op": op, "shard": "s", "epoch": 2, "segment_id": 0}
-        if op.endswith("_fused"):
-            members = [{**start, "n_blobs": len(blobs)}]
-            found, _ = trainer.ask({**request, "members": members}, list(blobs))
-            error = (found["members"][0] or {}).get("error")
-            if error:
-                raise TrainerError({"error": error, "kind": found["members"][0]["kind"]})
-            return found
-        return trainer.ask({**request, **start}, list(blobs))[0]
+        members = [member(case.request(), blobs, **recorded), *[None] * (n_models - 1)]
+        return trainer.ask({"op": op, "shard": "s", **place, "members": members}, list(blobs))[0]["members"][0]
 
-    assert ask(parts)
+    assert ask(parts).get("error") is None
+    if (op, n_models) == ("train", 2):  # a member fails alone
+        assert "SHA-256 that is recorded" in ask(damaged)["error"]["message"]
+        return
     with pytest.raises(TrainerError, match="SHA-256 that is recorded") as refused:
         ask(damaged)
     assert refused.value.kind == "model"

@@ -12,7 +12,7 @@ from mop_backend.frames import PeerGone
 from madlib_mop.errors import ModelFailed, UnreadableText
 from madlib_mop.trainer.process.failures import MODEL, failure_of, sentence_of
 from tests.helpers.unit.cases import CASES, weights_of
-from tests.helpers.unit.trainer import Trainer, TrainerError
+from tests.helpers.unit.trainer import Trainer, TrainerError, member
 
 CASE = CASES[0]
 
@@ -226,8 +226,8 @@ def test_what_was_lost_by_a_failure_ends_the_process():
     """A recurrent layer's loop leaks its tensors; the answer says that the process ends."""
     arch = keras.Sequential([keras.Input((32, 96)), layers.LSTM(1024), layers.Dense(10)]).to_json()
     x, y = np.zeros((4000, 32, 96), np.float32), np.zeros((4000, 10), np.float32)
-    head = {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": changed(arch=arch)}
-    head["model"]["fit_params"] = "batch_size=4000"
+    model = {**changed(arch=arch), "fit_params": "batch_size=4000"}
+    head = {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "members": [member(model)]}
     with Trainer(memory_limit_bytes=1000 << 20) as trainer:
         trainer.send_shard("s", [x], [y])
         answer, _ = trainer.channel.ask(head)

@@ -16,7 +16,7 @@ from mop_backend.process import TRAINER, Child, ChildDied
 
 from madlib_mop.trainer.process.loading import UNUSED
 from tests.helpers.unit.cases import CASES
-from tests.helpers.unit.trainer import BACKEND, REPOSITORY, Trainer
+from tests.helpers.unit.trainer import BACKEND, REPOSITORY, Trainer, member
 from tests.unit.trainer.test_lifetime import ended
 
 RUN = (
@@ -81,8 +81,8 @@ def train(ask) -> dict:
     ask({"op": "shard_begin", "shard": "s", "n_x": len(xs), "n_y": len(ys), "normalizing_const": 1.0}, [], False)
     ask({"op": "shard_rows", "shapes": [a.shape for a in (*xs, *ys)]}, [*xs, *ys], False)
     ask({"op": "shard_end", "shard": "s"}, [], True)
-    head = {"op": "train", "model": case.request(), "shard": "s", "epoch": 1, "segment_id": 0}
-    return ask({**head, "has_state": False, "has_weights": False}, [], True)
+    head = {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0}
+    return ask({**head, "members": [member(case.request())]}, [], True)["members"][0]["figures"]
 
 
 def asked(channel):

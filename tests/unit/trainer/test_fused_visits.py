@@ -13,6 +13,7 @@ from keras import layers  # noqa: E402
 from madlib_mop.trainer.data.state import decode_state, digest_of  # noqa: E402
 from tests.helpers.training import one_thread  # noqa: E402
 from tests.helpers.unit.trainer import BACKEND, Trainer, TrainerError  # noqa: E402
+from tests.helpers.unit.trainer import member as of_request  # noqa: E402
 
 one_thread()
 pytestmark = pytest.mark.skipif(BACKEND == "torch", reason="models are not trained together on PyTorch")
@@ -63,9 +64,9 @@ def trainer():
 
 @dataclasses.dataclass
 class Outcome:
-    """A member's trained state, or its error."""
+    """A member's figures and trained state, or its error; None for both for an unused place."""
 
-    answer: dict
+    answer: dict | None
     parts: list | None
 
     @property
@@ -75,17 +76,15 @@ class Outcome:
 
 def fused(trainer, models, shard, epoch, segment_id, states) -> list[Outcome]:
     """Make a fused visit; a model that is None has failed before."""
-    members = [
-        m and {"model": m, "has_state": s is not None, "n_blobs": len(s or ())}
-        for m, s in zip(models, states, strict=True)
-    ]
-    head = {"op": "train_fused", "members": members, "shard": shard, "epoch": epoch, "segment_id": segment_id}
+    members = [m and of_request(m, s) for m, s in zip(models, states, strict=True)]
+    head = {"op": "train", "members": members, "shard": shard, "epoch": epoch, "segment_id": segment_id}
     blobs = [part for m, s in zip(models, states, strict=True) if m for part in s or ()]
     answer, out = trainer.ask(head, blobs)
     outcomes = []
     for part in answer["members"]:
         n = (part or {}).get("n_blobs", 0)
-        outcomes.append(Outcome(part, [bytes(blob) for blob in out[:n]] if n else None))
+        answer = part and (part["figures"] or part["error"])
+        outcomes.append(Outcome(answer, [bytes(blob) for blob in out[:n]] if n else None))
         del out[:n]
     assert not out
     return outcomes
@@ -93,9 +92,9 @@ def fused(trainer, models, shard, epoch, segment_id, states) -> list[Outcome]:
 
 def evaluated(trainer, models, shard, states) -> list:
     """Make a fused evaluation; return the answers."""
-    members = [m and {"model": m, "has_state": True, "n_blobs": len(s)} for m, s in zip(models, states, strict=True)]
+    members = [m and of_request(m, s) for m, s in zip(models, states, strict=True)]
     blobs = [part for m, s in zip(models, states, strict=True) if m for part in s]
-    return trainer.ask({"op": "evaluate_fused", "members": members, "shard": shard}, blobs)[0]["members"]
+    return trainer.ask({"op": "evaluate", "members": members, "shard": shard}, blobs)[0]["members"]
 
 
 def train_fused(trainer, models, n_epochs=2) -> list[Outcome]:
@@ -216,7 +215,7 @@ def test_a_member_that_diverges_fails_alone(trainer):
     expected = train_fused(trainer, well, 1)
     first = fused(trainer, [well[0], bad, well[2]], "s0", 1, 0, [None] * 3)
     error = first[1].answer
-    assert error["kind"] == "model" and "while training with" in error["error"]["message"] and first[1].parts is None
+    assert error["sqlstate"] == "38000" and "while training with" in error["message"] and first[1].parts is None
     second = fused(trainer, [well[0], None, well[2]], "s1", 1, 1, [first[0].parts, None, first[2].parts])
     assert second[1].answer is None
     assert [second[0].digest, second[2].digest] == [expected[0].digest, expected[2].digest]
@@ -229,7 +228,7 @@ def test_a_state_of_another_shape_fails_its_member_alone(trainer):
     _, parts = trainer.train(other, "s0")
     good = fused(trainer, models, "s0", 1, 0, [None, None])
     mixed = fused(trainer, models, "s1", 1, 1, [good[0].parts, [bytes(part) for part in parts]])
-    assert "does not fit the model" in mixed[1].answer["error"]["message"]
+    assert "does not fit the model" in mixed[1].answer["message"]
     assert mixed[0].digest == fused(trainer, models, "s1", 1, 1, [good[0].parts, good[1].parts])[0].digest
 
 
@@ -237,7 +236,7 @@ def test_members_of_different_shapes_are_refused(trainer):
     with pytest.raises(TrainerError, match="not of one shape"):
         fused(trainer, [member(0, "Adam(lr={rate})"), member(1, "SGD(lr={rate})")], "s0", 1, 0, [None, None])
     with pytest.raises(TrainerError, match="blobs too many"):
-        trainer.ask({"op": "train_fused", "members": [None], "shard": "s0", "epoch": 1, "segment_id": 0}, [b"x"])
+        trainer.ask({"op": "train", "members": [None], "shard": "s0", "epoch": 1, "segment_id": 0}, [b"x"])
 
 
 def test_a_member_may_go_on_apart(trainer):

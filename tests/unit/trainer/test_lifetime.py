@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.unit import trainer as harness
 from tests.helpers.unit.cases import CASES
-from tests.helpers.unit.trainer import REPOSITORY, TrainerError
+from tests.helpers.unit.trainer import REPOSITORY, TrainerError, member
 
 _DEADLINE_S = 20
 Trainer = functools.partial(harness.Trainer, forked=False)  # test_forkserver.py tests forked ones
@@ -43,7 +43,7 @@ def busy(trainer):
     trainer.send_shard("s", *case.data(400))
     trainer.train(case.request(), "s")  # traces the model
     model = {**case.request(), "fit_params": "batch_size=1, epochs=100000"}
-    head = {"op": "train", "model": model, "shard": "s", "epoch": 1, "segment_id": 0}
+    head = {"op": "train", "members": [member(model)], "shard": "s", "epoch": 1, "segment_id": 0}
     before = cpu_ticks(trainer.process.pid)
     trainer.channel.send(head)
     deadline = time.monotonic() + _DEADLINE_S

@@ -8,6 +8,7 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
+from mop_backend.messages import MetricTotals, from_json, to_json  # noqa: E402
 
 from madlib_mop.driver.evaluation.metric_sums import add  # noqa: E402
 from madlib_mop.models import build  # noqa: E402
@@ -89,6 +90,11 @@ def trainer():
         yield started
 
 
+def total_of(answers):
+    """Return the added sums of evaluations, as JSON."""
+    return to_json(add(from_json(MetricTotals, answer["sums"]) for answer in answers).as_request())
+
+
 def sums_of(trainer, request, weights, x, y):
     """Evaluate each shard separately; return the answers, and the result of their sums."""
     start, answers = 0, []
@@ -98,7 +104,7 @@ def sums_of(trainer, request, weights, x, y):
         answers.append(trainer.evaluate(request, "s", weights=weights))
         start += n_rows
     head = {"op": "metric_results", "model": request, "shard": "s"}
-    (found,) = trainer.ask({**head, "sums": [add([a["sums"] for a in answers]).as_request()]})[0]["results"]
+    (found,) = trainer.ask({**head, "sums": [total_of(answers)]})[0]["results"]
     return answers, found
 
 
@@ -157,7 +163,7 @@ def test_outputs_weights_and_weighted_losses(trainer):
         answers.append(trainer.evaluate(request, "s", weights=weights_of(plain)))
         start += n_rows
     head = {"op": "metric_results", "model": request, "shard": "s"}
-    (found,) = trainer.ask({**head, "sums": [add([a["sums"] for a in answers]).as_request()]})[0]["results"]
+    (found,) = trainer.ask({**head, "sums": [total_of(answers)]})[0]["results"]
     build.compile_model(plain, params.parse_compile_params(text), {})
     ys = [y.astype(np.float32) for y in ys]
     for batch_size in BATCH_SIZES:

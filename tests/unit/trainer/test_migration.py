@@ -14,7 +14,7 @@ from tests.helpers.unit.perceptron import LABELS, ROWS, bits, fit, plain, reques
 from tests.helpers.unit.trainer import Trainer, TrainerError  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
-PLACE = {"shard": "rows", "segment_id": 0, "has_state": True, "has_weights": False}
+PLACE = {"op": "train", "shard": "rows", "segment_id": 0}
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def state(trainer):
 
 
 def begin(trainer, parts, optimizer="Adam(0.01)", **more):
-    head = {"op": "train", "model": request(optimizer, 1), "epoch": 2, **PLACE, "begins": True, **more}
-    return trainer.ask(head, [bytearray(part) for part in parts])
+    start = {"begins": True, **more}
+    return trainer.visit({**PLACE, "epoch": 2}, request(optimizer, 1), [bytearray(part) for part in parts], **start)
 
 
 def test_a_run_that_begins_with_one_has_the_bits_of_plain_keras_with_its_values(trainer, state):
@@ -93,11 +93,10 @@ def test_a_model_of_float64_begins_with_one(trainer):
     """JAX computes it in float32; the numbers are converted, and a prediction has them too."""
     model = keras.Sequential([keras.Input(ROWS.shape[1:]), keras.layers.Dense(LABELS.shape[1], dtype="float64")])
     recipe = {**request("Adam(0.01)", 1), "arch": model.to_json(), "compile_params": "loss='mse', optimizer='Adam()'"}
-    head = {"op": "train", "model": recipe, "epoch": 1, "begins": True, **PLACE, "has_state": False}
-    state = as_other([bytes(part) for part in trainer.ask(head)[1]])
+    state = as_other([bytes(part) for part in trainer.train(recipe, "rows")[1]])
     theirs = decode_state(state)
     assert {spec.dtype for spec in theirs.specs("weights")} == {"float32"}
-    _, parts = trainer.ask({**head, "epoch": 2, "has_state": True}, [bytearray(part) for part in state])
+    _, parts = trainer.visit({**PLACE, "epoch": 2}, recipe, [bytearray(part) for part in state], begins=True)
     ours = decode_state(parts)
     assert {spec.dtype for spec in ours.specs("weights")} == {"float64"}
     trainer.load_predictor(recipe, state=state)

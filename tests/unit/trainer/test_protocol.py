@@ -118,6 +118,7 @@ def test_tensorboard_writes_nothing_and_changes_no_bit(trainer, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+VISIT = {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0}
 MALFORMED = [
     {},
     {"op": None},
@@ -127,11 +128,16 @@ MALFORMED = [
     {"op": ["train"]},
     {"op": "train"},
     {"op": "train", "shard": "s"},
-    {"op": "train", "shard": "s", "epoch": "1", "segment_id": 0, "model": {}},
-    {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": None},
-    {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": {"arch": 5}},
-    {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": "a good one", "has_state": True},
-    {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": "a good one", "has_weights": True},
+    {**VISIT, "epoch": "1", "members": [{"model": {}}]},
+    {**VISIT, "epoch": -1, "members": [{"model": "a good one"}]},
+    {**VISIT, "members": []},
+    {**VISIT, "members": [None]},
+    {**VISIT, "members": [{"model": None}]},
+    {**VISIT, "members": [{"model": {"arch": 5}}]},
+    {**VISIT, "members": [{"model": "a good one", "more": 1}]},
+    {**VISIT, "members": [{"model": "a good one", "n_blobs": -1}]},
+    {**VISIT, "members": [{"model": "a good one", "has_state": True}]},
+    {**VISIT, "members": [{"model": "a good one", "has_weights": True}]},
     {"op": "evaluate", "shard": "s"},
     {"op": "predict", "shapes": 5},
     {"op": "predict", "shapes": []},
@@ -149,8 +155,8 @@ MALFORMED = [
 @pytest.mark.parametrize("header", MALFORMED, ids=lambda header: str(header)[:80])
 def test_a_malformed_request_is_answered(trainer, header):
     trainer.send_shard("s", *CASE.data(53))
-    if isinstance(header, dict) and header.get("model") == "a good one":
-        header = {**header, "model": CASE.request()}
+    if isinstance(header, dict) and "a good one" in str(header):
+        header = {**header, "members": [{**header["members"][0], "model": CASE.request()}]}
     with pytest.raises(TrainerError) as caught:
         trainer.ask(header)
     assert caught.value.kind in ("internal", "input", "model")

@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.unit.cases import CASES
 from tests.helpers.unit.trainer import Trainer, TrainerError
 
-PLACE = {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "has_state": False, "has_weights": False}
+PLACE = {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0}
 
 
 @pytest.mark.one_case
@@ -14,17 +14,16 @@ def test_they_are_those_of_an_evaluation_and_change_no_bit(case):
     with Trainer() as trainer:
         trainer.send_shard("s", *case.data(48))
         assert trainer.send_shard("sample", *case.data(48), first_rows=20)["n_rows"] == 20
-        request = {**PLACE, "model": case.request()}
-        without, parts = trainer.ask(request)
-        answer, again = trainer.ask({**request, "sample": "sample"})
+        without, parts = trainer.visit(PLACE, case.request())
+        answer, again = trainer.visit({**PLACE, "sample": "sample"}, case.request())
         assert answer["digest_out"] == without["digest_out"] and [*map(bytes, parts)] == [*map(bytes, again)]
         figures = trainer.evaluate(case.request(), "sample", state=again)
         assert answer["sample"] == {"loss": figures["loss"], **figures["metrics"]}
-        assert answer["timing"]["sample_s"] > 0 and "sample" not in without
+        assert answer["timing"]["sample_s"] > 0 and without["sample"] is None
 
 
 def test_a_sample_that_was_not_sent_is_named():
     with Trainer() as trainer:
         trainer.send_shard("s", *CASES[0].data(48))
         with pytest.raises(TrainerError, match="shard 'sample' is not in the trainer's memory"):
-            trainer.ask({**PLACE, "model": CASES[0].request(), "sample": "sample"})
+            trainer.visit({**PLACE, "sample": "sample"}, CASES[0].request())

@@ -37,9 +37,9 @@ def test_a_state_is_gone_on_with_by_other_parameters(trainer, before, after, mad
     _, parts = trainer.train(request(before, 1), "rows")
     copied = [bytes(part) for part in parts]
     taken_over = {"version": 1, "mst_key": 1, "optimizer": keep}
-    head = {"op": "train", "model": request(after, 2), "shard": "rows", "epoch": 2, "segment_id": 0,
-            "has_state": True, "has_weights": False, "taken_over": taken_over}  # fmt: skip
-    answer, parts = trainer.ask(head, [bytearray(part) for part in copied])
+    head = {"op": "train", "shard": "rows", "epoch": 2, "segment_id": 0}
+    state_of_other = [bytearray(part) for part in copied]
+    answer, parts = trainer.visit(head, request(after, 2), state_of_other, taken_over=taken_over)
     assert answer["digest_in"] == state.digest_of(copied)
 
     source, oracle = state.decode_state(copied), plain(made(), 2)

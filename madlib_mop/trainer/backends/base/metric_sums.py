@@ -9,11 +9,10 @@ threshold, an R2 of sums of squares. So the added sums of shards result in Keras
 import base64
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
-from mop_backend.frames import Header
+from mop_backend.messages import MetricTotals
 
 from madlib_mop.errors import MopError
 from madlib_mop.trainer.process.failures import INTERNAL, RequestFailure
@@ -76,24 +75,17 @@ class MetricAccumulator:
         losses = {m.name: values[id(m)] for m in self._model._compile_loss.metrics}
         return Results(values[id(self._model._loss_tracker)], named, losses)
 
-    def as_answer(self, sums: np.ndarray, results: Results) -> Header:
-        """Return the sums of the loss and the metrics in the format of requests and answers.
-
-        Returns
-        -------
-        dict
-            ``layout``: for each metric, the loss first, [name, number of sums, whether it is a total and a count].
-            ``data``: the sums, little-endian float64 in Base64.
-        """
+    def totals(self, sums: np.ndarray, results: Results) -> MetricTotals:
+        """Return the sums of the loss and the metrics in the format of requests and answers."""
         metrics = [self._model._loss_tracker, *self._compiled]
         names = ["loss", *results.metrics]
-        layout: list[list[Any]] = [[name, _size_of(m), is_mean(m)] for name, m in zip(names, metrics, strict=True)]
-        return written(layout, sums[: sum(size for _, size, _ in layout)])
+        layout = tuple((name, _size_of(m), is_mean(m)) for name, m in zip(names, metrics, strict=True))
+        return _written(layout, sums[: sum(size for _, size, _ in layout)])
 
-    def read(self, answer: Header) -> np.ndarray:
-        """Return the sums that `as_answer` wrote; the sums of single outputs' losses are 0."""
+    def read(self, totals: MetricTotals) -> np.ndarray:
+        """Return the sums that `totals` wrote; the sums of single outputs' losses are 0."""
         sums = np.zeros(self.n_values)
-        given = np.frombuffer(base64.b64decode(answer["data"]), "<f8")
+        given = np.frombuffer(base64.b64decode(totals.data), "<f8")
         expected = sum(_size_of(metric) for metric in [self._model._loss_tracker, *self._compiled])
         if len(given) != expected:
             raise RequestFailure(INTERNAL, MopError(f"{len(given)} sums for metrics that have {expected}"))
@@ -101,15 +93,10 @@ class MetricAccumulator:
         return sums
 
 
-def means_as_answer(names: Sequence[str], totals: np.ndarray, n_rows: int) -> Header:
-    """Return the result of `MetricAccumulator.as_answer` for metrics that are all means over rows, the loss first."""
+def totals_of_means(names: Sequence[str], totals: np.ndarray, n_rows: int) -> MetricTotals:
+    """Return the result of `MetricAccumulator.totals` for metrics that are all means over rows, the loss first."""
     sums = np.array([[total, n_rows] for total in totals], np.float64)
-    return written([[name, 2, True] for name in names], sums.ravel())
-
-
-def written(layout: list[list[Any]], sums: np.ndarray) -> Header:
-    """Return sums in JSON form."""
-    return {"layout": layout, "data": base64.b64encode(np.asarray(sums, "<f8").tobytes()).decode()}
+    return _written(tuple((name, 2, True) for name in names), sums.ravel())
 
 
 def is_mean(metric: keras.metrics.Metric) -> bool:
@@ -121,6 +108,10 @@ def is_mean(metric: keras.metrics.Metric) -> bool:
 def scalar(value: object) -> float:
     """Return a metric's value; the mean, if it has several values (for example a precision for each class)."""
     return float(np.mean(np.asarray(keras.ops.convert_to_numpy(value), np.float64)))
+
+
+def _written(layout: tuple[tuple[str, int, bool], ...], sums: np.ndarray) -> MetricTotals:
+    return MetricTotals(layout, base64.b64encode(np.asarray(sums, "<f8").tobytes()).decode())
 
 
 def _size_of(metric: keras.metrics.Metric) -> int:
