@@ -203,6 +203,8 @@ class Searcher(Decider):
         return Decision(ChangeSource.SEARCH, changes, row)
 
     def _note_starts(self, changes: Iterable[Change]) -> None:
+        if self._budget_s is None:  # in a replay, one decision can add a model and extend it
+            return
         for change in changes:
             if isinstance(change, Add):
                 self._begun[change.proposal.mst_key] = self._elapsed_s(), 0

@@ -10,6 +10,7 @@ from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running.segments import (
     Notified,
     PolicyAnswered,
+    PolicyFailed,
     SegmentEvent,
     SegmentLost,
     SegmentReady,
@@ -24,13 +25,17 @@ class Fault(Enum):
     LOST_BEFORE = "lost before"  # the session or the host is lost before the commit
     LOST_AFTER = "lost after"  # the session is lost after the commit: the driver gets no answer
     LOST_IDLE = "lost idle"  # the session is lost between two tasks
+    HOST = "host"  # a host with half of the segments is lost; some of their tasks are committed
     KILLED = "killed"  # the trainer dies of SIGKILL
     MEMORY = "memory"  # the trainer has too little memory
     STATEMENT = "statement"  # a statement fails
+    STATEMENT_AFTER = "statement after"  # an error follows the commit
+    POLICY = "policy"  # the query of the policy fails
     MODEL = "model"  # the model cannot be trained
 
 
 _LOSSES = (Fault.LOST_BEFORE, Fault.LOST_AFTER)
+_OF_NO_TASK = (Fault.LOST_IDLE, Fault.HOST, Fault.POLICY)
 _MEMORY = {"sqlstate": "53200", "message": "not enough memory", "hint": None}
 _MODEL = {"sqlstate": "22023", "message": "the loss is not finite", "hint": None}
 _STATEMENT = {"sqlstate": "53100", "message": "no space left on device", "hint": None}
@@ -54,9 +59,11 @@ class FakeSegments:
         The probability of each fault, for each task that ends, or for each wait of a segment without a task.
     between : callable
         Called at each wait, before the events: what other sessions do, such as commands of people.
+    policy : callable
+        Returns the result of the policy's query, at the moment.
     """
 
-    most_waits = 100_000
+    most_waits = 5_000
 
     def __init__(
         self,
@@ -65,15 +72,23 @@ class FakeSegments:
         chance: Random,
         faults: Mapping[Fault, float] | None = None,
         between: Callable[[], None] = lambda: None,
+        policy: Callable[[], object] = lambda: "[]",
     ):
         self._segments, self._do, self._chance, self._between = segments, do, chance, between
+        self._policy = policy
         self.faults = dict(faults or {})
         self._opening: set[int] = set()
         self._ready: set[int] = set()
         self._orders: dict[int, Order] = {}
         self._policies: list[PolicyPlan] = []
         self.n_waits = 0
+        self.has_notified = False  # at the end of the last wait
         self.is_closed = False
+
+    @property
+    def has_task(self) -> bool:
+        """Whether a task is in flight."""
+        return bool(self._orders)
 
     def open(self) -> None:
         assert not self._opening and not self._ready, "they are opened once, and after each pause"
@@ -92,13 +107,19 @@ class FakeSegments:
         self._between()
         idle = self._ready - self._orders.keys()
         events: list[SegmentEvent] = [self._lose(s) for s in sorted(idle) if self._happens(Fault.LOST_IDLE)]
+        if self._happens(Fault.HOST):
+            at_host = {s for s in self._segments if s % 2} & self._ready
+            self._commit_some([self._orders.pop(s) for s in sorted(at_host & self._orders.keys())])
+            events += [self._lose(segment) for segment in sorted(at_host)]
         acting = sorted({*self._opening, *self._orders} - {event.segment for event in events})
         for segment in self._chance.sample(acting, self._chance.randint(0, len(acting))):
             events.append(self._open(segment) if segment in self._opening else self._end(segment))
         if self._policies and self._chance.random() < 0.3:
             self._policies.pop()
-            events.append(PolicyAnswered("[]"))
-        return [*events, Notified()] if not events or self._chance.random() < 0.1 else events
+            fails = self._happens(Fault.POLICY)
+            events.append(PolicyFailed("22012", "division by zero", False) if fails else PolicyAnswered(self._policy()))
+        self.has_notified = not events or self._chance.random() < 0.1
+        return [*events, Notified()] if self.has_notified else events
 
     def pause(self) -> None:
         assert not self._orders, "a pause waits for the tasks"
@@ -109,7 +130,11 @@ class FakeSegments:
 
     def orphan(self) -> None:
         """End without the driver, which has died: some of the tasks are committed."""
-        for order in self._orders.values():
+        orders, self._orders = self._orders, {}
+        self._commit_some(list(orders.values()))
+
+    def _commit_some(self, orders: Sequence[Order]) -> None:
+        for order in orders:
             if self._chance.random() < 0.5:
                 self._do(order)
 
@@ -125,12 +150,12 @@ class FakeSegments:
 
     def _end(self, segment: int) -> SegmentEvent:
         order = self._orders.pop(segment)
-        fault = next((f for f in Fault if f is not Fault.LOST_IDLE and self._happens(f)), None)
-        if fault is Fault.LOST_AFTER:
+        fault = next((f for f in Fault if f not in _OF_NO_TASK and self._happens(f)), None)
+        if fault in (Fault.LOST_AFTER, Fault.STATEMENT_AFTER):
             self._do(order)
         if fault in _LOSSES:
             return self._lose(segment)
-        if fault is Fault.STATEMENT:
+        if fault in (Fault.STATEMENT, Fault.STATEMENT_AFTER):
             return TaskFailed(segment, _STATEMENT)
         return TaskAnswered(segment, self._do(order) if fault is None else _ANSWERS[fault])
 

@@ -1,9 +1,11 @@
 """A record of one run in memory, with the writers that commit to it: it checks each commit against the promises."""
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from mop_backend.messages import (
@@ -26,14 +28,29 @@ from madlib_mop.catalog.commands import Outcome
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
-from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, VisitRow
+from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, VisitRow
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import CommandState, ModelState
+from madlib_mop.catalog.rows.states import CommandState, ModelState, RunState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
+from madlib_mop.models.changes import Change, read_change
 from tests.helpers.unit.sums import figures_of
 
 STATE_BYTES = 2 << 20  # each state then has a slot of its own
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
+#: What a transaction that fails leaves as it was.
+_TABLES = (
+    "the_run", "rows", "all_visits", "all_metrics", "evaluations", "changes", "settled", "events", "states", "stored",
+    "staged",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StoredVersion:
+    """A state that a visit, or a copy of another state, has stored."""
+
+    digest: str
+    epoch: int
+    position: int
 
 
 class MemoryRecord:
@@ -52,12 +69,16 @@ class MemoryRecord:
         self.all_metrics: list[Metric] = []
         self.evaluations: list[EvaluationRow] = []
         self.changes: list[ChangeRow] = []
+        self.settled: list[tuple[int, int]] = []  # changes in the order in which they were made, with numbers of visits
+        self.events: list[SearchEvent] = []  # without their decisions
+        self.stored: dict[tuple[int, int], StoredVersion] = {}  # every state that ever was
         self.states = {(m.mst_key, m.state_version): m.digest for m in self.rows.values() if m.digest is not None}
         self.staged: dict[tuple[int, int, int], tuple[int, str]] = {}  # key, version, segment -> slot, digest
         self.slots: set[int] = set()
         self.cancelled: str | None = None
         self.on_write: Callable[[], None] = lambda: None  # called before each write of the driver, and each commit
         self._is_open = False
+        self._undecided = ""  # what was written that only a decision may change
 
     # the driver's reads and writes
 
@@ -66,20 +87,26 @@ class MemoryRecord:
         if self._is_open:
             yield
             return
-        kept = dict(self.rows), dict(self.states), list(self.all_metrics), list(self.evaluations), self.the_run
-        changes = list(self.changes)
-        kept_of_writers = dict(self.all_visits), dict(self.staged)
-        self._is_open = True
+        kept = {name: copy(getattr(self, name)) for name in _TABLES}
+        self._is_open, self._undecided = True, ""
         try:
             yield
             self.on_write()
+            self._check_decided(len(kept["settled"]))
         except BaseException:
-            self.rows, self.states, self.all_metrics, self.evaluations, self.the_run = kept
-            self.all_visits, self.staged = kept_of_writers
-            self.changes = changes
+            vars(self).update(kept)
             raise
         finally:
             self._is_open = False
+
+    def _check_decided(self, n_settled: int) -> None:
+        """Models and pauses change in the transaction that records who decided on it."""
+        assert not self._undecided or len(self.settled) > n_settled, f"who decided on {self._undecided}?"
+
+    def _changed(self, what: str) -> None:
+        self._undecided = what
+        if not self._is_open:
+            self._check_decided(len(self.settled))
 
     def execute(self, query: str, params: Sequence[object] = (), **slots: Relation) -> list[tuple]:
         if slots:
@@ -106,7 +133,8 @@ class MemoryRecord:
     def used_slots(self) -> set[int]:
         """The slots that have a state that is needed."""
         models = self.rows.values()
-        best = {m.best_state.slot for m in models if m.best_state is not None and not m.is_restored and m.is_alive}
+        kept = [m for m in models if m.best_state is not None and not m.is_restored]
+        best = {m.best_state.slot for m in kept if m.state is not ModelState.FAILED}
         return {m.state_slot for m in models if m.digest} | best | {slot for slot, _ in self.staged.values()}
 
     def listen(self) -> None:
@@ -130,9 +158,12 @@ class MemoryRecord:
     def issue(self, command: ChangeRow) -> None:
         """Record a command, as another process does."""
         self.changes.append(replace(command, change_id=len(self.changes)))
+        if command.state is CommandState.OBEYED:
+            self.settled.append((len(self.changes) - 1, len(self.all_visits)))
 
     def commands(self, run_id: int, state: CommandState) -> list[ChangeRow]:
-        return [row for row in self.changes if row.command is not None and row.state is state]
+        found = [row for row in self.changes if row.command is not None and row.state is state]
+        return sorted(found, key=lambda row: (row.ordinal is None, row.ordinal))
 
     def lock_command(self, command: ChangeRow) -> bool:
         return self.changes[command.change_id].state is CommandState.PENDING
@@ -145,7 +176,21 @@ class MemoryRecord:
             command, state=outcome.state, detail=outcome.detail, mst_keys=outcome.mst_keys, visits=outcome.visits,
             ordinal=ordinal,
         )  # fmt: skip
+        self.settled.append((command.change_id, len(self.all_visits)))
         return True
+
+    def search_events(self, run_id: int) -> list[SearchEvent]:
+        """Return the events with their decisions, which have gone through JSON."""
+        decided: dict[int, list[Change]] = {event.ordinal: [] for event in self.events}
+        for row in sorted((row for row in self.changes if row.event is not None), key=lambda row: row.number):
+            decided[row.event].append(read_change(row.change, json.loads(json.dumps(row.work))))
+        return [replace(event, changes=decided[event.ordinal]) for event in self.events]
+
+    def add_search_event(self, event: SearchEvent) -> None:
+        self.on_write()
+        assert self._is_open, "an event is recorded with its decisions"
+        assert event.ordinal == len(self.events), "each event is recorded once, in order"
+        self.events.append(replace(event, changes=[]))
 
     def has_same_start_weights(self, run_id: int, origin: str, other: str) -> bool:
         return origin == other
@@ -163,15 +208,35 @@ class MemoryRecord:
 
     def set_model(self, run_id: int, mst_key: int, **columns: object) -> None:
         self.on_write()
-        self.rows[mst_key] = replace(self.rows[mst_key], **columns)
+        old = self.rows[mst_key]
+        new = self.rows[mst_key] = replace(old, **columns)
+        stops = {old.state, new.state} - {ModelState.FAILED}
+        if decided_columns(old) != decided_columns(new) or (len(stops) == 2 and ModelState.STOPPED in stops):
+            self._changed(f"mst_key {mst_key}: {sorted(columns)}")
 
     def add_models(self, run_id: int, models: Sequence[ModelRow]) -> None:
         self.on_write()
+        self._changed(f"new: {[model.mst_key for model in models]}")
         self.rows |= {model.mst_key: replace(model, run_id=run_id) for model in models}
 
     def set_run(self, run_id: int, **columns: object) -> None:
         self.on_write()
-        self.the_run = replace(self.the_run, **columns)
+        before, self.the_run = self.the_run, replace(self.the_run, **columns)
+        if before.paused_by != self.the_run.paused_by:
+            self._changed("the pause")
+
+    def end_training(self, run_id: int) -> bool:
+        if self.cancelled is not None:
+            return False
+        with self.transaction():
+            for command in self.commands(1, CommandState.PENDING):
+                self.record_outcome(command, Outcome(CommandState.REFUSED, "it came too late"))
+            self.set_run(1, state=RunState.TRAINED)
+        return True
+
+    def finish(self, run_id: int) -> None:
+        if self.the_run.state is not RunState.INTERRUPTED:
+            self.set_run(1, state=RunState.FINISHED)
 
     def visits(self, run_id: int) -> list[VisitRow]:
         return list(self.all_visits.values())
@@ -190,12 +255,16 @@ class MemoryRecord:
     def copy_state(self, run_id: int, mst_key: int, slot: int, source: ModelRow, version: int = 0) -> None:
         self.copy_parts(source, run_id, mst_key, slot, version)
         values = {name: getattr(source, name) for name in STATE_COLUMNS}
+        self.stored[mst_key, version] = self.stored[source.mst_key, source.state_version]
         self.set_model(run_id, mst_key, state_slot=slot, state_version=version, **values)
 
     def copy_parts(self, source: ModelRow, run_id: int, mst_key: int, slot: int, version: int) -> None:
+        assert slot in self.slots, "its slot exists"
         self.states[mst_key, version] = self.states[source.mst_key, source.state_version]
+        self.stored[mst_key, version] = self.stored[source.mst_key, source.state_version]
 
     def delete_state(self, model: ModelRow) -> None:
+        assert self.rows[model.mst_key].digest is not None, "a state that is there is deleted"
         del self.states[model.mst_key, model.state_version]
 
     def staged_slots(self, run_id: int, mst_key: int, version: int, slots: Sequence[int]) -> dict[int, int]:
@@ -238,9 +307,11 @@ class MemoryRecord:
         self._add_visit(order, model, digest)
         self.states.pop((key, model.state_version), None)
         self.states[key, write.version] = digest
+        self.stored[key, write.version] = StoredVersion(digest, epoch, position)
+        state = model.state if model.state is ModelState.STOPPED else ModelState.TRAINING
         self.set_model(
-            1, key, state=ModelState.TRAINING if model.state.is_alive else model.state, epoch=epoch, position=position,
-            state_version=write.version, state_slot=write.slot, state_bytes=STATE_BYTES, model_bytes=STATE_BYTES,
+            1, key, state=state, epoch=epoch, position=position, state_version=write.version, state_slot=write.slot,
+            state_bytes=STATE_BYTES, model_bytes=STATE_BYTES,
             forward_parts=1, digest=digest, weights_digest=digest,
         )  # fmt: skip
         return CommittedVisit(key, digest, STATE_BYTES)
@@ -252,7 +323,7 @@ class MemoryRecord:
             visit_id=len(self.all_visits), run_id=1, mst_key=model.mst_key, epoch=order.epoch,
             position=order.position, segment_id=order.shard.segment_id, started_at=_NOW, ended_at=_NOW, n_rows=10,
             state_bytes=STATE_BYTES, digest_in=model.digest or "", digest_out=digest, attempt=order.attempt,
-            loss=0.5, timing={},
+            loss=0.5, timing={"fused": len(order.members)} if len(order.members) > 1 else {},
         )  # fmt: skip
 
     def _stage(self, order: Train, write: StateWrite) -> CommittedVisit:
@@ -296,3 +367,8 @@ class MemoryRecord:
         assert digest is not None, "a model is evaluated after a visit"
         loss = int(digest[:4], 16) / 0x10000
         return figures_of(10, loss)
+
+
+def decided_columns(model: ModelRow) -> tuple[object, ...]:
+    """Return what only a decision of somebody changes in a model."""
+    return model.last_epoch, model.pinned, model.compile_params, model.fit_params

@@ -386,6 +386,20 @@ def test_what_is_asked_for_after_a_spent_budget_is_trained(method, n_tasks):
     assert (longer.state, longer.epoch, longer.position) == (ModelState.TRAINED, m.epoch + 1, len(SEGMENTS))
 
 
+@pytest.mark.parametrize(
+    "method, n_tasks", [("hyperband", 11), ("hyperopt", 5), ("asha", 5), ("tpe", 5), ("pbt", 7)]
+)
+def test_a_replay_extends_models_of_a_search_that_ended_before_its_first_result(method, n_tasks):
+    record = MemoryRecord()
+    Driver(record, method).live(n_tasks)
+    assert [event.event for event in record.tables["events"]] == ["start", "budget"]
+    (m, *_) = [m for m in record.models(1) if m.state is ModelState.TRAINED]
+    RunModels(record, 1).extended(m.mst_key, m.last_epoch + 1)
+    Driver(record, method).live()
+    assert record.lock_model(1, m.mst_key).epoch == m.epoch + 1
+    assert history(replayed(record, method))[1] == history(record)[1]
+
+
 @pytest.mark.parametrize("method", SMALLEST)
 def test_a_replay_makes_the_iterations_that_were_asked_for_after_the_search(method):
     record = whole(method)

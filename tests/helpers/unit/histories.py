@@ -1,0 +1,523 @@
+"""Random histories of a run, and the promises that hold after each, without a server.
+
+A history has the models of a fit or a search, commands of people and of a policy at random moments, early stopping,
+fused groups, and faults of each kind. Its drivers die before any wait, and before any write to the record or commit.
+The real hopper, scheduler, changes and deciders drive it.
+"""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+from madlib_mop.catalog.rows.change import ChangeRow
+from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow
+from madlib_mop.catalog.rows.plan import PolicyPlan
+from madlib_mop.catalog.rows.states import ChangeSource, CommandState, ModelState, RunState
+from madlib_mop.driver.changes.changes import Changes
+from madlib_mop.driver.changes.deciders import Decider, Deciders
+from madlib_mop.driver.changes.policy import PolicyCommands
+from madlib_mop.driver.changes.replay import RepeatedCommands
+from madlib_mop.driver.changes.search import make_searcher
+from madlib_mop.driver.changes.side import RunSide
+from madlib_mop.driver.evaluation.metrics import is_due
+from madlib_mop.driver.planning.replay import _fused_again, recorded_visits, untrained
+from madlib_mop.driver.running.hopper import Hopper
+from madlib_mop.driver.running.policy import Policy
+from madlib_mop.errors import Cancelled, MopError
+from madlib_mop.models.changes import (
+    BY_FUNCTION,
+    Add,
+    Clone,
+    Exploit,
+    Extend,
+    Finish,
+    NewModel,
+    Pause,
+    Pin,
+    Resume,
+    Stop,
+    Unpause,
+)
+from madlib_mop.models.configuration import Configuration
+from tests.helpers.unit.fake_segments import Fault
+from tests.helpers.unit.memory_record import MemoryRecord
+from tests.helpers.unit.memory_runs import ARCH, COMPILE, PASSING, RULE, Died, Driver
+from tests.helpers.unit.rows import a_run, a_search
+from tests.helpers.unit.searches import SMALLEST
+
+PARENT = 9  # the run that a replay repeats
+#: Faults that some histories have in addition to those that a run overcomes.
+_RARE = {Fault.MEMORY: 0.01, Fault.MODEL: 0.01, Fault.STATEMENT: 0.03, Fault.POLICY: 0.1}
+_FAULTS = {**PASSING, Fault.HOST: 0.02, Fault.STATEMENT_AFTER: 0.03}
+_METHODS = ("hyperband", "hyperopt", "asha", "pbt")
+_OPTIMIZERS = "[{'optimizer': ['SGD'], 'lr': [0.001, 0.1, 'log']}]"
+_GRIDS = {
+    "compile_params_grid": f"{{'loss': ['mse'], 'optimizer_params_list': {_OPTIMIZERS}}}",
+    "fit_params_grid": "{'batch_size': [4, 8]}",
+}
+_MOST_DRIVERS = 200
+
+
+class Life(Driver):
+    """Drives a run by drivers that die, until nothing is left to do.
+
+    Parameters
+    ----------
+    seed : int
+        Of all that happens.
+    options : dict
+        See `Driver`.
+    """
+
+    def __init__(self, seed: int, n_deaths: int, **options):
+        super().__init__(seed, **options)
+        self.deaths = [self.chance.randint(1, 60) for _ in range(n_deaths)]
+        self.clock = 0.0  # of all drivers; a wait takes a second
+        self.running = None
+        self.between, self.record.on_write = self._meanwhile, self._die
+
+    def live(self) -> "Life":
+        """Train until a driver has ended the run, and nothing more was asked for."""
+        for _ in range(_MOST_DRIVERS):
+            state = RunState.INTERRUPTED
+            try:
+                self.record.set_run(1, state=RunState.RUNNING)
+                self.drive()
+                assert not self.segments.has_task, "no task is left in flight"
+                if not self.record.end_training(1):
+                    raise Cancelled("at the end")
+                self._check_no_slot_is_leaked()
+                self.record.finish(1)
+                if not self._prepares():
+                    return self
+                continue
+            except Died:
+                pass
+            except Cancelled:
+                self.record.cancelled, state = None, RunState.CANCELLED
+            except MopError as error:
+                assert "no space left on device" in error.message, error
+                state = RunState.FAILED
+            if self.segments is not None:
+                self.segments.orphan()
+            if not self.record.the_run.state.is_trained:
+                self._ends_as(state)
+        raise AssertionError("the run does not end")
+
+    def _ends_as(self, state: RunState) -> None:
+        on_write, self.record.on_write = self.record.on_write, lambda: None
+        self.record.set_run(1, state=state)
+        self.record.on_write = on_write
+
+    def _prepares(self) -> bool:
+        """Return whether people have asked for more after the run's end."""
+        return False
+
+    def _check_no_slot_is_leaked(self) -> None:
+        assert self.record.slots == self.record.used_slots, "spare slots are dropped at the end"
+
+    def _meanwhile(self) -> None:
+        self.clock += 1.0
+        self._die()
+
+    def _die(self) -> None:
+        """Kill the driver when it is its time."""
+        if self.deaths:
+            self.deaths[0] -= 1
+            if not self.deaths[0]:
+                self.deaths.pop(0)
+                raise Died
+
+
+class History(Life):
+    """A run with random options, commands and faults."""
+
+    def __init__(self, seed: int):
+        chance = Random(f"options {seed}")
+        self.kind = chance.choice(["fit", "fused", "early stopping", "search", "search"])
+        n_models = 4 if self.kind == "fused" else chance.randint(1, 4)
+        options = {
+            "n_models": n_models, "n_segments": chance.randint(1, 4), "n_epochs": chance.randint(1, 3),
+            "schedule": chance.choice(["rotation", "breadth_first", "longest_first", "auto"]),
+            "metrics_compute_frequency": chance.choice([None, 1, 2]),
+            "faults": chance.choice([{}, _FAULTS, _FAULTS | _RARE, _FAULTS | _RARE, {Fault.STATEMENT: 0.3}]),
+        }  # fmt: skip
+        if self.kind == "fused":
+            options["groups"] = chance.choice([[[1, 2], [3, 4]], [[1, 2, 3]], [[1, 2, 3, 4]]])
+        if self.kind == "early stopping":
+            rule = RULE | {"restore_best": chance.random() < 0.7, "patience": chance.randint(1, 2)}
+            options |= {"early_stopping": rule, "n_epochs": chance.randint(2, 6), "metrics_compute_frequency": 1}
+        super().__init__(seed, n_deaths=chance.choice([0, 2, 8]), **options)
+        self.has_policy = chance.random() < 0.4
+        self.plan_search(chance)
+        self.n_first = len(self.record.rows)
+        kinds = [chance.choice(list(BY_FUNCTION.values())) for _ in range(chance.choice([0, 3, 6, 10]))]
+        self.commands = kinds and [*kinds, Unpause]
+        self.may_be_cancelled = chance.random() < 0.3
+
+    def plan_search(self, chance: Random) -> None:
+        """Complete the run's plan."""
+        record = self.record
+        record.rows = {key: replace(m, fit_params=f"batch_size={key}") for key, m in record.rows.items()}
+        plan = record.the_run.plan
+        if self.has_policy:
+            plan = replace(plan, policy=PolicyPlan("SELECT 1", None, 10))
+        if self.kind == "search":
+            method = chance.choice(_METHODS)
+            params = SMALLEST[method] + (f", budget_s={chance.randint(5, 60)}" if chance.random() < 0.3 else "")
+            search = a_search(method, params=params, archs={"1": json.dumps(ARCH)}, **_GRIDS)
+            plan, record.rows = replace(plan, search=search), {}
+            record.the_run = replace(record.the_run, kind="automl", metrics_compute_frequency=None)
+        record.the_run = replace(record.the_run, plan=plan)
+
+    def hopper(self, run, progress):
+        decider = make_searcher(self.record, run, lambda: self.clock) if run.is_search else Decider()
+        policy = None
+        if self.has_policy:
+            commands = PolicyCommands(self.record, run, self.caller)
+            policy = Policy(run.plan.policy, 1, commands, self.segments, progress.tell)
+        return Hopper(self.record, self.segments, run, progress, None, decider, policy)
+
+    def policy_says(self):
+        """Return commands that are a function of the metrics."""
+        rows = []
+        for metric in self.record.all_metrics:
+            mst_key = metric.mst_key
+            rows += {
+                0: [{"action": "extend", "mst_key": mst_key, "arguments": {"num_iterations": 1}}],
+                1: [{"action": "clone_model", "mst_key": mst_key, "arguments": {"num_iterations": 1}}],
+                2: [{"action": "resume_model", "mst_key": mst_key}],
+                3: [{"action": "pause"}],
+                4: [{"action": "pin_model", "mst_key": mst_key}],
+                5: [{"action": "pin_model", "mst_key": mst_key}],
+                6: [{"action": "stop_model", "mst_key": mst_key, "reason": "it is too slow"}],
+                7: [{"action": "stop_model", "mst_key": min(self.record.rows)}],
+            }.get(int(metric.value * 0x10000) % 20, [])
+        return json.dumps(rows)
+
+    def _prepares(self) -> bool:
+        if not self.commands:
+            return not self.record.the_run.state.is_trained
+        self.issue()
+        Changes(RunSide(self.record, self.record.the_run)).obey_pending()
+        return True
+
+    def _meanwhile(self) -> None:
+        """Issue commands sometimes, often several at once; sometimes cancel the run."""
+        assert self.record.cancelled is None or not self.segments.has_notified, "a cancelled run ends when it is told"
+        super()._meanwhile()
+        if self.may_be_cancelled and self.chance.random() < 0.01:
+            self.record.cancelled = "ada"
+        if not self.commands and self.record.the_run.paused_by and not self.record.commands(1, CommandState.PENDING):
+            self.commands.append(Unpause)
+        while self.commands and self.chance.random() < 0.2:
+            self.issue()
+
+    def issue(self) -> None:
+        """Issue the next command, about a random model."""
+        kind, chance = self.commands.pop(0), self.chance
+        rows = self.record.rows
+        wanted = {Resume: ModelState.STOPPED, Stop: ModelState.TRAINING}.get(kind)
+        key = chance.choice([k for k, m in rows.items() if m.state is wanted] or list(rows) or [1])
+        change = {
+            Stop: Stop(key, "enough", at_once=True), Resume: Resume(key), Pause: Pause(), Unpause: Unpause(),
+            Pin: Pin(key, chance.random() < 0.8),
+            Extend: Extend(chance.choice([key, None]), num_iterations=chance.randint(1, 2)),
+            Clone: Clone(
+                chance.choice([key, max(rows, default=1)]),
+                chance.choice([None, self.configuration(chance.randint(50, 99))]),
+                chance.random() < 0.7,
+                num_iterations=chance.choice([None, 1, 2]),
+            ),
+            Add: Add((NewModel(self.configuration(chance.randint(100, 999)), None, None),)),
+        }[kind]  # fmt: skip
+        self.record.issue(ChangeRow.asked(1, kind.function, {}, 10).checked(change))
+
+    @staticmethod
+    def configuration(n: int) -> Configuration:
+        """Return one of many configurations."""
+        return Configuration.recorded(1, COMPILE, f"batch_size={n}", ARCH)
+
+
+class ReplayRecord(MemoryRecord):
+    """The record of a replay, which reads the repeated run too."""
+
+    def __init__(self, parent: MemoryRecord):
+        run = parent.the_run
+        models = [m for m in parent.models(1) if m.cloned_from is None]
+        if run.is_search:
+            models = [m for m in models if m.command_id is not None]
+        plan = replace(run.plan, policy=None, fused_training=_fused_again(run.plan.fused_training, parent.visits(1)))
+        row = a_run(
+            plan, kind="replay", parent_run_id=PARENT, schedule="recorded", num_iterations=run.num_iterations,
+            metrics_compute_frequency=run.metrics_compute_frequency,
+        )  # fmt: skip
+        super().__init__(row, [untrained(model) for model in models])
+        self.parent = parent
+
+    def models(self, run_id):
+        return self.parent.models(1) if run_id == PARENT else super().models(run_id)
+
+    def visits(self, run_id):
+        return self.parent.visits(1) if run_id == PARENT else super().visits(run_id)
+
+    def search_events(self, run_id):
+        return self.parent.search_events(1) if run_id == PARENT else super().search_events(run_id)
+
+    def run(self, run_id):
+        return self.parent.the_run if run_id == PARENT else self.the_run
+
+
+class Replay(Life):
+    """The replay of a history, with other faults."""
+
+    def __init__(self, seed: int, parent: MemoryRecord):
+        self.replayed = ReplayRecord(parent)
+        chance = Random(f"replay {seed}")
+        faults = chance.choice([{}, _FAULTS])
+        super().__init__(f"replay {seed}", chance.choice([0, 4]), n_segments=parent.the_run.n_segments, faults=faults)
+        self.record, self.record.on_write = self.replayed, self._die
+
+    def hopper(self, run, progress):
+        decider = RepeatedCommands(self.record.models(PARENT))
+        if run.is_search:
+            decider = Deciders(make_searcher(self.record, run, lambda: 0.0), decider)
+        return Hopper(self.record, self.segments, run, progress, recorded_visits(self.record, run), decider)
+
+
+def live_and_check(seed: int) -> None:
+    """Live a history and its replay, and assert what both keep."""
+    try:
+        history = History(seed).live()
+        assert_promises(history)
+        assert_replayed(history.record, Replay(seed, history.record).live().record)
+    except BaseException as error:
+        error.add_note(f"history {seed}")
+        raise
+
+
+def assert_replayed(record: MemoryRecord, again: MemoryRecord) -> None:
+    """A replay makes the same visits, with the same states, metrics and ends."""
+    ends = [{m.mst_key: (m.state, m.digest) for m in each.models(1)} for each in (record, again)]
+    assert ends[0] == ends[1]
+    made = [{place: v.digest_out for place, v in each.all_visits.items()} for each in (record, again)]
+    assert made[0] == made[1]
+    values = [{(m.mst_key, m.epoch): m.value for m in each.all_metrics} for each in (record, again)]
+    assert all(values[0][place] == value for place, value in values[1].items() if place in values[0])
+    clones = [m.mst_key for m in record.models(1) if m.cloned_from is not None]
+    repeated = [row for row in again.changes if row.change == "clone"]
+    assert sorted(key for row in repeated for key in row.mst_keys) == clones
+
+
+def assert_promises(history: History) -> None:
+    """Assert what each history keeps."""
+    record = history.record
+    _Commands(history).check()
+    for model in record.models(1):
+        _check_visits(record, model)
+        _check_metrics(record, model)
+    _check_states(record)
+    if record.the_run.is_search:
+        _check_search(record)
+
+
+class _Commands:
+    """What commands and decisions have made of the models, by the record of the changes alone."""
+
+    def __init__(self, history: History):
+        self.history, self.record, self.run = history, history.record, history.record.the_run
+        first = range(1, history.n_first + 1)
+        self.last_epochs: dict[int, int | None] = dict.fromkeys(first, self.run.num_iterations)  # None: of a search
+        self.stopped: dict[int, int] = {}  # with the number of visits at that time
+        self.pinned: set[int] = set()
+        self.paused: int | None = None
+
+    def check(self) -> None:
+        changes = self.record.changes
+        commands = [row for row in changes if row.command is not None]
+        assert {row.state for row in commands} <= {CommandState.OBEYED, CommandState.REFUSED}, "each is settled"
+        assert not any("too late" in (row.detail or "") for row in commands), "a driver looks before it ends"
+        in_order = [i for i, _ in self.record.settled if changes[i].command not in (None, Unpause.function)]
+        assert in_order == sorted(in_order), "commands are settled in their order"
+        obeyed = sorted(row.ordinal for row in commands if row.state is CommandState.OBEYED)
+        assert obeyed == list(range(len(obeyed)))
+        for change_id, n_visits in self.record.settled:
+            row = changes[change_id]
+            if row.state is CommandState.OBEYED:
+                self._made(row, n_visits)
+        rows = self.record.rows
+        assert set(rows) == set(self.last_epochs), "models are those of the run and of the changes"
+        failed = [m.state_detail for m in rows.values() if m.state is ModelState.FAILED]
+        assert not any("no space left" in (why or "") for why in failed), "it is not the fault of a model"
+        self._check_policy()
+        for key, last_epoch in self.last_epochs.items():
+            assert last_epoch in (None, rows[key].last_epoch), f"mst_key {key} trains until {last_epoch}"
+        assert {key for key, model in rows.items() if model.pinned} == self.pinned
+        for key in self.stopped:
+            self._check_stopped(key, len(self.record.all_visits))
+            assert rows[key].state in (ModelState.STOPPED, ModelState.FAILED)
+        stopped = [m for m in rows.values() if m.state is ModelState.STOPPED]
+        by_command = {m.mst_key for m in stopped if (m.state_detail or "").startswith("stopped by")}
+        assert by_command <= set(self.stopped), "a model that was resumed is not stopped"
+        assert (self.paused is None) == (self.run.paused_by is None)
+
+    def _check_policy(self) -> None:
+        """Each row of the policy's result was issued once, those of its last result too."""
+        rows = [row for row in self.record.changes if row.source is ChangeSource.POLICY]
+        issued = [(row.command, str(row.arguments | {"reason": None})) for row in rows]
+        assert len(issued) == len(set(issued)), "the policy repeats itself, its commands are not repeated"
+        if self.history.has_policy and Fault.POLICY not in self.history.faults:
+            wanted = {(row["action"], row.get("mst_key")) for row in json.loads(self.history.policy_says())}
+            known = {(row.command, row.arguments.get("mst_key")) for row in rows} | {("pause", None)}
+            assert wanted <= known, "its last result counts too"
+
+    def _made(self, row: ChangeRow, n_visits: int) -> None:
+        change, keys = row.read(), row.mst_keys or ()
+        match change:
+            case Stop() if row.source in (ChangeSource.PERSON, ChangeSource.POLICY):
+                assert row.source is ChangeSource.PERSON or change.mst_key not in self.pinned, "people stop it only"
+                self.stopped[change.mst_key] = n_visits
+            case Stop() if row.source is ChangeSource.EARLY_STOPPING:
+                self.last_epochs[change.mst_key] = row.visits[str(change.mst_key)][0]
+            case Resume():
+                if change.mst_key in self.stopped:  # otherwise the search has stopped it
+                    self._check_stopped(change.mst_key, n_visits)
+                    del self.stopped[change.mst_key]
+            case Extend(num_iterations=None) | Exploit():
+                self.last_epochs[change.mst_key] = None
+            case Stop() | Finish():  # they end some models with their epochs
+                assert not self.pinned & set(keys), "a search does not stop a pinned model"
+                self.last_epochs |= dict.fromkeys(keys)
+            case Extend():
+                assert change.mst_key in (None, *keys)
+                for key in keys:
+                    if self.last_epochs[key] is not None:
+                        self.last_epochs[key] += change.num_iterations
+            case Add() if row.source is ChangeSource.SEARCH:
+                self.last_epochs |= dict.fromkeys(keys)
+            case Add():
+                assert len(keys) == len(change.models)
+                self.last_epochs |= dict.fromkeys(keys, self.run.num_iterations)
+            case Clone():
+                (key,) = keys
+                self.last_epochs[key] = self._of_clone(self.record.rows[key], change)
+            case Pin():
+                (self.pinned.add if change.pinned else self.pinned.discard)(change.mst_key)
+            case Pause():
+                self.paused = n_visits
+            case Unpause():
+                begun = [v.segment_id for v in self.record.visits(1)[self.paused : n_visits] if not v.timing]
+                assert len(begun) == len(set(begun)), "no visit begins in a pause"
+                self.paused = None
+
+    def _of_clone(self, clone: ModelRow, change: Clone) -> int | None:
+        came = clone.cloned_from
+        if change.num_iterations is None:
+            return self.last_epochs[change.mst_key]
+        if came is None:
+            return change.num_iterations
+        n_segments = self.run.n_segments
+        return (came.epoch if came.position == n_segments else max(came.epoch, 1) - 1) + change.num_iterations
+
+    def _check_stopped(self, key: int, n_visits: int) -> None:
+        made = [v for v in self.record.visits(1)[self.stopped[key] : n_visits] if v.mst_key == key]
+        assert len(made) <= 1, "only the visit in flight is made after a stop"
+
+
+def _check_visits(record: MemoryRecord, model: ModelRow) -> None:
+    """Each visit was made once and in order, in one chain of states, which ends with the model's state."""
+    key, came, n_segments = model.mst_key, model.cloned_from, record.the_run.n_segments
+    visits = [v for v in record.visits(1) if v.mst_key == key]
+    copied = [row.work["source"] for row in record.changes if row.change == "exploit" and row.mst_keys == [key]]
+    epoch, position, state = 0, n_segments, ""
+    inherited: list[int] = []
+    if came is not None:
+        epoch, position, inherited = came.epoch or 0, came.position if came.epoch else n_segments, list(came.segments)
+        state = _cloned_state(record, came)
+    made = {epoch: inherited}
+    for visit in visits:
+        epoch, position = (epoch, position + 1) if position < n_segments else (epoch + 1, 1)
+        assert (visit.epoch, visit.position) == (epoch, position)
+        made.setdefault(epoch, []).append(visit.segment_id)
+        while copied and visit.digest_in != state:
+            state = _at_end_of(record, copied.pop(0), epoch - 1)
+        assert visit.digest_in == state, f"mst_key {key} continues from its newest state"
+        state = visit.digest_out
+    assert all(len(set(segments)) == len(segments) for segments in made.values())
+    newest = (epoch, position) if visits or came is not None else (0, 0)
+    assert (model.epoch, model.position) == newest or not visits
+    if model.state is ModelState.TRAINED:
+        assert (model.epoch, model.position) == (model.last_epoch, n_segments), f"mst_key {key} is trained to its end"
+    if model.is_restored:
+        assert model.best_state is not None
+        state = record.stored[key, model.best_state.version].digest
+        if came is None or model.best_state.epoch > came.epoch:
+            assert state == _at_end_of(record, key, model.best_state.epoch)
+        values = {m.epoch: m.value for m in record.all_metrics if m.mst_key == key}
+        assert values[model.best_state.epoch] == min(values.values()), "its state is its best one"
+    elif copied:
+        return  # it ends with a copy
+    assert (model.digest or "") == state, f"the state of mst_key {key}"
+
+
+def _at_end_of(record: MemoryRecord, key: int, epoch: int) -> str:
+    """Return the state of a model after its last visit of an epoch."""
+    n_segments = record.the_run.n_segments
+    (visit,) = [v for v in record.visits(1) if (v.mst_key, v.epoch, v.position) == (key, epoch, n_segments)]
+    return visit.digest_out
+
+
+def _cloned_state(record: MemoryRecord, came: ClonedFrom) -> str:
+    assert came.version is not None
+    stored = record.stored[came.mst_key, came.version]
+    if came.version > 0 and not came.is_best:
+        assert (stored.epoch, stored.position) == (came.epoch, came.position), "the copied state is that of this visit"
+    return stored.digest
+
+
+def _check_metrics(record: MemoryRecord, model: ModelRow) -> None:
+    """A trained model has the metrics of each epoch that is due, once; they are those of the epoch's state."""
+    key, run = model.mst_key, record.the_run
+    epochs = [m.epoch for m in record.all_metrics if m.mst_key == key]
+    assert len(epochs) == len(set(epochs)), "metrics are computed once"
+    for metric in (m for m in record.all_metrics if m.mst_key == key):
+        state = _at_end_of(record, key, metric.epoch)
+        assert abs(metric.value - int(state[:4], 16) / 0x10000) < 1e-9, "metrics are those of the epoch's state"
+    shards = Counter((e.epoch, e.data_set, e.shard) for e in record.evaluations if e.mst_key == key)
+    assert shards == Counter((epoch, "training", s) for epoch in epochs for s in range(run.n_segments))
+    if model.state is ModelState.TRAINED:
+        since = model.first_epoch if model.cloned_from is None else _first_own_epoch(record, model)
+        due = range(since, model.last_epoch + 1)
+        frequency = run.metrics_compute_frequency
+        assert {e for e in due if is_due(e, model.first_epoch, model.last_epoch, frequency)} <= set(epochs)
+
+
+def _first_own_epoch(record: MemoryRecord, model: ModelRow) -> int:
+    return min((v.epoch for v in record.visits(1) if v.mst_key == model.mst_key), default=model.last_epoch + 1)
+
+
+def _check_states(record: MemoryRecord) -> None:
+    """The states that are stored are those of the models."""
+    needed = {(m.mst_key, m.state_version) for m in record.rows.values() if m.digest}
+    for m in record.rows.values():
+        assert m.digest is None or record.states[m.mst_key, m.state_version] == m.digest
+        if m.best_state is not None and not m.is_restored and m.state is not ModelState.FAILED:
+            needed.add((m.mst_key, m.best_state.version))
+    of_failed = {(m.mst_key, m.best_state.version) for m in record.rows.values() if m.best_state is not None}
+    assert needed <= set(record.states) <= needed | of_failed
+
+
+def _check_search(record: MemoryRecord) -> None:
+    """The search is over; it was told each result once, and another driver repeats its decisions."""
+    searcher = make_searcher(record, record.the_run, lambda: 0.0)
+    assert list(searcher.begin(record.rows)) == [] and not searcher.decides
+    events = record.search_events(1)
+    told = Counter((e.event, e.mst_key, e.epoch) for e in events if e.event in ("result", "failed"))
+    assert not told or max(told.values()) == 1, "each result is reported once"
+    decided = [(row.event, row.number) for row in record.changes if row.event is not None]
+    assert len(decided) == len(set(decided)) == sum(len(event.changes) for event in events)
+    for event in events:
+        if event.event == "result":
+            (metric,) = [m for m in record.all_metrics if (m.mst_key, m.epoch) == (event.mst_key, event.epoch)]
+            assert event.loss == metric.value
