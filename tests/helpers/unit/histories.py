@@ -155,6 +155,8 @@ class History(Life):
         kinds = [chance.choice(list(BY_FUNCTION.values())) for _ in range(chance.choice([0, 3, 6, 10]))]
         self.commands = kinds and [*kinds, Unpause]
         self.may_be_cancelled = chance.random() < 0.3
+        if Fault.MODEL in self.faults:
+            self.record.member_fails = lambda: self.chance.random() < 0.03
 
     def plan_search(self, chance: Random) -> None:
         """Complete the run's plan."""

@@ -18,6 +18,7 @@ from mop_backend.messages import (
     EvaluatedMember,
     EvaluatedShard,
     EvaluationFigures,
+    FailedMember,
     Order,
     StateWrite,
     Train,
@@ -77,6 +78,7 @@ class MemoryRecord:
         self.slots: set[int] = set()
         self.cancelled: str | None = None
         self.on_write: Callable[[], None] = lambda: None  # called before each write of the driver, and each commit
+        self.member_fails: Callable[[], bool] = lambda: False  # one of several models that are trained together
         self._is_open = False
         self._undecided = ""  # what was written that only a decision may change
 
@@ -290,7 +292,12 @@ class MemoryRecord:
             return self._average(order)
         assert isinstance(order, Train), order
         make = self._stage if order.is_staged else self._train
-        return VisitsCommitted({}, tuple(make(order, write) for write in order.members if write is not None), (), 1.0)
+        writes = [write for write in order.members if write is not None]
+        failed = [write.mst_key for write in writes if len(order.members) > 1 and self.member_fails()]
+        for key in failed:
+            self.set_model(1, key, state=ModelState.FAILED, state_detail="the loss is not finite")
+        trained = tuple(make(order, write) for write in writes if write.mst_key not in failed)
+        return VisitsCommitted({}, trained, tuple(FailedMember(key, "the loss is not finite") for key in failed), 1.0)
 
     def _train(self, order: Train, write: StateWrite) -> CommittedVisit:
         """Commit a visit; the digest of a state is that of the state before it and of the visit."""
