@@ -19,7 +19,7 @@ from madlib_mop.driver import __main__ as driver
 from madlib_mop.driver.columns import rows, spool
 from madlib_mop.driver.inference.trainer import _start_settings
 from madlib_mop.driver.running import admission
-from madlib_mop.driver.running.hopper import Hopper
+from madlib_mop.driver.running.models import RunningModels
 from madlib_mop.driver.session.settings import read_admission, read_settings
 from madlib_mop.engines.base.interface import HERE
 from madlib_mop.engines.postgres import _carriers
@@ -81,8 +81,8 @@ def test_first_visits_at_once():
     """The number of processors divided by the threads of a trainer."""
     segments = [SimpleNamespace(place=None)]
     plan = SimpleNamespace(training=SimpleNamespace(segments=segments))
-    run = SimpleNamespace(_run=SimpleNamespace(plan=plan, n_threads=1))
-    assert Hopper._n_at_once.fget(run) == 2
+    run = SimpleNamespace(run=SimpleNamespace(plan=plan, n_threads=1))
+    assert RunningModels._n_at_once.fget(run) == 2
 
 
 def test_runs_at_once(container):

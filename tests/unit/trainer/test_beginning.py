@@ -28,7 +28,7 @@ def recipe(optimizer: str, mst_key: int, **more) -> Recipe:
 
 def used(of: Recipe) -> CompiledModel:
     """Return the compiled model of a configuration after other numbers were left in it."""
-    compiled = CompiledModel(of.build(), SPEC, of.config)
+    compiled = CompiledModel(of.build(), SPEC, of.architecture)
     for group in GROUPS:
         for variable in compiled.groups[group]:
             variable.assign(np.full(variable.shape, 3, keras.backend.standardize_dtype(variable.dtype)))
@@ -61,7 +61,7 @@ def test_a_schedule_of_learning_rates_and_given_weights():
 
 def test_what_was_built_for_a_configuration_is_used_as_it_is():
     one = recipe("Adam()", 1)
-    compiled = CompiledModel(one.build(), SPEC, one.config)
+    compiled = CompiledModel(one.build(), SPEC, one.architecture)
     compiled.drawn_for = one.chance
     before = values(compiled)
     _begin(compiled, one, Start(), None, GROUPS)
