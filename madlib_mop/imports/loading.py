@@ -16,7 +16,7 @@ from madlib_mop.exports.formats import MAX_BYTES
 from madlib_mop.imports.keras_files import KerasFile
 from madlib_mop.imports.kinds import too_large
 from madlib_mop.imports.weights.hdf5 import WeightsFile
-from madlib_mop.imports.weights.matching import Match, source_of
+from madlib_mop.imports.weights.matching import KerasWeights, Match, source_of
 from madlib_mop.models.build import build_architecture
 from madlib_mop.models.described import describe_architecture
 from madlib_mop.models.keras_layers import Node
@@ -64,7 +64,8 @@ def model_of(file: KerasFile) -> keras.Model:
     ``keras.saving.load_model`` would read the file's own architecture, which can have parts that the check leaves out.
     """
     model = build_for(file.arch, len(file.weights))
-    load_hdf5(model, file.weights)
+    with WeightsFile(file.weights) as weights:
+        KerasWeights(weights).load(model, by_name=False, skip_mismatch=False)  # a .keras file never has the legacy form
     return model
 
 

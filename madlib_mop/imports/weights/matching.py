@@ -73,7 +73,10 @@ class WeightsSource(Protocol):
 
 
 def source_of(file: WeightsFile) -> WeightsSource:
-    """Return the weights of an HDF5 file, of Keras 3 or of the legacy form."""
+    """Return the weights of an HDF5 file, of Keras 3 or of the legacy form; not for the client.
+
+    A list of names of the legacy form can have one long text of the file very many times, which takes much memory.
+    """
     for root in ("", "model_weights"):
         if root in file.groups and (names := _listed(file, root, "layer_names")) is not None:
             return LegacyWeights(file, root, names)

@@ -164,6 +164,13 @@ DEFENCES_OF_IMPORTS = (
         (f"{_SHARED}[name of each layer]",),
     ),
     Defence(
+        "names of layers in an HDF5 file are not read at the client",
+        _LOADING,
+        "        KerasWeights(weights).load(",
+        "        source_of(weights).load(",
+        (_OF_EXPORTS + "test_names_of_layers_are_not_read_at_the_client",),
+    ),
+    Defence(
         "a number of a signature is not written out with more digits than PostgreSQL has",
         "madlib_mop/client/frames/classes.py",
         "        if number.is_finite() and number.adjusted() > _MOST_DIGITS:\n",

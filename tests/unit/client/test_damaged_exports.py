@@ -138,10 +138,14 @@ def test_damaged_safetensors_are_one_of_our_errors():
 
 def _memory_mb(path: Path, error: type[MopError], text: str) -> float:
     """Return by how much loading a file, which must be refused, grew the largest memory of this process, in MB."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _peak_mb()
     with pytest.raises(error, match=text):
         load_exported(path, "keras")
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return _peak_mb() - before
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def test_one_changed_number_of_an_architecture_takes_no_memory(exports, tmp_path):
@@ -169,8 +173,8 @@ def test_compressed_weights_are_refused_before_they_are_read(exports, tmp_path):
     assert _memory_mb(path, Unsupported, "has a filter, such as compression") < 100
 
 
-def _sharing_one_text(data: bytes, n_bytes: int) -> bytes:
-    """Return an HDF5 file whose texts of one byte are all the same text, the one that has so many bytes.
+def _sharing_one_text(data: bytes, n_bytes: int, n_short: int = 1) -> bytes:
+    """Return an HDF5 file whose texts of ``n_short`` bytes are all the same text, the one that has so many bytes.
 
     The attributes have the length of each text, the address of the heap that has it, and its number there.
     """
@@ -182,7 +186,7 @@ def _sharing_one_text(data: bytes, n_bytes: int) -> bytes:
     place = rb".{4}\0{4}.{4}"
     found = re.finditer(struct.pack("<I", n_bytes) + place, data, re.DOTALL)
     (long,) = [one[0] for one in found if in_a_heap(one)]
-    short = re.compile(struct.pack("<I", 1) + place, re.DOTALL)
+    short = re.compile(struct.pack("<I", n_short) + place, re.DOTALL)
     return short.sub(lambda one: long if in_a_heap(one) else one[0], data)
 
 
@@ -205,6 +209,20 @@ def test_texts_of_weights_that_are_all_the_same_bytes_are_not_copied(exports, tm
     members = {**members, "model.weights.h5": _sharing_one_text(file.getvalue(), n_bytes)}
     path.write_bytes(archive(members, {"signature.json": signature.to_json()}))
     assert _memory_mb(path, Unsupported, "is not a name|has more than 1,000 characters") < 200
+
+
+def test_names_of_layers_are_not_read_at_the_client(exports, tmp_path):
+    """Only files of the legacy form have them, and a .keras file is none: the list would take 1.6 GB here."""
+    _, members, signature = exports[1]
+    file, long = io.BytesIO(members["model.weights.h5"]), "x" * (4 * _MB)
+    with h5py.File(file, "r+") as weights:
+        weights.attrs.create("layer_names", [long, *["ab"] * 400], dtype=h5py.string_dtype())
+    path = tmp_path / "model.keras"
+    members = {**members, "model.weights.h5": _sharing_one_text(file.getvalue(), len(long), 2)}
+    path.write_bytes(archive(members, {"signature.json": signature.to_json()}))
+    before = _peak_mb()
+    load_exported(path, "keras")
+    assert _peak_mb() - before < 200
 
 
 def test_a_class_of_very_many_digits_is_not_written_out(exports, tmp_path):
