@@ -160,14 +160,14 @@ def train_on_scheduler(
         for action in actions:
             if isinstance(action, Add):
                 key = action.proposal.mst_key
-                scheduler.add_model(ModelWork(key, key - 1, action.proposal.last_epoch))
+                scheduler.add_model(ModelWork((key,), key - 1, action.proposal.last_epoch))
                 ends[key] = action.proposal.last_epoch
             elif isinstance(action, Extend | Exploit):
-                scheduler.extend(action.mst_key, action.last_epoch)
+                scheduler.extend((action.mst_key,), action.last_epoch)
                 ends[action.mst_key] = action.last_epoch
             elif isinstance(action, Finish):
                 for key in ends:
-                    ends[key] = scheduler.finish_early(key)
+                    ends[key] = scheduler.finish_early((key,))
 
     def epoch_over(key: int, epoch: int) -> None:
         if lab.awaited.get(key) == epoch:
@@ -182,5 +182,5 @@ def train_on_scheduler(
 
 def epochs_made(visits: tuple[Visit, ...], n_segments: int) -> dict[int, float]:
     """Return the number of epochs that each model was trained."""
-    keys = {visit.model for visit in visits}
-    return {key: sum(visit.model == key for visit in visits) / n_segments for key in keys}
+    keys = {key for visit in visits for key in visit.unit}
+    return {key: sum(visit.unit == (key,) for visit in visits) / n_segments for key in keys}
