@@ -72,8 +72,7 @@ class RunSide:
         self.run = replace(self.run, **columns)
 
     def release_held(self) -> None:
-        """Called before each look at the pending commands: let fused groups go on for which no command waits any
-        more."""
+        """Called before pending commands are read: let fused groups go on for which no command waits any more."""
 
     def separate(self, mst_key: int) -> None:
         """Let a model of a fused group train alone; `recorded` dissolves groups of a run that does not train.

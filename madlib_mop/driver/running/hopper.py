@@ -84,23 +84,23 @@ class Hopper(RunLoop[Task]):
     def _begun(self) -> None:
         self._running.dissolve_repeated()
         self._changes.make_all(self._decider.begin(self._models))
-        self._changes.obey_pending()
+        self._changes.apply_pending()
         if any(model.has_own_visits for model in self._models.values()):
             self._metrics_came()  # a dead driver may not have had an answer to the last ones
 
     def _notified(self) -> None:
-        self._changes.obey_pending()
+        self._changes.apply_pending()
 
     def _is_over(self) -> bool:
         if not self._plan.done or (self._policy is not None and self._policy.is_at_work()):
             return False
-        self._changes.obey_pending()
+        self._changes.apply_pending()
         return self._plan.done
 
     def _policy_over(self, event: PolicyAnswered | PolicyFailed) -> None:
         assert self._policy is not None, "only a policy is evaluated"
         if self._policy.evaluated(event):
-            self._changes.obey_pending()
+            self._changes.apply_pending()
 
     def _metrics_came(self) -> None:
         if self._policy is not None:

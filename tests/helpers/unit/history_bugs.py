@@ -64,7 +64,7 @@ BUGS = (
     ),
     Bug("unpause does not open the segments", f"{_RUNNING}/pausing.py", "            self._segments.open()\n", ""),
     Bug(
-        "the next driver obeys a command again",
+        "the next driver applies a command again",
         f"{_CHANGES}/changes.py",
         "                self._record.record_outcome(command, outcome)\n                self._side.recorded()\n",
         "                self._side.recorded()\n            self._record.record_outcome(command, outcome)\n",

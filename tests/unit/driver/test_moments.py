@@ -95,17 +95,17 @@ def a_side(record, models):
 def test_a_command_that_waits_does_not_delay_unpause():
     """It may wait for an evaluation, which a paused run does not make."""
     names = ["pause", "extend", "stop_model", "unpause", "pin_model"]
-    obeyed = []
+    applied = []
 
     class Waiting(Changes):
-        def obey(self, command):
+        def apply_command(self, command):
             if command.command == "extend":
                 raise NotYet
-            obeyed.append(command.command)
+            applied.append(command.command)
 
     pending = [ChangeRow.asked(1, name, {}, 10) for name in names]
-    Waiting(a_side(SimpleNamespace(commands=lambda *_: pending), {})).obey_pending()
-    assert obeyed == ["pause", "unpause"]
+    Waiting(a_side(SimpleNamespace(commands=lambda *_: pending), {})).apply_pending()
+    assert applied == ["pause", "unpause"]
 
 
 class StoppedModels(dict):
