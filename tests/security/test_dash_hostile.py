@@ -14,8 +14,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from madlib_mop.catalog.live.following import run_of
 from madlib_mop.dash import accounts, connections, feeds
-from madlib_mop.dash.accounts import run_of_notice
 from madlib_mop.dash.connections import Gate, address_of
 from madlib_mop.dash.guard import Guard
 from madlib_mop.dash.settings import DashSettings, server_of
@@ -414,9 +414,9 @@ def test_no_request_is_an_error_of_ours(dash, lab, seed):
 
 
 def test_only_numbers_of_runs_are_read_from_notifications():
-    assert [run_of_notice(text) for text in (b"7", b"7 done", b"9223372036854775807")] == [7, 7, 2**63 - 1]
+    assert [run_of(text) for text in (b"7", b"7 done", b"9223372036854775807")] == [7, 7, 2**63 - 1]
     strange = [b"", b" ", b"9" * 20, b"9" * 4400, b"9223372036854775808", b"-1", b"+7", b"\xff", b"\xd9\xa5", b"7\n"]
-    assert [run_of_notice(text) for text in strange] == [None] * len(strange)
+    assert [run_of(text) for text in strange] == [None] * len(strange)
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_a_notification_of_anybody_harms_nobody(dash, lab, payload):
 
 def test_a_feed_ends_though_its_viewers_left_before_its_first_state(dash, lab, monkeypatch):
     monkeypatch.setattr(feeds, "_LINGER_S", 0.1)
-    monkeypatch.setattr(feeds, "_MIN_PAUSE_S", 0.1)
+    monkeypatch.setattr(feeds, "_LEAST_S", 0.1)
     monkeypatch.setattr(feeds, "_QUIET_S", 0.2)
     run_id = invent_run(lab, owner="ann", state="running")
     browser = dash.browser("ann")
