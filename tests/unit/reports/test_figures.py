@@ -107,7 +107,7 @@ def test_too_many_bars_become_busy_shares():
 
 
 def test_time_of_the_parts_and_between_tasks_is_the_time_of_the_segments(figures):
-    parts = data_of(figures["time"])["parts"]
+    parts = data_of(figures["time"])["bars"]
     facts = some_facts()
     whole = sum(part.seconds for part in facts.timeline.time_spent) + sum(load.idle_s for load in facts.timeline.loads)
     assert sum(row["s"] for row in parts) == pytest.approx(whole)
