@@ -7,6 +7,7 @@ needs a server. The copy has its own state directory next to ours, with a librar
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import xml.etree.ElementTree
 from collections.abc import Iterator
@@ -117,6 +118,15 @@ def test_each_defence_is_where_its_row_says():
         for mistake in mistakes
         for place in places_of(f'"{defence.name}"', "tests/helpers/security/*defences.py") or ["tests/helpers/security"]
     )
+
+
+@pytest.mark.slow
+def test_each_case_that_a_row_names_is_collected():
+    cases = sorted({test for defence in DEFENCES for test in defence.tests if "[" in test})
+    tests = sorted({case.partition("[")[0] for case in cases})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *tests]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert_none(f"there is no case {case}" for case in cases if case not in done.stdout.splitlines())
 
 
 def test_each_defence_is_one_sentence_of_its_own():
