@@ -2,15 +2,15 @@
 
 TRUNCATE and DROP TABLE free disk at once, but no snapshot protects against them: a dump whose snapshot is older than a
 commit that replaced a state would find the row of the model, and no state. So a slot is emptied only when no such
-snapshot is left. A server does not show what a snapshot sees. But it shows which sessions hold one, so the driver looks
-again and again, and numbers its looks: a snapshot that is there at look `k` and was not there at look `k - 1` was taken
-between the two. It does not see what was replaced before look `k - 1`, nor what was written after look `k`.
+snapshot is left. A server does not show what a snapshot sees. But it shows which sessions hold one, so the driver polls
+again and again, and numbers its polls: a snapshot that is there at poll `k` and was not there at poll `k - 1` was taken
+between the two. It does not see what was replaced before poll `k - 1`, nor what was written after poll `k`.
 
 - An imported snapshot is older than the transaction that imports it. While a session exports one, a snapshot that is
   new to the driver may be as old as any known one with the same xmin.
 - A standby with `hot_standby_feedback` holds one xmin for all its snapshots. So it may see all states that were
   replaced by a transaction from this xmin on. Without `hot_standby_feedback`, nothing protects dumps from a standby.
-- A slot's table is dropped only if the last look is still true at the end of that transaction (`Look.guard`).
+- A slot's table is dropped only if the last poll is still true at the end of that transaction (`SnapshotPoll.guard`).
 - These sessions do not count: sessions of runs, sessions whose current call trains, sessions of roles that may not see
   the run's states, and autovacuum.
 """
@@ -42,11 +42,11 @@ _HOLDERS = """
     SELECT pg_catalog.json_build_array('slot ' || s.slot_name, s.xmin::pg_catalog.text::pg_catalog.int8, true, false)
     FROM pg_catalog.pg_replication_slots s WHERE s.xmin IS NOT NULL
 """
-_LOOK = f"""
+_POLL = f"""
 SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) %% {_XIDS},
        coalesce(array({_HOLDERS}), ARRAY[]::pg_catalog.json[])
 """
-#: Fails if there is a snapshot that a look has not found, or if one was exported since.
+#: Fails if there is a snapshot that a poll has not found, or if one was exported since.
 _GUARD = f"""
 DO $guard$ BEGIN
     IF EXISTS (SELECT FROM ({_HOLDERS}) h WHERE h.holder ->> 0 <> ALL (%(known)s::pg_catalog.text[]))
@@ -95,20 +95,20 @@ class SnapshotHolder:
 
 
 @dataclass(frozen=True)
-class Look:
-    """One look at the server's snapshots.
+class SnapshotPoll:
+    """The result of one poll of the server's snapshots.
 
     Attributes
     ----------
     next_xid : int
-        All transactions that had ended before the look are lower.
+        All transactions that had ended before the poll are lower.
     holders : sequence of SnapshotHolder
     has_exports : bool
         Whether a session exports its snapshot.
     is_moving : bool
-        Whether a session has begun or stopped to export one since the last look: the list of holders may be incomplete.
+        Whether a session has begun or stopped to export one since the last poll: the list of holders may be incomplete.
     guard : Guard
-        A statement that fails with ObjectInUse if a snapshot was taken since this look.
+        A statement that fails with ObjectInUse if a snapshot was taken since this poll.
     """
 
     next_xid: int
@@ -120,7 +120,7 @@ class Look:
 
 @dataclass(frozen=True)
 class _Taken:
-    """When a snapshot was taken: after look ``after``, whose list was complete, and before look ``before``."""
+    """When a snapshot was taken: after poll ``after``, whose list was complete, and before poll ``before``."""
 
     holder: SnapshotHolder
     after: int
@@ -128,26 +128,26 @@ class _Taken:
 
 
 class OldSnapshots:
-    """The snapshots of other sessions, from look to look.
+    """The snapshots of other sessions, from poll to poll.
 
     Parameters
     ----------
-    look : callable
-        Looks at the server.
+    poll : callable
+        Polls the server.
 
     Attributes
     ----------
-    n_looks : int
-        How often the driver has looked. What happens now happens after look ``n_looks`` and before the next one.
+    n_polls : int
+        How often the driver has polled. What happens now happens after poll ``n_polls`` and before the next one.
     next_xid : int
-        That of the last look.
+        That of the last poll.
     guard : Guard
-        That of the last look.
+        That of the last poll.
     """
 
-    def __init__(self, look: Callable[[], Look]):
-        self._look = look
-        self.n_looks = 0
+    def __init__(self, poll: Callable[[], SnapshotPoll]):
+        self._poll = poll
+        self.n_polls = 0
         self._known: dict[str, _Taken] = {}
         self._waiting: list[_Taken] = []
         self._is_moving = True
@@ -155,38 +155,38 @@ class OldSnapshots:
         self.next_xid = 0
         self.guard: Guard
 
-    def look(self) -> None:
-        """Look again."""
-        look = self._look()
-        self.n_looks += 1
+    def poll(self) -> None:
+        """Poll again."""
+        poll = self._poll()
+        self.n_polls += 1
         after_all = self._last_complete
-        may_be_imported = look.has_exports or look.is_moving
+        may_be_imported = poll.has_exports or poll.is_moving
         oldest: dict[int, int] = {}  # xmin -> the oldest known snapshot with it
         for taken in self._known.values():
             oldest[taken.holder.xmin] = min(taken.after, oldest.get(taken.holder.xmin, taken.after))
-        known = dict(self._known) if look.is_moving else {}
-        for holder in look.holders:
+        known = dict(self._known) if poll.is_moving else {}
+        for holder in poll.holders:
             was = self._known.get(holder.key)
             after = oldest.get(holder.xmin, after_all) if may_be_imported else after_all
-            known[holder.key] = was if was and was.holder == holder else _Taken(holder, after, self.n_looks)
-        # a session that waits for a safe snapshot may take another one after this look
+            known[holder.key] = was if was and was.holder == holder else _Taken(holder, after, self.n_polls)
+        # a session that waits for a safe snapshot may take another one after this poll
         self._waiting = [taken for taken in known.values() if taken.holder.is_preliminary]
         self._known = {key: taken for key, taken in known.items() if not taken.holder.is_preliminary}
-        if not look.is_moving:
-            self._last_complete = self.n_looks
-        self._is_moving, self.next_xid, self.guard = look.is_moving, look.next_xid, look.guard
+        if not poll.is_moving:
+            self._last_complete = self.n_polls
+        self._is_moving, self.next_xid, self.guard = poll.is_moving, poll.next_xid, poll.guard
 
     def may_see(self, written: int, replaced: int, next_xid: int) -> bool:
-        """Return whether a snapshot may see something that was replaced before the last look.
+        """Return whether a snapshot may see something that was replaced before the last poll.
 
         Parameters
         ----------
         written : int
-            Number of looks when its transaction had not yet ended.
+            Number of polls when its transaction had not yet ended.
         replaced : int
-            Number of looks when the transaction that replaced it had ended.
+            Number of polls when the transaction that replaced it had ended.
         next_xid : int
-            Of a look after that.
+            Of a poll after that.
         """
         if self._is_moving:
             return True
@@ -198,8 +198,8 @@ class OldSnapshots:
         )
 
 
-class ServerLooks:
-    """Looks at the snapshots of a server whose holders may see the states of a run.
+class ServerPolls:
+    """Polls the snapshots of a server whose holders may see the states of a run.
 
     Parameters
     ----------
@@ -215,17 +215,17 @@ class ServerLooks:
         self._run_id, self._callers = run_id, list(callers)
         self._changed: object = None
 
-    def __call__(self) -> Look:
+    def __call__(self) -> SnapshotPoll:
         ((owner, training),) = self._record.execute(_ROLES, [self._run_id])
         # Before the exports: a change of them while the holders are read is then noticed.
         who = {"owner": owner, "callers": [*self._callers, *training]}
-        ((next_xid, found),) = self._record.execute(_LOOK, who)
+        ((next_xid, found),) = self._record.execute(_POLL, who)
         ((changed, is_recent, has_exports),) = self._record.execute(_EXPORTS, [_SETTLED_S])
         is_moving = is_recent or (self._changed is not None and changed != self._changed)
         self._changed = changed
         holders = [SnapshotHolder(*row) for row in found]
         guard = _GUARD, {**who, "known": [holder.key for holder in holders], "changed": changed}
-        return Look(next_xid, holders, has_exports, is_moving, guard)
+        return SnapshotPoll(next_xid, holders, has_exports, is_moving, guard)
 
 
 def _precedes(a: int, b: int) -> bool:

@@ -30,7 +30,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.admission import RunAdmission
-from madlib_mop.catalog.commands import RunCommands
+from madlib_mop.catalog.changes import RunChanges
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record_session import Params, SqlRow
 from madlib_mop.catalog.reservations import ReservedTables
@@ -55,7 +55,7 @@ _CONNECTION_OK = 0
 _SHOWN = frozenset(("state", "state_detail", "paused_by", "admitted_at", "asked_at"))
 
 
-class Record(RunCommands, RunAdmission, ReservedTables):
+class Record(RunChanges, RunAdmission, ReservedTables):
     """The extension's tables, written in autocommit: each method is one transaction.
 
     Parameters

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import psycopg2
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.catalog.old_snapshots import Guard, Look, OldSnapshots, ServerLooks
+from madlib_mop.catalog.old_snapshots import Guard, OldSnapshots, ServerPolls, SnapshotPoll
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.states import ModelState
@@ -37,10 +37,10 @@ _DROPPED_AT_ONCE = 32  # each takes some locks, from the lock table that all ses
 _LOCK_TIMEOUT_MS = 200  # of a slot's TOAST table, which VACUUM may have locked
 #: A dump may read a slot for hours: pauses between two tries to empty it.
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 300.0
-#: Pauses between two looks at old snapshots, if one keeps a slot from being emptied.
-_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
-#: The number of looks when something was written before this process began to look.
-_BEFORE_ALL_LOOKS = -1
+#: Pauses between two polls of old snapshots, if one keeps a slot from being emptied.
+_FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
+#: The number of polls when something was written before this process began to poll.
+_BEFORE_ALL_POLLS = -1
 
 _SLOT_NUMBERS = """
 SELECT n[1]::pg_catalog.int8 AS run_id, n[1]::pg_catalog.int8 * %s + n[2]::pg_catalog.int8 AS slot
@@ -63,7 +63,7 @@ StateKey = int | tuple[str, int] | tuple[int, int]
 
 @dataclass
 class _Slot:
-    """A slot; ``created``, ``written`` and ``replaced`` are numbers of looks, as in `OldSnapshots.may_see`."""
+    """A slot; ``created``, ``written`` and ``replaced`` are numbers of polls, as in `OldSnapshots.may_see`."""
 
     number: int
     created: int
@@ -72,14 +72,14 @@ class _Slot:
     writers: int = 0
     written: int | None = None  # when the first of its states was written; None: it is empty
     replaced: int | None = None  # when the last of its states was replaced; None: it has one that is needed
-    next_xid: int | None = None  # of the first look after that
+    next_xid: int | None = None  # of the first poll after that
     is_free: bool = False  # no snapshot can see its states
     retry_at: float = 0.0  # monotonic time of the next try to empty it, after one that failed
     retry_s: float = _FIRST_RETRY_S
 
-    def begin_write(self, n_looks: int) -> None:
+    def begin_write(self, n_polls: int) -> None:
         if self.written is None:
-            self.written = n_looks
+            self.written = n_polls
         self.replaced, self.next_xid, self.is_free = None, None, False
 
     def emptied(self) -> None:
@@ -118,16 +118,16 @@ class StateSlots:
     run_id : int
     states : sequence of StoredState
         The newest state of each model of the run, and other stored states.
-    look : callable or None
-        Looks at the server's snapshots; None: `ServerLooks`.
+    poll : callable or None
+        Polls the server's snapshots; None: `ServerPolls`.
     """
 
     def __init__(
-        self, record: Record, run_id: int, states: Sequence[StoredState], look: Callable[[], Look] | None = None
+        self, record: Record, run_id: int, states: Sequence[StoredState], poll: Callable[[], SnapshotPoll] | None = None
     ):
         self._record = record
-        self._snapshots = OldSnapshots(look or ServerLooks(record, run_id))
-        self._next_look_at, self._look_pause_s = 0.0, _FIRST_LOOK_S
+        self._snapshots = OldSnapshots(poll or ServerPolls(record, run_id))
+        self._next_poll_at, self._poll_pause_s = 0.0, _FIRST_POLL_S
         self._run_id = run_id
         self._n_models = max(1, len(states))
         self._places: dict[StateKey, _Place] = {}
@@ -135,14 +135,14 @@ class StateSlots:
         self._keys: dict[int, set[StateKey]] = {}
         self._live: dict[int, int] = {}  # slot -> bytes of these states
         self._all_live = 0
-        self._snapshots.look()
+        self._snapshots.poll()
         for state in states:
             if state.slot is not None:
                 self._put(state.key, _Place(state.slot, state.n_bytes or 0))
-        self._slots = {number: _Slot(number, _BEFORE_ALL_LOOKS) for number in existing_slots(record, run_id)}
+        self._slots = {number: _Slot(number, _BEFORE_ALL_POLLS) for number in existing_slots(record, run_id)}
         for slot in self._slots.values():
             # a driver that died may have left replaced states: a slot is emptied before it is used again
-            slot.written_bytes, slot.written = max(1, self._live_bytes(slot.number)), _BEFORE_ALL_LOOKS
+            slot.written_bytes, slot.written = max(1, self._live_bytes(slot.number)), _BEFORE_ALL_POLLS
         self._current: _Slot | None = None
         self._reserved: dict[StateKey, int] = {}
 
@@ -157,7 +157,7 @@ class StateSlots:
         if current is None or current.written_bytes + current.reserved_bytes + expected > self._quota():
             if current is None or current.writers or current.written_bytes:
                 self._current = current = self._empty_slot()
-        current.begin_write(self._snapshots.n_looks)
+        current.begin_write(self._snapshots.n_polls)
         current.writers += 1
         current.reserved_bytes += expected
         self._reserved[mst_key] = expected
@@ -196,22 +196,22 @@ class StateSlots:
                 slot.retry_s = min(2 * slot.retry_s, _LONGEST_RETRY_S)
 
     def _dead(self) -> list[_Slot]:
-        """Return the slots that wait to be emptied, and look which of them no snapshot may see any more."""
+        """Return the slots that wait to be emptied, and find which of them no snapshot may see any more."""
         dead = [s for s in self._slots.values() if s.written_bytes and s is not self._current and self._is_dead(s)]
         kept = [slot for slot in dead if not slot.is_free]
         new = [slot for slot in kept if slot.replaced is None]
-        if not new and (not kept or time.monotonic() < self._next_look_at):
+        if not new and (not kept or time.monotonic() < self._next_poll_at):
             return dead
         for slot in new:
-            slot.replaced = self._snapshots.n_looks
-        self._snapshots.look()
+            slot.replaced = self._snapshots.n_polls
+        self._snapshots.poll()
         for slot in kept:
             slot.next_xid = self._snapshots.next_xid if slot.next_xid is None else slot.next_xid
             assert slot.written is not None and slot.replaced is not None, "it has replaced states"
             slot.is_free = not self._snapshots.may_see(slot.written, slot.replaced, slot.next_xid)
         some_freed = any(slot.is_free for slot in kept)
-        self._look_pause_s = _FIRST_LOOK_S if some_freed else min(2 * self._look_pause_s, _LONGEST_LOOK_S)
-        self._next_look_at = time.monotonic() + self._look_pause_s
+        self._poll_pause_s = _FIRST_POLL_S if some_freed else min(2 * self._poll_pause_s, _LONGEST_POLL_S)
+        self._next_poll_at = time.monotonic() + self._poll_pause_s
         return dead
 
     @property
@@ -228,7 +228,7 @@ class StateSlots:
         allowed = _MAX_SPREAD * self._all_live + min(2 * _MIN_QUOTA_BYTES, self._all_live // 2)
         if self._current is None or written <= allowed:
             return
-        self._snapshots.look()
+        self._snapshots.poll()
         candidates = [
             slot
             for slot in self._slots.values()
@@ -249,7 +249,7 @@ class StateSlots:
         self._current = None
         self._dead()
         dead = [slot for slot in self._slots.values() if self._is_dead(slot)]
-        self._snapshots.look()
+        self._snapshots.poll()
         dropped = drop_slots(
             self._record, [slot.number for slot in dead if not self._may_see(slot.created)], self._snapshots.guard
         )
@@ -260,9 +260,9 @@ class StateSlots:
                 self._truncate(slot)
 
     def _may_see(self, written: int | None) -> bool:
-        """Return whether a snapshot may see something that was written after a number of looks and is replaced now."""
+        """Return whether a snapshot may see something that was written after a number of polls and is replaced now."""
         assert written is not None, "it has states, or is one"
-        return self._snapshots.may_see(written, self._snapshots.n_looks, self._snapshots.next_xid)
+        return self._snapshots.may_see(written, self._snapshots.n_polls, self._snapshots.next_xid)
 
     def _quota(self) -> int:
         return max(_MIN_QUOTA_BYTES, self._mean_bytes() * self._n_models // _SLOTS_PER_RUN_OF_STATES)
@@ -283,7 +283,7 @@ class StateSlots:
         number = next((n for n in range(first, first + SLOTS_PER_RUN) if n not in self._slots), None)
         if number is None:  # the next number is a slot of the next run
             return self._current or min(self._slots.values(), key=lambda slot: slot.written_bytes)
-        created = self._snapshots.n_looks
+        created = self._snapshots.n_polls
         create_slot(self._record, number)
         self._slots[number] = _Slot(number, created)
         return self._slots[number]
@@ -401,7 +401,7 @@ def drop_slots(record: Record, numbers: Sequence[int], guard: Guard) -> set[int]
     record : Record
     numbers : sequence of int
     guard : Guard
-        Of the look that has shown that no snapshot sees them.
+        Of the poll that has shown that no snapshot sees them.
     """
     dropped: set[int] = set()
     for start in range(0, len(numbers), _DROPPED_AT_ONCE):
@@ -455,8 +455,8 @@ def _drop_unseen(record: Record, numbers: Sequence[int], callers: Sequence[int])
     """Drop slots unless a session holds a snapshot; return the numbers of those that are gone."""
     if not numbers:
         return set()
-    look = ServerLooks(record, None, callers)()
-    return set() if look.holders or look.is_moving else drop_slots(record, numbers, look.guard)
+    poll = ServerPolls(record, None, callers)()
+    return set() if poll.holders or poll.is_moving else drop_slots(record, numbers, poll.guard)
 
 
 @contextmanager

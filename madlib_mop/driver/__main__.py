@@ -16,7 +16,7 @@ from mop_backend.frames import Blob, Channel, Header, PeerGone
 from mop_backend.machine import memory_bytes
 from mop_backend.values import decode_arguments, encode_value
 
-from madlib_mop.driver.session.stopping import Stopped, obey_sigterm
+from madlib_mop.driver.session.stopping import Stopped, raise_on_sigterm
 from madlib_mop.errors import MopError
 
 _PR_SET_PDEATHSIG = 1
@@ -106,7 +106,7 @@ def _limit_memory() -> None:
 def _end_with_parent() -> None:
     """Request SIGTERM when the backend dies; SIGTERM unwinds the stack, which cleans up sessions and roles."""
 
-    obey_sigterm()
+    raise_on_sigterm()
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:

@@ -12,7 +12,7 @@ from mop_backend.forking import ChildKind, serve_forks
 
 from madlib_mop.driver import __main__ as driver
 from madlib_mop.driver.commands import COMMANDS
-from madlib_mop.driver.session.stopping import obey_sigterm
+from madlib_mop.driver.session.stopping import raise_on_sigterm
 from madlib_mop.trainer.process.loading import without
 
 #: What only some calls import, in the middle of their work.
@@ -33,7 +33,7 @@ def _load() -> None:
 
 def _run() -> int:
     """Run one call; SIGTERM comes when the backend has died."""
-    obey_sigterm()
+    raise_on_sigterm()
     return driver.serve()
 
 

@@ -77,7 +77,7 @@ class NewModel:
     ----------
     configuration : Configuration
     start_weights : str or None
-        Origin of its start weights, without the number of the command; see `RunCommands.issue`.
+        Origin of its start weights, without the number of the command; see `RunChanges.issue`.
     early_stopping : dict or None
         As in `ModelRow`.
     """

@@ -5,7 +5,7 @@ from .bulk import Average, BulkSynchronous
 from .making import make_scheduler
 from .rules import SCHEDULES
 from .scheduler import Scheduler
-from .work import EpochDone, Evaluation, ModelWork, Task, Visit
+from .work import EpochDone, Evaluation, ModelWork, Task, Unit, Visit
 
 __all__ = [
     "SCHEDULES",
@@ -18,6 +18,7 @@ __all__ = [
     "Scheduler",
     "Span",
     "Task",
+    "Unit",
     "Visit",
     "efficiency",
     "make_scheduler",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One finished visit or evaluation: ``started_s`` and ``ended_s`` are seconds from any common origin."""
+    """One finished visit or evaluation: ``started_s`` and ``ended_s`` are seconds from any common origin.
 
-    model: int
+    ``chain`` is equal for visits that can only follow each other: those of a unit, or in model averaging of a segment.
+    """
+
+    chain: Hashable
     segment: int
     epoch: int
     started_s: float
@@ -28,20 +31,20 @@ class Efficiency:
         From the first start to the last end.
     work_s : float
         All spans together.
-    busiest_segment_s, longest_model_s : float
-        The work of the segment, and the chain of the model, that have most.
+    busiest_segment_s, longest_chain_s : float
+        The work of the segment, and of the chain, that have most.
     """
 
     n_segments: int
     makespan_s: float
     work_s: float
     busiest_segment_s: float
-    longest_model_s: float
+    longest_chain_s: float
 
     @property
     def lower_bound_s(self) -> float:
         """Return the lower bound of the makespan of any schedule of the same tasks."""
-        return max(self.busiest_segment_s, self.longest_model_s)
+        return max(self.busiest_segment_s, self.longest_chain_s)
 
     @property
     def ratio(self) -> float:
@@ -58,26 +61,25 @@ class Efficiency:
 class SpanSums:
     """Adds up spans one at a time, in any order, and keeps sums only.
 
-    A model's chain is the sum of its visits and, after each epoch, the longest of its evaluations, which run in
-    parallel.
+    A chain has the sum of its visits and, after each epoch, the longest of its evaluations, which run in parallel.
     """
 
     def __init__(self) -> None:
         self._segments: dict[int, float] = {}
-        self._models: dict[int, float] = {}
-        self._evaluations: dict[tuple[int, int], float] = {}
+        self._chains: dict[Hashable, float] = {}
+        self._evaluations: dict[tuple[Hashable, int], float] = {}
         self._start, self._end = float("inf"), float("-inf")
 
     def add(self, span: Span) -> None:
         """Add one span."""
         seconds = span.ended_s - span.started_s
         self._segments[span.segment] = self._segments.get(span.segment, 0.0) + seconds
-        chain = seconds
+        longer_s = seconds
         if span.evaluation:
-            longest = self._evaluations.get((span.model, span.epoch), 0.0)
-            chain = max(0.0, seconds - longest)
-            self._evaluations[span.model, span.epoch] = max(longest, seconds)
-        self._models[span.model] = self._models.get(span.model, 0.0) + chain
+            longest = self._evaluations.get((span.chain, span.epoch), 0.0)
+            longer_s = max(0.0, seconds - longest)
+            self._evaluations[span.chain, span.epoch] = max(longest, seconds)
+        self._chains[span.chain] = self._chains.get(span.chain, 0.0) + longer_s
         self._start = min(self._start, span.started_s)
         self._end = max(self._end, span.ended_s)
 
@@ -88,7 +90,7 @@ class SpanSums:
             makespan_s=max(0.0, self._end - self._start),
             work_s=sum(self._segments.values()),
             busiest_segment_s=max(self._segments.values(), default=0.0),
-            longest_model_s=max(self._models.values(), default=0.0),
+            longest_chain_s=max(self._chains.values(), default=0.0),
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .work import EpochDone, Evaluation, Visit
+from .work import EpochDone, Evaluation, Unit, Visit
 
 #: `madlib_mop.run.schedule` of a run of model averaging.
 AVERAGING = "averaging"
@@ -24,13 +24,13 @@ MST_KEY = 1
 class Average:
     """Averages the segments' states of ``epoch`` into one; ``segment`` does the work."""
 
-    model: int
+    unit: Unit
     segment: int
     epoch: int
 
 
 class BulkSynchronous:
-    """Plans the iterations of one model by events; no clock, no threads, no randomness.
+    """Plans the iterations of one unit by events; no clock, no threads, no randomness.
 
     The caller's loop is that of `Scheduler`: start the tasks that `next_tasks` returns, report each task once by
     `finished` or `requeue`, until `done`. Invariants: visits of an epoch start from the same state, so none starts
@@ -38,8 +38,7 @@ class BulkSynchronous:
 
     Parameters
     ----------
-    model : int
-        ``mst_key``.
+    unit : tuple of int
     segments : sequence of int
         Segments that have rows, in their order: a visit's position is its segment's place here.
     workers : sequence of int
@@ -54,7 +53,7 @@ class BulkSynchronous:
 
     def __init__(
         self,
-        model: int,
+        unit: Unit,
         segments: Sequence[int],
         workers: Sequence[int],
         epoch: int,
@@ -62,7 +61,7 @@ class BulkSynchronous:
         visited: Collection[int] = (),
     ):
         self.epoch = epoch
-        self._model = model
+        self._unit = unit
         self._positions = {segment: number for number, segment in enumerate(segments, 1)}
         self._workers = tuple(workers)
         self._last_epoch = last_epoch
@@ -87,10 +86,10 @@ class BulkSynchronous:
             return tasks
         for segment in [s for s in self._free() if s in self._to_visit]:
             self._to_visit.remove(segment)
-            tasks.append(self._start(Visit(self._model, segment, self.epoch, self._positions[segment])))
+            tasks.append(self._start(Visit(self._unit, segment, self.epoch, self._positions[segment])))
         free = self._free()
         if free and not self._to_visit and not self._in_flight:
-            tasks.append(self._start(Average(self._model, free[0], self.epoch)))
+            tasks.append(self._start(Average(self._unit, free[0], self.epoch)))
         return tasks
 
     def finished(self, task: Visit | Average | Evaluation, seconds: float) -> EpochDone | None:
@@ -103,7 +102,7 @@ class BulkSynchronous:
         self._average_s = seconds
         self.epoch += 1
         self._to_visit = list(self._positions)
-        return EpochDone(self._model, task.epoch, last=task.epoch == self._last_epoch)
+        return EpochDone(self._unit, task.epoch, last=task.epoch == self._last_epoch)
 
     def requeue(self, task: Visit | Average | Evaluation) -> None:
         """Report that a task has no result and must be repeated."""
@@ -113,9 +112,9 @@ class BulkSynchronous:
         elif isinstance(task, Evaluation):
             self._evaluations[task.segment].appendleft(task)
 
-    def add_evaluation(self, model: int, segment: int, payload: object = None) -> Evaluation:
+    def add_evaluation(self, unit: Unit, segment: int, payload: object = None) -> Evaluation:
         """Queue an evaluation of the newest state at a segment; no visit starts before it has ended."""
-        evaluation = Evaluation(model, segment, payload)
+        evaluation = Evaluation(unit, segment, payload)
         self._evaluations[segment].append(evaluation)
         return evaluation
 

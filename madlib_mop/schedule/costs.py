@@ -23,17 +23,17 @@ class MeasuredCosts:
 
     Parameters
     ----------
-    units : sequence of int
-        Rows by segment number, at least 1.
+    rows : sequence of int
+        By segment number, at least 1.
     """
 
-    def __init__(self, units: Sequence[int]):
-        self.weights = [float(n_rows) for n_rows in units]  # by segment number: rows times slowness
-        self._units = units
-        self._steps = [0] * len(units)  # by segment number: slowness is 1.25 to this power
+    def __init__(self, rows: Sequence[int]):
+        self.weights = [float(n_rows) for n_rows in rows]  # by segment number: rows times slowness
+        self._rows = rows
+        self._steps = [0] * len(rows)  # by segment number: slowness is 1.25 to this power
         # by segment number: visits of models with a known rate, their seconds, the expected seconds
-        self._compared = [(0, 0.0, 0.0)] * len(units)
-        self._spent_s = [0.0] * len(units)
+        self._compared = [(0, 0.0, 0.0)] * len(rows)
+        self._spent_s = [0.0] * len(rows)
         self._n_visits_each = 0  # visits planned on each segment
         self._rates: list[float] = []  # of the models measured, sorted
         self._sum = 0.0
@@ -48,17 +48,17 @@ class MeasuredCosts:
         ``visited`` are the numbers of the segments that the model has visited in its epoch.
         """
         for number in visited:
-            self._spent_s[number] += rate * self._units[number]
-        model.measured_s, model.measured_units = rate, 1.0
+            self._spent_s[number] += rate * self._rows[number]
+        model.measured_s, model.measured_rows = rate, 1.0
         self._set_rate(model, rate)
 
     def add(self, model: ModelProgress, number: int, seconds: float) -> bool:
         """Add a finished visit on a segment; return whether its slowness has changed."""
         self._spent_s[number] += seconds
-        is_other = model.rate is not None and self._compare(number, seconds, model.rate * self._units[number])
+        is_other = model.rate is not None and self._compare(number, seconds, model.rate * self._rows[number])
         model.measured_s += seconds
-        model.measured_units += self.weights[number]
-        self._set_rate(model, model.measured_s / model.measured_units)
+        model.measured_rows += self.weights[number]
+        self._set_rate(model, model.measured_s / model.measured_rows)
         return is_other
 
     def _compare(self, number: int, seconds: float, expected_s: float) -> bool:
@@ -71,7 +71,7 @@ class MeasuredCosts:
         if abs(steps - self._steps[number]) <= _MIN_CHANGE:
             return False
         self._steps[number] = round(steps)
-        self.weights[number] = self._units[number] * exp(_STEP * round(steps))
+        self.weights[number] = self._rows[number] * exp(_STEP * round(steps))
         return True
 
     def _set_rate(self, model: ModelProgress, rate: float) -> None:
@@ -95,7 +95,7 @@ class MeasuredCosts:
     def left(self, model: ModelProgress) -> float:
         """Return the work left of a model, seconds; 0 before the first measure of any model."""
         rate = self.mean_rate if model.rate is None else model.rate
-        return model.units_left * (rate or 0.0)
+        return model.rows_left * (rate or 0.0)
 
     def most_left(self, numbers: Iterable[int]) -> int:
         """Return the segment with most work left, up to a constant where shards are even; of equals the first.

@@ -25,7 +25,7 @@ def make_scheduler(
     schedule : str
         A name of `SCHEDULES`, or 'recorded'.
     models : sequence of ModelWork
-        All models of the run, those that have nothing left too: ``auto`` counts them.
+        All units of the run, those that have nothing left too: ``auto`` counts them.
     segment_rows : mapping of int to int
         Segment to the rows of its shard; the mapping's order is the rotation's order of segments.
     recorded : iterable of Visit, optional
@@ -38,7 +38,7 @@ def make_scheduler(
     Raises
     ------
     InvalidParameter
-        Unknown schedule; no segment; keys, indices or visited segments that are twice there or unknown; a record
+        Unknown schedule; no segment; units, indices or visited segments that are twice there or unknown; a record
         with gaps.
     """
     if not segment_rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .work import ModelWork
+from .work import ModelWork, Unit
 
 Rank = tuple[bool, float, int, int]  # the smallest starts first
 Entry = tuple[bool, float, int, int, "ModelProgress"]  # (*rank, model)
@@ -27,17 +27,17 @@ def first_from(mask: int, start: int) -> int:
 
 
 class ModelProgress:
-    """One model's state. Segments are bits: segment number j of the run is ``1 << j``; a set of them is an int.
+    """One unit's state. Segments are bits: segment number j of the run is ``1 << j``; a set of them is an int.
 
     Attributes
     ----------
     turn : int
         Its number in the rotation.
-    graph : str or None
+    unit, graph
         As in `ModelWork`.
     left : int
         Segments still to visit in ``epoch``.
-    units_left : float
+    rows_left : float
         Rows still to train on, this epoch's and the later ones'; those of slow segments count for more.
     n_visits : int
         Visits finished since epoch 1, those before a resume included.
@@ -53,17 +53,17 @@ class ModelProgress:
         While it waits: its rank, and itself.
     rate : float or None
         Seconds a row in its visits so far, rows of slow segments counted for more; ``measured_s`` and
-        ``measured_units`` are the sums that it comes from.
+        ``measured_rows`` are the sums that it comes from.
     """
 
     __slots__ = (
-        *("key", "index", "turn", "graph", "epoch", "last_epoch", "position", "left", "units_left", "n_visits"),
+        *("unit", "index", "turn", "graph", "epoch", "last_epoch", "position", "left", "rows_left", "n_visits"),
         *("in_flight", "held", "dropped", "n_evaluations", "roams", "bound_to", "entry"),
-        *("rate", "measured_s", "measured_units"),
+        *("rate", "measured_s", "measured_rows"),
     )
 
     def __init__(self, work: ModelWork):
-        self.key = work.key
+        self.unit: Unit = work.unit
         self.index = work.index
         self.turn = work.place
         self.graph = work.graph
@@ -71,7 +71,7 @@ class ModelProgress:
         self.last_epoch = work.last_epoch
         self.position = len(work.visited)
         self.left = 0
-        self.units_left = 0.0
+        self.rows_left = 0.0
         self.n_visits = 0
         self.in_flight = self.held = self.dropped = self.roams = False
         self.n_evaluations = 0
@@ -79,7 +79,7 @@ class ModelProgress:
         self.entry: Entry | None = None
         self.rate: float | None = None
         self.measured_s = 0.0
-        self.measured_units = 0.0
+        self.measured_rows = 0.0
 
     @property
     def over(self) -> bool:

@@ -8,7 +8,7 @@ from madlib_mop.errors import InvalidParameter
 
 from .costs import MeasuredCosts
 from .progress import ModelProgress, first_from
-from .work import Visit
+from .work import Unit, Visit, title
 
 
 class Rotation:
@@ -53,7 +53,7 @@ class Rotation:
         for number in visited:
             if not left & (1 << number):
                 raise InvalidParameter(
-                    f"model {model.key} has a segment twice, or one too many, among its visits in epoch {model.epoch}",
+                    f"the visits of {title(model.unit)} in epoch {model.epoch} have a segment twice, or one too many",
                     hint="The run's record is damaged: drop the run and start it again.",
                 )
             left &= ~(1 << number)
@@ -75,7 +75,7 @@ class Rotation:
 
         Models that are not measured yet come first (one may be the longest), then those with most work left.
         """
-        work = model.units_left if model.rate is None else model.units_left * model.rate
+        work = model.rows_left if model.rate is None else model.rows_left * model.rate
         return (model.rate is not None, -work, model.n_visits, model.index)
 
 
@@ -150,46 +150,46 @@ class Recorded(Rotation):
 
     def __init__(self, numbers: Mapping[int, int], recorded: Iterable[Visit]):
         super().__init__(len(numbers))
-        self._orders: dict[tuple[int, int], list[int]] = {}  # (model, epoch) -> segment numbers by position
-        self._sets: dict[tuple[int, int], int] = {}
-        self._last: dict[int, int] = {}
-        for visit in sorted(recorded, key=lambda v: (v.model, v.epoch, v.position)):
+        self._orders: dict[tuple[Unit, int], list[int]] = {}  # (unit, epoch) -> segment numbers by position
+        self._sets: dict[tuple[Unit, int], int] = {}
+        self._last: dict[Unit, int] = {}
+        for visit in sorted(recorded, key=lambda v: (v.unit, v.epoch, v.position)):
             self._append(visit, numbers.get(visit.segment))
 
     def _append(self, visit: Visit, number: int | None) -> None:
-        """Append a visit, which must be the next position of its model's epoch or the first one of the next epoch."""
-        key = (visit.model, visit.epoch)
+        """Append a visit, which must be the next position of its unit's epoch or the first one of the next epoch."""
+        key = (visit.unit, visit.epoch)
         order, seen = self._orders.setdefault(key, []), self._sets.get(key, 0)
-        last = self._last.get(visit.model, visit.epoch)
-        complete = last == visit.epoch or self._sets[visit.model, last] == self._all
+        last = self._last.get(visit.unit, visit.epoch)
+        complete = last == visit.epoch or self._sets[visit.unit, last] == self._all
         follows = last in (visit.epoch, visit.epoch - 1) and visit.position == len(order) + 1
         if number is None or seen & (1 << number) or not follows or not complete:
             raise InvalidParameter(
-                f"the record cannot be replayed: model {visit.model}, epoch {visit.epoch}, position {visit.position},"
+                f"the record cannot be replayed: {title(visit.unit)}, epoch {visit.epoch}, position {visit.position},"
                 f" segment {visit.segment} does not follow from the previous visits, or its segment is unknown",
                 hint="Replay needs the complete record of a run, and its packed table with the same segments.",
             )
         order.append(number)
         self._sets[key] = seen | (1 << number)
-        self._last[visit.model] = visit.epoch
+        self._last[visit.unit] = visit.epoch
 
     def last_epoch(self, model: ModelProgress, wanted: int) -> int:
-        return min(wanted, self._last.get(model.key, 0))
+        return min(wanted, self._last.get(model.unit, 0))
 
     def segments_of(self, model: ModelProgress, epoch: int) -> int:
-        return self._sets.get((model.key, epoch), 0)
+        return self._sets.get((model.unit, epoch), 0)
 
     def left_after(self, model: ModelProgress, visited: Sequence[int]) -> int:
         left = super().left_after(model, visited)
-        if list(visited) != self._orders.get((model.key, model.epoch), [])[: len(visited)]:
+        if list(visited) != self._orders.get((model.unit, model.epoch), [])[: len(visited)]:
             raise InvalidParameter(
-                f"model {model.key} has made visits in epoch {model.epoch} that differ from the recorded ones",
+                f"the visits of {title(model.unit)} in epoch {model.epoch} differ from the recorded ones",
                 hint="Drop the replay and start it again.",
             )
         return left
 
     def next_segment(self, model: ModelProgress) -> int:
-        return self._orders[model.key, model.epoch][model.position]
+        return self._orders[model.unit, model.epoch][model.position]
 
 
 #: The schedules that a user may choose, by name. A new schedule is a subclass of `Rotation` and an entry here.

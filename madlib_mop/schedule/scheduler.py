@@ -9,7 +9,7 @@ from .costs import MeasuredCosts
 from .progress import ModelProgress, bits, first_from
 from .ready import KnownGraphs, ReadyModels
 from .rules import Rotation
-from .work import EpochDone, Evaluation, ModelWork, Task, Visit, check_works
+from .work import EpochDone, Evaluation, ModelWork, Task, Unit, Visit, check_works, title
 
 
 class Scheduler:
@@ -44,7 +44,7 @@ class Scheduler:
         self.segments = tuple(segment_rows)  # a segment's number is its index here
         self._numbers = {segment: number for number, segment in enumerate(self.segments)}
         self._costs = MeasuredCosts([max(1, n_rows) for n_rows in segment_rows.values()])
-        self._all, self._all_units = (1 << len(self.segments)) - 1, sum(self._costs.weights)
+        self._all, self._all_rows = (1 << len(self.segments)) - 1, sum(self._costs.weights)
         self._graphs = KnownGraphs(len(self.segments), n_at_once) if rule.groups_graphs else None
         self._ready = ReadyModels(len(self.segments), self._choose, rule.rank, self._graphs)
         self._evaluations: list[deque[Evaluation]] = [deque() for _ in self.segments]
@@ -53,7 +53,7 @@ class Scheduler:
         self._down = 0
         self._n_unfinished = 0  # models with remaining visits
         self._n_queued = 0  # evaluations that have not started
-        self._models = {work.key: self._begin(work) for work in models}
+        self._models = {work.unit: self._begin(work) for work in models}
         self._indices = {work.index for work in models}
         self._unbind()
 
@@ -68,7 +68,7 @@ class Scheduler:
                 tasks.append(self._start(number, self._evaluations[number].popleft()))
         for model, number in self._ready.match(self._free, self._fresh & self._free, len(self._in_flight)):
             model.in_flight = True
-            visit = Visit(model.key, self.segments[number], model.epoch, model.position + 1)
+            visit = Visit(model.unit, self.segments[number], model.epoch, model.position + 1)
             tasks.append(self._start(number, visit))
         self._fresh = 0
         return tasks
@@ -89,7 +89,7 @@ class Scheduler:
         model.left &= ~(1 << number)
         model.position += 1
         model.n_visits += 1
-        model.units_left -= self._costs.weights[number]
+        model.rows_left -= self._costs.weights[number]
         is_slowness_other = self._costs.add(model, number, seconds)
         if self._graphs is not None:
             self._graphs.measured(seconds, once_s)
@@ -119,7 +119,7 @@ class Scheduler:
         model, _ = self._end(task)
         if isinstance(task, Evaluation):
             model.n_evaluations -= 1
-        self.drop(model.key)
+        self.drop(model.unit)
 
     @property
     def done(self) -> bool:
@@ -134,15 +134,15 @@ class Scheduler:
         Raises
         ------
         InvalidParameter
-            Its key or its index is another model's, or it has visited a segment that is not there.
+            Its unit or its index is there already, or it has visited a segment that is not there.
         """
         check_works([work], self.segments, self._models.keys(), self._indices)
         self._indices.add(work.index)
-        self._models[work.key] = self._begin(work)
+        self._models[work.unit] = self._begin(work)
         self._rule.n_models = len(self._models)
         self._unbind()
 
-    def extend(self, model: int, last_epoch: int) -> None:
+    def extend(self, unit: Unit, last_epoch: int) -> None:
         """Extend a model to the end of ``last_epoch``, whether or not it has completed its epochs.
 
         Under recorded it makes no visits but recorded ones.
@@ -152,47 +152,47 @@ class Scheduler:
         ValueError
             The model was dropped, or goes on for longer already; :meth:`finish_early` is what ends one.
         """
-        progress = self._models[model]
-        if progress.dropped or last_epoch < progress.last_epoch:
+        model = self._models[unit]
+        if model.dropped or last_epoch < model.last_epoch:
             raise ValueError(
-                f"model {model} was dropped, or continues until epoch {progress.last_epoch}, received {last_epoch}"
+                f"{title(unit)} was dropped, or continues until epoch {model.last_epoch}, received {last_epoch}"
             )
-        was_over, before = progress.over, progress.last_epoch
-        progress.last_epoch = max(before, self._rule.last_epoch(progress, last_epoch))
-        if progress.over:
+        was_over, before = model.over, model.last_epoch
+        model.last_epoch = max(before, self._rule.last_epoch(model, last_epoch))
+        if model.over:
             return
-        self._withdraw(progress)  # its rank may change
+        self._withdraw(model)  # its rank may change
         self._n_unfinished += was_over
         if was_over:
-            progress.left = self._rule.segments_of(progress, progress.epoch)
-        for epoch in range(before + 1, progress.last_epoch + 1):
-            progress.units_left += self._units_in(self._rule.segments_of(progress, epoch))
-        self._costs.plan(progress.last_epoch - before)
-        self._offer(progress)
+            model.left = self._rule.segments_of(model, model.epoch)
+        for epoch in range(before + 1, model.last_epoch + 1):
+            model.rows_left += self._rows_in(self._rule.segments_of(model, epoch))
+        self._costs.plan(model.last_epoch - before)
+        self._offer(model)
 
-    def finish_early(self, model: int) -> int:
+    def finish_early(self, unit: Unit) -> int:
         """Begin no further epoch of a model, and return its last epoch.
 
         That is the epoch that it is in, if a visit of it was made or is in flight: its other visits are made too, so
         that its state is one of a whole epoch. Its evaluations go on, and :meth:`extend` may let it go on later.
         """
-        progress = self._models[model]
-        begun = progress.position > 0 or progress.in_flight
-        last_epoch = progress.epoch if begun else progress.epoch - 1
-        if progress.dropped or last_epoch >= progress.last_epoch:
-            return progress.last_epoch
-        self._withdraw(progress)
-        for epoch in range(last_epoch + 1, progress.last_epoch + 1):
-            progress.units_left -= self._units_in(self._rule.segments_of(progress, epoch))
-        self._costs.plan(last_epoch - progress.last_epoch)
-        progress.last_epoch = last_epoch
-        if progress.over:
-            progress.left = 0
+        model = self._models[unit]
+        begun = model.position > 0 or model.in_flight
+        last_epoch = model.epoch if begun else model.epoch - 1
+        if model.dropped or last_epoch >= model.last_epoch:
+            return model.last_epoch
+        self._withdraw(model)
+        for epoch in range(last_epoch + 1, model.last_epoch + 1):
+            model.rows_left -= self._rows_in(self._rule.segments_of(model, epoch))
+        self._costs.plan(last_epoch - model.last_epoch)
+        model.last_epoch = last_epoch
+        if model.over:
+            model.left = 0
             self._n_unfinished -= 1
-        self._offer(progress)
+        self._offer(model)
         return last_epoch
 
-    def add_evaluation(self, model: int, segment: int, payload: object = None) -> Evaluation:
+    def add_evaluation(self, unit: Unit, segment: int, payload: object = None) -> Evaluation:
         """Queue an evaluation of a model's newest state; the model trains no further before it has ended.
 
         Raises
@@ -200,73 +200,73 @@ class Scheduler:
         ValueError
             The model is in a visit, or was dropped.
         """
-        progress = self._models[model]
-        if progress.in_flight or progress.dropped:
-            raise ValueError(f"model {model} cannot be evaluated while it is in a visit or after it was dropped")
-        evaluation, number = Evaluation(model, segment, payload), self._numbers[segment]
-        self._withdraw(progress)
-        progress.n_evaluations += 1
+        model = self._models[unit]
+        if model.in_flight or model.dropped:
+            raise ValueError(f"{title(unit)} cannot be evaluated while it is in a visit or after it was dropped")
+        evaluation, number = Evaluation(unit, segment, payload), self._numbers[segment]
+        self._withdraw(model)
+        model.n_evaluations += 1
         self._evaluations[number].append(evaluation)
         self._n_queued += 1
         self._fresh |= 1 << number
         return evaluation
 
-    def has_model(self, model: int) -> bool:
+    def has_model(self, unit: Unit) -> bool:
         """Return whether a model was added, whatever became of it."""
-        return model in self._models
+        return unit in self._models
 
-    def is_busy(self, model: int) -> bool:
+    def is_busy(self, unit: Unit) -> bool:
         """Return whether a task of a model is in flight or an evaluation of it is queued."""
-        return bool(self._models[model].in_flight or self._models[model].n_evaluations)
+        return bool(self._models[unit].in_flight or self._models[unit].n_evaluations)
 
-    def evaluations_left(self, model: int) -> int:
+    def evaluations_left(self, unit: Unit) -> int:
         """Count the evaluations of a model that are queued or in flight."""
-        return self._models[model].n_evaluations
+        return self._models[unit].n_evaluations
 
-    def hold(self, model: int) -> None:
+    def hold(self, unit: Unit) -> None:
         """Start no visit of a model until :meth:`release`; its visit in flight and its evaluations go on."""
-        self._models[model].held = True
-        self._withdraw(self._models[model])
+        self._models[unit].held = True
+        self._withdraw(self._models[unit])
 
-    def release(self, model: int) -> None:
+    def release(self, unit: Unit) -> None:
         """End :meth:`hold`."""
-        self._models[model].held = False
-        self._offer(self._models[model])
+        self._models[unit].held = False
+        self._offer(self._models[unit])
 
-    def drop(self, model: int) -> None:
+    def drop(self, unit: Unit) -> None:
         """Start no further task of a model, and drop its queued evaluations.
 
         Tasks in flight must still be reported, in any of the three ways.
         """
-        progress = self._models[model]
-        if progress.dropped:
+        model = self._models[unit]
+        if model.dropped:
             return
-        self._withdraw(progress)
-        self._n_unfinished -= not progress.over
-        progress.dropped = True
+        self._withdraw(model)
+        self._n_unfinished -= not model.over
+        model.dropped = True
         for number, queue in enumerate(self._evaluations):
-            kept = deque(evaluation for evaluation in queue if evaluation.model != model)
-            progress.n_evaluations -= len(queue) - len(kept)
+            kept = deque(evaluation for evaluation in queue if evaluation.unit != unit)
+            model.n_evaluations -= len(queue) - len(kept)
             self._n_queued -= len(queue) - len(kept)
             self._evaluations[number] = kept
 
-    def revive(self, model: int) -> None:
+    def revive(self, unit: Unit) -> None:
         """End :meth:`drop`: let a model go on with the visits that it has not made.
 
         If it has completed an epoch meanwhile, the caller adds that epoch's evaluations before the next call of
         :meth:`next_tasks`; it can tell by the model's committed visits.
         """
-        progress = self._models[model]
-        if not progress.dropped:
+        model = self._models[unit]
+        if not model.dropped:
             return
-        progress.dropped = False
-        if progress.over:
+        model.dropped = False
+        if model.over:
             return
         self._n_unfinished += 1
-        if not progress.left and not progress.in_flight:  # the visit in flight at the drop was the last of its epoch
-            self._complete_epoch(progress)
-        progress.units_left = self._units_left(progress) if not progress.over else 0.0
-        self._offer(progress)
+        if not model.left and not model.in_flight:  # the visit in flight at the drop was the last of its epoch
+            self._complete_epoch(model)
+        model.rows_left = self._rows_left(model) if not model.over else 0.0
+        self._offer(model)
 
     # Segments
 
@@ -306,7 +306,7 @@ class Scheduler:
         visited = [self._numbers[segment] for segment in work.visited]
         model.left = self._rule.left_after(model, visited)
         model.n_visits = (work.epoch - 1) * len(self.segments) + len(visited)
-        model.units_left = self._units_left(model)
+        model.rows_left = self._rows_left(model)
         if work.s_per_row is not None:
             self._costs.known(model, work.s_per_row, visited)
         if not model.over:
@@ -317,27 +317,27 @@ class Scheduler:
         self._offer(model)
         return model
 
-    def _units_in(self, segments: int) -> float:
+    def _rows_in(self, segments: int) -> float:
         if segments == self._all:
-            return self._all_units
+            return self._all_rows
         return sum(self._costs.weights[number] for number in bits(segments))
 
-    def _units_left(self, model: ModelProgress) -> float:
+    def _rows_left(self, model: ModelProgress) -> float:
         later = range(model.epoch + 1, model.last_epoch + 1)
-        return self._units_in(model.left) + sum(self._units_in(self._rule.segments_of(model, e)) for e in later)
+        return self._rows_in(model.left) + sum(self._rows_in(self._rule.segments_of(model, e)) for e in later)
 
     def _weigh_again(self) -> None:
         """Rank the models again, after a change of a segment's slowness."""
-        self._all_units = sum(self._costs.weights)
+        self._all_rows = sum(self._costs.weights)
         for model in self._models.values():
             if not model.over:
                 self._withdraw(model)
-                model.units_left = self._units_left(model)
+                model.rows_left = self._rows_left(model)
                 self._offer(model)
 
     def _complete_epoch(self, model: ModelProgress) -> EpochDone | None:
         complete = model.position == len(self.segments)  # otherwise a recorded run ended within the epoch
-        done = EpochDone(model.key, model.epoch, last=model.epoch == model.last_epoch) if complete else None
+        done = EpochDone(model.unit, model.epoch, last=model.epoch == model.last_epoch) if complete else None
         model.epoch += 1
         model.position = 0
         model.roams = False
@@ -387,7 +387,7 @@ class Scheduler:
             raise ValueError(f"{task} is not in flight on its segment")
         del self._in_flight[number]
         self._set_free(number)
-        model = self._models[task.model]
+        model = self._models[task.unit]
         if isinstance(task, Visit):
             model.in_flight = False
             self._ready.ended(model)

@@ -1,4 +1,4 @@
-"""The inputs and outputs of a scheduler: a model's work, visits, evaluations, completed epochs."""
+"""The inputs and outputs of a scheduler: units of models, their work, visits, evaluations, completed epochs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,28 @@ from dataclasses import dataclass
 
 from madlib_mop.errors import InvalidParameter
 
+#: The mst_keys of models that train together: mostly one. A scheduler plans units; it only compares and hashes them, so
+#: what is said of a model in this folder holds for a unit of several too.
+Unit = tuple[int, ...]
+
+
+def title(unit: Unit) -> str:
+    """Return a unit as messages name it: "model 3", "models 1, 2"."""
+    return f"model{'' if len(unit) == 1 else 's'} {', '.join(map(str, unit))}"
+
 
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """One configuration of a run and its progress.
+    """One unit of a run and its progress.
 
     A run that starts has ``epoch=1`` and ``visited=()``. A resumed run has the model's current epoch and the
     segments already visited in it. A model with nothing left has ``epoch = last_epoch + 1``.
 
     Attributes
     ----------
-    key : int
-        ``mst_key``.
+    unit : tuple of int
     index : int
-        The model's number c in the rotation, 0-based, unique. It stays the same for the whole run, also after a resume
+        The unit's number c in the rotation, 0-based, unique. It stays the same for the whole run, also after a resume
         from which failed models are left out: the order of its visits is computed from it.
     last_epoch : int
         The last epoch to train; models of one run may differ in it.
@@ -38,7 +46,7 @@ class ModelWork:
         the same first word, a family, have functions in common. None if that does not matter for the run's schedule.
     """
 
-    key: int
+    unit: Unit
     index: int
     last_epoch: int
     epoch: int = 1
@@ -55,12 +63,12 @@ class ModelWork:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One model trains on one segment's shard once.
+    """One unit trains on one segment's shard once.
 
-    ``position`` (1-based) is the visit's place within the model's ``epoch`` (1-based).
+    ``position`` (1-based) is the visit's place within the unit's ``epoch`` (1-based).
     """
 
-    model: int
+    unit: Unit
     segment: int
     epoch: int
     position: int
@@ -68,12 +76,12 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One model is evaluated on one segment.
+    """One unit, or some of its models, are evaluated on one segment.
 
     ``payload`` is opaque: it is only compared by equality.
     """
 
-    model: int
+    unit: Unit
     segment: int
     payload: object = None
 
@@ -83,9 +91,9 @@ Task = Visit | Evaluation
 
 @dataclass(frozen=True, slots=True)
 class EpochDone:
-    """A model has visited every segment in ``epoch``; ``last`` is set for the model's last epoch."""
+    """A unit has visited every segment in ``epoch``; ``last`` is set for its last epoch."""
 
-    model: int
+    unit: Unit
     epoch: int
     last: bool
 
@@ -93,22 +101,22 @@ class EpochDone:
 def check_works(
     works: Sequence[ModelWork],
     segments: Collection[int],
-    keys: Collection[int] = (),
+    known: Collection[Unit] = (),
     indices: Collection[int] = (),
 ) -> None:
-    """Check models that come into a run with these segments, and with models of these keys and indices.
+    """Check units that come into a run with these segments, and with known units of these indices.
 
     Raises
     ------
     InvalidParameter
-        A key or an index occurs twice, or a segment was visited that the run does not have.
+        A unit or an index occurs twice, or a segment was visited that the run does not have.
     """
-    for what, values, known in (
-        ("key", [work.key for work in works], keys),
-        ("index", [work.index for work in works], indices),
-    ):
-        if len(set(values)) < len(values) or any(value in known for value in values):
-            raise InvalidParameter(f"two models of a run have the same {what}, received {sorted(values)}")
+    units, numbers = [work.unit for work in works], [work.index for work in works]
+    if len(set(units)) < len(units) or any(unit in known for unit in units):
+        received = ", ".join(map(title, sorted(units)))
+        raise InvalidParameter(f"two models of a run have the same mst_key, received {received}")
+    if len(set(numbers)) < len(numbers) or any(number in indices for number in numbers):
+        raise InvalidParameter(f"two models of a run have the same index, received {sorted(numbers)}")
     unknown = {segment for work in works for segment in work.visited} - set(segments)
     if unknown:
         raise InvalidParameter(

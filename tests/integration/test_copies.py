@@ -7,7 +7,7 @@ import psycopg2
 import pytest
 
 from madlib_mop.catalog import state_slots
-from madlib_mop.catalog.old_snapshots import ServerLooks
+from madlib_mop.catalog.old_snapshots import ServerPolls
 from madlib_mop.catalog.state_slots import StateSlots, StoredState, slot_table, sweep_slots
 from tests.helpers.direct import record_on
 from tests.helpers.faults import BackgroundFit, wait_for
@@ -274,29 +274,29 @@ def test_two_sessions_sweep_the_slots_of_a_dropped_run(db, training, monkeypatch
     assert db.rows(_SLOTS) == []
 
 
-def dump_begins_after_each_look(training, monkeypatch) -> list[Copy]:
-    """Let a dump take its snapshot after each look at the snapshots, before anything is locked."""
-    look, dumps = ServerLooks.__call__, []
+def dump_begins_after_each_poll(training, monkeypatch) -> list[Copy]:
+    """Let a dump take its snapshot after each poll of the snapshots, before anything is locked."""
+    poll, dumps = ServerPolls.__call__, []
 
-    def look_and_dump(self):
-        found = look(self)
+    def poll_and_dump(self):
+        found = poll(self)
         dumps.append(training.copy())
         dumps[-1].rows(_SLOTS)
         return found
 
-    monkeypatch.setattr(ServerLooks, "__call__", look_and_dump)
+    monkeypatch.setattr(ServerPolls, "__call__", poll_and_dump)
     return dumps
 
 
 @pytest.mark.parametrize("way", ["the end of the run", "a sweep", "a dropped run"])
-def test_a_dump_that_begins_after_the_last_look_finds_all_that_it_sees(db, training, monkeypatch, way):
+def test_a_dump_that_begins_after_the_last_poll_finds_all_that_it_sees(db, training, monkeypatch, way):
     training.visit(3)
     if way == "a dropped run":
         training.record.delete_run(RUN_ID)
     if way == "a sweep":
         db.rows("UPDATE madlib_mop.run SET state = 'trained' WHERE run_id = %s", [RUN_ID])
         training.record.unlock_run(RUN_ID)
-    dumps = dump_begins_after_each_look(training, monkeypatch)
+    dumps = dump_begins_after_each_poll(training, monkeypatch)
     training.slots.finish() if way == "the end of the run" else sweep_slots(training.record)
     assert dumps
     for dump in dumps:

@@ -120,7 +120,7 @@ def test_the_simulator_fed_with_a_runs_visits_comes_to_its_makespan(bench):
     )
     seconds = {(key, segment, epoch): float(end - start) for key, segment, epoch, start, end in rows}
     recorded = float(max(row[4] for row in rows) - min(row[3] for row in rows))
-    works = [ModelWork(key, key - 1, 2) for key in range(1, 5)]
+    works = [ModelWork((key,), key - 1, 2) for key in range(1, 5)]
     simulation = simulate(
         make_scheduler("longest_first", works, {0: 300, 1: 300}), lambda *visit: seconds[visit]
     )  # fmt: skip

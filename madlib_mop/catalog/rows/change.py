@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from madlib_mop.catalog.rows.base import Json, Row, column
-from madlib_mop.catalog.rows.states import ChangeSource, CommandState
+from madlib_mop.catalog.rows.states import ChangeSource, ChangeState
 from madlib_mop.models.changes import BY_FUNCTION, Change, read_change
 
 
@@ -33,14 +33,14 @@ class ChangeRow(Row):
     issued_by : int, str or None
         The oid of a role; its name in a row that was read. None if the driver decided.
     issued_at, settled_at : datetime or None
-    state : CommandState
+    state : ChangeState
     detail : str or None
     ordinal : int or None
         The place of an obeyed command among those of its run, from 0.
     mst_keys : list of int or None
         The models that it changed or added.
     visits : dict of str to list of int
-        By mst_key: epoch and position of the newest committed visit when it was obeyed.
+        By mst_key: epoch and position of the newest committed visit when it was applied.
     """
 
     change_id: int = 0
@@ -54,7 +54,7 @@ class ChangeRow(Row):
     arguments: Json = field(default_factory=dict)
     issued_by: int | str | None = None
     issued_at: datetime | None = None
-    state: CommandState = column(CommandState, default=CommandState.PENDING)
+    state: ChangeState = column(ChangeState, default=ChangeState.PENDING)
     detail: str | None = None
     ordinal: int | None = None
     mst_keys: Sequence[int] | None = None
@@ -79,12 +79,12 @@ class ChangeRow(Row):
         """Return the row of a change that the driver makes in the same transaction."""
         return cls(
             run_id=run_id, source=source, change=change.word, work=change.as_json(), event=event, number=number,
-            state=CommandState.OBEYED, mst_keys=list(mst_keys), visits=visits,
+            state=ChangeState.OBEYED, mst_keys=list(mst_keys), visits=visits,
         )  # fmt: skip
 
     def as_refused(self, why: str) -> Self:
         """Return the row of a command that was refused at once."""
-        return replace(self, state=CommandState.REFUSED, detail=why)
+        return replace(self, state=ChangeState.REFUSED, detail=why)
 
     def checked(self, change: Change) -> Self:
         """Return the row of a command with what the driver applies."""

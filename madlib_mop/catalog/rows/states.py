@@ -53,8 +53,8 @@ class ModelState(StrEnum):
         return state is self or state in _AFTER[self]
 
 
-class CommandState(StrEnum):
-    """State of a command: column ``state`` of `madlib_mop.change`."""
+class ChangeState(StrEnum):
+    """State of a change: column ``state`` of `madlib_mop.change`. Only a command can be other than obeyed."""
 
     #: It was checked and recorded; the run's driver has not applied it yet. Any other state may follow.
     PENDING = "pending"

@@ -1,7 +1,7 @@
 """Makes changes of a run's models: checks them, writes them in one transaction, and applies them after its commit.
 
 Commands of people and policies were recorded as pending; each is settled in the transaction that changes the record, so
-it is obeyed exactly once. Decisions of searches and replays are recorded in the transaction of their changes, so a run
+it is applied exactly once. Decisions of searches and replays are recorded in the transaction of their changes, so a run
 that is killed at any moment continues with all of them or none. The hopper makes changes while a run trains, the driver
 of a call prepares a run that does not train. What differs between the two is the `RunSide`.
 """
@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, singledispatchmethod
 
-from madlib_mop.catalog.commands import Outcome
+from madlib_mop.catalog.changes import Outcome
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow
-from madlib_mop.catalog.rows.states import ChangeSource, CommandState, ModelState
+from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState
 from madlib_mop.driver.changes.deciders import Decision, Decisions
 from madlib_mop.driver.changes.proposed import ProposedModels
 from madlib_mop.driver.changes.side import NotYet, RunSide
@@ -53,7 +53,7 @@ class CommandRefused(Exception):
 
 
 class _Withdrawn(Exception):
-    """The call of a command has ended before it was obeyed."""
+    """The call of a command has ended before it was applied."""
 
 
 #: What the apply step of a change does.
@@ -139,35 +139,35 @@ class Changes:
         """Return epoch and position of the newest visit of each model."""
         return {str(key): [self._models[key].epoch, self._models[key].position] for key in mst_keys}
 
-    def obey_pending(self) -> None:
-        """Obey or refuse the run's pending commands, in their order; those that must wait stay pending.
+    def apply_pending(self) -> None:
+        """Apply or refuse the run's pending commands, in their order; those that must wait stay pending.
 
         A command that waits delays those after it, but for `unpause`: what it waits for may wait for that.
         """
         self._side.release_held()
         waits = False
-        for command in self._record.commands(self._run_id, CommandState.PENDING):
+        for command in self._record.commands(self._run_id, ChangeState.PENDING):
             if waits and command.command != Unpause.function:
                 continue
             try:
-                self.obey(command)
+                self.apply_command(command)
             except NotYet:
                 waits = True
 
-    def obey(self, command: ChangeRow) -> Outcome | None:
-        """Obey or refuse one command; None if it was withdrawn. Raises NotYet if it must wait for a visit."""
+    def apply_command(self, command: ChangeRow) -> Outcome | None:
+        """Apply or refuse one command; None if it was withdrawn. Raises NotYet if it must wait for a visit."""
         name = "the policy" if command.source is ChangeSource.POLICY else str(command.issued_by)
         try:
             effect = self._effect(command.read(), _Issuer(command.source, command.change_id, name))
         except (CommandRefused, InvalidParameter) as refusal:
-            outcome = Outcome(CommandState.REFUSED, str(refusal))
+            outcome = Outcome(ChangeState.REFUSED, str(refusal))
             return outcome if self._record.record_outcome(command, outcome) else None
         try:
             with self._record.transaction():
                 if not self._record.lock_command(command):
                     raise _Withdrawn
                 keys, apply = effect.write()
-                outcome = Outcome(CommandState.OBEYED, effect.detail, tuple(keys), self._visits_of(keys))
+                outcome = Outcome(ChangeState.OBEYED, effect.detail, tuple(keys), self._visits_of(keys))
                 self._record.record_outcome(command, outcome)
                 self._side.recorded()
         except _Withdrawn:

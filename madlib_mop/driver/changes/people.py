@@ -1,6 +1,6 @@
 """The SQL functions by which people steer a run: each checks its arguments, issues a command and awaits its outcome.
 
-If no process drives the run, this one obeys the command; otherwise the run's driver does.
+If no process drives the run, this one applies the command; otherwise the run's driver does.
 """
 
 import json
@@ -15,7 +15,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import CommandState, RunState
+from madlib_mop.catalog.rows.states import ChangeState, RunState
 from madlib_mop.driver.changes.changes import Changes
 from madlib_mop.driver.changes.checks import check_command
 from madlib_mop.driver.changes.side import RunSide
@@ -34,7 +34,7 @@ _TICK_S = 0.5
 def steer(call: Call) -> Any:
     """Run one of the functions of this module; return what its SQL function returns."""
     done = _steer(call)
-    if done.state is not CommandState.OBEYED:
+    if done.state is not ChangeState.OBEYED:
         raise _refusal(call.function, done)
     call.session.notice(f"run {done.run_id}: {done.detail}")
     keys = list(done.mst_keys or [])
@@ -108,12 +108,12 @@ def _refusal(function: str, done: ChangeRow) -> MopError:
 def issue(
     call: Call, record: Record, run: RunRow, command: ChangeRow, weights: Mapping[str, bytes] | None = None
 ) -> ChangeRow:
-    """Record a command, wait until the run's driver has obeyed or refused it, and return it as settled.
+    """Record a command, wait until the run's driver has applied or refused it, and return it as settled.
 
     Raises
     ------
     Cancelled
-        If the caller's statement is cancelled before the command was obeyed: it is withdrawn.
+        If the caller's statement is cancelled before the command was applied: it is withdrawn.
     """
     record.listen_for_outcomes()
     command_id = record.issue(command, weights)
@@ -132,7 +132,7 @@ def _await(call: Call, record: Record, run_id: int, command_id: int) -> ChangeRo
     look_at = 0.0
     while True:
         settled = record.command(run_id, command_id)
-        if settled.state is not CommandState.PENDING:
+        if settled.state is not ChangeState.PENDING:
             return settled
         if time.monotonic() >= look_at:
             look_at = time.monotonic() + _TICK_S
@@ -158,6 +158,6 @@ def _obey_here(record: Record, run_id: int, asks: int) -> None:
         return
     try:
         end_old_writers(record, run_id)
-        Changes(RunSide(record, record.known_run(run_id))).obey_pending()
+        Changes(RunSide(record, record.known_run(run_id))).apply_pending()
     finally:
         record.unlock_run(run_id)

@@ -14,7 +14,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import ChangeSource, CommandState
+from madlib_mop.catalog.rows.states import ChangeSource, ChangeState
 from madlib_mop.driver.changes.checks import check_command
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -43,7 +43,7 @@ class PolicyCommands:
         self._session = session
         self._issued = {
             _identity(command.command or "", command.arguments)
-            for state in CommandState
+            for state in ChangeState
             for command in record.commands(run.run_id, state)
             if command.source is ChangeSource.POLICY
         }

@@ -16,7 +16,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import ChangeSource, CommandState, ModelState
+from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState
 from madlib_mop.driver.changes.deciders import Decider, Decision, Decisions
 from madlib_mop.driver.changes.replay import RecordedSearch
 from madlib_mop.driver.experience.configurations import past_trials
@@ -52,7 +52,7 @@ def read_history(record: Record, run_id: int) -> SearchHistory:
     events = record.search_events(run_id)
     if not events:
         return SearchHistory()
-    obeyed = record.commands(run_id, CommandState.OBEYED)
+    obeyed = record.commands(run_id, ChangeState.OBEYED)
     stopped = frozenset(command.work["mst_key"] for command in obeyed if command.command == Stop.function)
     return SearchHistory(events, record.metrics(run_id), stopped)
 

@@ -72,8 +72,7 @@ class RunSide:
         self.run = replace(self.run, **columns)
 
     def release_held(self) -> None:
-        """Called before each look at the pending commands: let fused groups go on for which no command waits any
-        more."""
+        """Called before pending commands are read: let fused groups go on for which no command waits any more."""
 
     def separate(self, mst_key: int) -> None:
         """Let a model of a fused group train alone; `recorded` dissolves groups of a run that does not train.
@@ -89,7 +88,7 @@ class RunSide:
         came_from = self.models[mst_key].cloned_from
         if came_from is not None:
             return came_from.turn
-        return self.groups.indices(list(self.models.values()))[self.groups.key_of(mst_key)]
+        return self.groups.indices(list(self.models.values()))[self.groups.unit_of(mst_key)]
 
     def epoch_in_visit(self, mst_key: int) -> int | None:
         """Return the epoch of a model's visit in flight."""
@@ -101,8 +100,8 @@ class RunSide:
         Dissolve groups whose members a command has made unequal; let `resume` train a run that was trained, if models
         have visits left now.
         """
-        for key in self.groups.unequal(self.models):
-            self.set_run(plan=self.run.plan.without_groups(self.groups.dissolve(key)))
+        for unit in self.groups.unequal(self.models):
+            self.set_run(plan=self.run.plan.without_groups(self.groups.dissolve(unit)))
         has_work = any(m.state in (ModelState.WAITING, ModelState.TRAINING) for m in self.models.values())
         if self.run.state.is_trained and has_work:
             detail = f"SELECT madlib_mop.resume({self.run.run_id}); trains what commands have asked for"

@@ -16,13 +16,13 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, Shard, evaluation_task, is_due
-from madlib_mop.schedule import Evaluation
+from madlib_mop.schedule import Evaluation, Unit
 
 
 class EvaluationQueue(Protocol):
     """The interface for queueing evaluations: `Scheduler` and `BulkSynchronous`."""
 
-    def add_evaluation(self, model: int, segment: int, payload: object = None) -> Evaluation:
+    def add_evaluation(self, unit: Unit, segment: int, payload: object = None) -> Evaluation:
         """Queue an evaluation."""
 
 
@@ -35,8 +35,8 @@ class Evaluations:
     run : RunRow
     scheduler : EvaluationQueue
     models : RunModels
-    key_of : callable
-        Returns the scheduler's key of a model.
+    unit_of : callable
+        Returns the unit in which a model, given by its mst_key, trains.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Evaluations:
         run: RunRow,
         scheduler: EvaluationQueue,
         models: RunModels,
-        key_of: Callable[[int], int] = lambda mst_key: mst_key,
+        unit_of: Callable[[int], Unit] = lambda mst_key: (mst_key,),
     ):
         self._record = record
         self._run = run
         self._scheduler = scheduler
         self._models = models
-        self._key_of = key_of
+        self._unit_of = unit_of
         self._open: dict[int, EpochMetrics] = {}
         self._places = _places(run.plan)
 
@@ -68,10 +68,10 @@ class Evaluations:
         if not complete:
             return
         known = self._known()
-        missing = defaultdict(list)  # fused models are evaluated together, as in an uninterrupted run
+        missing = defaultdict(list)  # a unit's models are evaluated together, as in an uninterrupted run
         for key in complete:
             if (key, self._models[key].epoch) not in known:
-                missing[self._key_of(key), self._models[key].epoch].append(key)
+                missing[self._unit_of(key), self._models[key].epoch].append(key)
         for (_, epoch), keys in missing.items():
             self.begin(keys, epoch)
         for key in complete:
@@ -88,24 +88,24 @@ class Evaluations:
         return {(metric.mst_key, metric.epoch) for metric in self._record.metrics(self._run.run_id)}
 
     def begin(self, mst_keys: Sequence[int], epoch: int) -> bool:
-        """Request the evaluations of a model, or of several fused models, if metrics are due; return False if not."""
+        """Request the evaluations of models of one unit if metrics are due; return False if not."""
         frequency = self._run.metrics_compute_frequency
-        models = [self._models[key] for key in mst_keys]  # in a replay, fused ones can have different ends
+        models = [self._models[key] for key in mst_keys]  # in a replay, they can have different ends
         if not any(is_due(epoch, m.first_epoch, m.last_epoch, frequency) for m in models):
             return False
         for key in mst_keys:
             self._open[key] = EpochMetrics(epoch, (shard for shards in self._places.values() for shard in shards))
         for worker, shards in self._places.items():
             task = EvaluationTask(tuple(mst_keys), tuple(shards), epoch)
-            self._scheduler.add_evaluation(self._key_of(mst_keys[0]), worker, task)
+            self._scheduler.add_evaluation(self._unit_of(mst_keys[0]), worker, task)
         return True
 
     def split(self, task: Evaluation) -> None:
-        """Request an evaluation of each model instead of a fused one, which has ended in the scheduler."""
+        """Request an evaluation of each model instead of one of several, which has ended in the scheduler."""
         of = evaluation_task(task)
         for key in of.mst_keys:
             if key in self._open:
-                self._scheduler.add_evaluation(task.model, task.segment, replace(of, mst_keys=(key,)))
+                self._scheduler.add_evaluation(task.unit, task.segment, replace(of, mst_keys=(key,)))
 
     def finished(
         self, task: Evaluation, answer: Evaluated | MetricsComputed, seconds: float, elapsed_s: float
@@ -136,13 +136,13 @@ class Evaluations:
                     complete.append((key, self._open.pop(key)))
                 else:
                     compute = EvaluationTask((key,), (shard,), of.epoch, computes_results=True)
-                    self._scheduler.add_evaluation(task.model, task.segment, compute)
+                    self._scheduler.add_evaluation(task.unit, task.segment, compute)
         if left and any(key in self._open for key in of.mst_keys):
-            self._scheduler.add_evaluation(task.model, task.segment, replace(of, shards=tuple(left)))
+            self._scheduler.add_evaluation(task.unit, task.segment, replace(of, shards=tuple(left)))
         return self._write(complete, elapsed_s)
 
     def order(self, task: Evaluation, places: Sequence[int | None]) -> Evaluate | ComputeMetrics:
-        """Return the order for an evaluation, by a model or by the ``places`` of models that are trained together."""
+        """Return the order for an evaluation; ``places`` are those of its unit's graph."""
         of = evaluation_task(task)
         if of.computes_results:
             (key,) = of.mst_keys

@@ -27,7 +27,7 @@ class EvaluationTask:
     Attributes
     ----------
     mst_keys : tuple of int
-        Its models: one, or several fused ones.
+        Its models: all or some of its unit's.
     shards : tuple of (str, int)
         What one segment evaluates them on, in this order.
     epoch : int

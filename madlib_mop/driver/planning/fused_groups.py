@@ -1,8 +1,8 @@
 """The fused groups of a run: models that train together in one graph, planned with the run; used by the hopper.
 
-They are part of the run's plan, so a resumed or replayed run has the same groups. For the scheduler, a group is one
-model with a negative key: -1 for the plan's first group. In a replay, each member makes only the visits in its group
-that the record has; then the group is dissolved, if its members made other visits.
+They are part of the run's plan, so a resumed or replayed run has the same groups. The scheduler plans units: a group,
+until it is dissolved, or a model that trains alone. In a replay, each member makes only the visits in its group that
+the record has; then the group is dissolved, if its members made other visits.
 """
 
 from collections import Counter
@@ -20,13 +20,13 @@ from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.fusion import FusionCandidate, Grouping, form_groups
 from madlib_mop.models.keras_layers import Node
-from madlib_mop.schedule import Visit
+from madlib_mop.schedule import Unit, Visit
 
 _KEYS_SHOWN = 5
 
 
 class FusedGroups:
-    """Maps the scheduler's models to the run's models.
+    """Says which models of a run train in one unit.
 
     Parameters
     ----------
@@ -35,94 +35,85 @@ class FusedGroups:
     """
 
     def __init__(self, plan: FusedPlan | None):
-        groups = plan.groups if plan else ()
-        self._all = [tuple(group.mst_keys) for group in groups]
-        self._n_places = {-1 - number: group.n_places for number, group in enumerate(groups)}
-        self._members: dict[int, tuple[int, ...]] = {}
-        self._keys: dict[int, int] = {}
-        self._dissolved = set(plan.dissolved if plan else ())
-        self._dissolves = {-1 - number for number, group in enumerate(groups) if group.dissolves}
+        planned = plan.groups if plan is not None else ()
+        self._planned: list[Unit] = [tuple(group.mst_keys) for group in planned]
+        self._dissolved = set(plan.dissolved if plan is not None else ())
+        groups = zip(self._planned, planned, strict=True)
+        # those that are not dissolved
+        self._groups = {unit: group for n, (unit, group) in enumerate(groups) if n not in self._dissolved}
+        self._units = {mst_key: unit for unit in self._groups for mst_key in unit}
         self._until: dict[int, tuple[int, ...]] = {}
-        for planned in groups:
-            if planned.until is not None:
-                self._until.update(zip(planned.mst_keys, map(tuple, planned.until), strict=True))
-        for number, group in enumerate(self._all):
-            if number not in self._dissolved:
-                self._members[-1 - number] = group
-                self._keys.update(dict.fromkeys(group, -1 - number))
+        for group in self._groups.values():
+            if group.until is not None:
+                self._until.update(zip(group.mst_keys, map(tuple, group.until), strict=True))
 
-    def members(self, key: int) -> tuple[int, ...]:
-        """Return the mst_keys of one of the scheduler's models."""
-        return self._members.get(key, (key,))
+    def unit_of(self, mst_key: int) -> Unit:
+        """Return the unit in which a model trains."""
+        return self._units.get(mst_key, (mst_key,))
 
-    def places(self, key: int) -> tuple[int | None, ...]:
-        """Return the mst_keys of one of the scheduler's models by the places of its graph; None for an unused place."""
-        members = self.members(key)
-        return members + (None,) * (self._n_places[key] - len(members) if self.is_group(key) else 0)
+    def places(self, unit: Unit) -> tuple[int | None, ...]:
+        """Return a unit's mst_keys by the places of its graph; None for an unused place."""
+        group = self._groups.get(unit)
+        return unit if group is None else unit + (None,) * (group.n_places - len(unit))
 
-    def is_group(self, key: int) -> bool:
-        """Return whether a key of the scheduler stands for several models."""
-        return key in self._members
-
-    def key_of(self, mst_key: int) -> int:
-        """Return the scheduler's key of a model."""
-        return self._keys.get(mst_key, mst_key)
-
-    def dissolve(self, key: int) -> list[int]:
-        """Make the members of a group separate models; return the numbers of all dissolved groups."""
-        for mst_key in self._members.pop(key):
-            del self._keys[mst_key]
-        self._dissolved.add(-1 - key)
+    def dissolve(self, unit: Unit) -> list[int]:
+        """Let each model of a group be a unit; return the numbers of all dissolved groups."""
+        del self._groups[unit]
+        for mst_key in unit:
+            del self._units[mst_key]
+            self._until.pop(mst_key, None)
+        self._dissolved.add(self._planned.index(unit))
         return sorted(self._dissolved)
 
     def joins(self, mst_key: int, visit: Visit) -> bool:
-        """Return whether a member that is alive makes a visit of its group; in a replay, only if the record says so."""
+        """Return whether a model that is alive makes a visit of its unit; in a replay, only if the record says so."""
         until = self._until.get(mst_key)
         return until is None or (visit.epoch, visit.position) <= until
 
-    def repeated(self, models: Mapping[int, ModelRow]) -> list[int]:
+    def repeated(self, models: Mapping[int, ModelRow]) -> list[Unit]:
         """Return the groups of a replay that have made their visits and have to be dissolved."""
-        groups = []
-        for key in sorted(self._dissolves & self._members.keys()):
-            alive = [models[mst_key] for mst_key in self._members[key] if models[mst_key].is_alive]
+        units = []
+        for unit in (unit for unit, group in self._groups.items() if group.dissolves):
+            alive = [models[mst_key] for mst_key in unit if models[mst_key].is_alive]
             if alive and all((m.epoch, m.position) >= self._until[m.mst_key] for m in alive):
-                groups.append(key)
-        return groups
+                units.append(unit)
+        return units
 
-    def unequal(self, models: Mapping[int, ModelRow]) -> list[int]:
+    def unequal(self, models: Mapping[int, ModelRow]) -> list[Unit]:
         """Return the groups whose members cannot continue together: those that are alive have other visits to make."""
-        groups = []
-        for key, members in self._members.items():
-            alive = [models[mst_key] for mst_key in members if models[mst_key].is_alive]
+        units = []
+        for unit in self._groups:
+            alive = [models[mst_key] for mst_key in unit if models[mst_key].is_alive]
             if len({(m.epoch, m.position, m.last_epoch) for m in alive}) > 1:
-                groups.append(key)
-        return groups
+                units.append(unit)
+        return units
 
     def visits(self, recorded: Sequence[Visit]) -> list[Visit]:
-        """Return recorded visits for the scheduler to repeat, including those of members, whose group may be
-        dissolved."""
-        whole: dict[tuple[int, int, int], Visit] = {}
+        """Return recorded visits, each of one model, for the scheduler to repeat: those of groups, and those of their
+        members too, because a group may be dissolved."""
+        whole: dict[tuple[Unit, int, int], Visit] = {}
+        separate = []
         for visit in recorded:
-            key = self.key_of(visit.model)
-            if key == visit.model or self.joins(visit.model, visit):
-                whole.setdefault((key, visit.epoch, visit.position), replace(visit, model=key))
-        return [*whole.values(), *(visit for visit in recorded if self.key_of(visit.model) != visit.model)]
+            (mst_key,) = visit.unit
+            unit = self.unit_of(mst_key)
+            if self.joins(mst_key, visit):
+                whole.setdefault((unit, visit.epoch, visit.position), replace(visit, unit=unit))
+            if unit != visit.unit:
+                separate.append(visit)
+        return [*whole.values(), *separate]
 
-    def indices(self, models: Sequence[ModelRow]) -> dict[int, int]:
-        """Number the scheduler's models by key, in the order of the models' ordinals; the numbers never change.
+    def indices(self, models: Sequence[ModelRow]) -> dict[Unit, int]:
+        """Number the units in the order of the models' ordinals; the numbers never change.
 
         Former members of a group and models that commands added come after all initial ones.
         """
-        if not self._all:
-            return {m.mst_key: m.ordinal for m in models}
-        first = {mst_key: -1 - number for number, group in enumerate(self._all) for mst_key in group}
-        keys = dict.fromkeys(first.get(m.mst_key, m.mst_key) for m in models if m.command_id is None)
-        places = {key: index for index, key in enumerate(keys)}
-        indices = {}
-        for m in models:
-            key = self.key_of(m.mst_key)
-            indices[key] = places[key] if key in places else len(places) + m.ordinal
-        return indices
+        if not self._planned:
+            return {(m.mst_key,): m.ordinal for m in models}
+        planned = {mst_key: unit for unit in self._planned for mst_key in unit}
+        first = dict.fromkeys(planned.get(m.mst_key, (m.mst_key,)) for m in models if m.command_id is None)
+        numbers = {unit: number for number, unit in enumerate(first)}
+        units = {self.unit_of(m.mst_key): m.ordinal for m in models}
+        return {unit: numbers.get(unit, len(numbers) + ordinal) for unit, ordinal in units.items()}
 
 
 def plan_fused_groups(

@@ -168,12 +168,12 @@ def recorded_visits(record: Record, run: RunRow) -> list[Visit] | None:
         raise _parent_dropped(run, hint)
     # the visits in a clone's state count as its own
     inherited = [
-        Visit(m.mst_key, segment, m.cloned_from.epoch, number)
+        Visit((m.mst_key,), segment, m.cloned_from.epoch, number)
         for m in record.models(parent)
         if m.cloned_from is not None
         for number, segment in enumerate(m.cloned_from.segments, start=1)
     ]
-    return inherited + [Visit(v.mst_key, v.segment_id, v.epoch, v.position) for v in record.visits(parent)]
+    return inherited + [Visit((v.mst_key,), v.segment_id, v.epoch, v.position) for v in record.visits(parent)]
 
 
 def _parent_dropped(run: RunRow, hint: str) -> NotReady:

@@ -51,7 +51,7 @@ class Averaging(RunLoop[Task]):
         self._slots = StateSlots(record, self._run_id, [*newest_states(models), *staged, *best_states(models)])
         self._stops = EarlyStops(record, run, self._models, self._slots, progress)
         self._plan = BulkSynchronous(
-            MST_KEY,
+            (MST_KEY,),
             self._with_rows,
             [shard.segment_id for shard in shards],
             self._next_epoch,

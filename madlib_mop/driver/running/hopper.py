@@ -84,23 +84,23 @@ class Hopper(RunLoop[Task]):
     def _begun(self) -> None:
         self._running.dissolve_repeated()
         self._changes.make_all(self._decider.begin(self._models))
-        self._changes.obey_pending()
+        self._changes.apply_pending()
         if any(model.has_own_visits for model in self._models.values()):
             self._metrics_came()  # a dead driver may not have had an answer to the last ones
 
     def _notified(self) -> None:
-        self._changes.obey_pending()
+        self._changes.apply_pending()
 
     def _is_over(self) -> bool:
         if not self._plan.done or (self._policy is not None and self._policy.is_at_work()):
             return False
-        self._changes.obey_pending()
+        self._changes.apply_pending()
         return self._plan.done
 
     def _policy_over(self, event: PolicyAnswered | PolicyFailed) -> None:
         assert self._policy is not None, "only a policy is evaluated"
         if self._policy.evaluated(event):
-            self._changes.obey_pending()
+            self._changes.apply_pending()
 
     def _metrics_came(self) -> None:
         if self._policy is not None:
@@ -121,7 +121,7 @@ class Hopper(RunLoop[Task]):
 
     def _order(self, flight: InFlight[Task], attempt: int) -> Order:
         task = flight.task
-        places = self._groups.places(task.model)
+        places = self._groups.places(task.unit)
         if isinstance(task, Evaluation):
             return self._evaluations.order(task, places)
         return Train(
@@ -139,15 +139,13 @@ class Hopper(RunLoop[Task]):
         sample = self._running.run.plan.sample
         if sample is None:
             return None
-        first = min(self._models[key].first_epoch for key in self._groups.members(visit.model))
+        first = min(self._models[key].first_epoch for key in visit.unit)
         n_visits = (visit.epoch - first) * self._running.run.n_segments + visit.position
         return sample.segment_id if n_visits % sample.every == 0 else None
 
     def _makes(self, mst_key: int | None, visit: Visit) -> TypeGuard[int]:
-        """Return whether the model of a place makes a visit; members of a group can have ended before the others."""
-        if mst_key is None or not self._groups.is_group(visit.model):
-            return mst_key is not None
-        return self._models[mst_key].is_alive and self._groups.joins(mst_key, visit)
+        """Return whether the model of a place makes a visit; models of a unit can have ended before the others."""
+        return mst_key is not None and self._models[mst_key].is_alive and self._groups.joins(mst_key, visit)
 
     def _write(self, flight: InFlight[Task], mst_key: int) -> StateWrite:
         """Return the slot for a model's next state."""
@@ -156,7 +154,7 @@ class Hopper(RunLoop[Task]):
     def _done(self, flight: InFlight[Task], answer: Done, ended: float) -> None:
         task, seconds = flight.task, ended - flight.started
         epoch = task.epoch if isinstance(task, Visit) else evaluation_task(task).epoch
-        self.account.add(Span(task.model, task.segment, epoch, flight.started, ended, isinstance(task, Evaluation)))
+        self.account.add(Span(task.unit, task.segment, epoch, flight.started, ended, isinstance(task, Evaluation)))
         if isinstance(task, Visit):
             assert isinstance(answer, VisitsCommitted), "it was a visit"
             steady_s = answer.steady_s or seconds
@@ -178,7 +176,7 @@ class Hopper(RunLoop[Task]):
                     self._progress.stopped_early(mst_key, self._plan)
 
     def _stopped_early(self, mst_key: int) -> None:
-        self._plan.finish_early(mst_key)
+        self._plan.finish_early((mst_key,))
 
     def _was_kept(self, flight: InFlight[Task]) -> bool:
         task, order = flight.task, flight.order
@@ -212,7 +210,7 @@ class Hopper(RunLoop[Task]):
     ) -> None:
         """Continue after a committed visit.
 
-        ``kept`` has each trained model; ``failed`` the members of a group that failed in it, which is recorded with the
+        ``kept`` has each trained model; ``failed`` those of a fused group that failed in it, which is recorded with the
         visit. ``seconds`` is what the visit cost without ``once_s``, which is paid once.
         """
         self._end_write(flight, {visit.mst_key: visit.state_bytes for visit in kept})
@@ -244,44 +242,38 @@ class Hopper(RunLoop[Task]):
             self._changes.make_all(self._decider.reached(mst_key, epoch, metrics))
 
     def _refused(self, task: Task, decision: RetryDecision) -> None:
-        """Continue after a task without a result: repeat it, drop its model, or end the run."""
+        """Continue after a task without a result: repeat it, split its unit, fail its model, or end the run."""
+        mst_keys = task.unit if isinstance(task, Visit) else evaluation_task(task).mst_keys
         if decision.again:
             self._plan.requeue(task)
         elif decision.ends_run:
             raise from_dict(decision.error)
-        elif not self._groups.is_group(task.model):
+        elif len(mst_keys) == 1:
+            self._fail_model(mst_keys[0], task, decision)
+        elif isinstance(task, Visit):
             self._plan.failed(task)
-            self._fail_single(task, decision)
-        elif isinstance(task, Evaluation) and len(evaluation_task(task).mst_keys) > 1:
+            self._running.dissolve(task.unit, f"together, {decision.reason(task)}")
+        else:
             self._plan.finished(task, 0.0)
             self._evaluations.split(task)
-        elif isinstance(task, Evaluation):
-            self._plan.finished(task, 0.0)
-            (mst_key,) = evaluation_task(task).mst_keys
-            if self._models[mst_key].is_alive:  # otherwise another of its evaluations has already failed
-                self._fail_model(mst_key, decision.reason(task))
-            if not any(self._models[key].is_alive for key in self._groups.members(task.model)):
-                self._plan.drop(task.model)
+
+    def _fail_model(self, mst_key: int, task: Task, decision: RetryDecision) -> None:
+        """Fail a model by its task; if its newest state is damaged, its best one is kept."""
+        if any(self._models[key].is_alive for key in task.unit if key != mst_key):
+            self._plan.finished(task, 0.0)  # an evaluation of one of several models: the others continue
         else:
-            self._dissolve(task, decision.reason(task))
-
-    def _fail_single(self, task: Task, decision: RetryDecision) -> None:
-        """Fail a model that is in no group; if its newest state is damaged, its best one is kept."""
-        model = self._models[task.model]
-        best = None if model.is_restored else model.best_state
-        if best is None or model.state is ModelState.FAILED or decision.error.get("sqlstate") != DataDamaged.sqlstate:
-            self._fail_model(task.model, decision.reason(task))
-            return
-        hint = how_to_train_again(self._run_id, task.model, model.iteration(best.epoch))
-        reason = replace(decision, error={**decision.error, "hint": hint}).reason(task)
-        self._stops.fail_damaged(task.model, reason)
-        self._failed(task.model, reason, model.is_alive)
-
-    def _fail_model(self, mst_key: int, reason: str) -> None:
+            self._plan.failed(task)
         model = self._models[mst_key]
-        if model.state is not ModelState.FAILED:  # otherwise another of its evaluations has already failed
+        if model.state is ModelState.FAILED:  # another of its evaluations has already failed
+            return
+        reason, best = decision.reason(task), None if model.is_restored else model.best_state
+        if best is None or decision.error.get("sqlstate") != DataDamaged.sqlstate:
             self._models.failed(mst_key, reason)
-            self._failed(mst_key, reason, model.is_alive)
+        else:
+            hint = how_to_train_again(self._run_id, mst_key, model.iteration(best.epoch))
+            reason = replace(decision, error={**decision.error, "hint": hint}).reason(task)
+            self._stops.fail_damaged(mst_key, reason)
+        self._failed(mst_key, reason, model.is_alive)
 
     def _failed(self, mst_key: int, reason: str, was_alive: bool) -> None:
         """Continue without a failed model; its failure is recorded. The decider was told of one that was stopped."""
@@ -291,15 +283,9 @@ class Hopper(RunLoop[Task]):
         if was_alive:
             self._changes.make_all(self._decider.failed(mst_key))
 
-    def _dissolve(self, task: Visit, reason: str) -> None:
-        """Dissolve a group that cannot be trained together; its members continue separately from their current
-        states."""
-        self._plan.failed(task)
-        self._running.dissolve(task.model, f"together, {reason}")
-
     def _compact(self) -> None:
         if time.monotonic() - self._compacted > self._slots.pause_s:
             self._compacted = time.monotonic()
-            busy = {key for flight in self._in_flight.values() for key in self._groups.members(flight.task.model)}
+            busy = {key for flight in self._in_flight.values() for key in flight.task.unit}
             kept = map(best_key, self._models)  # a visit does not write its model's best state
             self._slots.compact({*self._models, *kept} - busy)

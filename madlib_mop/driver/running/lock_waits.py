@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from madlib_mop.catalog.record import Record
 from madlib_mop.errors import from_dict
 
-_LOOK_EVERY_S = 2.0
+_POLL_EVERY_S = 2.0
 _WAITS = """
 SELECT l.pid, coalesce(l.relation::pg_catalog.regclass::pg_catalog.text, l.locktype), pg_catalog.pg_blocking_pids(l.pid)
 FROM pg_catalog.pg_stat_activity a JOIN pg_catalog.pg_locks l ON l.pid = a.pid AND NOT l.granted
@@ -35,10 +35,10 @@ class LockWaits:
         self._caller_pid = caller_pid
         self._tell = tell
         self._told: set[tuple[int, str]] = set()
-        self._look_at = 0.0
+        self._poll_at = 0.0
 
-    def look(self, sessions: Mapping[int, int]) -> None:
-        """Look, at most every two seconds, which of the sessions that work wait for a lock.
+    def poll(self, sessions: Mapping[int, int]) -> None:
+        """Find, at most every two seconds, which of the sessions that work wait for a lock.
 
         Parameters
         ----------
@@ -50,9 +50,9 @@ class LockWaits:
         MopError
             55P03, if the caller's own session holds the lock.
         """
-        if not sessions or time.monotonic() < self._look_at:
+        if not sessions or time.monotonic() < self._poll_at:
             return
-        self._look_at = time.monotonic() + _LOOK_EVERY_S
+        self._poll_at = time.monotonic() + _POLL_EVERY_S
         waits = self._record.execute(_WAITS, [list(sessions)])
         self._told &= {(pid, what) for pid, what, _ in waits}
         for pid, what, blockers in waits:

@@ -21,7 +21,7 @@ from madlib_mop.driver.running.pausing import RunPause
 from madlib_mop.driver.running.segments import Segments
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.models.sharing import graph_digests
-from madlib_mop.schedule import SCHEDULES, ModelWork, Scheduler, Visit, make_scheduler
+from madlib_mop.schedule import SCHEDULES, ModelWork, Scheduler, Unit, Visit, make_scheduler
 
 
 class RunningModels(RunSide):
@@ -60,9 +60,9 @@ class RunningModels(RunSide):
         groups_graphs = recorded is None and SCHEDULES[run.schedule].groups_graphs
         self._graphs = graph_digests(record.custom_functions(run.run_id)) if groups_graphs else None
         self.scheduler = self._make_scheduler(recorded)
-        self.evaluations = Evaluations(record, run, self.scheduler, self.models, self.groups.key_of)
+        self.evaluations = Evaluations(record, run, self.scheduler, self.models, self.groups.unit_of)
         self.pause = RunPause(run.paused_by is not None, segments, self.scheduler, progress)
-        self._held: set[int] = set()  # fused groups for which a command waits
+        self._held: set[Unit] = set()  # fused groups for which a command waits
 
     @property
     def in_search(self) -> bool:
@@ -71,41 +71,41 @@ class RunningModels(RunSide):
     # Fused groups
 
     def release_held(self) -> None:
-        for key in self._held:
-            self.scheduler.release(key)
+        for unit in self._held:
+            self.scheduler.release(unit)
         self._held.clear()
 
     def separate(self, mst_key: int) -> None:
-        key = self.groups.key_of(mst_key)
-        if not self.groups.is_group(key):
+        unit = self.groups.unit_of(mst_key)
+        if len(unit) == 1:
             return
-        if self.scheduler.is_busy(key):
-            self.scheduler.hold(key)
-            self._held.add(key)
+        if self.scheduler.is_busy(unit):
+            self.scheduler.hold(unit)
+            self._held.add(unit)
             raise NotYet
-        self.dissolve(key, f"a command changes mst_key {mst_key}")
+        self.dissolve(unit, f"a command changes mst_key {mst_key}")
 
-    def dissolve(self, group: int, why: str) -> None:
-        """Let the members of a group, which is in no visit, train separately from their current states."""
-        members = [key for key in self.groups.members(group) if self.models[key].is_alive]
-        self.scheduler.drop(group)
-        self.set_run(plan=self.run.plan.without_groups(self.groups.dissolve(group)))
-        self.progress.tell(f"mst_keys {', '.join(map(str, members))} train separately from now on: {why}")
-        for work in self._works(members):
+    def dissolve(self, unit: Unit, why: str) -> None:
+        """Let the models of a fused group, which is in no visit, train separately from their current states."""
+        alive = [mst_key for mst_key in unit if self.models[mst_key].is_alive]
+        self.scheduler.drop(unit)
+        self.set_run(plan=self.run.plan.without_groups(self.groups.dissolve(unit)))
+        self.progress.tell(f"mst_keys {', '.join(map(str, alive))} train separately from now on: {why}")
+        for work in self._works((mst_key,) for mst_key in alive):
             self.scheduler.add_model(work)
 
     def dissolve_repeated(self) -> None:
         """In a replay, let members of groups train separately where they did in the run."""
-        for group in self.groups.repeated(self.models):
-            if not self.scheduler.is_busy(group):
-                self.dissolve(group, f"as in run {self.run.parent_run_id}")
+        for unit in self.groups.repeated(self.models):
+            if not self.scheduler.is_busy(unit):
+                self.dissolve(unit, f"as in run {self.run.parent_run_id}")
 
     # After a change was committed
 
     def epoch_in_visit(self, mst_key: int) -> int | None:
         for segment in self.scheduler.segments:
             task = self.scheduler.in_flight(segment)
-            if isinstance(task, Visit) and task.model == mst_key:
+            if isinstance(task, Visit) and mst_key in task.unit:
                 return task.epoch
         return None
 
@@ -121,26 +121,26 @@ class RunningModels(RunSide):
 
     def extended(self, mst_key: int) -> None:
         self.stops.extended(mst_key)
-        self.scheduler.extend(mst_key, self.models[mst_key].last_epoch)
+        self.scheduler.extend((mst_key,), self.models[mst_key].last_epoch)
         self.progress.model_added(self.models[mst_key])
 
     def shortened(self, mst_key: int, evaluates: bool) -> None:
-        self.scheduler.finish_early(mst_key)
+        self.scheduler.finish_early((mst_key,))
         if evaluates:
             self.evaluations.end_epoch(mst_key)
 
     def stopped(self, mst_key: int) -> None:
         """Start no further visit of a stopped model; a fused group continues while one of its members does."""
-        key = self.groups.key_of(mst_key)
-        if not any(self.models[member].is_alive for member in self.groups.members(key)):
-            self.scheduler.drop(key)
+        unit = self.groups.unit_of(mst_key)
+        if not any(self.models[member].is_alive for member in unit):
+            self.scheduler.drop(unit)
         self.evaluations.forget(mst_key)
         self.progress.model_stopped(mst_key, self.scheduler)
 
     def resumed(self, mst_key: int) -> None:
         """Continue a model that was resumed; metrics of an epoch that it completed meanwhile are computed."""
-        if self.scheduler.has_model(mst_key):
-            self.scheduler.revive(mst_key)
+        if self.scheduler.has_model((mst_key,)):
+            self.scheduler.revive((mst_key,))
         else:
             self._schedule(mst_key)
         self.progress.model_added(self.models[mst_key])
@@ -158,21 +158,21 @@ class RunningModels(RunSide):
     def decided(self, event: SearchEvent) -> None:
         self.progress.decided(event)
 
-    # The scheduler's models
+    # The scheduler's units
 
     def _schedule(self, mst_key: int) -> None:
-        (work,) = self._works([mst_key])
+        (work,) = self._works([(mst_key,)])
         self.scheduler.add_model(work)
 
     def _make_scheduler(self, recorded: Sequence[Visit] | None) -> Scheduler:
         rows = {shard.segment_id: shard.n_rows for shard in self.run.plan.training.segments}
-        keys = dict.fromkeys(self.groups.key_of(mst_key) for mst_key in self.models)
+        units = dict.fromkeys(self.groups.unit_of(mst_key) for mst_key in self.models)
         schedule = "recorded" if recorded is not None else self.run.schedule
         visits = None if recorded is None else self.groups.visits(recorded)
-        scheduler = make_scheduler(schedule, self._works(keys), rows, visits, self._n_at_once)
-        for key in keys:
-            if not any(self.models[mst_key].is_alive for mst_key in self.groups.members(key)):
-                scheduler.drop(key)  # one that was stopped may be resumed
+        scheduler = make_scheduler(schedule, self._works(units), rows, visits, self._n_at_once)
+        for unit in units:
+            if not any(self.models[mst_key].is_alive for mst_key in unit):
+                scheduler.drop(unit)  # one that was stopped may be resumed
         return scheduler
 
     @property
@@ -182,15 +182,15 @@ class RunningModels(RunSide):
             return None
         return max(1, processors() // self.run.n_threads)
 
-    def _works(self, keys: Iterable[int]) -> list[ModelWork]:
-        """Return the scheduler's models with their progress."""
+    def _works(self, units: Iterable[Unit]) -> list[ModelWork]:
+        """Return units with their progress."""
         n_segments = len(self.run.plan.training.segments)
         indices = self.groups.indices(list(self.models.values()))
-        members = {key: [self.models[mst_key] for mst_key in self.groups.members(key)] for key in keys}
+        members = {unit: [self.models[mst_key] for mst_key in unit] for unit in units}
         # members that are alive have made the same visits; in a replay, some end before the others
-        going_on = {key: [m for m in of if m.is_alive] or of for key, of in members.items()}
-        chosen = {key: max(of, key=lambda m: (m.epoch, m.position)) for key, of in going_on.items()}
-        last_epochs = {key: max(m.last_epoch for m in of) for key, of in going_on.items()}
+        going_on = {unit: [m for m in of if m.is_alive] or of for unit, of in members.items()}
+        chosen = {unit: max(of, key=lambda m: (m.epoch, m.position)) for unit, of in going_on.items()}
+        last_epochs = {unit: max(m.last_epoch for m in of) for unit, of in going_on.items()}
         within = {m.mst_key: m.epoch for m in chosen.values() if 0 < m.position < n_segments}
         visited: dict[int, list[tuple[int, int]]] = {mst_key: [] for mst_key in within}
         if any(self.models[key].has_own_visits for key in within):
@@ -198,14 +198,14 @@ class RunningModels(RunSide):
                 if visit.epoch == within.get(visit.mst_key):
                     visited[visit.mst_key].append((visit.position, visit.segment_id))
         works = []
-        for key, m in chosen.items():
+        for unit, m in chosen.items():
             own = (segment for _, segment in sorted(visited.get(m.mst_key, [])))
             places = (*m.visited(m.position), *own) if m.mst_key in within else ()
             epoch = m.epoch if m.mst_key in within else m.epoch + 1
             if m.state is ModelState.FAILED:
-                epoch, places = last_epochs[key] + 1, ()
-            turn, last = m.cloned_from.turn if m.cloned_from is not None else None, last_epochs[key]
-            works.append(ModelWork(key, indices[key], last, epoch, places, turn=turn, graph=self._graph_of(m)))
+                epoch, places = last_epochs[unit] + 1, ()
+            turn, last = m.cloned_from.turn if m.cloned_from is not None else None, last_epochs[unit]
+            works.append(ModelWork(unit, indices[unit], last, epoch, places, turn=turn, graph=self._graph_of(m)))
         return works
 
     def _graph_of(self, model: ModelRow) -> str | None:

@@ -28,7 +28,7 @@ class Place:
         self._reads_since: float | None = None
         self._is_given_back = False
 
-    def look(self, only_reads: bool) -> None:
+    def poll(self, only_reads: bool) -> None:
         """Give the place back if the run has only read rows for too long; take it again when it does something else."""
         now = time.monotonic()
         if not only_reads:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from mop_backend.frames import Header
 from mop_backend.messages import Died, Failed, SqlFailed
 
+from madlib_mop.driver.evaluation.metrics import evaluation_task
 from madlib_mop.driver.running.deaths import last_words, ran_out_of_memory
 from madlib_mop.schedule import Average, Evaluation, Visit
 
 Task = Visit | Evaluation | Average
-#: By task: the number of its failures (``faults``), and how often its trainer was killed (``killed``).
+#: By `fault_key` of a task: the number of its failures (``faults``), and how often its trainer was killed (``killed``).
 Faults = Mapping[str, Mapping[str, int]]
 _SIGNALS: dict[int, str] = {number: number.name for number in signal.Signals}
 MAX_FAULTS = 4
@@ -54,6 +55,28 @@ def place_of(task: Task) -> str:
     return f"{where}, segment {task.segment}"
 
 
+def fault_key(task: Task) -> str:
+    """Return the key of a task in ``run.faults``: a driver of a later version continues with the counts of this one.
+
+    A task of one model has the text that versions before 1.1.0 recorded, the `repr` of their tasks; so these names and
+    their order do not change. Two kinds of counts of version 1.0.0 are not found and begin again at 0, so that a task
+    gets some attempts more: those of fused models, which had numbers below 0 (``Visit(model=-1, ...)``), and those of
+    evaluations, which were of one shard each.
+    """
+    models = f"model={task.unit[0]}" if len(task.unit) == 1 else f"models={task.unit}"
+    where = f"{models}, segment={task.segment}"
+    match task:
+        case Visit():
+            return f"Visit({where}, epoch={task.epoch}, position={task.position})"
+        case Average():
+            return f"Average({where}, epoch={task.epoch})"
+        case Evaluation():
+            of = evaluation_task(task)
+            what = f"mst_keys={of.mst_keys}, shards={of.shards}, epoch={of.epoch}"
+            payload = f"EvaluationTask({what}, computes_results={of.computes_results})"
+            return f"Evaluation({where}, payload={payload})"
+
+
 class Attempts:
     """Counts the attempts at each task and the faults among them; a killed trainer does not count as a fault of its
     task.
@@ -83,39 +106,40 @@ class Attempts:
 
     def begin(self, task: Task) -> int:
         """Count an attempt; return its number, from 1."""
-        self._begun[repr(task)] += 1
-        return self._begun[repr(task)]
+        key = fault_key(task)
+        self._begun[key] += 1
+        return self._begun[key]
 
     def decide(self, task: Task, answer: Failed | Died | SqlFailed) -> RetryDecision:
         """Decide about a writer's answer without a result, and record tasks to retry."""
-        decision, before = self._decided(task, answer), dict(self._recorded)
+        key, before = fault_key(task), dict(self._recorded)
+        decision = self._decided(key, answer)
         if decision.again:
-            counts = {"faults": self._faults[repr(task)], "killed": self._killed[repr(task)]}
-            self._recorded[repr(task)] = counts
+            self._recorded[key] = {"faults": self._faults[key], "killed": self._killed[key]}
         else:
-            self._recorded.pop(repr(task), None)
+            self._recorded.pop(key, None)
         if self._recorded != before:
             self._store(dict(self._recorded))
         return decision
 
-    def _decided(self, task: Task, answer: Failed | Died | SqlFailed) -> RetryDecision:
+    def _decided(self, key: str, answer: Failed | Died | SqlFailed) -> RetryDecision:
         match answer:
             case Died(status, stderr):
-                return self._died(task, status, stderr)
+                return self._died(key, status, stderr)
             case SqlFailed(error):
-                return self._sql(task, error)
+                return self._sql(key, error)
             case Failed(error, "model"):
                 return RetryDecision(False, False, error)
             case Failed(error, "input"):
                 return RetryDecision(False, True, error)
             case Failed(error, kind):
-                return self._count(task, error, MAX_MEMORY_FAULTS if kind == "memory" else MAX_FAULTS)
+                return self._count(key, error, MAX_MEMORY_FAULTS if kind == "memory" else MAX_FAULTS)
 
-    def _died(self, task: Task, status: int, stderr: str) -> RetryDecision:
+    def _died(self, key: str, status: int, stderr: str) -> RetryDecision:
         if status == -signal.SIGKILL:
-            self._killed[repr(task)] += 1
-            again = self._killed[repr(task)] < MAX_KILLED
-            message = f"its trainer was killed {self._killed[repr(task)]} times"
+            self._killed[key] += 1
+            again = self._killed[key] < MAX_KILLED
+            message = f"its trainer was killed {self._killed[key]} times"
             hint = "Something on this host, such as the kernel's out-of-memory killer, kills the trainers."
             return RetryDecision(again, False, {"sqlstate": "53200", "message": message, "hint": hint})
         memory = ran_out_of_memory(status, stderr)
@@ -127,9 +151,9 @@ class Attempts:
             else f"Its last output: {last_words(stderr)}"
         )
         limit = MAX_MEMORY_FAULTS if memory else MAX_FAULTS
-        return self._count(task, {"sqlstate": "53200", "message": message, "hint": hint}, limit)
+        return self._count(key, {"sqlstate": "53200", "message": message, "hint": hint}, limit)
 
-    def _sql(self, task: Task, error: Header) -> RetryDecision:
+    def _sql(self, key: str, error: Header) -> RetryDecision:
         """Decide after a failed statement of the worker: missing rights or objects end the run; other errors may be
         temporary."""
         sqlstate = error["sqlstate"] or ""
@@ -150,10 +174,10 @@ class Attempts:
             hint = "A transaction, possibly the caller's own, holds a lock on a table that the statement needs."
             error = {**error, "hint": hint}
             return RetryDecision(False, True, error)
-        self._faults[repr(task)] += 1
-        n_faults = self._faults[repr(task)]
+        self._faults[key] += 1
+        n_faults = self._faults[key]
         return RetryDecision(n_faults < MAX_FAULTS, n_faults >= MAX_FAULTS, error)
 
-    def _count(self, task: Task, error: Header, limit: int) -> RetryDecision:
-        self._faults[repr(task)] += 1
-        return RetryDecision(self._faults[repr(task)] < limit, False, error)
+    def _count(self, key: str, error: Header, limit: int) -> RetryDecision:
+        self._faults[key] += 1
+        return RetryDecision(self._faults[key] < limit, False, error)

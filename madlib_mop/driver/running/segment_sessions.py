@@ -206,9 +206,9 @@ class SegmentSessions:
         MopError
             If the caller's own session holds a lock.
         """
-        self._lock_waits.look({pid: segment for segment, worker in self._workers.items() for pid in worker.busy_pids})
+        self._lock_waits.poll({pid: segment for segment, worker in self._workers.items() for pid in worker.busy_pids})
         at_work = [worker for worker in self._workers.values() if worker.has_task]
-        self._place.look(bool(at_work) and all(worker.is_reading for worker in at_work))
+        self._place.poll(bool(at_work) and all(worker.is_reading for worker in at_work))
 
     async def _evaluate(self, plan: PolicyPlan, query: str) -> None:
         """Evaluate the policy once; its session stays open for the next time, except during a pause."""

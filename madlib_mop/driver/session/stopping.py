@@ -25,7 +25,7 @@ _delayed = False
 _pending = False
 
 
-def obey_sigterm() -> None:
+def raise_on_sigterm() -> None:
     """Let SIGTERM raise `Stopped` in the main thread."""
     signal.signal(signal.SIGTERM, _handle)
 

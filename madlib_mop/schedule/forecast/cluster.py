@@ -147,7 +147,7 @@ def forecast(
     mean = sum(rates[c % len(rates)] for c in range(n_models)) / n_models
     of_model = [costs.visit_s * rates[c % len(rates)] / mean for c in range(n_models)]
     of_segment = [*slow[:n_segments], *[1.0] * max(0, n_segments - len(slow))]
-    works = [ModelWork(c, c, n_iterations) for c in range(n_models)]
+    works = [ModelWork((c,), c, n_iterations) for c in range(n_models)]
     scheduler = make_scheduler(schedule, works, dict.fromkeys(range(n_segments), 1))
     world = _World(scheduler, costs, of_model, of_segment, n_hosts, noise, seed)
     world.run()
@@ -219,7 +219,8 @@ class _World:
         host = visit.segment % self._n_hosts
         self._out = max(driver_done, self._out) + self._link_s
         self._to_host[host] = max(driver_done, self._to_host[host]) + self._host_s
-        seconds = self._of_model[visit.model] * self._of_segment[visit.segment]
+        (model,) = visit.unit
+        seconds = self._of_model[model] * self._of_segment[visit.segment]
         seconds *= 1 + self._uniform(-self._noise, self._noise)
         self.trained_s += seconds
         there = max(self._out, self._to_host[host])

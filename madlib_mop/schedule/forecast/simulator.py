@@ -32,7 +32,7 @@ def simulate(
     epoch_over: Listener | None = None,
     keep: bool = True,
 ) -> Simulation:
-    """Run a scheduler to its end in simulated time.
+    """Run a scheduler, whose units have one model each, to its end in simulated time.
 
     Parameters
     ----------
@@ -62,11 +62,12 @@ def simulate(
     now, n_started = 0.0, 0
     while not scheduler.done:
         for task in scheduler.next_tasks():
+            (model,) = task.unit
             if isinstance(task, Visit):
-                seconds = cost(task.model, task.segment, task.epoch) + hop_s
+                seconds = cost(model, task.segment, task.epoch) + hop_s
             else:
                 assert evaluation is not None, "evaluations are queued only where they have a cost"
-                seconds = evaluation(task.model, task.segment, _epoch_of(task))
+                seconds = evaluation(model, task.segment, _epoch_of(task))
             n_started += 1
             heappush(ends, (now + seconds, n_started, now, task))
             if keep and isinstance(task, Visit):
@@ -74,19 +75,19 @@ def simulate(
         if not ends:
             raise RuntimeError("the scheduler starts nothing although something is left")
         now, _, started, task = heappop(ends)
-        epoch = _epoch_of(task)
-        span = Span(task.model, task.segment, epoch, started, now, isinstance(task, Evaluation))
+        (model,), epoch = task.unit, _epoch_of(task)
+        span = Span(model, task.segment, epoch, started, now, isinstance(task, Evaluation))
         account.add(span)
         if keep:
             spans.append(span)
         done = scheduler.finished(task, now - started)
-        over = isinstance(task, Evaluation) and not scheduler.evaluations_left(task.model)
+        over = isinstance(task, Evaluation) and not scheduler.evaluations_left(task.unit)
         if isinstance(done, EpochDone):
             over = evaluation is None
             for segment in scheduler.segments if evaluation is not None else ():
-                scheduler.add_evaluation(done.model, segment, done.epoch)
+                scheduler.add_evaluation(done.unit, segment, done.epoch)
         if over and epoch_over is not None:
-            epoch_over(task.model, epoch)
+            epoch_over(model, epoch)
     return Simulation(account.efficiency(len(scheduler.segments)), tuple(visits), tuple(spans))
 
 

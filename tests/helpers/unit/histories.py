@@ -13,7 +13,7 @@ from random import Random
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
-from madlib_mop.catalog.rows.states import ChangeSource, CommandState, ModelState, RunState
+from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
 from madlib_mop.driver.changes.changes import Changes
 from madlib_mop.driver.changes.deciders import Decider, Deciders
 from madlib_mop.driver.changes.policy import PolicyCommands
@@ -202,7 +202,7 @@ class History(Life):
         if not self.commands:
             return not self.record.the_run.state.is_trained
         self.issue()
-        Changes(RunSide(self.record, self.record.the_run)).obey_pending()
+        Changes(RunSide(self.record, self.record.the_run)).apply_pending()
         return True
 
     def _meanwhile(self) -> None:
@@ -211,7 +211,7 @@ class History(Life):
         super()._meanwhile()
         if self.may_be_cancelled and self.chance.random() < 0.01:
             self.record.cancelled = "ada"
-        if not self.commands and self.record.the_run.paused_by and not self.record.commands(1, CommandState.PENDING):
+        if not self.commands and self.record.the_run.paused_by and not self.record.commands(1, ChangeState.PENDING):
             self.commands.append(Unpause)
         while self.commands and self.chance.random() < 0.2:
             self.issue()
@@ -338,15 +338,15 @@ class _Commands:
     def check(self) -> None:
         changes = self.record.changes
         commands = [row for row in changes if row.command is not None]
-        assert {row.state for row in commands} <= {CommandState.OBEYED, CommandState.REFUSED}, "each is settled"
+        assert {row.state for row in commands} <= {ChangeState.OBEYED, ChangeState.REFUSED}, "each is settled"
         assert not any("too late" in (row.detail or "") for row in commands), "a driver looks before it ends"
         in_order = [i for i, _ in self.record.settled if changes[i].command not in (None, Unpause.function)]
         assert in_order == sorted(in_order), "commands are settled in their order"
-        obeyed = sorted(row.ordinal for row in commands if row.state is CommandState.OBEYED)
+        obeyed = sorted(row.ordinal for row in commands if row.state is ChangeState.OBEYED)
         assert obeyed == list(range(len(obeyed)))
         for change_id, n_visits in self.record.settled:
             row = changes[change_id]
-            if row.state is CommandState.OBEYED:
+            if row.state is ChangeState.OBEYED:
                 self._made(row, n_visits)
         rows = self.record.rows
         assert set(rows) == set(self.last_epochs), "models are those of the run and of the changes"

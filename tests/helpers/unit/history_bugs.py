@@ -47,7 +47,7 @@ BUGS = (
     Bug(
         "a stopped model goes on",
         f"{_RUNNING}/models.py",
-        "            self.scheduler.drop(key)\n        self.evaluations.forget(mst_key)\n",
+        "            self.scheduler.drop(unit)\n        self.evaluations.forget(mst_key)\n",
         "            self.evaluations.forget(mst_key)\n",
     ),
     Bug(
@@ -59,12 +59,12 @@ BUGS = (
     Bug(
         "an extended model does not go on",
         f"{_RUNNING}/models.py",
-        "        self.scheduler.extend(mst_key, self.models[mst_key].last_epoch)\n",
+        "        self.scheduler.extend((mst_key,), self.models[mst_key].last_epoch)\n",
         "",
     ),
     Bug("unpause does not open the segments", f"{_RUNNING}/pausing.py", "            self._segments.open()\n", ""),
     Bug(
-        "the next driver obeys a command again",
+        "the next driver applies a command again",
         f"{_CHANGES}/changes.py",
         "                self._record.record_outcome(command, outcome)\n                self._side.recorded()\n",
         "                self._side.recorded()\n            self._record.record_outcome(command, outcome)\n",
@@ -102,7 +102,7 @@ BUGS = (
     Bug(
         "a resumed model has no visits to make",
         "madlib_mop/schedule/scheduler.py",
-        "        self._n_unfinished += 1\n        if not progress.left and",
-        "        if not progress.left and",
+        "        self._n_unfinished += 1\n        if not model.left and",
+        "        if not model.left and",
     ),
 )

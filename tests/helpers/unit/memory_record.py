@@ -25,13 +25,13 @@ from mop_backend.messages import (
     VisitsCommitted,
 )
 
-from madlib_mop.catalog.commands import Outcome
+from madlib_mop.catalog.changes import Outcome
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
 from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, VisitRow
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import CommandState, ModelState, RunState
+from madlib_mop.catalog.rows.states import ChangeState, ModelState, RunState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
 from madlib_mop.models.changes import Change, read_change
 from tests.helpers.unit.sums import figures_of
@@ -160,20 +160,20 @@ class MemoryRecord:
     def issue(self, command: ChangeRow) -> None:
         """Record a command, as another process does."""
         self.changes.append(replace(command, change_id=len(self.changes)))
-        if command.state is CommandState.OBEYED:
+        if command.state is ChangeState.OBEYED:
             self.settled.append((len(self.changes) - 1, len(self.all_visits)))
 
-    def commands(self, run_id: int, state: CommandState) -> list[ChangeRow]:
+    def commands(self, run_id: int, state: ChangeState) -> list[ChangeRow]:
         found = [row for row in self.changes if row.command is not None and row.state is state]
         return sorted(found, key=lambda row: (row.ordinal is None, row.ordinal))
 
     def lock_command(self, command: ChangeRow) -> bool:
-        return self.changes[command.change_id].state is CommandState.PENDING
+        return self.changes[command.change_id].state is ChangeState.PENDING
 
     def record_outcome(self, command: ChangeRow, outcome: Outcome) -> bool:
         self.on_write()
         assert self.lock_command(command), "nobody withdraws a command"
-        ordinal = len(self.commands(1, CommandState.OBEYED)) if outcome.state is CommandState.OBEYED else None
+        ordinal = len(self.commands(1, ChangeState.OBEYED)) if outcome.state is ChangeState.OBEYED else None
         self.changes[command.change_id] = replace(
             command, state=outcome.state, detail=outcome.detail, mst_keys=outcome.mst_keys, visits=outcome.visits,
             ordinal=ordinal,
@@ -231,8 +231,8 @@ class MemoryRecord:
         if self.cancelled is not None:
             return False
         with self.transaction():
-            for command in self.commands(1, CommandState.PENDING):
-                self.record_outcome(command, Outcome(CommandState.REFUSED, "it came too late"))
+            for command in self.commands(1, ChangeState.PENDING):
+                self.record_outcome(command, Outcome(ChangeState.REFUSED, "it came too late"))
             self.set_run(1, state=RunState.TRAINED)
         return True
 

@@ -89,7 +89,7 @@ class Laboratory:
         self.calls.append((method, arguments))
         self.said.append(actions)
         for action in actions:
-            self._obey(action)
+            self._apply(action)
         return actions
 
     def result(self, key: int, loss: float | None = None) -> list[Action]:
@@ -122,7 +122,7 @@ class Laboratory:
         assert not self.awaited, "done with models in training"
         return self
 
-    def _obey(self, action: Action) -> None:
+    def _apply(self, action: Action) -> None:
         match action:
             case Add((p,)):
                 assert p.mst_key == len(self.params_of) + 1 and p.model_id in self.search.space.model_ids
@@ -156,31 +156,31 @@ def train_on_scheduler(
     scheduler = make_scheduler(schedule, [], dict.fromkeys(range(n_segments), 10))
     ends: dict[int, int] = {}
 
-    def obey(actions: list[Action]) -> None:
+    def apply(actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Add):
                 key = action.proposal.mst_key
-                scheduler.add_model(ModelWork(key, key - 1, action.proposal.last_epoch))
+                scheduler.add_model(ModelWork((key,), key - 1, action.proposal.last_epoch))
                 ends[key] = action.proposal.last_epoch
             elif isinstance(action, Extend | Exploit):
-                scheduler.extend(action.mst_key, action.last_epoch)
+                scheduler.extend((action.mst_key,), action.last_epoch)
                 ends[action.mst_key] = action.last_epoch
             elif isinstance(action, Finish):
                 for key in ends:
-                    ends[key] = scheduler.finish_early(key)
+                    ends[key] = scheduler.finish_early((key,))
 
     def epoch_over(key: int, epoch: int) -> None:
         if lab.awaited.get(key) == epoch:
-            obey(lab.result(key))
+            apply(lab.result(key))
         if budget is not None and len(lab.calls) > budget:
-            obey(lab.call("finish"))
+            apply(lab.call("finish"))
 
-    obey(lab.call("start", n_segments))
+    apply(lab.call("start", n_segments))
     simulation = simulate(scheduler, cost, evaluation=lambda *_: 0.1, epoch_over=epoch_over)
     return simulation, ends
 
 
 def epochs_made(visits: tuple[Visit, ...], n_segments: int) -> dict[int, float]:
     """Return the number of epochs that each model was trained."""
-    keys = {visit.model for visit in visits}
-    return {key: sum(visit.model == key for visit in visits) / n_segments for key in keys}
+    keys = {key for visit in visits for key in visit.unit}
+    return {key: sum(visit.unit == (key,) for visit in visits) / n_segments for key in keys}

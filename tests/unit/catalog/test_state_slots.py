@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.catalog.old_snapshots import Look, SnapshotHolder
+from madlib_mop.catalog.old_snapshots import SnapshotHolder, SnapshotPoll
 from madlib_mop.catalog.state_slots import StateSlots, StoredState
 
 RUN_ID = 7
@@ -27,8 +27,8 @@ class Disk:
         self.n_truncated = 0
         self.holders: list[SnapshotHolder] = []
 
-    def look(self) -> Look:
-        return Look(0, list(self.holders))
+    def poll(self) -> SnapshotPoll:
+        return SnapshotPoll(0, list(self.holders))
 
     @contextmanager
     def transaction(self):
@@ -68,7 +68,7 @@ def train(
     sizes: list[int], n_segments: int, n_visits: int, chance: random.Random, disk: Disk, keeps_best: bool = False
 ) -> tuple[int, StateSlots]:
     """Let models visit segments in any order; return the maximum disk usage, without the visits in flight."""
-    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(len(sizes))], disk.look)
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(len(sizes))], disk.poll)
     in_flight, written, most, n_ended = {}, {}, 0, 0
     while n_ended < n_visits:
         idle = [key for key in range(len(sizes)) if key not in in_flight and key not in written]
@@ -153,7 +153,7 @@ def test_with_best_states_beside_the_newest_ones_the_same_holds_of_both(sizes, n
 def test_few_bytes_are_moved_often_and_many_rarely(n_bytes, pause_s):
     """A pause of seconds between the moves of kilobytes would let small states use more disk than allowed."""
     states = [StoredState(key, RUN_ID * 1000, n_bytes // 16) for key in range(16)]
-    slots = StateSlots(Disk(), RUN_ID, states, Disk().look)
+    slots = StateSlots(Disk(), RUN_ID, states, Disk().poll)
     assert slots.pause_s == pause_s
 
 
@@ -161,7 +161,7 @@ def test_few_bytes_are_moved_often_and_many_rarely(n_bytes, pause_s):
 def test_no_visit_waits_for_a_truncate(n_bytes):
     """One empty slot more than are in use is enough for that."""
     disk = Disk()
-    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(8)], disk.look)
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(8)], disk.poll)
     n_truncated = 0
     for key in [*range(8)] * 20:
         before = disk.n_truncated
@@ -178,7 +178,7 @@ def test_a_run_with_all_its_slots_uses_none_of_the_next_run():
     """Model averaging on 1,000 segments has as many staged states, each above the quota of a slot."""
     disk, size = Disk(), 2 << 20
     keys = [(1, segment) for segment in range(1100)]
-    slots = StateSlots(disk, RUN_ID, [StoredState(1)], disk.look)
+    slots = StateSlots(disk, RUN_ID, [StoredState(1)], disk.poll)
     for _ in range(2):
         written = {key: slots.begin_write(key) for key in keys}
         assert set(written.values()) <= set(range(RUN_ID * 1000, (RUN_ID + 1) * 1000))
@@ -192,7 +192,7 @@ def test_a_run_with_all_its_slots_uses_none_of_the_next_run():
 
 def test_a_model_that_ends_with_its_best_state_leaves_the_newest_one_to_be_emptied():
     disk = Disk()
-    slots = StateSlots(disk, RUN_ID, [StoredState(1)], disk.look)
+    slots = StateSlots(disk, RUN_ID, [StoredState(1)], disk.poll)
     for key in (1, ("best", 1), 1):
         slot = slots.begin_write(key)
         disk.slots[slot].append((key, 2 << 20))
@@ -213,7 +213,7 @@ def test_after_the_last_visit_only_newest_states_are_left():
 def test_while_a_dump_reads_some_slots_the_others_are_emptied():
     """It reads those that were there when it began. Otherwise each visit would make a slot, for hours."""
     disk, sizes = Disk(), [2 << 20] * 6
-    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(6)], disk.look)
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(6)], disk.poll)
     for key in [*range(6)] * 20:
         slot = slots.begin_write(key)
         disk.slots[slot].append((key, sizes[key]))
@@ -226,10 +226,10 @@ def test_while_a_dump_reads_some_slots_the_others_are_emptied():
 
 
 class LateDump(Disk):
-    """A disk on which a dump takes its snapshot after each look, before the slots are locked."""
+    """A disk on which a dump takes its snapshot after each poll, before the slots are locked."""
 
-    def look(self) -> Look:
-        return Look(0, guard=("the guard", {}))
+    def poll(self) -> SnapshotPoll:
+        return SnapshotPoll(0, guard=("the guard", {}))
 
     def execute(self, query, params=(), slot=None, **dropped):
         if dropped and query.endswith("the guard"):
@@ -237,7 +237,7 @@ class LateDump(Disk):
         return super().execute(query, params, slot, **dropped)
 
 
-def test_a_slot_is_dropped_only_if_no_snapshot_was_taken_since_the_look():
+def test_a_slot_is_dropped_only_if_no_snapshot_was_taken_since_the_poll():
     """The dump will lock all partitions that its snapshot sees."""
     disk = LateDump()
     _, slots = train([2 << 20] * 3, 1, 20, random.Random(1), disk)
@@ -270,7 +270,7 @@ class Server(Disk):
         self._n_sessions = 0
         self._is_moving = False
 
-    def look(self) -> Look:
+    def poll(self) -> SnapshotPoll:
         holders = [SnapshotHolder(name, xmin) for name, (xmin, _) in self.snapshots.items()]
         if holders and self._chance.random() < 0.1:  # an import while the list is read hides both
             exporter = self._chance.choice(holders)
@@ -278,7 +278,7 @@ class Server(Disk):
             self.end(exporter.key)
             holders.remove(exporter)
         is_moving, self._is_moving = self._is_moving, False
-        return Look(self.xid, holders, bool(self.snapshots), is_moving)
+        return SnapshotPoll(self.xid, holders, bool(self.snapshots), is_moving)
 
     def execute(self, query, params=(), slot=None, **dropped):
         numbers = [int(name[1:]) for name in dropped]
@@ -318,7 +318,7 @@ def test_each_snapshot_finds_the_states_that_it_sees(size, n_models, one_xmin, s
     """Snapshots come, are imported and end at any moment, before or after the driver knows of a commit."""
     chance = random.Random(seed)
     server = Server(one_xmin, chance)
-    slots = StateSlots(server, RUN_ID, [StoredState(key) for key in range(n_models)], server.look)
+    slots = StateSlots(server, RUN_ID, [StoredState(key) for key in range(n_models)], server.poll)
     version = 0
     for _ in range(150):
         key = chance.randrange(n_models)
@@ -335,9 +335,9 @@ def test_each_snapshot_finds_the_states_that_it_sees(size, n_models, one_xmin, s
     server.check()
     for name in list(server.snapshots):
         server.end(name)
-    server.look()
+    server.poll()
     for _ in range(3):
-        slots._next_look_at = 0.0
+        slots._next_poll_at = 0.0
         slots.empty_dead()
     assert server.n_bytes <= 3 * n_models * size + (4 << 20), "what no snapshot needs is emptied"
 
@@ -353,7 +353,7 @@ def _come_and_go(server: Server, chance: random.Random) -> None:
 
 def test_one_old_snapshot_keeps_one_state_of_each_model():
     disk, sizes = Disk(), [2 << 20] * 6
-    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(6)], disk.look)
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(6)], disk.poll)
     most = 0
     for n, key in enumerate([*range(6)] * 40):
         if n == 60:
@@ -369,7 +369,7 @@ def test_one_old_snapshot_keeps_one_state_of_each_model():
 def test_a_standby_keeps_what_was_replaced_since_its_oldest_snapshot():
     """Its feedback has one number for all its snapshots, also for those that it takes later."""
     disk, size = Disk(), 2 << 20
-    slots = StateSlots(disk, RUN_ID, [StoredState(1)], lambda: Look(7, list(disk.holders)))
+    slots = StateSlots(disk, RUN_ID, [StoredState(1)], lambda: SnapshotPoll(7, list(disk.holders)))
     disk.holders = [SnapshotHolder("standby", 6, holds_many=True)]
     for _ in range(5):
         slot = slots.begin_write(1)
@@ -378,6 +378,6 @@ def test_a_standby_keeps_what_was_replaced_since_its_oldest_snapshot():
         slots.empty_dead()
     assert disk.n_bytes == 5 * size
     disk.holders = [SnapshotHolder("standby", 7, holds_many=True)]
-    slots._next_look_at = 0.0
+    slots._next_poll_at = 0.0
     slots.empty_dead()
     assert disk.n_bytes <= 2 * size

@@ -6,10 +6,11 @@ import signal
 import pytest
 from mop_backend.messages import Died, Failed, SqlFailed
 
-from madlib_mop.driver.running.retries import MAX_FAULTS, MAX_KILLED, MAX_MEMORY_FAULTS, Attempts
-from madlib_mop.schedule import Evaluation, Visit
+from madlib_mop.driver.evaluation.metrics import EvaluationTask
+from madlib_mop.driver.running.retries import MAX_FAULTS, MAX_KILLED, MAX_MEMORY_FAULTS, Attempts, fault_key
+from madlib_mop.schedule import Average, Evaluation, Visit
 
-VISIT = Visit(3, 1, 2, 1)
+VISIT = Visit((3,), 1, 2, 1)
 ERROR = {"sqlstate": "38000", "message": "the loss is NaN", "hint": "Use a smaller learning rate."}
 
 
@@ -30,7 +31,7 @@ def sql(sqlstate: str | None) -> SqlFailed:
 
 def test_attempts_are_counted_by_task():
     attempts = Attempts()
-    assert [attempts.begin(VISIT), attempts.begin(VISIT), attempts.begin(Visit(4, 1, 2, 1))] == [1, 2, 1]
+    assert [attempts.begin(VISIT), attempts.begin(VISIT), attempts.begin(Visit((4,), 1, 2, 1))] == [1, 2, 1]
 
 
 @pytest.mark.parametrize("kind, ends_run", [("model", False), ("input", True)])
@@ -58,7 +59,7 @@ def test_the_same_fault_again_and_again_ends_the_model_only(fields, tries):
     decisions = [attempts.decide(VISIT, fields) for _ in range(tries)]
     assert [decision.again for decision in decisions] == [True] * (tries - 1) + [False]
     assert not any(decision.ends_run for decision in decisions)
-    assert attempts.decide(Visit(4, 1, 2, 1), fields).again
+    assert attempts.decide(Visit((4,), 1, 2, 1), fields).again
 
 
 _FAULTHANDLER = """Fatal Python error: Aborted
@@ -164,7 +165,7 @@ def test_what_may_pass_is_tried_again_and_then_ends_the_run(sqlstate):
 def test_a_reason_says_what_where_and_what_to_do_in_one_line():
     decision = Attempts().decide(VISIT, failed("model"))
     assert decision.reason(VISIT) == ("the loss is NaN (epoch 2, position 1, segment 1); Use a smaller learning rate.")
-    assert decision.reason(Evaluation(3, 1)).startswith("the loss is NaN (evaluation, segment 1); ")
+    assert decision.reason(Evaluation((3,), 1)).startswith("the loss is NaN (evaluation, segment 1); ")
 
 
 def test_no_traceback_gets_into_a_reason():
@@ -174,17 +175,42 @@ def test_no_traceback_gets_into_a_reason():
     assert reason.endswith("Its last output: ValueError: what was wrong")
 
 
+@pytest.mark.parametrize(
+    "task, key",
+    [
+        (Visit((3,), 1, 2, 1), "Visit(model=3, segment=1, epoch=2, position=1)"),
+        (Visit((3, 5), 1, 2, 1), "Visit(models=(3, 5), segment=1, epoch=2, position=1)"),
+        (Average((1,), 0, 4), "Average(model=1, segment=0, epoch=4)"),
+        (
+            Evaluation((3,), 1, EvaluationTask((3,), (("training", 1), ("validation", 0)), 2)),
+            "Evaluation(model=3, segment=1, payload=EvaluationTask(mst_keys=(3,),"
+            " shards=(('training', 1), ('validation', 0)), epoch=2, computes_results=False))",
+        ),
+        (
+            Evaluation((3, 5), 1, EvaluationTask((5,), (("training", 1),), 2, computes_results=True)),
+            "Evaluation(models=(3, 5), segment=1, payload=EvaluationTask(mst_keys=(5,),"
+            " shards=(('training', 1),), epoch=2, computes_results=True))",
+        ),
+    ],
+)
+def test_a_driver_continues_with_the_counts_that_an_earlier_version_recorded(task, key):
+    """The keys of a single model's tasks are those of version 1.0.0, except for evaluations: theirs are of 1.1.0."""
+    assert fault_key(task) == key
+    attempts = Attempts({key: {"faults": MAX_FAULTS - 1, "killed": 0}})
+    assert attempts.begin(task) == MAX_FAULTS and not attempts.decide(task, failed("internal")).again
+
+
 def test_an_interrupted_run_goes_on_with_the_count():
     recorded = {}
     before = Attempts(None, recorded.update)
     for _ in range(MAX_FAULTS - 1):
         before.begin(VISIT)
         assert before.decide(VISIT, died(-signal.SIGSEGV)).again
-    assert before.decide(Visit(4, 1, 2, 1), died(-signal.SIGKILL)).again
+    assert before.decide(Visit((4,), 1, 2, 1), died(-signal.SIGKILL)).again
     resumed = Attempts(json.loads(json.dumps(recorded)))
     assert resumed.begin(VISIT) == MAX_FAULTS
     assert not resumed.decide(VISIT, died(-signal.SIGSEGV)).again
-    assert resumed.decide(Visit(4, 1, 2, 1), died(-signal.SIGSEGV)).again
+    assert resumed.decide(Visit((4,), 1, 2, 1), died(-signal.SIGSEGV)).again
 
 
 @pytest.mark.parametrize("fields", [sql("53100"), died(-signal.SIGABRT)])

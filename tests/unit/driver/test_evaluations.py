@@ -12,7 +12,7 @@ from madlib_mop.schedule import Evaluation
 from tests.helpers.unit.rows import a_model, a_plan, a_run, packed
 from tests.helpers.unit.sums import evaluated, figures_of, sums_of, values_of
 
-GROUP = -1
+GROUP = (1, 2)
 #: The shards that have rows.
 BOTH = ("training", 0), ("validation", 0)
 
@@ -40,8 +40,8 @@ class _Scheduler:
     def __init__(self):
         self.asked = []
 
-    def add_evaluation(self, model, segment, payload):
-        self.asked.append(Evaluation(model, segment, payload))
+    def add_evaluation(self, unit, segment, payload):
+        self.asked.append(Evaluation(unit, segment, payload))
 
 
 class Run:
@@ -54,7 +54,8 @@ class Run:
         columns = {"last_epoch": 4, "state": ModelState.TRAINING, **model}
         self.record.model = [a_model(key, **columns) for key in (1, 2, 3)]
         self.models = RunModels(self.record, 7)
-        self.evaluations = Evaluations(self.record, run, self.scheduler, self.models, {1: GROUP, 2: GROUP, 3: 3}.get)
+        units = {1: GROUP, 2: GROUP, 3: (3,)}
+        self.evaluations = Evaluations(self.record, run, self.scheduler, self.models, units.__getitem__)
 
     def finish(self, task: Evaluation, n_shards: int | None = None, more: dict | None = None, **losses) -> dict:
         """Answer a task with each model's losses, one for each of the task's first ``n_shards`` shards, and ``more``

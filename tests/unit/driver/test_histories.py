@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from madlib_mop.catalog.rows.states import ChangeSource, CommandState
+from madlib_mop.catalog.rows.states import ChangeSource, ChangeState
 from madlib_mop.models.changes import BY_FUNCTION
 from tests.helpers.unit.histories import History, live_and_check
 from tests.helpers.unit.history_bugs import BUGS
@@ -34,8 +34,8 @@ def test_histories_have_commands_of_each_kind_and_changes_of_each_decider():
         sources.update(row.source for row in changes)
         kinds[history.kind] += 1
         methods |= {run.search_plan.method} if run.is_search else set()
-    assert {command for command, state in commands if state is CommandState.OBEYED} == set(BY_FUNCTION)
-    assert {command for command, state in commands if state is CommandState.REFUSED} >= {
+    assert {command for command, state in commands if state is ChangeState.OBEYED} == set(BY_FUNCTION)
+    assert {command for command, state in commands if state is ChangeState.REFUSED} >= {
         "stop_model", "resume_model", "clone_model", "extend", "pause", "unpause"
     }  # fmt: skip
     assert set(sources) == set(ChangeSource) - {ChangeSource.REPLAY}

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from mop_backend.messages import Failed, Train
+from mop_backend.messages import Evaluate, Failed, Train
 
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import Cancelled, MopError
@@ -59,6 +59,29 @@ def test_a_group_that_cannot_be_trained_together_trains_separately():
         "mst_keys 1, 2 train separately from now on: together, not enough memory" in text for text in driver.told
     )
     assert driver.record.the_run.plan.fused_training.dissolved == (0,)
+
+
+@pytest.mark.parametrize("bad", [{1}, {1, 2}], ids=["one fails", "all fail"])
+def test_models_that_cannot_be_evaluated_together_are_evaluated_separately(bad):
+    driver, orders = Driver(3, n_models=3, n_segments=2, groups=[[1, 2]]), []
+    do = driver.record.do
+
+    def refuse(order):
+        if isinstance(order, Evaluate):
+            keys = {key for key in order.members if key is not None}
+            orders.append(keys)
+            if len(keys) > 1 or keys <= bad:
+                return Failed({"sqlstate": "53200", "message": "not enough memory", "hint": None}, "model")
+        return do(order)
+
+    driver.record.do = refuse
+    driver.drive().assert_complete(keys={1, 2, 3} - bad)
+    assert {1, 2} in orders and all({key} in orders for key in (1, 2, 3))
+    for key in bad:
+        failed = driver.record.rows[key]
+        assert failed.state is ModelState.FAILED
+        assert failed.state_detail.startswith("not enough memory (evaluation, segment ")
+    assert driver.record.the_run.plan.fused_training.dissolved == ()
 
 
 def test_early_stopping_ends_a_model_with_its_best_state_whatever_happens():

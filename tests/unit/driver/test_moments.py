@@ -19,7 +19,9 @@ from madlib_mop.driver.changes.side import NotYet, RunSide
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.planning.replay import untrained
 from madlib_mop.driver.running.hopper import Hopper
+from madlib_mop.driver.running.retries import RetryDecision
 from madlib_mop.models.changes import Clone, Extend, Finish, Stop
+from madlib_mop.schedule import Visit
 from tests.helpers.unit.rows import a_model, a_plan, a_run
 
 RULE = {"patience": 1, "metric": "val_loss", "mode": "min", "restore_best": True}
@@ -93,17 +95,17 @@ def a_side(record, models):
 def test_a_command_that_waits_does_not_delay_unpause():
     """It may wait for an evaluation, which a paused run does not make."""
     names = ["pause", "extend", "stop_model", "unpause", "pin_model"]
-    obeyed = []
+    applied = []
 
     class Waiting(Changes):
-        def obey(self, command):
+        def apply_command(self, command):
             if command.command == "extend":
                 raise NotYet
-            obeyed.append(command.command)
+            applied.append(command.command)
 
     pending = [ChangeRow.asked(1, name, {}, 10) for name in names]
-    Waiting(a_side(SimpleNamespace(commands=lambda *_: pending), {})).obey_pending()
-    assert obeyed == ["pause", "unpause"]
+    Waiting(a_side(SimpleNamespace(commands=lambda *_: pending), {})).apply_pending()
+    assert applied == ["pause", "unpause"]
 
 
 class StoppedModels(dict):
@@ -153,14 +155,14 @@ class FailedModels(dict):
 def test_a_search_is_told_once_that_a_model_has_ended(state, told, reason):
     """A command has stopped it, or one of its evaluations has failed; then its visit or another evaluation fails."""
     found = []
-    nothing = SimpleNamespace(forget=lambda key: None, model_failed=lambda *_: None)
+    nothing = SimpleNamespace(forget=lambda key: None, model_failed=lambda *_: None, failed=lambda task: None)
     models = FailedModels({1: a_model(1, state=state, state_detail="first")})
-    hopper = SimpleNamespace(_models=models, _evaluations=nothing, _stops=nothing, _progress=nothing, _plan=None)
+    hopper = SimpleNamespace(_models=models, _evaluations=nothing, _stops=nothing, _progress=nothing, _plan=nothing)
     hopper._decider = SimpleNamespace(failed=lambda key: [key])
     hopper._changes = SimpleNamespace(make_all=found.extend)
     hopper._failed = partial(Hopper._failed, hopper)
-    Hopper._fail_model(hopper, 1, "second")
-    assert (found, models[1].state, models[1].state_detail) == (told, ModelState.FAILED, reason)
+    Hopper._fail_model(hopper, 1, Visit((1,), 0, 1, 1), RetryDecision(False, False, {"message": "second"}))
+    assert (found, models[1].state) == (told, ModelState.FAILED) and models[1].state_detail.startswith(reason)
 
 
 class Record(SimpleNamespace):

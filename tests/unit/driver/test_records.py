@@ -17,7 +17,7 @@ from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, S
 from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, PastConfiguration, Plan, SearchPlan
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import ChangeSource, CommandState, ModelState, RunState
+from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.errors import MopError, NotReady
 from madlib_mop.models.parameters.search_grid import DRAWING, EARLIEST_DRAWING
@@ -156,7 +156,7 @@ def test_a_run_that_was_dropped_meanwhile_is_an_error_that_says_so():
 def test_the_tables_know_the_same_states():
     text = (ROOT / "sql/20-catalog.sql").read_text()
     checks = [set(re.findall(r"'(\w+)'", found)) for found in re.findall(r"CHECK \(state IN \(([^)]*)\)\)", text)]
-    assert checks == [{*map(str, states)} for states in (RunState, ModelState, CommandState)]
+    assert checks == [{*map(str, states)} for states in (RunState, ModelState, ChangeState)]
     assert f"DEFAULT '{ModelState.WAITING}' CHECK (state" in text
 
 
@@ -167,7 +167,7 @@ def test_the_table_of_changes_knows_the_same_sources():
 
 
 def test_sql_names_no_other_states():
-    known = {*map(str, RunState), *map(str, ModelState), *map(str, CommandState)}
+    known = {*map(str, RunState), *map(str, ModelState), *map(str, ChangeState)}
     n_found = 0
     for path in sorted((ROOT / "sql").glob("2*.sql")):
         text = re.sub(r"'active', 'disabled'", "", path.read_text())
@@ -177,7 +177,7 @@ def test_sql_names_no_other_states():
     assert n_found > 8
 
 
-@pytest.mark.parametrize("states", [RunState, ModelState, CommandState], ids=lambda states: states.__name__)
+@pytest.mark.parametrize("states", [RunState, ModelState, ChangeState], ids=lambda states: states.__name__)
 def test_each_state_says_what_it_means_and_what_may_follow(states):
     lines = (ROOT / "madlib_mop/catalog/rows/states.py").read_text().splitlines()
     for state in states:

@@ -208,37 +208,38 @@ class Driver:
 
     def finish(self, task) -> None:
         """End a task as the hopper does."""
-        m = self.models[task.model]
+        (key,) = task.unit
+        m = self.models[key]
         if not isinstance(task, Visit):
             self.scheduler.finished(task, 1.0)
-            member = EvaluatedMember(task.model, figures_of(10, loss(m.digest or ())))
+            member = EvaluatedMember(key, figures_of(10, loss(m.digest or ())))
             answer = Evaluated({}, tuple(evaluated(shard, member) for shard in task.payload.shards))
             complete = self.evaluations.finished(task, answer, 1.0, float(len(self.record.tables["metrics"])))
-            for key, rows in complete.items():
+            for rows in complete.values():
                 self.epoch_over(key, task.payload.epoch, rows)
             return
-        if (task.model, task.epoch) in self.fails:
+        if (key, task.epoch) in self.fails:
             self.scheduler.failed(task)
-            self.models.failed(task.model, "it failed")
-            self.changes.make_all(self.searcher.failed(task.model))
+            self.models.failed(key, "it failed")
+            self.changes.make_all(self.searcher.failed(key))
             return
         digest = (*(m.digest or ()), m.compile_params, m.fit_params, task.epoch, task.segment)
         values = {"digest": digest, "epoch": task.epoch, "position": task.position}
         with self.record.transaction():
-            version = self.record.lock_model(1, task.model).state_version + 1
+            version = self.record.lock_model(1, key).state_version + 1
             state = ModelState.TRAINING if m.is_alive else m.state
-            self.record.set_model(1, task.model, **values, state=state, state_version=version)
-            self.record.tables["visits"].append((task.model, task.epoch, task.segment, task.position))
-        self.models.visit_kept(task.model, digest, task.epoch, task.position)
-        if (task.model, task.epoch) in self.stops:
+            self.record.set_model(1, key, **values, state=state, state_version=version)
+            self.record.tables["visits"].append((key, task.epoch, task.segment, task.position))
+        self.models.visit_kept(key, digest, task.epoch, task.position)
+        if (key, task.epoch) in self.stops:
             self.scheduler.finished(task, 1.0)
-            self.scheduler.drop(task.model)
-            self.models.stopped(task.model, "by a person")
-            self.changes.make_all(self.searcher.failed(task.model))
+            self.scheduler.drop(task.unit)
+            self.models.stopped(key, "by a person")
+            self.changes.make_all(self.searcher.failed(key))
             return
         done = self.scheduler.finished(task, 1.0)
-        if done is not None and not self.evaluations.begin([task.model], done.epoch):
-            self.epoch_over(task.model, done.epoch, ())
+        if done is not None and not self.evaluations.begin([key], done.epoch):
+            self.epoch_over(key, done.epoch, ())
 
     def epoch_over(self, key: int, epoch: int, metrics) -> None:
         """Report to the searcher a model that is done."""
@@ -293,7 +294,7 @@ def replayed(record: MemoryRecord, method: str, late: int = 0) -> MemoryRecord:
     """Return the record of a replay."""
     again = MemoryRecord(record)
     search = RecordedSearch(record.search_events(1), record.models(1))
-    visits = [Visit(key, segment, epoch, position) for key, epoch, segment, position in record.tables["visits"]]
+    visits = [Visit((key,), segment, epoch, position) for key, epoch, segment, position in record.tables["visits"]]
     Driver(again, method, search, visits, late=late).live()
     return again
 

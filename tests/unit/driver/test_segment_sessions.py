@@ -409,7 +409,8 @@ def test_a_pause_while_a_segment_opens(make):
     world = make()
     world.script = {"connect": [NEVER]}
     world.segments.open()
-    assert world.segments.wait(0.01) == [Notified()]
+    while world.script["connect"]:
+        assert world.segments.wait(0.01) in ([], [Notified()])
     world.segments.pause()
     assert all(session.is_closed for session in world.sessions)
     world.opened()

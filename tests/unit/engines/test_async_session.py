@@ -275,7 +275,7 @@ def test_the_error_of_a_callback_is_raised_too(loop, capfd):
 def test_sigterm_ends_the_wait_where_it_is(loop, where, monkeypatch, capfd):
     monkeypatch.setattr(stopping, "_delayed", False)
     before = signal.getsignal(signal.SIGTERM)
-    stopping.obey_sigterm()
+    stopping.raise_on_sigterm()
 
     async def terminated():
         signal.raise_signal(signal.SIGTERM)

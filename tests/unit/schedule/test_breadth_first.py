@@ -10,33 +10,35 @@ from hypothesis import strategies as st
 from madlib_mop.schedule import ModelWork, make_scheduler
 
 #: Two architectures with eight models each, as a grid lists them.
-GRID = [ModelWork(c, c, 1, graph="AB"[c // 8]) for c in range(16)]
+GRID = [ModelWork((c,), c, 1, graph="AB"[c // 8]) for c in range(16)]
+OF_UNIT = {work.unit: work for work in GRID}
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 3), st.integers(0, 10_000))
 def test_no_visit_starts_on_a_segment_that_a_model_with_fewer_visits_could_take(n, p, n_epochs, seed):
     rng = random.Random(seed)
-    scheduler = make_scheduler("breadth_first", [ModelWork(c, c, n_epochs) for c in range(n)], {s: 9 for s in range(p)})
-    visited = {c: [] for c in range(n)}  # the segments of each model's visits, in order
+    works = [ModelWork((c,), c, n_epochs) for c in range(n)]
+    scheduler = make_scheduler("breadth_first", works, {s: 9 for s in range(p)})
+    visited = {work.unit: [] for work in works}  # the segments of each model's visits, in order
     flying = []
     starts = []
     while not scheduler.done:
         begun = scheduler.next_tasks()
-        idle = set(range(n)) - {task.model for task in [*flying, *begun]}
+        idle = set(visited) - {task.unit for task in [*flying, *begun]}
         for task in begun:
             fewer = [
                 model
                 for model in idle
-                if len(visited[model]) < len(visited[task.model])
+                if len(visited[model]) < len(visited[task.unit])
                 and task.segment not in visited[model][len(visited[model]) // p * p :]
             ]
             assert not fewer, (task, fewer)
         flying += begun
-        starts += [task.model for task in begun]
+        starts += [task.unit for task in begun]
         task = flying.pop(rng.randrange(len(flying)))
-        visited[task.model].append(task.segment)
+        visited[task.unit].append(task.segment)
         scheduler.finished(task, rng.uniform(0.1, 5))
-    assert sorted(starts[:n]) == list(range(n)), "each model makes its first visit before any makes its second"
+    assert sorted(starts[:n]) == list(visited), "each model makes its first visit before any makes its second"
 
 
 def play_first_visits(scheduler, flying) -> dict[int, set[str]]:
@@ -45,7 +47,7 @@ def play_first_visits(scheduler, flying) -> dict[int, set[str]]:
     n_ended = 0
     while n_ended < len(GRID):
         task = flying.pop(0)
-        graphs[task.segment].add(GRID[task.model].graph)
+        graphs[task.segment].add(OF_UNIT[task.unit].graph)
         n_ended += task.epoch == task.position == 1
         scheduler.finished(task, 0.5, once_s=2.0)
         flying += scheduler.next_tasks()
@@ -77,33 +79,33 @@ def test_first_visits_are_at_no_more_segments_than_visits_can_compute_at_once(n_
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.integers(0, 10_000))
 def test_all_visits_are_made_with_fewer_processors_than_segments(n, p, n_epochs, n_at_once, seed):
     rng = random.Random(seed)
-    works = [ModelWork(c, c, n_epochs, graph=rng.choice("ABC")) for c in range(n)]
+    works = [ModelWork((c,), c, n_epochs, graph=rng.choice("ABC")) for c in range(n)]
     scheduler = make_scheduler("breadth_first", works, dict.fromkeys(range(p), 9), n_at_once=n_at_once)
     flying, made = [], []
     while not scheduler.done:
         flying += scheduler.next_tasks()
         task = flying.pop(rng.randrange(len(flying)))
-        made.append((task.model, task.epoch, task.segment))
+        made.append((task.unit, task.epoch, task.segment))
         scheduler.finished(task, rng.uniform(0.1, 5), rng.uniform(0, 5))
-    assert sorted(made) == [(c, e, s) for c in range(n) for e in range(1, n_epochs + 1) for s in range(p)]
+    assert sorted(made) == [((c,), e, s) for c in range(n) for e in range(1, n_epochs + 1) for s in range(p)]
 
 
 def test_each_segment_begins_with_the_graph_that_is_known_least():
     scheduler = make_scheduler("breadth_first", GRID, dict.fromkeys(range(4), 9))
-    begun = {task.segment: GRID[task.model].graph for task in scheduler.next_tasks()}
+    begun = {task.segment: OF_UNIT[task.unit].graph for task in scheduler.next_tasks()}
     assert begun == {0: "A", 1: "B", 2: "A", 3: "B"}
 
 
 @pytest.mark.parametrize("once_s, starts", [(0.1, {1: 3, 2: 1}), (9.0, {1: 2, 2: 1})], ids=["cheap", "dear"])
 def test_a_graph_is_traced_once_more_only_if_that_is_sooner_than_to_wait(once_s, starts):
     """Segment 0 knows B and is busy. Segments 1 and 2 know A: does the waiting model of B start there?"""
-    works = [ModelWork(key, key, 1, graph=graph) for key, graph in enumerate("BAAB")]
+    works = [ModelWork((key,), key, 1, graph=graph) for key, graph in enumerate("BAAB")]
     scheduler = make_scheduler("breadth_first", works, dict.fromkeys(range(3), 9))
     begun = {task.segment: task for task in scheduler.next_tasks()}
-    assert {segment: task.model for segment, task in begun.items()} == {0: 0, 1: 1, 2: 2}
+    assert {segment: task.unit for segment, task in begun.items()} == {0: (0,), 1: (1,), 2: (2,)}
     scheduler.finished(begun[1], 1.0, once_s)
     scheduler.finished(begun[2], 1.0, once_s)
-    assert {task.segment: task.model for task in scheduler.next_tasks()} == starts
+    assert {task.segment: task.unit[0] for task in scheduler.next_tasks()} == starts
 
 
 def play(scheduler, seconds: dict[str, float], once_s: float):
@@ -111,13 +113,13 @@ def play(scheduler, seconds: dict[str, float], once_s: float):
     traced, flying, now = set(), [], 0.0
     while not scheduler.done:
         for task in scheduler.next_tasks():
-            graph = GRID[task.model].graph
+            graph = OF_UNIT[task.unit].graph
             is_tracing = (task.segment, graph) not in traced
             traced.add((task.segment, graph))
             heappush(flying, (now + seconds[graph] + once_s * is_tracing, task.segment, task, is_tracing))
             yield task, is_tracing, len(flying)
         now, _, task, is_tracing = heappop(flying)
-        scheduler.finished(task, seconds[GRID[task.model].graph], once_s * is_tracing)
+        scheduler.finished(task, seconds[OF_UNIT[task.unit].graph], once_s * is_tracing)
 
 
 def test_no_first_visit_waits_for_a_graph_to_be_traced_again():
@@ -125,18 +127,18 @@ def test_no_first_visit_waits_for_a_graph_to_be_traced_again():
     scheduler = make_scheduler("breadth_first", GRID, dict.fromkeys(range(4), 9), n_at_once=2)
     visits = list(play(scheduler, {"A": 0.10, "B": 0.15}, once_s=0.5))
     first = [(task, is_tracing) for task, is_tracing, _ in visits if task.position == 1]
-    assert {(task.segment, GRID[task.model].graph) for task, _ in first} == {(0, "A"), (1, "B")}
+    assert {(task.segment, OF_UNIT[task.unit].graph) for task, _ in first} == {(0, "A"), (1, "B")}
     assert sum(is_tracing for _, is_tracing in first) == 2
     last = max(number for number, (task, *_) in enumerate(visits) if task.position == 1)
     assert max(n for _, is_tracing, n in visits[:last] if is_tracing) == 2
 
 
 def test_a_first_visit_does_not_wait_for_a_segment_that_is_lost():
-    works = [ModelWork(key, key, 1, graph=graph) for key, graph in enumerate("AB")]
+    works = [ModelWork((key,), key, 1, graph=graph) for key, graph in enumerate("AB")]
     scheduler = make_scheduler("breadth_first", works, dict.fromkeys(range(3), 9), n_at_once=2)
     a, b = scheduler.next_tasks()
     scheduler.finished(a, 0.1, once_s=9.0)
-    assert [task.model for task in scheduler.next_tasks()] == [a.model]
+    assert [task.unit for task in scheduler.next_tasks()] == [a.unit]
     scheduler.segment_down(b.segment)
     scheduler.requeue(b)
-    assert [(task.model, task.segment) for task in scheduler.next_tasks()] == [(b.model, a.segment)]
+    assert [(task.unit, task.segment) for task in scheduler.next_tasks()] == [(b.unit, a.segment)]

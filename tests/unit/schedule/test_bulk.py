@@ -8,29 +8,29 @@ from madlib_mop.schedule import Average, BulkSynchronous, EpochDone, Evaluation,
 
 
 def plan(segments=(0, 2, 5), workers=(0, 1, 2, 5), epoch=1, last_epoch=2, visited=()):
-    return BulkSynchronous(1, segments, workers, epoch, last_epoch, visited)
+    return BulkSynchronous((1,), segments, workers, epoch, last_epoch, visited)
 
 
 def test_an_iteration_is_all_visits_then_one_average():
     bulk = plan()
     visits = bulk.next_tasks()
-    assert visits == [Visit(1, 0, 1, 1), Visit(1, 2, 1, 2), Visit(1, 5, 1, 3)]
+    assert visits == [Visit((1,), 0, 1, 1), Visit((1,), 2, 1, 2), Visit((1,), 5, 1, 3)]
     for visit in visits[:2]:
         assert bulk.finished(visit, 1.0) is None
         assert bulk.next_tasks() == []
     bulk.finished(visits[2], 1.0)
     (average,) = bulk.next_tasks()
-    assert average == Average(1, 0, 1) and bulk.next_tasks() == []
-    assert bulk.finished(average, 1.0) == EpochDone(1, 1, last=False)
+    assert average == Average((1,), 0, 1) and bulk.next_tasks() == []
+    assert bulk.finished(average, 1.0) == EpochDone((1,), 1, last=False)
     assert [task.epoch for task in bulk.next_tasks()] == [2, 2, 2]
 
 
 def test_evaluations_come_before_the_next_iteration_and_keep_the_run_from_its_end():
     bulk = plan(epoch=2, visited=(0, 2, 5))
     (average,) = bulk.next_tasks()
-    assert bulk.finished(average, 1.0) == EpochDone(1, 2, last=True) and bulk.done
-    added = [bulk.add_evaluation(1, segment, "payload") for segment in (0, 0, 1)]
-    assert added[0] == Evaluation(1, 0, "payload") and not bulk.done
+    assert bulk.finished(average, 1.0) == EpochDone((1,), 2, last=True) and bulk.done
+    added = [bulk.add_evaluation((1,), segment, "payload") for segment in (0, 0, 1)]
+    assert added[0] == Evaluation((1,), 0, "payload") and not bulk.done
     assert bulk.next_tasks() == [added[0], added[2]]
     bulk.requeue(added[0])
     assert bulk.next_tasks() == [added[0]]
@@ -43,7 +43,7 @@ def test_evaluations_come_before_the_next_iteration_and_keep_the_run_from_its_en
 
 def test_a_resumed_iteration_makes_what_is_left():
     bulk = plan(epoch=2, visited=(5,))
-    assert bulk.next_tasks() == [Visit(1, 0, 2, 1), Visit(1, 2, 2, 2)]
+    assert bulk.next_tasks() == [Visit((1,), 0, 2, 1), Visit((1,), 2, 2, 2)]
     assert plan(epoch=3).done
 
 
@@ -55,7 +55,7 @@ def test_the_average_goes_where_a_session_is_up():
     assert average.segment == 2
     bulk.segment_down(2)
     bulk.requeue(average)
-    assert bulk.next_tasks() == [Average(1, 5, 1)]
+    assert bulk.next_tasks() == [Average((1,), 5, 1)]
 
 
 def test_the_time_left_is_that_of_the_slowest_segment():
@@ -91,5 +91,5 @@ def test_whatever_fails_and_in_whatever_order_each_visit_is_kept_once(seed):
         elif isinstance(task, Average):
             assert sum(visit.epoch == task.epoch for visit in kept) == 3
             averages.append(done.epoch)
-            bulk.add_evaluation(1, chance.choice((0, 1, 2, 5)), done.epoch)
+            bulk.add_evaluation((1,), chance.choice((0, 1, 2, 5)), done.epoch)
     assert averages == [1, 2, 3] and len(kept) == len(set(kept)) == 9

@@ -35,7 +35,7 @@ def _ratio(schedule, mix, n, p, n_epochs, noise, hop_s, evaluation, seed):
         return efficiency(barrier_rounds(models, segments, n_epochs, cost)).ratio
     if schedule == "shuffled":
         return efficiency(shuffled(models, segments, n_epochs, cost, seed)).ratio
-    scheduler = make_scheduler(schedule, [ModelWork(c, c, n_epochs) for c in models], dict.fromkeys(segments, 100))
+    scheduler = make_scheduler(schedule, [ModelWork((c,), c, n_epochs) for c in models], dict.fromkeys(segments, 100))
     evaluate = (lambda model, segment, epoch: 0.3 * rates[model]) if evaluation else None
     return simulate(scheduler, cost, hop_s=hop_s, evaluation=evaluate).efficiency.ratio
 

@@ -176,7 +176,7 @@ def test_with_rotation_a_synchronous_search_depends_on_random_state_alone(method
         rng = random.Random(seed)
         lab = Laboratory(search_of(method, random_state=5))
         simulation, _ = train_on_scheduler(lab, "rotation", 3, lambda *_, rng=rng: rng.uniform(0.1, 3))
-        visits = {key: [v for v in simulation.visits if v.model == key] for key in lab.params_of}
+        visits = {key: [v for v in simulation.visits if v.unit == (key,)] for key in lab.params_of}
         runs.append((lab.of_model(), visits))
     assert runs[0] == runs[1]
 

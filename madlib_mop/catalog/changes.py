@@ -14,7 +14,7 @@ from sqlalchemy import func, insert, select, text, update
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.drivers import CHANNEL, RunDrivers
 from madlib_mop.catalog.rows.change import ChangeRow
-from madlib_mop.catalog.rows.states import CommandState, RunState
+from madlib_mop.catalog.rows.states import ChangeState, RunState
 
 #: Sessions that wait for the outcome of a command listen here.
 SETTLED_CHANNEL = "madlib_mop_settled"
@@ -37,7 +37,7 @@ class Outcome:
 
     Attributes
     ----------
-    state : CommandState
+    state : ChangeState
     detail : str
         What it did, or why it was refused.
     mst_keys : tuple of int
@@ -46,13 +46,13 @@ class Outcome:
         See `ChangeRow`.
     """
 
-    state: CommandState
+    state: ChangeState
     detail: str
     mst_keys: tuple[int, ...] = ()
     visits: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
-class RunCommands(RunDrivers):
+class RunChanges(RunDrivers):
     """The changes of runs, and the commands among them; mixed into `Record`."""
 
     def add_changes(self, rows: Sequence[ChangeRow]) -> None:
@@ -83,8 +83,8 @@ class RunCommands(RunDrivers):
             self.notify_change(command.run_id)
         return command_id
 
-    def commands(self, run_id: int, state: CommandState) -> list[ChangeRow]:
-        """Return a run's commands in one state: obeyed ones in the order in which they were obeyed."""
+    def commands(self, run_id: int, state: ChangeState) -> list[ChangeRow]:
+        """Return a run's commands in one state: obeyed ones in the order in which they were applied."""
         c = t.change.c
         query = select(t.change).where(c.run_id == run_id, c.state == str(state), c.command.is_not(None))
         rows = self._rows(query.order_by(c.ordinal, c.change_id))
@@ -99,20 +99,20 @@ class RunCommands(RunDrivers):
     def record_outcome(self, command: ChangeRow, outcome: Outcome) -> bool:
         """Write the outcome of a pending command, and wake the session that waits for it.
 
-        In a transaction with what it changes, it is obeyed exactly once. Return False, and change nothing, if the
+        In a transaction with what it changes, it is applied exactly once. Return False, and change nothing, if the
         command is no longer pending: its call was cancelled.
         """
         c = t.change.c
         where = c.run_id == command.run_id, c.change_id == command.change_id
         values = {"state": str(outcome.state), "detail": outcome.detail, "settled_at": func.clock_timestamp()}
-        if outcome.state is CommandState.OBEYED:
+        if outcome.state is ChangeState.OBEYED:
             of_run = select(func.count()).where(
-                c.run_id == command.run_id, c.state == str(CommandState.OBEYED), c.command.is_not(None)
+                c.run_id == command.run_id, c.state == str(ChangeState.OBEYED), c.command.is_not(None)
             )
             values |= {"ordinal": of_run.scalar_subquery(), "mst_keys": list(outcome.mst_keys)}
             values["visits"] = dict(outcome.visits)
         with self.transaction() as session:
-            query = update(t.change).where(*where, c.state == str(CommandState.PENDING)).values(**values)
+            query = update(t.change).where(*where, c.state == str(ChangeState.PENDING)).values(**values)
             if session.execute(query).rowcount != 1:
                 return False
             self._scalar(select(func.pg_notify(SETTLED_CHANNEL, str(command.change_id))))
@@ -120,19 +120,19 @@ class RunCommands(RunDrivers):
         return True
 
     def withdraw(self, run_id: int, command_id: int) -> None:
-        """Withdraw a pending command, unless it is being obeyed at this moment; never waits for its driver."""
+        """Withdraw a pending command, unless it is being applied at this moment; never waits for its driver."""
         c = t.change.c
-        where = c.run_id == run_id, c.change_id == command_id, c.state == str(CommandState.PENDING)
+        where = c.run_id == run_id, c.change_id == command_id, c.state == str(ChangeState.PENDING)
         free = select(c.change_id).where(*where).with_for_update(skip_locked=True).scalar_subquery()
         told = "its call was cancelled before it was obeyed"
-        values = {"state": str(CommandState.WITHDRAWN), "detail": told, "settled_at": func.clock_timestamp()}
+        values = {"state": str(ChangeState.WITHDRAWN), "detail": told, "settled_at": func.clock_timestamp()}
         self._do(update(t.change).where(c.run_id == run_id, c.change_id == free).values(**values))
 
     def lock_command(self, command: ChangeRow) -> bool:
         """Lock a command until the transaction's end; return whether it is still pending."""
         c = t.change.c
         where = c.run_id == command.run_id, c.change_id == command.change_id
-        return bool(self._scalar(select(c.state).where(*where).with_for_update()) == CommandState.PENDING)
+        return bool(self._scalar(select(c.state).where(*where).with_for_update()) == ChangeState.PENDING)
 
     def listen_for_outcomes(self) -> None:
         """Subscribe to notifications of settled commands."""
@@ -148,9 +148,9 @@ class RunCommands(RunDrivers):
             query = select(t.run.c.cancelled_by).where(t.run.c.run_id == run_id).with_for_update()
             if session.execute(query).scalar_one() is not None:
                 return False
-            for command in self.commands(run_id, CommandState.PENDING):
+            for command in self.commands(run_id, ChangeState.PENDING):
                 too_late = "it came too late: the run has just ended its training. Issue it again to prepare the run"
-                self.record_outcome(command, Outcome(CommandState.REFUSED, too_late))
+                self.record_outcome(command, Outcome(ChangeState.REFUSED, too_late))
             self.set_run(run_id, state=str(RunState.TRAINED))
         return True
 
