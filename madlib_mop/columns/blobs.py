@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-Indices = npt.NDArray[np.intp] | npt.NDArray[np.int64] | npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.intp] | npt.NDArray[np.int64] | npt.NDArray[np.bool_] | slice
 
 BLOB = "blob"
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.raw import Integers, Levels, Moments, Numbers, RawColumn, Vectors
-from madlib_mop.columns.sketch import Hashes, mixed
 
 #: Texts, vectors and files of up to this number of bytes are hashed word by word, longer ones by SHA-256.
 LONGEST = 1024
@@ -23,6 +22,15 @@ _SHIFT = np.uint64(33)
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 #: For 0 to 7 bytes, the little-endian word that has ones in them.
 _MASKS = np.array([(1 << 8 * n_bytes) - 1 for n_bytes in range(8)], np.uint64)
+Hashes = npt.NDArray[np.uint64]
+
+
+def mixed(keys: Integers | Hashes) -> Hashes:
+    """Return 64 well mixed bits of each key, different for different keys (splitmix64, S. Vigna, 2015)."""
+    bits = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 class RowHasher:

@@ -11,8 +11,17 @@ from madlib_mop.columns.drift.profiler import codes_of, group_of, is_hashed, n_c
 from madlib_mop.columns.encoding.inputs import wrong_class
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.profiles import ColumnProfile, LevelProfile, NumberProfile, level_hash
-from madlib_mop.columns.raw import BEGIN, END, Levels, Moments, Numbers, RawColumn, Vectors, text_of_number
-from madlib_mop.columns.states import text_of_moment
+from madlib_mop.columns.raw import (
+    BEGIN,
+    END,
+    Levels,
+    Moments,
+    Numbers,
+    RawColumn,
+    Vectors,
+    text_of_moment,
+    text_of_number,
+)
 from madlib_mop.columns.transforms.categories import FIRST, CategoryFit
 
 #: Bins of a category's most frequent levels; all others share one.

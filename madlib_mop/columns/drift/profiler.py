@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from madlib_mop.columns.drift.measures import VALUE, has_levels, names_of, numbers_of
-from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn, VectorFit
+from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.preprocessors.profiles import (
     MAX_OTHERS,
@@ -20,8 +20,6 @@ from madlib_mop.columns.preprocessors.profiles import (
 from madlib_mop.columns.raw import RawColumn, dictionary_of, text_of_number
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.columns.transforms.categories import FIRST, CategoryFit, LevelCodes
-
-_PART_BYTES, _PART_ROWS = 32 << 20, 1_000_000
 
 
 class Profiler:
@@ -90,11 +88,6 @@ def profiled(
             profiler.add_numbers(part)
         columns.append(replace(column, profile=profiler.profile()))
     return Preprocessor(tuple(columns))
-
-
-def rows_at_once(column: FittedColumn) -> int:
-    """Return how many rows of a column are measured at once: 32 MiB of arrays; of others, many."""
-    return max(1, _PART_BYTES // (4 * column.fit.width)) if isinstance(column.fit, VectorFit) else _PART_ROWS
 
 
 def codes_of(fit: CategoryFit | ClassFit) -> LevelCodes:

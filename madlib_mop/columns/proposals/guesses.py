@@ -27,7 +27,7 @@ from madlib_mop.columns.proposals.kinds import (
     embedding_width,
 )
 from madlib_mop.columns.proposals.statistics import Statistics
-from madlib_mop.columns.states import text_of_moment
+from madlib_mop.columns.raw import text_of_moment
 
 #: Categories with at most this number of levels are one-hot; RealMLP (Holzmueller et al., 2024) uses the same limit.
 ONE_HOT_LEVELS = 8

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.catalog.names import Identifier, statement, with_end
-from madlib_mop.columns.drift.profiler import profiled, rows_at_once
+from madlib_mop.columns.drift.profiler import profiled
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
@@ -22,7 +22,7 @@ from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.proposals.kinds import IGNORED, INPUT, NUMBER, PADDED, REGRESSION, TARGET, ColumnSpec
 from madlib_mop.columns.proposals.proposal import check_targets, check_task, propose, targets_of_classes
 from madlib_mop.columns.proposals.specification import check_specification, check_table, read_specification
-from madlib_mop.columns.raw import RawColumn
+from madlib_mop.columns.raw import RawColumn, rows_at_once
 from madlib_mop.columns.records import Field
 from madlib_mop.columns.splits import BY_COLUMN, SplitRule
 from madlib_mop.columns.statistics import ColumnStatistics
@@ -226,7 +226,7 @@ def _profiled(
 
     def parts(column: FittedColumn) -> Iterator[RawColumn]:
         raw = rows.columns[column.name]
-        n_rows = rows_at_once(column)
+        n_rows = rows_at_once(raw)
         for start in range(0, len(of_training), n_rows):
             yield raw.take(of_training[start : start + n_rows])
 

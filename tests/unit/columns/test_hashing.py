@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from madlib_mop.columns.blobs import Blobs
-from madlib_mop.columns.hashing import LONGEST, RowHasher
+from madlib_mop.columns.hashing import LONGEST, RowHasher, mixed
 from madlib_mop.columns.raw import Numbers, Vectors
 from madlib_mop.columns.records import Field, RecordReader
 from tests.helpers.unit.columns import moments, numbers, texts, vectors
@@ -168,3 +168,10 @@ def test_one_bit_of_a_value_changes_half_of_the_bits():
         changed = np.unpackbits((found[1:] ^ found[0]).view(np.uint8), axis=1)
         assert abs(changed.mean() - 0.5) < 0.02
         assert np.abs(changed.mean(axis=0) - 0.5).max() < 0.25
+
+
+def test_a_mixed_key_is_different_for_each_key_and_the_same_for_ever():
+    assert mixed(np.array([0, 1, -1])).tolist() == [
+        16294208416658607535, 10451216379200822465, 16490336266968443936,
+    ]  # fmt: skip
+    assert len(np.unique(mixed(np.arange(100_000)))) == 100_000

@@ -1,5 +1,6 @@
 """Statistics of columns: the same as in SQL, with the same bits for rows in any order and division into parts."""
 
+import math
 from copy import deepcopy
 from statistics import pstdev
 
@@ -8,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.columns import exact, raw, sketch, states
+from madlib_mop.columns import exact, raw
+from madlib_mop.columns import statistics as counting
 from madlib_mop.columns.blobs import BLOB
+from madlib_mop.columns.hashing import mixed
 from madlib_mop.columns.numbers import bigints
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.errors import InvalidParameter
@@ -78,13 +81,10 @@ def test_any_parts_in_any_order_give_the_same_bits(family, data):
     parts = data.draw(st.lists(st.lists(st.none() | VALUES[family], max_size=15), min_size=1, max_size=4))
     random = data.draw(st.randoms(use_true_random=False))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (states, exact):
-            patch.setattr(module, "CHUNK_ROWS", 7)
-        patch.setattr(states, "_BINNED_ROWS", 5)
-        patch.setattr(exact, "_FEW_VALUES", 3)
-        patch.setattr(sketch, "_MOST_BINS", random.choice([1, 64, 1 << 20]))
-        patch.setattr(sketch, "MAX_EXACT", 16)
-        patch.setattr(sketch, "N_HASHES", 8)
+        patch.setattr(counting, "RUN_ROWS", 7)
+        patch.setattr(exact, "_BLOCK_VALUES", 3)
+        patch.setattr(counting, "MAX_EXACT", 16)
+        patch.setattr(counting, "N_HASHES", 8)
         rows = [value for part in parts for value in part]
         whole = facts(ColumnStatistics.of(column_of(family, rows)))
         random.shuffle(rows)
@@ -101,6 +101,24 @@ def test_any_parts_in_any_order_give_the_same_bits(family, data):
             merged, old = other.merge(merged) if random.random() < 0.5 else merged.merge(other), merged
             assert (facts(other), facts(old)) == before
         assert facts(merged) == whole
+
+
+@pytest.mark.parametrize("n_more", [0, 70_000])
+def test_equal_values_with_other_bytes_are_equal(n_more):
+    """With few distinct values, and with more than are counted one by one."""
+    more = np.arange(1.0, n_more + 1)
+    zeros = ColumnStatistics.of(column_of(raw.NUMBER, [0.0, -0.0, *more, 0.0]))
+    other = ColumnStatistics.of(column_of(raw.NUMBER, [-0.0, *more, -0.0, -0.0]))
+    assert facts(zeros) == facts(other) and zeros.minimum == 0.0 and math.copysign(1.0, zeros.minimum) == 1.0
+    payloads = np.array([0x7FF8_0000_0000_0000, 0xFFF8_0000_0000_0123, 0x7FF0_0000_0000_0001], np.uint64)
+    values = np.concatenate([payloads.view(np.float64), more])
+    nans = ColumnStatistics.of(raw.Numbers(values, np.zeros(len(values), bool)))
+    assert nans.special == {"NaN": 3}
+    assert facts(nans) == facts(ColumnStatistics.of(column_of(raw.NUMBER, [*more, np.nan, np.nan, np.nan])))
+    numerics = [(value, 0) for value in more.tolist()]
+    first = ColumnStatistics.of(column_of(raw.NUMERIC, [(2.0, 0), (2.0, 2), *numerics]))
+    second = ColumnStatistics.of(column_of(raw.NUMERIC, [*numerics, (2.0, 2), (2.0, 0)]))
+    assert facts(first) == facts(second)
 
 
 def test_numbers_are_counted_as_sql_counts():
@@ -209,6 +227,101 @@ def test_more_levels_than_the_cap_are_an_estimate():
     assert numbers.level_counts is None and 95_000 < numbers.n_distinct <= 100_000 and numbers.is_integral
     assert set(numbers.examples) <= set(map(str, range(100_000)))
     assert abs(numbers.quantile(0.5) - 49_999.5) < 2
+
+
+def numbers(values):
+    return raw.Numbers(values, np.zeros(len(values), bool))
+
+
+@pytest.mark.parametrize("spread", [0.1, 20.0])
+def test_quantiles_of_many_values_are_within_a_relative_error_of_a_thousandth(spread):
+    values = np.exp(np.random.default_rng(2).normal(size=200_001) * spread) * 3.0
+    statistics = ColumnStatistics.of(numbers(values))
+    assert not statistics.distinct_is_exact
+    ordered = np.sort(values)
+    for place in (0, 1, 50, 1000, 100_000, 150_000, 200_000):
+        assert abs(statistics.quantile(place / 200_000) - ordered[place]) <= 2**-10 * ordered[place]
+
+
+def test_values_that_lie_close_together_have_narrow_bins():
+    values = 1e9 + np.random.default_rng(3).random(300_000)
+    assert abs(ColumnStatistics.of(numbers(values)).quantile(0.5) - np.median(values)) < 1e-4
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=17, max_size=60, unique=True))
+def test_as_few_bits_are_left_out_as_leave_few_enough_bins(values):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "MAX_EXACT", 16)
+        patch.setattr(counting, "RUN_ROWS", 7)
+        ordered = ColumnStatistics.of(numbers(np.array(values)))._counted
+        distinct = np.unique(np.array(values) + 0.0)
+        keys = counting._keys_of_floats(distinct)
+        assert (np.diff(keys) > 0).all() and counting._floats_of_keys(keys).tobytes() == distinct.tobytes()
+        assert ordered.is_exact == (len(keys) <= 16)
+        if 0 < ordered._shift < counting.MAX_FLOAT_SHIFT:
+            assert ordered._run.keys.tolist() == np.unique(keys >> ordered._shift).tolist()
+            assert len(ordered._run.keys) <= 16 < len(np.unique(keys >> ordered._shift - 1))
+
+
+def held_bytes(state):
+    """Return the bytes of all arrays that a state holds."""
+    if isinstance(state, np.ndarray):
+        return state.nbytes
+    if isinstance(state, list | tuple):
+        return sum(map(held_bytes, state))
+    return sum(map(held_bytes, vars(state).values())) if hasattr(state, "__dict__") else 0
+
+
+@pytest.mark.parametrize("family", [raw.NUMBER, raw.INT8, raw.MOMENT])
+def test_what_is_held_does_not_grow_with_the_rows(family):
+    """Keys and counts of bins, and hashes; while rows are added, also a run of rows and the runs that wait."""
+    random = np.random.default_rng(4)
+    statistics, most = ColumnStatistics(FAMILIES.get(family, family)), 0
+    for _ in range(100):
+        integers, missing = random.integers(-(2**62), 2**62, 10_000), np.zeros(10_000, bool)
+        if family == raw.NUMBER:
+            statistics.add(numbers(integers * 2.0**-20))
+        else:
+            statistics.add(bigints(integers, missing) if family == raw.INT8 else raw.Moments(integers, missing))
+        most = max(most, held_bytes(statistics))
+    statistics.flush()
+    assert held_bytes(statistics) <= 2 * 8 * counting.MAX_EXACT + 8 * counting.N_HASHES
+    assert most <= 6 * 8 * (counting.MAX_EXACT + counting.RUN_ROWS) < 100 * 10_000 * 16
+    assert abs(statistics.n_distinct / 1_000_000 - 1) < 0.05
+
+
+def test_texts_and_bytes_beyond_the_cap_are_held_as_hashes():
+    texts, blobs = ColumnStatistics(raw.TEXT), ColumnStatistics(BLOB)
+    for start in range(0, 100_000, 10_000):
+        values = [b"%d" % number for number in range(start, start + 10_000)]
+        texts.add(raw.Levels(np.arange(10_000, dtype=np.int32), raw.dictionary_of(values)))
+        blobs.add(raw.Blobs(values))
+    assert texts._counted._counts is None
+    assert held_bytes(texts) == held_bytes(blobs) == 8 * counting.N_HASHES
+    assert texts.n_distinct == blobs.n_distinct and abs(blobs.n_distinct / 100_000 - 1) < 0.05
+
+
+def test_a_sample_counts_all_values_while_they_are_few():
+    sample = counting.DistinctSample()
+    for start in (0, 500, 100):
+        sample.add(mixed(np.arange(start, start + 600)), np.arange(start, start + 600))
+    assert sample.estimate() == 1100
+    hashes = mixed(np.arange(1100)).tolist()
+    assert sample.examples() == sorted(sorted(range(1100), key=hashes.__getitem__)[:5])
+
+
+@given(st.lists(st.integers(0, 60), max_size=80), st.integers(0, 80))
+def test_values_that_occur_several_times_are_one_in_a_sample(values, cut):
+    def sample_of(*parts):
+        sample = counting.DistinctSample()
+        for part in parts:
+            sample.add(mixed(np.array(part, np.int64)), np.array(part, np.int64))
+        return sample
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "N_HASHES", 8)
+        once, often = sample_of(sorted(set(values))), sample_of(values[:cut], values[cut:], values)
+        assert often.examples() == once.examples() and often.estimate() == once.estimate()
 
 
 def test_vectors_have_one_width():
