@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 ifeq ($(origin PYTHON),command line) # not from the environment: other programs' builds read a PYTHON there
 export MOP_PYTHON := $(PYTHON)
 endif
-BENCH = make/server.sh test demo bench && python=$$(make/bench.sh) && \
+BENCH = make/server.sh test demo && python=$$(make/bench.sh) && \
 	MADLIB_MOP_DSN=$$(make/cluster.sh dsn) "$$python" benchmarks/run.py
 
 help: ## list the targets

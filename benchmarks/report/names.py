@@ -16,9 +16,9 @@ class Look:
         Its colour on a light and on a dark page; a test checks that the colour-blind can distinguish them. Dashes and
         markers differ as well.
     marker : str
-        Of matplotlib.
+        A shape of Vega.
     dashes : tuple of float
-        Points on and off; empty for a solid line.
+        Pixels on and off; empty for a solid line.
     """
 
     name: str
@@ -38,15 +38,15 @@ class Published:
 
 
 LOOKS = {
-    HOPPER: Look("hopper", "#c93c00", "#ff7a33", "o"),
-    "hopper_fused": Look("hopper, fused", "#e26848", "#cf4107", "h", (1, 1)),
-    PLAIN: Look("plain Keras", "#33383f", "#dfe3e8", "s", (4, 2)),
-    "celery_tasks": Look("Celery tasks", "#0a4fdc", "#4c7ffb", "^"),
-    "ray_tune": Look("Ray Tune", "#1395d3", "#9ad0f9", "v", (1, 1.5)),
-    "all_reduce": Look("all-reduce", "#276e4c", "#22ee88", "D"),
-    "horovod_ring": Look("Horovod ring", "#5b12a8", "#a59fff", "P", (1, 1.5)),
-    "parameter_server": Look("parameter server", "#da6b92", "#c874a8", "X", (5, 1.5, 1, 1.5)),
-    "averaging": Look("model averaging", "#5e3c00", "#ffc615", "p", (9, 2)),
+    HOPPER: Look("hopper", "#c93c00", "#ff7a33", "circle"),
+    "hopper_fused": Look("hopper, fused", "#e26848", "#cf4107", "triangle-right", (1, 1)),
+    PLAIN: Look("plain Keras", "#33383f", "#dfe3e8", "square", (4, 2)),
+    "celery_tasks": Look("Celery tasks", "#0a4fdc", "#4c7ffb", "triangle-up"),
+    "ray_tune": Look("Ray Tune", "#1395d3", "#9ad0f9", "triangle-down", (1, 1.5)),
+    "all_reduce": Look("all-reduce", "#276e4c", "#22ee88", "diamond"),
+    "horovod_ring": Look("Horovod ring", "#5b12a8", "#a59fff", "cross", (1, 1.5)),
+    "parameter_server": Look("parameter server", "#da6b92", "#c874a8", "triangle-left", (5, 1.5, 1, 1.5)),
+    "averaging": Look("model averaging", "#5e3c00", "#ffc615", "arrow", (9, 2)),
 }
 PUBLISHED = {
     HOPPER: Published(17.7, 250, "accuracy of sequential SGD"),
@@ -59,7 +59,7 @@ PUBLISHED = {
 
 def look(way: str) -> Look:
     """Return the style of a way; an unknown way is grey."""
-    return LOOKS.get(way, Look(way.replace("_", " "), "#6b7280", "#9ca3af", "."))
+    return LOOKS.get(way, Look(way.replace("_", " "), "#6b7280", "#9ca3af", "stroke"))
 
 
 def in_order(ways) -> list[str]:

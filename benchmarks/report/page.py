@@ -1,23 +1,19 @@
-"""The static HTML page: one file without external resources, with tables, plots and the origin of each number."""
+"""The static HTML page: one file without external resources, with tables, figures and the origin of each number."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
+from jinja2 import ChoiceLoader, FileSystemLoader
 
-from report import figures, formats
+from madlib_mop.reports.figures import Figure
+from madlib_mop.reports.page import environment, render
+from report import formats
 from report.columns import GROUPS
 from report.csv_files import FILES
-from report.gantt import gantts
 from report.measurement import Comparison
-from report.names import HOPPER, PLAIN, PUBLISHED, in_order, look, published_ratio
-from report.plots import breakdown, curves, ratios, sizes
-from report.summary import Row, Runs, rows_of, runs_of, what_of, workloads_of
-from report.svg import MAX_CONFIGURATIONS, Palette, Plot
+from report.names import HOPPER, PUBLISHED, in_order, look, published_ratio
+from report.plots import breakdown, curves, ratios, sizes, visits
+from report.summary import Row, rows_of, runs_of, what_of, workloads_of
 
 PAGE = "comparison.html"
 
@@ -30,36 +26,23 @@ class Section:
     ----------
     name, what : str
     rows : list of Row
-    ratios : Plot or None
+    ratios : Figure or None
         None if there is no measurement of the hopper, the reference.
-    curves, visits, sizes : list of Plot
-    breakdown : Plot or None
-        None if the hopper's stages are unknown.
-    outside, outside_later : float or None
-        Fraction of the hopper's time in which no model was computed: in total, and after the first epoch.
-    mst_keys : list of int
+    curves, visits, breakdown, sizes : list of Figure
     """
 
     name: str
     what: str
     rows: list[Row]
-    ratios: Plot | None
-    curves: list[Plot]
-    visits: list[Plot]
-    sizes: list[Plot]
-    breakdown: Plot | None
-    outside: float | None
-    outside_later: float | None
-    mst_keys: list[int]
-
-    @property
-    def measured(self) -> list[Row]:
-        """The rows of the ways that did not fail."""
-        return [row for row in self.rows if not row.error]
+    ratios: Figure | None
+    curves: list[Figure]
+    visits: list[Figure]
+    breakdown: list[Figure]
+    sizes: list[Figure]
 
     def row(self, way: str) -> Row | None:
         """Return the row of a way that was measured."""
-        return next((row for row in self.measured if row.way == way), None)
+        return next((row for row in self.rows if row.way == way and not row.error), None)
 
 
 def write_page(comparison: Comparison, directory: Path) -> Path:
@@ -71,25 +54,19 @@ def write_page(comparison: Comparison, directory: Path) -> Path:
 
 def page(comparison: Comparison) -> str:
     """Return the page's HTML."""
-    ways = in_order({part.way for part in [*comparison.measurements, *comparison.failures]})
-    palette = Palette(ways)
-    sections = [_section(palette, comparison, name) for name in workloads_of(comparison)]
     columns = [column for group in GROUPS for column in group.columns]
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.globals |= {"formats": formats, "look": look, "Markup": Markup, "HOPPER": HOPPER, "PLAIN": PLAIN}
-    return environment.get_template("page.html.jinja").render(
-        sections=sections,
-        ways=ways,
+    library = environment()
+    own = library.overlay(loader=ChoiceLoader([FileSystemLoader(Path(__file__).parent), library.loader]))
+    return render(
+        own.get_template(PAGE),
+        formats=formats,
+        look=look,
+        HOPPER=HOPPER,
+        sections=[_section(comparison, name) for name in workloads_of(comparison)],
+        ways=in_order({part.way for part in [*comparison.measurements, *comparison.failures]}),
         groups=GROUPS,
         notes={column: number for number, column in enumerate(columns, 1)},
         columns=columns,
-        configuration_colours=Markup("".join(_configuration_colours(section) for section in sections)),
         machine=comparison.machine,
         versions=_versions(comparison),
         published=[(way, PUBLISHED[way], published_ratio(way)) for way in in_order(PUBLISHED)],
@@ -99,54 +76,18 @@ def page(comparison: Comparison) -> str:
     )
 
 
-def _section(palette: Palette, comparison: Comparison, name: str) -> Section:
+def _section(comparison: Comparison, name: str) -> Section:
     runs, rows = runs_of(comparison, name), rows_of(comparison, name)
-    stages = figures.stage_seconds(runs.get(HOPPER, []))
     return Section(
         name=name,
         what=what_of(comparison, name),
         rows=rows,
-        ratios=ratios(palette, f"{name}-ratios", rows) if HOPPER in runs else None,
-        curves=[
-            curves(palette, f"{name}-{which}-{over}", runs, over, which)
-            for which in ("best", "mean")
-            for over in ("time", "epochs")
-            if runs
-        ],
-        visits=gantts(palette, f"{name}-visits", runs) if runs else [],
-        sizes=_sizes(palette, name, rows) if runs else [],
-        breakdown=breakdown(palette, f"{name}-breakdown", stages, _n_visits(runs)) if stages else None,
-        outside=figures.outside_share(stages),
-        outside_later=figures.outside_share(figures.stage_seconds(runs.get(HOPPER, []), "steady_stages")),
-        mst_keys=sorted({span.mst_key for own in runs.values() for span in own[0].outcome.spans}),
+        ratios=ratios(name, rows) if HOPPER in runs else None,
+        curves=list(curves(name, runs)) if runs else [],
+        visits=list(visits(name, runs)) if runs else [],
+        breakdown=list(breakdown(name, runs)),
+        sizes=list(sizes(name, rows)) if runs else [],
     )
-
-
-def _sizes(palette: Palette, name: str, rows: Sequence[Row]) -> list[Plot]:
-    return [
-        sizes(palette, f"{name}-sockets", rows, "socket_bytes", "Bytes over sockets", "not counted"),
-        sizes(palette, f"{name}-storage", rows, "data_bytes", "Training rows stored, all copies", "not known"),
-    ]
-
-
-def _n_visits(runs: Runs) -> float:
-    return figures.known_median(runs[HOPPER], lambda run: sum(span.kind == "train" for span in run.outcome.spans)) or 0
-
-
-def _configuration_colours(section: Section) -> str:
-    """Return the CSS of a workload's configurations: viridis, readable to the colour-blind, without hidden ones."""
-    n = min(max(section.mst_keys, default=1), MAX_CONFIGURATIONS)
-
-    def rules(low: float, high: float) -> str:
-        colours = [colormaps["viridis"](low + (high - low) * i / max(1, n - 1)) for i in range(n)]
-        luminances = [0.2126 * r**2.2 + 0.7152 * g**2.2 + 0.0722 * b**2.2 for r, g, b, _ in colours]
-        return "".join(
-            f"--c{i}:{to_hex(colour)};--t{i}:{'#fff' if luminance < 0.18 else '#000'};"
-            for i, (colour, luminance) in enumerate(zip(colours, luminances, strict=True), 1)
-        )
-
-    light, dark = rules(0.0, 0.88), rules(0.22, 1.0)
-    return f"#{section.name}{{{light}}}@media (prefers-color-scheme:dark){{#{section.name}{{{dark}}}}}"
 
 
 def _versions(comparison: Comparison) -> list[tuple[str, str]]:

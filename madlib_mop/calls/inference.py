@@ -143,15 +143,15 @@ EXPORT_MODEL = Function(
         _MST_KEY,
         Argument(
             "format", "text",
-            "'keras', 'saved_model' (a zip archive), 'onnx', 'safetensors' or 'tflite'", default="keras",
+            "'keras', 'saved_model' (a zip archive), 'onnx' or 'safetensors'", default="keras",
             check=OneOf(
-                ("keras", "saved_model", "onnx", "safetensors", "tflite"), "keras", "'keras' holds every model."
+                ("keras", "saved_model", "onnx", "safetensors"), "keras", "'keras' holds every model."
             ),
         ),
     ),
     schema="madlib_mop",
     comments=(
-        "A trained model as a file: keras, saved_model, onnx, safetensors or tflite, with its preprocessor,"
+        "A trained model as a file: keras, saved_model, onnx or safetensors, with its preprocessor,"
         " signature and card in it",
     ),
     returns="bytea",

@@ -19,7 +19,7 @@ Key = Annotated[
     int | None, typer.Option("--mst-key", help="Key of the model; required if the table has a column mst_key.")
 ]
 Form = Annotated[
-    Format, typer.Option("--format", help="keras, saved_model, onnx, safetensors or tflite.", case_sensitive=False)
+    Format, typer.Option("--format", help="keras, saved_model, onnx or safetensors.", case_sensitive=False)
 ]
 Directory = Annotated[
     Path | None,

@@ -3,7 +3,6 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from madlib_mop.catalog.live.facts import RUNS_CHANNEL
 from madlib_mop.catalog.rows.states import JobState
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.statements import whole_number
@@ -75,7 +74,7 @@ class Job:
 
     def _await(self, timeout_s: float | None, is_met: Any) -> tuple[Any, ...]:
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        listener = self._calls.sessions.listen(RUNS_CHANNEL)
+        listener = self._calls.sessions.listen()
         try:
             while True:
                 row = self._row()
@@ -88,7 +87,7 @@ class Job:
                 if left <= 0:
                     why = f"; it waits for {waits_for}" if waits_for else ""
                     raise TimeoutError(f"job {self.job_id} is still {state} after {timeout_s} s{why}")
-                listener.wait(None, left)
+                listener.wait(None, time.monotonic() + left)
         finally:
             listener.close()
 

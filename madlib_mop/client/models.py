@@ -201,7 +201,7 @@ class Model:
         path : str or Path
             The directory; created if there is none. Files of an earlier export of the same format are replaced.
         format : str
-            ``keras``, ``saved_model``, ``onnx``, ``safetensors`` or ``tflite``.
+            ``keras``, ``saved_model``, ``onnx`` or ``safetensors``.
 
         Returns
         -------

@@ -302,7 +302,7 @@ class Run:
                 yield now
                 if self._is_over(now.status, is_done) or (until is not None and time.monotonic() >= until):
                     return
-                watch.wait(until)
+                watch.wait(until=until)
         finally:
             self._unwatch(watch)
 
@@ -318,7 +318,7 @@ class Run:
                 yield now
                 if self._is_over(now.status, is_done) or (until is not None and time.monotonic() >= until):
                     return
-                step = asyncio.ensure_future(asyncio.to_thread(watch.wait, until))
+                step = asyncio.ensure_future(asyncio.to_thread(watch.wait, until=until))
                 await asyncio.shield(step)
         finally:
             watch.listener.wake()

@@ -4,14 +4,15 @@ psycopg2 holds signals back while a statement runs, so the caller's thread runs 
 """
 
 import threading
+import time
 from contextlib import closing, suppress
 from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from madlib_mop.catalog.live.facts import RUNS_CHANNEL
-from madlib_mop.client.calling.sessions import ChannelListener, ClientSessions, execute, rows_of
+from madlib_mop.catalog.live.following import RunListener
+from madlib_mop.client.calling.sessions import ClientSessions, execute, rows_of
 from madlib_mop.client.calling.statements import Statement
 from madlib_mop.errors import MopError
 
@@ -49,7 +50,7 @@ class Training:
         self._is_cancelled = False
         self._where: tuple[int, Any] | None = None
         self._error: BaseException | None = None
-        self._waiting: list[ChannelListener] = []
+        self._waiting: list[RunListener] = []
         threading.Thread(target=self._work, name="madlib_mop training", daemon=True).start()
 
     def run_id(self) -> int | None:
@@ -62,7 +63,7 @@ class Training:
         """
         if self._run_id is not None:
             return self._run_id
-        with closing(self._sessions.listen(RUNS_CHANNEL)) as listener:
+        with closing(self._sessions.listen()) as listener:
             self.attach(listener)
             try:
                 while True:
@@ -78,7 +79,7 @@ class Training:
                     if has_ended:
                         self.result()
                         return None
-                    listener.wait(None, _LOOK_S)
+                    listener.wait(None, time.monotonic() + _LOOK_S)
             finally:
                 self.detach(listener)
 
@@ -102,14 +103,14 @@ class Training:
                     self._raw.cancel()
         self.done.wait(_CANCEL_S)
 
-    def attach(self, listener: ChannelListener) -> None:
+    def attach(self, listener: RunListener) -> None:
         """Wake this listener when the call ends."""
         with self._lock:
             self._waiting.append(listener)
         if self.done.is_set():
             listener.wake()
 
-    def detach(self, listener: ChannelListener) -> None:
+    def detach(self, listener: RunListener) -> None:
         """Leave this listener alone from now on."""
         with self._lock, suppress(ValueError):
             self._waiting.remove(listener)

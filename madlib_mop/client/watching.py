@@ -1,22 +1,15 @@
 """Reads a run again and again, whenever its driver tells of a change, and finds its output table; called by `runs`."""
 
-import time
 from dataclasses import dataclass
 
-from madlib_mop.catalog.live.facts import RUNS_CHANNEL, RunNow
+from madlib_mop.catalog.live.facts import RunNow
+from madlib_mop.catalog.live.following import RunFollower, wait_for_output
 from madlib_mop.catalog.live.reading import read_run
 from madlib_mop.catalog.names import Relation
 from madlib_mop.client.calling.errors import noted
 from madlib_mop.client.calling.sessions import ClientSessions, rows_of
 from madlib_mop.errors import no_run
 
-#: Seconds after which a run is read again although nobody told of a change.
-_QUIET_S = 5.0
-#: Least time between two readings: seconds, and as a multiple of the time that the last one took.
-_MIN_PAUSE_S, _PAUSE_FACTOR = 0.5, 10
-#: A run of another session is finished a moment before its transaction ends, which writes the output table. So the
-#: table of a run that has just ended is waited for: seconds.
-_COMMIT_S, _COMMIT_PAUSE_S = 10.0, 0.1
 _OUTPUT = """
 SELECT r.plan #>> '{output,schema}', r.plan #>> '{output,name}', c.oid IS NOT NULL,
        EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
@@ -60,12 +53,12 @@ def read_output(sessions: ClientSessions, run_id: int) -> RunOutput:
 
 def await_output(sessions: ClientSessions, run_id: int) -> None:
     """Wait a moment for the output table of a run that has just finished in another session."""
-    until = time.monotonic() + _COMMIT_S
-    while time.monotonic() < until:
+
+    def look() -> RunOutput | None:
         output = read_output(sessions, run_id)
-        if output.is_there or not output.just_ended:
-            return
-        time.sleep(_COMMIT_PAUSE_S)
+        return output if output.is_there or not output.just_ended else None
+
+    wait_for_output(look)
 
 
 def state_of_run(sessions: ClientSessions, run_id: int, limit: int) -> RunNow:
@@ -78,8 +71,8 @@ def state_of_run(sessions: ClientSessions, run_id: int, limit: int) -> RunNow:
     return now
 
 
-class RunWatch:
-    """Waits for changes of one run, in a session of its own.
+class RunWatch(RunFollower):
+    """Reads one run again and again; it hears of changes in a session of its own.
 
     Parameters
     ----------
@@ -90,30 +83,10 @@ class RunWatch:
     """
 
     def __init__(self, sessions: ClientSessions, run_id: int, limit: int = 5):
-        self._sessions, self._run_id, self._limit = sessions, run_id, limit
-        self.listener = sessions.listen(RUNS_CHANNEL)
-        self._next = 0.0
+        super().__init__(sessions.listen(), run_id)
+        self._sessions, self._limit = sessions, limit
 
     def read(self) -> RunNow:
         """Return the state of the run."""
-        began = time.monotonic()
-        now = state_of_run(self._sessions, self._run_id, self._limit)
-        ended = time.monotonic()
-        self._next = ended + max(_MIN_PAUSE_S, _PAUSE_FACTOR * (ended - began))
-        return now
-
-    def wait(self, until: float | None = None) -> None:
-        """Wait until it is time to read the run again: it has changed, 5 seconds have passed, or it is ``until``.
-
-        Parameters
-        ----------
-        until : float, optional
-            A time of `time.monotonic`.
-        """
-        end = min(time.monotonic() + _QUIET_S, float("inf") if until is None else until)
-        if not self.listener.sleep(min(self._next, end) - time.monotonic()):
-            self.listener.wait(str(self._run_id), end - time.monotonic())
-
-    def close(self) -> None:
-        """End the session."""
-        self.listener.close()
+        with self.pace.reading():
+            return state_of_run(self._sessions, self.run_id, self._limit)

@@ -7,7 +7,6 @@ role.
 
 import asyncio
 import logging
-import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ import psycopg
 from anyio import to_thread
 from psycopg.pq import PGnotify
 
-from madlib_mop.catalog.live.facts import RUNS_CHANNEL
+from madlib_mop.catalog.live.following import RUNS_CHANNEL, run_of
 from madlib_mop.catalog.live.reading import Fetch
 from madlib_mop.dash.commands import Command
 from madlib_mop.dash.logins import check_rights, log_in
@@ -24,7 +23,6 @@ from madlib_mop.dash.settings import DashServer
 from madlib_mop.errors import MopError, NotReady, read_server_error
 
 T = TypeVar("T")
-_RUN = re.compile(rb"[0-9]{1,19}(?= |\Z)")
 Connection = psycopg.Connection[Any]
 _LOG = logging.getLogger("madlib_mop.dash")
 _ROLE = "SELECT r.oid::pg_catalog.int8 FROM pg_catalog.pg_roles AS r WHERE r.rolname = session_user"
@@ -41,12 +39,6 @@ class RoleHasLeft(NotReady):
         super().__init__(
             "This role may no longer log in, so its sessions have ended.", hint="Log in again, or as another role."
         )
-
-
-def run_of_notice(payload: bytes) -> int | None:
-    """Return the number of the run that a notification names, or None: every role that may connect can send one."""
-    found = _RUN.match(payload)
-    return None if found is None or int(found[0]) >= 2**63 else int(found[0])
 
 
 class Line:
@@ -176,13 +168,13 @@ class Account:
             pgconn = self.live.connection.pgconn
             pgconn.consume_input()
             while notice := pgconn.notifies():
-                self._tell(run_of_notice(notice.extra))
+                self._tell(run_of(notice.extra))
         except psycopg.Error:
             _LOG.warning("the server has ended the sessions of a role")
             self.close()
 
     def _on_notify(self, notice: PGnotify) -> None:
-        self._loop.call_soon_threadsafe(self._tell, run_of_notice(notice.extra))
+        self._loop.call_soon_threadsafe(self._tell, run_of(notice.extra))
 
     def _tell(self, run_id: int | None) -> None:
         if run_id is not None:

@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from madlib_mop.catalog.live.following import Pace
 from madlib_mop.catalog.live.reading import Fetch
 from madlib_mop.dash.accounts import Account
 from madlib_mop.errors import MopError, NotReady
 
 _LOG = logging.getLogger("madlib_mop.dash")
 PAGE = 100
-_MIN_PAUSE_S, _PAUSE_FACTOR = 2.0, 20
+_LEAST_S, _FACTOR = 2.0, 20.0
 _QUIET_S, _QUIET_ENDED_S = 5.0, 30.0
 #: How long a feed without viewers goes on: a page that is loaded again finds it.
 _LINGER_S = 5.0
@@ -92,6 +93,7 @@ class Feed:
         self._look = look
         self._viewers: set[Viewer] = set()
         self._told = asyncio.Event()
+        self._pace = Pace(_LEAST_S, _FACTOR, _QUIET_S)
         self._name = secrets.token_hex(4)
         self._number = 0
         self._state: dict[str, Any] = {}
@@ -154,10 +156,11 @@ class Feed:
         try:
             alone_since: float | None = None
             while alone_since is None or time.monotonic() < alone_since + _LINGER_S:
-                pause_s, quiet_s = await self._read()
-                await asyncio.sleep(pause_s)
+                with self._pace.reading():
+                    await self._read()
+                await asyncio.sleep(self._pace.soonest - time.monotonic())
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._told.wait(), max(0.0, quiet_s - pause_s))
+                    await asyncio.wait_for(self._told.wait(), self._pace.due - time.monotonic())
                 alone_since = None if self._viewers else alone_since or time.monotonic()
         except MopError as error:
             _LOG.warning("a page is no longer updated: %s", error)
@@ -169,8 +172,8 @@ class Feed:
             for viewer in self._viewers:
                 viewer.end()
 
-    async def _read(self) -> tuple[float, float]:
-        """Read the run and send what has changed; return the shortest and the longest pause before the next time."""
+    async def _read(self) -> None:
+        """Read the run and send what has changed."""
         self._told.clear()
         self.n_readings += 1
         began = time.monotonic()
@@ -180,8 +183,7 @@ class Feed:
         self._send(seen.parts)
         self._read_at = began
         self._has_state.set()
-        pause_s = max(_MIN_PAUSE_S, _PAUSE_FACTOR * (time.monotonic() - began))
-        return pause_s, max(pause_s, _QUIET_S if seen.is_alive else _QUIET_ENDED_S)
+        self._pace.quiet_s = _QUIET_S if seen.is_alive else _QUIET_ENDED_S
 
     def _send(self, parts: dict[str, Any]) -> None:
         changed = difference(self._state, parts)

@@ -1,8 +1,7 @@
 """The file formats of exported models, and where each keeps what we add: signature, preprocessor and card.
 
-The additions are in the model's file itself, so one file is enough: as members of a zip archive (Keras, SavedModel),
-as an archive appended to the file (TFLite, where TensorFlow's own metadata keeps files), or as metadata (ONNX,
-safetensors).
+The additions are in the model's file itself, so one file is enough: as members of a zip archive (Keras, SavedModel) or
+as metadata (ONNX, safetensors).
 """
 
 import io
@@ -37,7 +36,6 @@ class Format(StrEnum):
     SAVED_MODEL = "saved_model"  # a zip archive of a TensorFlow SavedModel
     ONNX = "onnx"  # ONNX
     SAFETENSORS = "safetensors"  # the weights by name; the architecture is in the metadata
-    TFLITE = "tflite"  # TFLite, also called LiteRT
 
     @property
     def file_name(self) -> str:
@@ -47,12 +45,13 @@ class Format(StrEnum):
 
 def archive(members: Mapping[str, bytes | memoryview], additions: Mapping[str, str]) -> bytes:
     """Return a zip archive, not compressed, with the additions in `FOLDER`."""
-    return _appended(b"", {**members, **_members(additions)})
-
-
-def tflite_with(model: bytes, additions: Mapping[str, str]) -> bytes:
-    """Return a TFLite file with an archive of the additions at its end, where readers of TFLite do not look."""
-    return _appended(model, _members(additions))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", allowZip64=True) as target:
+        for name, data in {**members, **_members(additions)}.items():
+            info = zipfile.ZipInfo(name, _DATE)
+            info.external_attr = 0o644 << 16
+            target.writestr(info, bytes(data))
+    return file.getvalue()
 
 
 def onnx_with(model: bytes, additions: Mapping[str, str]) -> bytes:
@@ -109,22 +108,12 @@ def check_signed(name: str, additions: Mapping[str, str]) -> None:
 
 
 def open_archive(data: Data) -> Archive:
-    """Return an archive that an export wrote, of a Keras file, a SavedModel or TFLite. Raises as `Archive`."""
+    """Return an archive that an export wrote, of a Keras file or a SavedModel. Raises as `Archive`."""
     return Archive(data, {FOLDER + name: MAX_ADDITION_BYTES for name in ADDITIONS}, others=MAX_BYTES)
 
 
 def _members(additions: Mapping[str, str]) -> dict[str, bytes]:
     return {FOLDER + name: text.encode() for name, text in additions.items()}
-
-
-def _appended(start: bytes, members: Mapping[str, bytes | memoryview]) -> bytes:
-    file = io.BytesIO(start)
-    with zipfile.ZipFile(file, "a" if start else "w", allowZip64=True) as target:
-        for name, data in members.items():
-            info = zipfile.ZipInfo(name, _DATE)
-            info.external_attr = 0o644 << 16
-            target.writestr(info, bytes(data))
-    return file.getvalue()
 
 
 def _field(number: int, data: bytes) -> bytes:

@@ -18,7 +18,7 @@ class ModelInput:
     Attributes
     ----------
     name : str
-        In ONNX, SavedModel and TFLite files: the name of the input.
+        In ONNX and SavedModel files: the name of the input.
     layer : str
         In Keras: the name of the input layer. The order of inputs is that of ``model.inputs``.
     dtype : str
@@ -47,7 +47,7 @@ class ModelOutput:
     Attributes
     ----------
     name : str
-        In ONNX, SavedModel and TFLite files: the name of the output.
+        In ONNX and SavedModel files: the name of the output.
     layer : str
         In Keras: the name of the layer. The order of outputs is that of ``model.outputs``.
     target : str

@@ -1,4 +1,7 @@
-"""The report of a run as one HTML file that loads nothing; called by the command and the SQL function."""
+"""The report of a run as one HTML file that loads nothing; called by the command and the SQL function.
+
+`render` also makes the page of the comparison of benchmarks/.
+"""
 
 import base64
 import hashlib
@@ -61,9 +64,8 @@ def page(facts: RunFacts) -> str:
     columns = [name for name in varied(facts.models) if name != "network"]
     models = {str(m.mst_key): properties(facts, m) for m in facts.models}
     pair = differences(facts, *facts.models[:2]) if len(facts.models) > 1 else ()
-    script = script_text("report.js")
-    template = environment().get_template("report.html")
-    return template.render(
+    return render(
+        environment().get_template("report.html"),
         facts=facts,
         figures=figures,
         curve_groups=_by_axis(figures["curves"]),
@@ -78,11 +80,19 @@ def page(facts: RunFacts) -> str:
         replay=replay(facts),
         state=_STATES.get(facts.state, facts.state),
         kind=_KINDS.get(facts.kind, facts.kind),
+    )
+
+
+def render(template: jinja2.Template, **values: Any) -> str:
+    """Return the HTML document of a template that extends ``document.html``, with what draws its figures."""
+    script = script_text("report.js")
+    return template.render(
         style=Markup(_text("report.css")),  # a file of ours
         vega=Markup(vega_bundle()),
         script=Markup(script),
         policy=content_policy((vega_bundle(), script)),
         version=madlib_mop.__version__,
+        **values,
     )
 
 

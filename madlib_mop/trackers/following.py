@@ -1,6 +1,5 @@
 """Writes a run to a tracker, once or until it has ended; called by the commands of the trackers."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -8,7 +7,7 @@ from typing import Any, Protocol
 
 import psycopg
 
-from madlib_mop.catalog.live.facts import RUNS_CHANNEL
+from madlib_mop.catalog.live.following import RunFollower, RunListener, wait_for_output
 from madlib_mop.catalog.live.reading import is_lost
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.dsn import check_dsn
@@ -20,14 +19,8 @@ from madlib_mop.trackers.facts import TrackedMetric, TrackedModel, TrackedRun, T
 from madlib_mop.trackers.reading import read_models, read_points, read_run
 from madlib_mop.trackers.weights import Weights, read_weights
 
-#: Seconds after which a run is read again although nobody told of a change.
-_QUIET_S = 5.0
-#: Least time between two readings: seconds, and as a multiple of the time that the last one took.
-_MIN_PAUSE_S, _PAUSE_FACTOR = 0.5, 10
 #: Metrics can be committed later than they were known. So metrics of this many seconds before are read again.
 _OVERLAP_S = 60.0
-#: A followed run is finished a moment before its transaction ends. So its output table is waited for: seconds.
-_COMMIT_S, _COMMIT_PAUSE_S = 10.0, 0.1
 
 
 class RunSession:
@@ -50,8 +43,6 @@ class RunSession:
         self._known: set[tuple[Any, ...]] = set()
         self._newest: float | None = None
         self._was_running = False
-        self._told = True
-        self._read_at = self._pause_s = 0.0
         check_dsn(dsn)
         try:
             self._connection = psycopg.connect(dsn, connect_timeout=10, application_name="madlib-mop", autocommit=True)
@@ -60,18 +51,16 @@ class RunSession:
         try:
             self._connection.execute("SET search_path = pg_catalog, pg_temp")
             self._connection.execute("SET jit = off")
-            self._connection.execute(f"LISTEN {RUNS_CHANNEL}")
-        except psycopg.errors.ReadOnlySqlTransaction:
-            pass  # a standby: there the run is read every few seconds
         except psycopg.Error:
             self._connection.close()
             raise _lost() from None
+        self.news = RunFollower(RunListener(self._connection, self._connection.close), run_id)
 
     def __enter__(self) -> "RunSession":
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._connection.close()
+        self.news.close()
 
     def read(self) -> TrackedState:
         """Return the state of the run, with the metrics that were not returned before.
@@ -83,8 +72,10 @@ class RunSession:
         NotReady
             If the connection is lost.
         """
-        began = time.monotonic()
-        self._told = False
+        with self.news.pace.reading():
+            return self._state()
+
+    def _state(self) -> TrackedState:
         since = None if self._newest is None else self._newest - _OVERLAP_S
         try:
             with one_snapshot(self._connection) as reader:
@@ -99,24 +90,7 @@ class RunSession:
         new = tuple(point for point in points if _identity(point) not in self._known)
         self._known.update(map(_identity, new))
         self._newest = max([point.at for point in points], default=self._newest)
-        self._read_at = time.monotonic()
-        self._pause_s = max(_MIN_PAUSE_S, _PAUSE_FACTOR * (self._read_at - began))
         return TrackedState(run, models, new)
-
-    def wait(self) -> None:
-        """Wait for a change of the run, or for 5 seconds without one.
-
-        Raises
-        ------
-        NotReady
-            If the connection is lost.
-        """
-        try:
-            while (left := self._due - time.monotonic()) > 0:
-                for notice in self._connection.notifies(timeout=left, stop_after=1):
-                    self._told |= notice.payload.split(" ")[0] == str(self.run_id)
-        except psycopg.Error:
-            raise _lost() from None
 
     def report(self) -> str:
         """Return the report of the run as an HTML document."""
@@ -135,16 +109,22 @@ class RunSession:
 
     def output_table(self, run: TrackedRun, of_others: bool) -> OutputTable:
         """Return the run's output table. Raises NotReady or InsufficientPrivilege; see `find_table`."""
-        deadline = time.monotonic() + (_COMMIT_S if self._was_running and run.state == RunState.FINISHED else 0)
-        while True:
-            try:
-                return find_table(self._connection, run, of_others)
-            except NotReady:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(_COMMIT_PAUSE_S)
-            except psycopg.Error:
-                raise _lost() from None
+        if self._was_running and run.state == RunState.FINISHED:
+            wait_for_output(lambda: self._table(run, of_others, is_there=False))
+        found = self._table(run, of_others, is_there=True)
+        assert found is not None, "otherwise it was an error"
+        return found
+
+    def _table(self, run: TrackedRun, of_others: bool, is_there: bool) -> OutputTable | None:
+        """Return the run's output table; if it is not there, raise NotReady, or return None."""
+        try:
+            return find_table(self._connection, run, of_others)
+        except NotReady:
+            if is_there:
+                raise
+            return None
+        except psycopg.Error:
+            raise _lost() from None
 
     def export(self, table: OutputTable, model: TrackedModel) -> bytes:
         """Return a model of the output table as a Keras file. Raises MopError; see `export_model`."""
@@ -158,10 +138,6 @@ class RunSession:
             return self._connection.execute(statement, values).fetchall()
         except psycopg.Error:
             raise _lost() from None
-
-    @property
-    def _due(self) -> float:
-        return self._read_at + (self._pause_s if self._told else max(_QUIET_S, self._pause_s))
 
 
 class Tracker(Protocol):
@@ -211,7 +187,7 @@ def track(session: RunSession, tracker: Tracker, follow: bool) -> TrackedState:
     tracker.start(record)
     tracker.write(record)
     while follow and not (record.run.has_ended or record.run.is_lost):
-        session.wait()
+        session.news.wait()
         record = session.read()
         tracker.write(record)
     tracker.finish(record, session)

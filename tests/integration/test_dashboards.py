@@ -1,7 +1,6 @@
-"""The dashboards: their files are of the form that Grafana and Superset read, and their SQL returns rows of a run.
+"""The dashboard: its file is of the form that Grafana reads, and its SQL returns rows of a run.
 
-Grafana's form is that of its SDK (grafana-foundation-sdk). Superset itself is too large to be installed for a test; its
-files are read as its importer does, by their references.
+Grafana's form is that of its SDK (grafana-foundation-sdk).
 """
 
 import json
@@ -9,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
@@ -22,11 +20,6 @@ GRAFANA = json.loads((FOLDER / "grafana.json").read_text())
 NOT_IN_SDK = {"/panels/5/fieldConfig/defaults/custom/spanNulls"}
 #: The columns that a panel of Grafana needs by its type.
 NEEDED = {"timeseries": {"time", "value", "metric"}, "state-timeline": {"time", "value", "metric"}}
-SUPERSET = {
-    kind: {path.stem: yaml.safe_load(path.read_text()) for path in sorted((FOLDER / "superset" / kind).rglob("*.yaml"))}
-    for kind in ("databases", "datasets", "charts", "dashboards")
-}
-DATASETS = {dataset["uuid"]: dataset for dataset in SUPERSET["datasets"].values()}
 
 
 @pytest.fixture(scope="module")
@@ -103,63 +96,3 @@ def test_the_panels_have_the_figures_of_the_run(watched):
 def test_a_variable_of_grafana_has_a_choice(watched, variable):
     _, rows = queried(watched, filled(variable["query"], watched.run_id), VIEWER)
     assert rows[0][0] == {"run": watched.run_id, "metric": "accuracy"}[variable["name"]]
-
-
-def test_every_part_of_supersets_dashboard_is_there():
-    (database,) = SUPERSET["databases"].values()
-    (dashboard,) = SUPERSET["dashboards"].values()
-    metadata = yaml.safe_load((FOLDER / "superset" / "metadata.yaml").read_text())
-    assert (metadata["type"], metadata["version"]) == ("Dashboard", "1.0.0")
-    assert {dataset["database_uuid"] for dataset in DATASETS.values()} == {database["uuid"]}
-    charts = {chart["uuid"]: chart for chart in SUPERSET["charts"].values()}
-    assert {chart["dataset_uuid"] for chart in charts.values()} <= set(DATASETS)
-    placed = [item for item in dashboard["position"].values() if isinstance(item, dict) and item["type"] == "CHART"]
-    assert {(item["meta"]["uuid"], item["meta"]["sliceName"]) for item in placed} == {
-        (uuid, chart["slice_name"]) for uuid, chart in charts.items()
-    }
-    for item in placed:
-        assert item["id"] in dashboard["position"][item["parents"][-1]]["children"]
-    (run,) = dashboard["metadata"]["native_filter_configuration"]
-    (target,) = run["targets"]
-    assert target["datasetUuid"] in DATASETS and target["column"]["name"] == "run_id"
-    assert re.fullmatch(r"postgresql\+psycopg2://\w+@localhost:5432/\w+", database["sqlalchemy_uri"]), "no password"
-
-
-@pytest.mark.parametrize("name", SUPERSET["datasets"])
-def test_a_dataset_of_superset_has_the_columns_of_its_view(db, name):
-    dataset = SUPERSET["datasets"][name]
-    found = db.rows(
-        "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_attribute a"
-        " WHERE a.attrelid = %s::regclass AND a.attnum > 0",
-        [f"{dataset['schema']}.{dataset['table_name']}"],
-    )
-    types = dict(found)
-    times = {column["column_name"] for column in dataset["columns"] if column["is_dttm"]}
-    assert {column["column_name"] for column in dataset["columns"]} <= set(types)
-    assert all(types[column].startswith("timestamp") for column in times)
-    assert dataset["main_dttm_col"] is None or dataset["main_dttm_col"] in times
-    assert "run_id" in types, "the filter of the dashboard applies to it"
-
-
-@pytest.mark.parametrize("name", SUPERSET["charts"])
-def test_a_chart_of_superset_gets_rows_of_the_run(watched, name):
-    chart = SUPERSET["charts"][name]
-    params, dataset = chart["params"], DATASETS[chart["dataset_uuid"]]
-    known = {column["column_name"] for column in dataset["columns"]}
-    metrics = {metric["metric_name"]: metric["expression"] for metric in dataset["metrics"]}
-    single = [params[key] for key in ("x_axis", "start_time", "end_time", "y_axis", "series") if key in params]
-    columns = [*single, *params.get("all_columns", []), *params.get("groupby", []), *params.get("tooltip_columns", [])]
-    columns += [json.loads(order)[0] for order in params.get("order_by_cols", [])]
-    where = [f"run_id = {watched.run_id}"]
-    for condition in params["adhoc_filters"]:
-        with_value = {"==": "=", "!=": "<>"}.get(condition["operator"])
-        value = f"{with_value} '{condition['comparator']}'" if with_value else condition["operator"]
-        where.append(f"{condition['subject']} {value}")
-        columns.append(condition["subject"])
-    assert set(columns) <= known and set(params.get("metrics", [])) <= set(metrics)
-    computed = [metrics[metric] for metric in params.get("metrics", [])]
-    group = f" GROUP BY {', '.join(dict.fromkeys(columns))}" if computed else ""
-    selected = ", ".join([*dict.fromkeys(columns), *computed])
-    table = f"{dataset['schema']}.{dataset['table_name']}"
-    _, rows = queried(watched, f"SELECT {selected} FROM {table} WHERE {' AND '.join(where)}{group}", VIEWER)
-    assert rows and chart["viz_type"] == params["viz_type"]

@@ -93,7 +93,7 @@ def test_exports_of_ten_kinds_of_networks_predict_what_the_database_predicts(
 @pytest.mark.slow
 def test_every_format_has_signature_and_card(user, client, arrays, tmp_path):
     digest = user.value("SELECT encode(sha256(model_weights), 'hex') FROM inputs_and_outputs")
-    for form in ("keras", "saved_model", "onnx", "safetensors", "tflite"):
+    for form in ("keras", "saved_model", "onnx", "safetensors"):
         paths = client.model("inputs_and_outputs", 1).export(tmp_path / form, form)
         assert {path.name for path in paths[1:]} == {"signature.json", "README.md"} and paths[0].exists()
         signature = json.loads((tmp_path / form / "signature.json").read_text())
@@ -202,7 +202,7 @@ def test_an_ensemble_of_ordinary_columns_is_exported_in_every_format(churn, clie
     expected = np.array([row for (row,) in churn.rows(
         "SELECT madlib_mop.predict('churn_average', 1, c) FROM customers c ORDER BY id")], np.float32)  # fmt: skip
     model = client.model("churn_average", 1)
-    for form in ("keras", "onnx", "saved_model", "safetensors", "tflite"):
+    for form in ("keras", "onnx", "saved_model", "safetensors"):
         paths = model.export(tmp_path / form, form)
         assert {path.name for path in paths[1:]} == {"signature.json", "preprocessor.json", "README.md"}
     assert np.array_equal(load_exported(tmp_path / "keras").outputs(frame)["churned"], expected)
@@ -305,7 +305,7 @@ def test_the_card_of_a_model_whose_run_is_gone(churn, user, client):
 
 @pytest.mark.parametrize("call, sqlstate, text", [
     ("export_model('dense', 1, 'pickle')", "22023",
-     "export_model: format must be one of keras, saved_model, onnx, safetensors, tflite. Received: 'pickle'"),
+     "export_model: format must be one of keras, saved_model, onnx, safetensors. Received: 'pickle'"),
     ("export_model('dense', 7)", "22023", "export_model: mst_key 7 is not in public.dense. Received: 7"),
     ("export_model('nothing', 1)", "42P01", "export_model: model_table"),
     ("export_model(NULL)", "22023", "export_model: model_table"),

@@ -136,8 +136,7 @@ CALLS = {
 }
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("name", BAD_FILES)
+@pytest.mark.parametrize("name", ["damaged", pytest.param("text", marks=pytest.mark.slow)])
 def test_an_image_that_cannot_be_decoded_is_one_error_with_its_column_and_row(trained, name):
     file, words = BAD_FILES[name]
     trained.rows("DROP TABLE IF EXISTS bad; CREATE TABLE bad AS TABLE pets LIMIT 0")

@@ -14,8 +14,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from madlib_mop.catalog.live.following import run_of
 from madlib_mop.dash import accounts, connections, feeds
-from madlib_mop.dash.accounts import run_of_notice
 from madlib_mop.dash.connections import Gate, address_of
 from madlib_mop.dash.guard import Guard
 from madlib_mop.dash.settings import DashSettings, server_of
@@ -153,15 +153,21 @@ def test_a_request_is_complete_in_time_or_refused(dash, monkeypatch, sent):
     assert received.startswith(b"HTTP/1.1 408 ") and b"content-security-policy" in received
 
 
+def _wait_for_its_end(dash, raw: socket.socket) -> None:
+    """Wait until the server answers a connection, and then until it has closed it."""
+    assert raw.recv(1) == b"H"
+    (accepted,) = [one for one in list(dash.gate._open.values()) if one.getpeername() == raw.getsockname()]
+    wait_for(lambda: accepted not in list(dash.gate._open.values()), what="the end of the connection")
+
+
 def test_a_browser_that_takes_nothing_is_dropped(dash, monkeypatch):
     monkeypatch.setattr(connections, "_TAKEN_S", 0.3)
     vega = next(asset.path for asset in dash.site.assets.values() if "vega" in asset.path)
-    n_before = len(dash.gate._open)
     with socket.socket() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.connect(("127.0.0.1", dash.port))
         raw.sendall(head(dash, path=vega) * 5)
-        wait_for(lambda: len(dash.gate._open) <= n_before, what="the end of the connection")
+        _wait_for_its_end(dash, raw)
 
 
 def test_a_browser_that_does_not_take_the_last_response_is_dropped(dash, monkeypatch):
@@ -175,13 +181,11 @@ def test_a_browser_that_does_not_take_the_last_response_is_dropped(dash, monkeyp
     monkeypatch.setattr(connections, "_TAKEN_S", 0.3)
     monkeypatch.setattr(connections, "Accepted", Small)
     monkeypatch.setattr(Site, "html", lambda *_, **__: HTMLResponse("x" * 50_000))
-    n_before = len(dash.gate._open)
     with socket.socket() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.connect(("127.0.0.1", dash.port))
         raw.sendall(head(dash, "Connection: close", path="/nowhere"))
-        assert raw.recv(1) == b"H"
-        wait_for(lambda: len(dash.gate._open) <= n_before, what="the end of the connection")
+        _wait_for_its_end(dash, raw)
 
 
 # ---- requests
@@ -410,9 +414,9 @@ def test_no_request_is_an_error_of_ours(dash, lab, seed):
 
 
 def test_only_numbers_of_runs_are_read_from_notifications():
-    assert [run_of_notice(text) for text in (b"7", b"7 done", b"9223372036854775807")] == [7, 7, 2**63 - 1]
+    assert [run_of(text) for text in (b"7", b"7 done", b"9223372036854775807")] == [7, 7, 2**63 - 1]
     strange = [b"", b" ", b"9" * 20, b"9" * 4400, b"9223372036854775808", b"-1", b"+7", b"\xff", b"\xd9\xa5", b"7\n"]
-    assert [run_of_notice(text) for text in strange] == [None] * len(strange)
+    assert [run_of(text) for text in strange] == [None] * len(strange)
 
 
 @pytest.mark.parametrize(
@@ -435,7 +439,7 @@ def test_a_notification_of_anybody_harms_nobody(dash, lab, payload):
 
 def test_a_feed_ends_though_its_viewers_left_before_its_first_state(dash, lab, monkeypatch):
     monkeypatch.setattr(feeds, "_LINGER_S", 0.1)
-    monkeypatch.setattr(feeds, "_MIN_PAUSE_S", 0.1)
+    monkeypatch.setattr(feeds, "_LEAST_S", 0.1)
     monkeypatch.setattr(feeds, "_QUIET_S", 0.2)
     run_id = invent_run(lab, owner="ann", state="running")
     browser = dash.browser("ann")

@@ -12,7 +12,7 @@ from tests.helpers.inference import User
 from tests.helpers.registry import number_net
 from tests.helpers.security.attacks import refusal_of, user
 from tests.helpers.security.hostile_files import HOSTILE
-from tests.helpers.unit.dangers import Marker, dangerous
+from tests.helpers.unit.dangers import REFUSALS, Marker, dangerous
 from tests.helpers.unit.documents import dense, keras_3, layer
 
 OWNER, OTHER = "owner_of_imports", "other_of_imports"
@@ -90,15 +90,14 @@ def test_a_file_that_is_not_what_it_says_is_refused(bench, marker, name):
         assert text in error.message and error.sqlstate in ("0A000", "22P02"), error
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("name", dangerous(Marker("x")))
+@pytest.mark.parametrize("name", ["Lambda", "allowed class of another module"])
 def test_no_architecture_of_a_file_runs_code(bench, marker, name):
-    error = refused(bench, marker, MODEL, keras_archive(dangerous(marker)[name]))
-    assert error.message.startswith("import_model: config.json"), error
+    for function, statement in (("import_model", MODEL), ("import_version", VERSION)):
+        error = refused(bench, marker, statement, keras_archive(dangerous(marker)[name]))
+        assert error.message.startswith(f"{function}: config.json: ") and REFUSALS[name] in error.message, error
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", ["external link", "objects"])
 def test_hostile_weights_are_refused(bench, marker, name):
     file, text = HOSTILE[name]
     before = bench.value(f"SELECT sha256(model_weights) FROM {OWNER}.target")

@@ -7,8 +7,10 @@ needs a server. The copy has its own state directory next to ours, with a librar
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import xml.etree.ElementTree
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 
 from tests.helpers.clones import ROOT, Clone
 from tests.helpers.security.defences import DEFENCES, Defence
+from tests.helpers.unit.findings import assert_none, places_of
 
 _NAMES = [defence.name for defence in DEFENCES]
 
@@ -89,14 +92,41 @@ def intact(mutant):
     return ask
 
 
-@pytest.mark.parametrize("defence", DEFENCES, ids=_NAMES)
-def test_each_defence_is_where_its_row_says(defence):
-    """Otherwise its removal would change nothing, and its tests would pass."""
-    assert (ROOT / defence.file).read_text().count(defence.text) == 1, f"{defence.file}: {defence.text!r}"
-    assert defence.tests and defence.instead != defence.text
+def mistakes_in(defence: Defence) -> Iterator[str]:
+    """Yield what is wrong in a row: with it, the removal would change nothing, or no test would run."""
+    path = ROOT / defence.file
+    n_times = path.read_text().count(defence.text) if path.is_file() else 0
+    if n_times != 1:
+        yield f"{defence.file} has its text {n_times} times: {defence.text!r}"
+    if defence.instead == defence.text:
+        yield f"it is replaced by itself: {defence.text!r}"
+    if not defence.tests:
+        yield "it names no test"
     for test in defence.tests:
         file, _, name = test.partition("::")
-        assert not name or f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(), test
+        path = ROOT / file
+        if not path.exists() or (name and f"def {name.partition('[')[0]}(" not in path.read_text()):
+            yield f"there is no test {test}"
+
+
+def test_each_defence_is_where_its_row_says():
+    """Otherwise its removal would change nothing, and its tests would pass."""
+    rows = {defence: list(mistakes_in(defence)) for defence in DEFENCES}
+    assert_none(
+        f"{place}: {defence.name}: {mistake}"
+        for defence, mistakes in rows.items()
+        for mistake in mistakes
+        for place in places_of(f'"{defence.name}"', "tests/helpers/security/*defences.py") or ["tests/helpers/security"]
+    )
+
+
+@pytest.mark.slow
+def test_each_case_that_a_row_names_is_collected():
+    cases = sorted({test for defence in DEFENCES for test in defence.tests if "[" in test})
+    tests = sorted({case.partition("[")[0] for case in cases})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *tests]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert_none(f"there is no case {case}" for case in cases if case not in done.stdout.splitlines())
 
 
 def test_each_defence_is_one_sentence_of_its_own():

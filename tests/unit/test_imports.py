@@ -1,12 +1,16 @@
 """Imports go one way: the house of ARCHITECTURE.md, held against what the files import."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.unit.findings import assert_none
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYBODY = {"errors", ""}
@@ -64,9 +68,10 @@ ALSO_WITH_A_BACKEND = {"madlib_mop/models/exported.py": {"tensorflow"}}
 STANDARD_ONLY = ROOT / "plpython"
 
 
-def imports_of(path: Path) -> list[tuple[int, str]]:
+@functools.cache
+def imports_of(path: Path) -> tuple[tuple[int, str], ...]:
     """Return every module that a file imports, anywhere in the file, with the line."""
-    found = []
+    found: list[tuple[int, str]] = []
     package = path.relative_to(ROOT).with_suffix("").parts
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -75,7 +80,7 @@ def imports_of(path: Path) -> list[tuple[int, str]]:
             base = list(package[: len(package) - node.level]) if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
-    return found
+    return tuple(found)
 
 
 def room_of(module: str) -> str | None:
@@ -89,23 +94,19 @@ def room_of(module: str) -> str | None:
 FILES = sorted((ROOT / "madlib_mop").rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_arrow_goes_up(path):
+def imports_upwards(path: Path) -> Iterator[str]:
+    """Yield the imports of a file that its room may not have."""
     room = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts)) or ""
-    if room == "":
-        allowed = EVERYBODY
-    else:
-        allowed = EVERYBODY | {room} | MAY_IMPORT[room]
+    allowed = EVERYBODY if room == "" else EVERYBODY | {room} | MAY_IMPORT[room]
     for line, module in imports_of(path):
         target = room_of(module)
-        assert target is None or target in allowed, f"{path}:{line}: {room} imports {module}"
-        if module.split(".")[0] in HEAVY:
-            assert room in HEAVY_ROOMS, f"{path}:{line}: {room} imports {module}"
+        is_up = target is not None and target not in allowed
+        if is_up or (module.split(".")[0] in HEAVY and room not in HEAVY_ROOMS):
+            yield f"{path.relative_to(ROOT)}:{line}: {room or 'the package itself'} imports {module}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_backend_of_keras_is_imported_in_its_package_only(path):
-    """All else of the trainer and of models knows Keras, and calls the interface in ``backends/base``."""
+def imports_of_a_backend(path: Path) -> Iterator[str]:
+    """Yield the imports of a file that only the package of a backend may have."""
     name = str(path.relative_to(ROOT))
     allowed = set(ALSO_WITH_A_BACKEND.get(name, ()))
     for backend, those in LIBRARIES.items():
@@ -114,10 +115,19 @@ def test_a_backend_of_keras_is_imported_in_its_package_only(path):
     libraries = set().union(*LIBRARIES.values())
     for line, module in imports_of(path):
         first = module.split(".")[0]
-        assert first not in libraries or first in allowed, f"{path}:{line} imports {module}"
         other = re.match(r"madlib_mop\.trainer\.backends\.(\w+)\.", module)
-        if other and other[1] in LIBRARIES:
-            assert name.startswith(f"{BACKENDS}/{other[1]}/"), f"{path}:{line} imports {module}"
+        is_others = other and other[1] in LIBRARIES and not name.startswith(f"{BACKENDS}/{other[1]}/")
+        if is_others or (first in libraries and first not in allowed):
+            yield f"{name}:{line}: imports {module}"
+
+
+def test_no_arrow_goes_up():
+    assert_none(found for path in FILES for found in imports_upwards(path))
+
+
+def test_a_backend_of_keras_is_imported_in_its_package_only():
+    """All else of the trainer and of models knows Keras, and calls the interface in ``backends/base``."""
+    assert_none(found for path in FILES for found in imports_of_a_backend(path))
 
 
 def test_each_backend_is_a_package_with_its_two_modules():
@@ -141,13 +151,16 @@ def test_keras_is_not_loaded_before_its_backend_is_chosen(module):
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0
 
 
-@pytest.mark.parametrize("path", sorted(STANDARD_ONLY.rglob("*.py")), ids=lambda p: p.name)
-def test_backend_modules_use_the_standard_library_only(path):
-    import sys
-
-    for line, module in imports_of(path):
-        first = module.split(".")[0]
-        assert first in sys.stdlib_module_names | {"plpy", "mop_backend"}, f"{path}:{line} imports {module}"
+def test_backend_modules_use_the_standard_library_only():
+    known = sys.stdlib_module_names | {"plpy", "mop_backend"}
+    files = sorted(STANDARD_ONLY.rglob("*.py"))
+    assert files
+    assert_none(
+        f"{path.relative_to(ROOT)}:{line}: imports {module}"
+        for path in files
+        for line, module in imports_of(path)
+        if module.split(".")[0] not in known
+    )
 
 
 def test_every_room_is_known():
@@ -155,6 +168,7 @@ def test_every_room_is_known():
     assert rooms <= set(MAY_IMPORT)
 
 
+@functools.cache
 def modules() -> dict[str, Path]:
     """Return the file of each module of the library by its dotted name; a package's is its ``__init__.py``."""
     found = {}
@@ -164,15 +178,21 @@ def modules() -> dict[str, Path]:
     return found
 
 
+def nearest(module: str, known: dict[str, Path]) -> str:
+    """Return the module of the library that a name is of: itself, or the module before the last dot; '' for none."""
+    while module and module not in known:
+        module = module.rpartition(".")[0]
+    return module
+
+
 def arrows() -> dict[str, set[str]]:
     """Return which modules of the library each one imports; imports inside functions count as any other."""
     known = modules()
     found = {}
     for name, path in known.items():
         found[name] = set()
-        for _, target in imports_of(path):
-            while target and target not in known:
-                target = target.rpartition(".")[0]
+        for _, module in imports_of(path):
+            target = nearest(module, known)
             if target and target != name and target != "madlib_mop":
                 found[name].add(target)
     return found
@@ -201,11 +221,11 @@ def floor_of(module: str) -> tuple[str, int] | None:
 
 def test_a_public_class_name_is_borne_once():
     homes: dict[str, list[str]] = {}
-    for name, path in modules().items():
+    for path in FILES:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, []).append(name)
-    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+                homes.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}: class {node.name}")
+    assert_none(found for places in homes.values() if len(places) > 1 for found in places)
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -216,12 +236,18 @@ def test_a_circle_is_found_through_an_import_inside_a_function():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
 
 
+def imports_of_a_higher_floor(name: str, path: Path) -> Iterator[str]:
+    """Yield the imports of a module from a higher floor of its own room."""
+    known, here = modules(), floor_of(name)
+    for line, module in imports_of(path):
+        target = nearest(module, known)
+        there = floor_of(target)
+        if here and there and here[0] == there[0] and known[target].name != "__init__.py" and here[1] < there[1]:
+            yield f"{path.relative_to(ROOT)}:{line}: imports {target}"
+
+
 def test_folders_of_a_room_import_downwards():
-    for name, targets in arrows().items():
-        for target in targets:
-            here, there = floor_of(name), floor_of(target)
-            if here and there and here[0] == there[0] and modules()[target].name != "__init__.py":
-                assert here[1] >= there[1], f"{name} imports {target}"
+    assert_none(found for name, path in modules().items() for found in imports_of_a_higher_floor(name, path))
 
 
 def test_every_folder_of_a_room_is_a_floor():

@@ -1,4 +1,4 @@
-"""The tests themselves: places of helpers, and rows of the table of defences that name existing code."""
+"""The tests themselves: places of helpers, cases that are fast, and what the fixtures give."""
 
 import ast
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Cluster
 from tests.helpers.dumps import owned_by
-from tests.helpers.security.defences import DEFENCES
+from tests.helpers.unit.findings import assert_none
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "tests").rglob("*.py"))
@@ -29,13 +29,12 @@ def test_helpers_are_in_one_folder():
 @pytest.mark.slow
 def test_each_helper_is_imported_under_one_name():
     names = {path.stem for path in FILES if path.parent == ROOT / "tests" / "helpers"}
-    short = [
-        f"{path}:{node.lineno}: {node.module}"
+    assert_none(
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.module}"
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in names
-    ]
-    assert short == []
+    )
 
 
 @pytest.mark.parametrize("selection, n_cases", [("not slow", 1), ("slow", 6)])
@@ -44,13 +43,6 @@ def test_one_case_of_seven_is_fast(selection, n_cases):
     done = subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", selection, test], cwd=ROOT,
                           stdout=subprocess.PIPE, text=True)  # fmt: skip
     assert done.stdout.count("::test_numbers_are_the_nearest_float64[") == n_cases
-
-
-@pytest.mark.parametrize("defence", DEFENCES, ids=lambda defence: defence.name)
-def test_each_row_of_defences_names_code_and_tests_that_are_there(defence):
-    assert (ROOT / defence.file).read_text().count(defence.text) == 1
-    for test in defence.tests:
-        assert (ROOT / test.partition("::")[0]).exists(), test
 
 
 def test_a_dump_names_no_superuser_of_the_machine_that_it_was_made_on():

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from madlib_mop import errors
+from tests.helpers.unit.findings import assert_none
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("madlib_mop", "plpython/mop_backend")
@@ -34,8 +35,8 @@ def text_of(node: ast.expr) -> str:
     return ""
 
 
-def texts_of_errors(tree: ast.AST) -> Iterator[str]:
-    """Yield the texts of errors: what a statement raises, what an error class gets, and ``must`` of a check.
+def texts_of_errors(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the lines and texts of errors: what a statement raises, what an error class gets, and ``must`` of a check.
 
     Hints are no part of them, nor is a value at the beginning, such as the name of a function.
     """
@@ -43,9 +44,9 @@ def texts_of_errors(tree: ast.AST) -> Iterator[str]:
         raised = [call for call in ast.walk(node) if isinstance(call, ast.Call)] if isinstance(node, ast.Raise) else []
         for call in {*raised, *([node] if isinstance(node, ast.Call) and name_of(node) in MAKERS else [])}:
             texts = (re.sub(r"^({}[: ]*)+", "", text_of(argument)) for argument in call.args)
-            yield from filter(says_something, texts)
+            yield from ((call.lineno, text) for text in texts if says_something(text))
         if isinstance(node, ast.keyword) and node.arg == "must":
-            yield from filter(says_something, [text_of(node.value)])
+            yield from ((node.lineno, text) for text in [text_of(node.value)] if says_something(text))
 
 
 def name_of(call: ast.Call) -> str:
@@ -57,18 +58,23 @@ def says_something(text: str) -> bool:
     return len(re.findall(r"[A-Za-z]{2,}", text.replace("Received:", ""))) >= 3 and not text.endswith(".")
 
 
-def files_of_texts() -> dict[str, set[str]]:
-    """Return the files of each text of an error."""
-    found = defaultdict(set)
-    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
-        for text in texts_of_errors(ast.parse(path.read_text())):
-            found[text].add(str(path.relative_to(ROOT)))
+def places_of_texts() -> dict[str, dict[str, int]]:
+    """Return the files of each text of an error, each with the first line there."""
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for path in (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))):
+        for line, text in texts_of_errors(ast.parse(path.read_text())):
+            found[text].setdefault(str(path.relative_to(ROOT)), line)
     return found
 
 
 def test_the_text_of_an_error_is_in_one_file():
-    in_two = {text: sorted(files) for text, files in files_of_texts().items() if len(files) > 1}
-    assert {text: files for text, files in in_two.items() if text not in IN_TWO_FILES} == {}
+    in_two = {text: places for text, places in places_of_texts().items() if len(places) > 1}
+    assert_none(
+        f"{file}:{line}: {text}"
+        for text, places in in_two.items()
+        if text not in IN_TWO_FILES
+        for file, line in places.items()
+    )
     assert set(IN_TWO_FILES) <= set(in_two), "a text that is in one file is no exception"
 
 
@@ -81,7 +87,7 @@ raise _wrong(f"{a}: {b}. Received: {c}", "is not a number")
 check = Whole(0, 9, must=f"must be from 0 to {n}")
 print("this is not an error")
 """
-    assert set(texts_of_errors(ast.parse(source))) == {
+    assert {text for _, text in texts_of_errors(ast.parse(source))} == {
         "has no {} rows at all", "the value is not known", "is not a number", "must be from 0 to {}"
     }  # fmt: skip
 
@@ -98,4 +104,4 @@ def test_the_pieces_of_a_text_are_separated():
                 end, start = one.string.rstrip("\"'"), re.sub(r"^[rbf]*[\"']+", "", other.string)
                 if re.search(r"[A-Za-z,;:.)}]$", end) and re.match(r"[A-Za-z({]", start):
                     joined.append(f"{path.relative_to(ROOT)}:{one.start[0]}: {end[-20:]}|{start[:20]}")
-    assert joined == []
+    assert_none(joined)

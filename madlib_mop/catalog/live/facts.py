@@ -10,9 +10,6 @@ from typing import Any
 
 from madlib_mop.catalog.rows.states import RunState
 
-#: Live pages listen here: the driver of a run tells that its record has changed; the payload is the run's number. Every
-#: role can listen to every channel.
-RUNS_CHANNEL = "madlib_mop_runs"
 #: "mop": the class of the advisory lock that a run's driver holds.
 LOCK_CLASS = 0x6D6F70
 #: States of a run in which it has ended; `resume` can continue all but finished ones.

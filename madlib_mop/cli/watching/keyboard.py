@@ -5,6 +5,7 @@ import signal
 import sys
 import termios
 import tty
+from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -67,7 +68,7 @@ class Keyboard:
         """Wake the reader; may be called by another thread."""
         os.write(self._wake_in, b"\0")
 
-    def read(self, ready: list[int]) -> list[str]:
+    def read(self, ready: Sequence[int]) -> list[str]:
         """Return the keys that were pressed: characters, and the names up, down, enter, escape, backspace.
 
         Raises

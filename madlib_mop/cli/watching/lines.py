@@ -34,7 +34,7 @@ def watch_as_lines(session: WatchSession, once: bool = False) -> int:
         if once or now.status.has_ended:
             return exit_status(now.status)
         before = now
-        session.wait()
+        session.news.wait()
 
 
 def watch_as_json(session: WatchSession, once: bool = False) -> int:
@@ -48,7 +48,7 @@ def watch_as_json(session: WatchSession, once: bool = False) -> int:
         if once or now.status.has_ended:
             return exit_status(now.status)
         before = seen
-        session.wait()
+        session.news.wait()
 
 
 def record_of(now: RunNow) -> dict[str, Any]:

@@ -68,14 +68,14 @@ class _Watching:
     def _step(self) -> None:
         """Wait for a change of the run, a key, or the end of a message; apply it."""
         until = self._message_until if self._message else None
-        ready = self._session.wait(*self._keyboard.fds, until=until)
+        ready = self._session.news.wait(*self._keyboard.fds, until=until)
         for key in self._keyboard.read(ready):
             self._press(key)
         if self._issued is not None and self._issued.outcome is not None:
             self._tell(self._issued.outcome)
             self._issued = None
-            self._session.look_soon()
-        if self._session.is_due:
+            self._session.news.pace.tell()
+        if self._session.news.is_due:
             self._now = self._session.read()
             if self._selected is None:
                 self._view.selected = self._now.models[0].mst_key if self._now.models else None

@@ -1,8 +1,6 @@
 """Sessions of the client: transactions of an SQLAlchemy engine, COPY, LISTEN and cancel, with psycopg2 or psycopg 3."""
 
 import re
-import select
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -11,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult, Engine, create_engine
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
+from madlib_mop.catalog.live.following import RunListener
 from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS, TEXT_SETTINGS
 from madlib_mop.client.calling.errors import bad_input, noted, of_login, of_server
@@ -169,9 +168,15 @@ class ClientSessions:
                     for chunk in chunks:
                         copy.write(chunk)
 
-    def listen(self, channel: str) -> "ChannelListener":
-        """Return a listener to a channel, in a session of its own."""
-        return ChannelListener(self._connect(), channel, self._is_psycopg2)
+    def listen(self) -> RunListener:
+        """Return a listener to changes of runs, in a session of its own."""
+        connection = self._connect()
+        raw: Any = connection.connection.driver_connection
+        connection.detach()
+        raw.autocommit = True
+        with raw.cursor() as cursor, suppress(self.raw_error):  # what it lacks is found when a run is read
+            cursor.execute(LIFT_NEW_TIMEOUTS)
+        return RunListener(raw, connection.close)
 
     @property
     def raw_error(self) -> type[Exception]:
@@ -219,74 +224,3 @@ class _Chunks:
         except Exception as error:
             self.error = error
             raise
-
-
-class ChannelListener:
-    """A session that listens to a channel. One thread waits; any thread may wake or close it.
-
-    Parameters
-    ----------
-    connection : sqlalchemy.Connection
-        It is taken out of its pool.
-    channel : str
-    is_psycopg2 : bool
-    """
-
-    def __init__(self, connection: Connection, channel: str, is_psycopg2: bool):
-        self._connection = connection
-        self._is_lost = False
-        raw: Any = connection.connection.driver_connection
-        connection.detach()
-        self._raw, self._is_psycopg2 = raw, is_psycopg2
-        self._woken, self._wake = socket.socketpair()
-        self._wake.setblocking(False)
-        raw.autocommit = True
-        for statement in (LIFT_NEW_TIMEOUTS, f"LISTEN {channel}"):
-            with raw.cursor() as cursor, suppress(Exception):  # a standby cannot listen: there the pauses decide
-                cursor.execute(statement)
-
-    def wait(self, payload: str | None, timeout_s: float) -> None:
-        """Wait for a notification with this payload (None: with any), for `wake`, or until the timeout.
-
-        After the session was lost, it hears no notifications: then the pauses decide.
-        """
-        if self._is_lost:
-            self.sleep(timeout_s)
-            return
-        ready, _, _ = select.select([self._raw, self._woken], [], [], max(0.0, timeout_s))
-        if self._woken in ready:
-            self._woken.recv(4096)
-        if self._raw in ready and not self._heard(payload) and self._woken not in ready:
-            select.select([self._woken], [], [], min(0.2, max(0.0, timeout_s)))  # another run's: no busy loop
-
-    def sleep(self, timeout_s: float) -> bool:
-        """Wait for `wake` only; return whether it was called."""
-        ready, _, _ = select.select([self._woken], [], [], max(0.0, timeout_s))
-        if ready:
-            self._woken.recv(4096)
-        return bool(ready)
-
-    def wake(self) -> None:
-        """End the present `wait`, or the next one, at once."""
-        with suppress(OSError):  # it is closed, or was woken many times
-            self._wake.send(b"w")
-
-    def close(self) -> None:
-        """End the session."""
-        with suppress(Exception):
-            self._connection.close()
-        self._woken.close()
-        self._wake.close()
-
-    def _heard(self, payload: str | None) -> bool:
-        try:
-            if self._is_psycopg2:
-                self._raw.poll()
-                heard = [notice.payload for notice in self._raw.notifies]
-                self._raw.notifies.clear()
-            else:
-                heard = [notice.payload for notice in self._raw.notifies(timeout=0)]
-        except Exception:  # noqa: BLE001 -- errors of either driver
-            self._is_lost = True
-            return False
-        return any(payload is None or one.split(" ")[0] == payload for one in heard)

@@ -74,11 +74,11 @@ def _row(point: MetricPoint, axis: Axis, labels: dict[int, str]) -> dict[str, An
 def _spec(
     rows: list[dict[str, Any]], bands: Sequence[Band], axis: Axis, name: str, labels: list[str], kinds: list[str]
 ) -> str:
-    x = alt.X("x:Q", title=axis.title, axis=alt.Axis(format="~s" if axis.key == "rows" else ",~g", tickMinStep=1))
+    x = alt.X("x:Q", title=axis.title, axis=alt.Axis(format="~s" if axis.key == "rows" else ",~f", tickMinStep=1))
     low, high = min(row["v"] for row in rows), max(row["v"] for row in rows)
     is_log = low > 0 and high / low >= _LOG_RATIO
     scale = alt.Scale(type="log", nice=False) if is_log else alt.Scale(zero=False)
-    y = alt.Y("v:Q", title=f"{name} (logarithmic)" if is_log else name, scale=scale, axis=alt.Axis(format="~g"))
+    y = alt.Y("v:Q", title=f"{name} (logarithmic)" if is_log else name, scale=scale, axis=alt.Axis(format="~r"))
     dashes = {"validation": [1, 0], "training": [5, 4], "validation sample": [1, 3], "training sample": [1, 3]}
     dash = alt.StrokeDash(
         "d:N",

@@ -15,7 +15,7 @@ COLOURS = tuple(f"var(--c{i})" for i in range(1, 9))
 RAMP = tuple(f"var(--r{i})" for i in range(1, 6))
 QUIET, INK, BAND, IDLE = "var(--quiet)", "var(--ink)", "var(--band)", "var(--idle)"
 #: Padding in pixels of a figure of bars, with room for the number after the longest one.
-BESIDE_BARS = {"left": 5, "top": 5, "right": 44, "bottom": 5}
+_BESIDE_BARS = {"left": 5, "top": 5, "right": 44, "bottom": 5}
 #: Models with a colour of their own.
 N_COLOURED = 6
 
@@ -44,6 +44,14 @@ def spec(chart: Any, height: int, **rows: Rows) -> str:
     document.pop("config", None)
     document["datasets"] = {name: list(values) for name, values in rows.items()}
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def labelled_bars(rows: Rows, x: alt.X, colour: alt.Color | alt.ColorValue, hints: Sequence[alt.Tooltip]) -> str:
+    """Return the specification of bars, one below the other: each with its name ``p`` and its text ``t`` beside it."""
+    base = alt.Chart(data("bars")).encode(x, alt.Y("p:N", sort=None, title=None), tooltip=list(hints))
+    bars = base.mark_bar(height={"band": 0.65}).encode(colour)
+    texts = base.mark_text(align="left", dx=5, color=INK).encode(text="t:N")
+    return spec(alt.layer(bars, texts).properties(padding=_BESIDE_BARS), 24 * len(rows), bars=rows)
 
 
 def score_colour(field: str, facts: RunFacts) -> alt.Color:

@@ -6,10 +6,10 @@ import altair as alt
 
 from madlib_mop.reports.facts import ModelFacts, RunFacts
 from madlib_mop.reports.figures.drawing import (
-    BESIDE_BARS,
     COLOURS,
     data,
     in_words,
+    labelled_bars,
     readable_text,
     score_colour,
     spec,
@@ -48,13 +48,8 @@ def parameters(facts: RunFacts) -> Iterator[Figure]:
 
 def _importance(facts: RunFacts, found: Importance) -> Figure:
     rows = [{"p": name, "s": round(share, 4), "t": percent(share)} for name, share in found.shares[:MAX_PARAMETERS]]
-    base = alt.Chart(data("shares")).encode(
-        alt.X("s:Q", title=f"share of the differences in {facts.score_name}", axis=alt.Axis(format="%")),
-        alt.Y("p:N", sort=None, title=None),
-        tooltip=[alt.Tooltip("p:N", title="parameter"), alt.Tooltip("t:N", title="importance")],
-    )
-    bars = base.mark_bar(color=COLOURS[0], height={"band": 0.6})
-    texts = base.mark_text(align="left", dx=5, color="var(--ink)").encode(text="t:N")
+    share_of = alt.X("s:Q", title=f"share of the differences in {facts.score_name}", axis=alt.Axis(format="%"))
+    hints = [alt.Tooltip("p:N", title="parameter"), alt.Tooltip("t:N", title="importance")]
     name, share = found.shares[0]
     left = f" Not all models have {', '.join(found.left_out)}, so it is left out." if found.left_out else ""
     body, n_rows = table([(name, percent(share)) for name, share in found.shares])
@@ -64,7 +59,7 @@ def _importance(facts: RunFacts, found: Importance) -> Figure:
         description=f"The share of the differences in {facts.score_name} between {found.n_models} models that each"
         f" parameter explains, by Optuna's evaluator {found.evaluator}.{left}",
         summary=f"{name} explains {percent(share)} of the differences.",
-        spec=spec(alt.layer(bars, texts).properties(padding=BESIDE_BARS), 30 * len(rows), shares=rows),
+        spec=labelled_bars(rows, share_of, alt.ColorValue(COLOURS[0]), hints),
         headings=("parameter", "importance"),
         rows=body,
         n_rows=n_rows,

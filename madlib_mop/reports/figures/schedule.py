@@ -1,14 +1,14 @@
 """Figures of the schedule: what each segment did when, and where the time went."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import altair as alt
 
-from madlib_mop.reports.facts import RunFacts, Schedule
-from madlib_mop.reports.figures.drawing import BESIDE_BARS, COLOURS, IDLE, data, spec
+from madlib_mop.reports.facts import RunFacts
+from madlib_mop.reports.figures.drawing import COLOURS, QUIET, data, labelled_bars, spec
 from madlib_mop.reports.figures.figure import Figure, table
-from madlib_mop.reports.formats import count, duration, percent
+from madlib_mop.reports.figures.gantt import LOAD_HEADINGS, gantt, load_rows
+from madlib_mop.reports.formats import duration, percent
 
 #: The parts of a visit or an evaluation, in words; keys are those of column ``timing``.
 PARTS = {
@@ -21,7 +21,7 @@ PARTS = {
     "sample_s": "evaluating the sample",
     "other_s": "waiting, loading rows",
 }
-_LABELLED_BARS = 150
+_HEADINGS = ("segment", *LOAD_HEADINGS)
 _SECONDS = alt.X("a:Q", title="seconds since the start of the run", scale=alt.Scale(zero=False, nice=False))
 
 
@@ -52,39 +52,19 @@ def _gantt(facts: RunFacts) -> Figure:
         )  # fmt: skip
     kinds = [*visits, "evaluation"] if any(b.kind == "evaluation" for b in timeline.bars) else visits
     colours = [*COLOURS[: len(visits)], "var(--evaluation)"][: len(kinds)]
-    over = alt.selection_point(name="over", on="pointerover", fields=["m"], clear="pointerout")
-    y = alt.Y("g:O", title="segment")
-    idle = alt.Chart(data("spans")).mark_bar(color=IDLE, height={"band": 0.8}).encode(
-        _SECONDS, alt.X2("b:Q"), y
-    )  # fmt: skip
-    bars = alt.Chart(data("bars")).mark_bar(height={"band": 0.8}).encode(
-        alt.X("a:Q"), alt.X2("b:Q"), y,
-        alt.Color(
-            "k:N", title=None, scale=alt.Scale(domain=kinds, range=colours), legend=alt.Legend(orient="top")
-        ),
-        opacity=alt.when(over).then(alt.value(1)).otherwise(alt.value(0.25)),
-        tooltip=[
-            alt.Tooltip("m:N", title="model"), alt.Tooltip("k:N", title="task"), alt.Tooltip("w:N", title="which"),
-            alt.Tooltip("a:Q", title="from second", format=".2f"), alt.Tooltip("b:Q", title="to second", format=".2f"),
-        ],
-    ).add_params(over)  # fmt: skip
-    layers: list[Any] = [idle, bars]
-    if len(rows) <= _LABELLED_BARS:
-        middle = alt.Chart(data("bars")).transform_calculate(c="(datum.a + datum.b) / 2")
-        fits = alt.ExprRef("scale('x', datum.b) - scale('x', datum.a) > 7 * length(toString(datum.m)) ? 1 : 0")
-        names = middle.mark_text(color="var(--on-bar)", fontSize=10, opacity=fits)
-        layers.append(names.encode(alt.X("c:Q"), y, text="m:N"))
     spans = [{"g": load.segment_id, "a": round(first, 3), "b": round(last, 3)} for load in timeline.loads]
-    body, n_rows = _load_rows(timeline)
-    step = max(14, min(34, 480 // len(timeline.loads)))
+    colour = alt.Color(
+        "k:N", title=None, scale=alt.Scale(domain=kinds, range=colours), legend=alt.Legend(orient="top")
+    )
+    body, n_rows = load_rows(timeline.loads)
     return Figure(
         key="gantt",
         title="What each segment did",
         description="Each bar is a visit of a model to a segment, or an evaluation; the background is time between"
         " tasks. Point at a bar to see all bars of its model.",
         summary=_in_words(facts),
-        spec=spec(alt.layer(*layers), step * len(spans), bars=rows, spans=spans),
-        headings=_LOAD_HEADINGS,
+        spec=gantt(rows, spans, "segment", _SECONDS, colour),
+        headings=_HEADINGS,
         rows=body,
         n_rows=n_rows,
     )
@@ -108,7 +88,7 @@ def _busy(facts: RunFacts) -> Figure:
             alt.Tooltip("b:Q", title="to second", format=",.1f"), alt.Tooltip("s:Q", title="busy", format=".0%"),
         ],
     )  # fmt: skip
-    body, n_rows = _load_rows(timeline)
+    body, n_rows = load_rows(timeline.loads)
     step = max(6, min(30, 480 // len(timeline.loads)))
     return Figure(
         key="gantt",
@@ -117,25 +97,10 @@ def _busy(facts: RunFacts) -> Figure:
         " a bar each. The colour is the share of each span of time in which the segment worked.",
         summary=_in_words(facts),
         spec=spec(chart, step * len(timeline.loads), bins=rows),
-        headings=_LOAD_HEADINGS,
+        headings=_HEADINGS,
         rows=body,
         n_rows=n_rows,
     )
-
-
-_LOAD_HEADINGS = ("segment", "visits", "evaluations", "time in visits", "time in evaluations", "between tasks")
-
-
-def _load_rows(timeline: Schedule) -> tuple[tuple[tuple[Any, ...], ...], int]:
-    return table(
-        [
-            (
-                load.segment_id, count(load.n_visits), count(load.n_evaluations), duration(load.visit_s),
-                duration(load.evaluation_s), duration(load.idle_s),
-            )
-            for load in timeline.loads
-        ]
-    )  # fmt: skip
 
 
 def _in_words(facts: RunFacts) -> str:
@@ -168,21 +133,13 @@ def _time(facts: RunFacts) -> Figure:
         if seconds > 0
     ]  # fmt: skip
     kinds = ["visits", "evaluations", "no task"]
-    base = alt.Chart(data("parts")).encode(
-        alt.X("s:Q", title="seconds, all segments together"),
-        alt.Y("p:N", sort=None, title=None),
-        tooltip=[
-            alt.Tooltip("p:N", title="part"), alt.Tooltip("t:N", title="time"), alt.Tooltip("q:N", title="share"),
-        ],
-    )  # fmt: skip
     colour = alt.Color(
         "k:N",
         title=None,
-        scale=alt.Scale(domain=kinds, range=[COLOURS[0], "var(--evaluation)", "var(--quiet)"]),
+        scale=alt.Scale(domain=kinds, range=[COLOURS[0], "var(--evaluation)", QUIET]),
         legend=alt.Legend(orient="top"),
     )
-    bars = base.mark_bar(height={"band": 0.65}).encode(colour)
-    texts = base.mark_text(align="left", dx=5, color="var(--ink)").encode(text="t:N")
+    hints = [alt.Tooltip("p:N", title="part"), alt.Tooltip("t:N", title="time"), alt.Tooltip("q:N", title="share")]
     body, n_rows = table([(str(row["p"]), str(row["t"]), str(row["q"])) for row in rows])
     return Figure(
         key="time",
@@ -190,7 +147,7 @@ def _time(facts: RunFacts) -> Figure:
         description="Seconds of all segments together, by what their trainers did. A graph is traced once for each"
         " architecture and trainer. Between tasks, a visit is committed, or the segment waits for a model.",
         summary=f"The largest part is {rows[0]['p']}: {rows[0]['q']} of {duration(whole)}." if rows else "",
-        spec=spec(alt.layer(bars, texts).properties(padding=BESIDE_BARS), 24 * len(rows), parts=rows),
+        spec=labelled_bars(rows, alt.X("s:Q", title="seconds, all segments together"), colour, hints),
         headings=("part", "time", "share"),
         rows=body,
         n_rows=n_rows,

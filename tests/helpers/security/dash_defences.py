@@ -284,7 +284,7 @@ DEFENCES_OF_DASH = (
     ),
     Defence(
         "a notification names a run or is ignored",
-        _ACCOUNTS,
+        "madlib_mop/catalog/live/following.py",
         "rb\"[0-9]{1,19}(?= |\\Z)\"",
         "rb\"[0-9]+(?= |\\Z)\"",
         (_HOSTILE + "test_only_numbers_of_runs_are_read_from_notifications",),

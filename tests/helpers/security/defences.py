@@ -25,6 +25,7 @@ _SOCKETS = "tests/unit/trainer/test_sockets.py::"
 _FRAMES = "tests/unit/backend/test_frames.py::"
 _WRITER = "tests/unit/backend/test_writer.py::"
 _WHAT_RUNS = "tests/security/test_what_runs.py::"
+_DANGERS = "tests/unit/models/test_architecture.py::test_dangerous_constructs_are_refused_and_nothing_runs"
 _CUSTOM = "tests/security/test_custom_functions.py::"
 _WRITERS = "tests/security/test_writers.py::"
 _RELAY = "tests/unit/engines/test_relay.py::"
@@ -175,7 +176,14 @@ DEFENCES = (
         "madlib_mop/models/keras_layers.py",
         '    "StringLookup": "it can read files of the server as its vocabulary",\n',
         '}\nLAYERS |= {"StringLookup"}\nREFUSED_LAYERS |= {\n',
-        (_WHAT_RUNS + "test_an_architecture_that_would_run_code_is_refused[StringLookup]",),
+        (_DANGERS + "[StringLookup]",),
+    ),
+    Defence(
+        "Keras gets the checked copy of an architecture only",
+        "madlib_mop/models/build.py",
+        "    document = check_architecture(config)\n",
+        "    import json; document = json.loads(config) if isinstance(config, str) else config\n",
+        ("tests/unit/models/test_build.py::test_keras_never_sees_what_is_refused",),
     ),
     Defence(
         "what shows in review is the list of layers",
@@ -189,10 +197,7 @@ DEFENCES = (
         "madlib_mop/models/architecture.py",
         "if given is not None and not (isinstance(given, str) and OWN_MODULE.match(given)):",
         "if False:",
-        (
-            _WHAT_RUNS + "test_an_architecture_that_would_run_code_is_refused[allowed class of another module]",
-            "tests/unit/models/test_architecture.py",
-        ),
+        (_DANGERS + "[allowed class of another module]", _DANGERS + "[module with a path]"),
     ),
     Defence(
         "custom functions come from a table that is a superuser's",

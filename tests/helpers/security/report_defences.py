@@ -23,7 +23,7 @@ DEFENCES_OF_REPORTS = (
     ),
     Defence(
         "a report runs its own scripts only, and loads nothing",
-        "madlib_mop/reports/templates/report.html",
+        "madlib_mop/reports/templates/document.html",
         '<meta http-equiv="Content-Security-Policy" content="{{ policy }}">\n',
         "",
         (_UNIT + "test_the_page_runs_its_own_scripts_only_and_loads_nothing",),

@@ -1,4 +1,8 @@
-"""Architectures that would run code or open files if Keras loaded them, and a payload that shows that its code ran."""
+"""Architectures that would run code or open files if Keras loaded them, and a payload that shows that its code ran.
+
+``tests/unit/models/test_architecture.py`` has each of them refused by the one check. The tests of what calls the check,
+such as imports of files, take one or two of them.
+"""
 
 import base64
 import copy
@@ -6,6 +10,63 @@ import marshal
 import pickle
 
 from tests.helpers.unit.documents import KERAS_2_1, KERAS_2_10, dense, keras_3, layer
+
+_CODE, _FILES = "it contains Python code", "it can read files of the server as its vocabulary"
+_LAMBDA, _NO_CLASS = f"Lambda is not allowed: {_CODE}", "class is not one of the allowed Keras classes"
+_NO_MODULE = "module is not one of Keras' classes or modules"
+_NO_FUNCTION = "activation is a function that is not one of Keras' activations"
+#: Text in the allow-list's refusal of each document of ``dangerous``; another error would mean that it was accepted.
+REFUSALS = {
+    "Lambda": f": {_LAMBDA}",
+    "Lambda of Keras 2": f": {_LAMBDA}",
+    "Lambda by name only": f": {_LAMBDA}",
+    "Lambda in a wrapper": f": {_LAMBDA}",
+    "Lambda in a nested model": f"layer 2 (inner): layer 2: {_LAMBDA}",
+    "Lambda in a nested model in a nested model": f"layer 2 (a): layer 2 (b): layer 2: {_LAMBDA}",
+    "Lambda as activation": f": {_LAMBDA}",
+    "Lambda as initializer": f": {_LAMBDA}",
+    "lambda as activation": f"__lambda__ is not allowed: {_CODE}",
+    "lambda as initializer": f"__lambda__ is not allowed: {_CODE}",
+    "lambda as units": f"__lambda__ is not allowed: {_CODE}",
+    "lambda in a list": f"__lambda__ is not allowed: {_CODE}",
+    "lambda in a dict": f"__lambda__ is not allowed: {_CODE}",
+    "lambda in inbound nodes": f"inbound_nodes: __lambda__ is not allowed: {_CODE}",
+    "TFSMLayer": "TFSMLayer is not allowed: it loads a program from a file of the server",
+    "TorchModuleWrapper": "TorchModuleWrapper is not allowed: it unpickles data, which can run any code",
+    "JaxLayer": "JaxLayer is not allowed: it runs code that is not Keras'",
+    "FlaxLayer": "FlaxLayer is not allowed: it runs code that is not Keras'",
+    "StringLookup": f"StringLookup is not allowed: {_FILES}",
+    "IntegerLookup": f"IntegerLookup is not allowed: {_FILES}",
+    "TextVectorization": f"TextVectorization is not allowed: {_FILES}",
+    "FeatureSpace": f"FeatureSpace is not allowed: {_FILES}",
+    "function of keras.utils": f"{_NO_FUNCTION}. Received: 'get_file' of module 'keras.utils'",
+    "function as a layer": "is not a layer or object of Keras",
+    "function of another module": f"{_NO_FUNCTION}. Received: 'system' of module 'os'",
+    "builtin function": f"{_NO_FUNCTION}. Received: 'eval' of module 'builtins'",
+    "class of another module": f"{_NO_CLASS}. Received: 'system'",
+    "class of another module as initializer": f"kernel_initializer: {_NO_CLASS}. Received: 'system'",
+    "allowed class of another module": f"{_NO_MODULE}. Received: 'os'",
+    "allowed class of a look-alike module": f"{_NO_MODULE}. Received: 'keras_evil.layers'",
+    "module with a path": f"{_NO_MODULE}. Received: 'keras/../../evil'",
+    "module that is a list": f"{_NO_MODULE}. Received: ['keras']",
+    "initializer of another module": f"{_NO_MODULE}. Received: 'evil'",
+    "other class of keras": f"{_NO_CLASS}. Received: 'KerasFileEditor'",
+    "model loaded from a file": f"{_NO_CLASS}. Received: 'load_model'",
+    "registered class": "registered classes cannot be used. Received: 'Custom>Evil'",
+    "typespec": "__typespec__ is not allowed: TensorFlow objects cannot be part of an architecture",
+    "tensor": "__tensor__ is not allowed: tensors cannot be part of an architecture",
+    "bytes": "__bytes__ is not allowed: bytes cannot be part of an architecture",
+    "array of objects": "an array may contain numbers only",
+    "array of dicts": "an array may contain numbers only",
+    "optimizer in a layer": f"units: {_NO_CLASS}. Received: 'Adam'",
+    "Keras 2 operation": "TFOpLambda is not allowed: Keras 2 operations outside of layers cannot be converted",
+    "op that writes": f"{_NO_CLASS}. Received: 'Vectorize'",
+    "policy": f"dtype: {_NO_CLASS}. Received: 'DTypePolicyMap'",
+    "quantized": f"quantization_config: {_NO_CLASS}. Received: 'GPTQConfig'",
+    "bare Lambda": f"model_arch: {_LAMBDA}",
+    "bare lambda": f"model_arch: __lambda__ is not allowed: {_CODE}",
+    "subclass of Model": f"model_arch: {_NO_CLASS}. Received: 'Evil'",
+}
 
 
 class Marker:
@@ -42,7 +103,7 @@ def _array(value, dtype):
 
 
 def dangerous(marker):
-    """Return documents with which Keras would run code or open files."""
+    """Return documents with which Keras would run code or open files, by the names of ``REFUSALS``."""
     path = str(marker.path)
     lambda_3 = layer(
         "Lambda", name="l", function={"class_name": "__lambda__", "config": {"value": [marker.code, None, None]}}

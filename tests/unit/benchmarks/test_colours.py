@@ -2,12 +2,12 @@
 
 import itertools
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from report import names
 from report.names import LOOKS
+
+from madlib_mop.reports.page import TEMPLATES
 
 # Machado, Oliveira and Fernandes 2009, table 1, severity 1.0; on linear RGB
 SIGHTS = {
@@ -17,7 +17,7 @@ SIGHTS = {
     "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
 }
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
-CSS = (Path(names.__file__).parent / "page.css").read_text()
+CSS = (TEMPLATES / "report.css").read_text()
 
 
 def linear(colour: str) -> np.ndarray:
@@ -46,7 +46,7 @@ def test_ways_are_told_apart(scheme, sight):
 @pytest.mark.parametrize("scheme, number", [("light", 0), ("dark", 1)])
 def test_ways_are_seen_on_the_page(scheme, number):
     """Contrast of at least 3:1, as WCAG 2.1 (1.4.11) requires of graphics; text never has a way's colour."""
-    paper = XYZ[1] @ linear(re.findall(r"--card: (#\w{6})", CSS)[number])
+    paper = XYZ[1] @ linear(re.findall(r"--paper: (#\w{6})", CSS)[number])
     for way, look in LOOKS.items():
         luminances = sorted([paper, XYZ[1] @ linear(getattr(look, scheme))])
         assert (luminances[1] + 0.05) / (luminances[0] + 0.05) >= 3, way

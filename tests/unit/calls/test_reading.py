@@ -1,11 +1,14 @@
 """A command gets exactly the arguments of its function, with their types and within their limits."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from madlib_mop.calls import FUNCTIONS, Argument, Function, find_function, read_arguments, recorded_arguments
 from madlib_mop.calls.checks import AboveZero, Given, Label, OneOf, Whole
 from madlib_mop.calls.columns import PACK, PROPOSE
-from madlib_mop.errors import InvalidParameter, Unsupported
+from madlib_mop.errors import InvalidParameter, MopError, Unsupported
+from tests.helpers.unit.findings import assert_none, place_of
 
 F = Function(
     "f", "Do.",
@@ -127,12 +130,33 @@ def test_a_function_is_looked_up(name):
         find_function(name)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda f: f.name)
-def test_every_argument_explains_itself_in_a_line_and_its_default_passes_its_check(function):
-    assert function.purpose.endswith(".") and "\n" not in function.purpose
+def mistakes_in(function: Function) -> Iterator[str]:
+    """Yield what breaks the rules of a specification: texts of one line, and defaults that pass their checks."""
+    if not function.purpose.endswith(".") or "\n" in function.purpose:
+        yield f"its purpose must be one line that ends with a period: {function.purpose!r}"
     for a in function.arguments:
-        assert a.help and "\n" not in a.help and not a.help.endswith(".")
-        assert a.is_required or a.check is None or a.check(a.name, a.default) is not False
+        if not a.help or "\n" in a.help or a.help.endswith("."):
+            yield f"the help of {a.name} must be one line without a period at the end: {a.help!r}"
+        if not a.is_required and not passes(a):
+            yield f"the default of {a.name} must pass its check: {a.default!r}"
+
+
+def passes(argument: Argument) -> bool:
+    """Return whether the default of an argument passes its check."""
+    try:
+        if argument.check is not None:
+            argument.check(argument.name, argument.default)
+    except MopError:
+        return False
+    return True
+
+
+def test_every_argument_explains_itself_in_a_line_and_its_default_passes_its_check():
+    assert_none(
+        f"{place_of(function)}: {function.name}: {mistake}"
+        for function in FUNCTIONS.values()
+        for mistake in mistakes_in(function)
+    )
 
 
 def test_a_blank_text_is_null_where_null_is_the_default():

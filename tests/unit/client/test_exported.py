@@ -186,9 +186,9 @@ def test_faults_are_one_clear_error(tmp_path):
     with pytest.raises(MopError, match="model.keras: the zip archive is no Keras model: it has no config.json"):
         load_exported(tmp_path, "keras")
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "model.tflite").write_bytes(b"TFL3")
+    (tmp_path / "other" / "model.safetensors").write_bytes(b"")
     (tmp_path / "other" / "signature.json").write_text(SIGNATURE.to_json())
-    with pytest.raises(Unsupported, match="models of format tflite are not loaded here"):
+    with pytest.raises(Unsupported, match="models of format safetensors are not loaded here"):
         load_exported(tmp_path / "other")
 
 

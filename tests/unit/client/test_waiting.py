@@ -1,8 +1,6 @@
 """Waiting for a run without a server: neither a lost session that listens nor a failed query stops the training."""
 
-import socket
 import threading
-import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -10,68 +8,31 @@ import psycopg2
 import pytest
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from madlib_mop.catalog.live import following
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.client import runs, watching
-from madlib_mop.client.calling.sessions import ChannelListener
+from madlib_mop.client.calling.sessions import ClientSessions
 from madlib_mop.client.calling.statements import Statement
 from madlib_mop.client.runs import Run
 from madlib_mop.client.training import Training
 from madlib_mop.errors import NotReady
 
 
-class Raw:
-    """A connection of psycopg2 whose server is the other end of a pair of sockets."""
-
-    def __init__(self):
-        self.own, self.server = socket.socketpair()
-        self.notifies = []
-        self.statements = []
-
-    def fileno(self):
-        return self.own.fileno()
-
-    def poll(self):
-        if not self.own.recv(10):
-            raise psycopg2.OperationalError("server closed the connection unexpectedly")
+def test_a_session_that_only_listens_is_not_ended_for_being_idle():
+    statements = []
 
     @contextmanager
-    def cursor(self):
-        yield SimpleNamespace(execute=self.statements.append)
+    def cursor():
+        yield SimpleNamespace(execute=statements.append)
 
-
-@pytest.fixture
-def raw():
-    made = Raw()
-    yield made
-    made.own.close()
-    made.server.close()
-
-
-@pytest.fixture
-def listener(raw):
+    raw = SimpleNamespace(cursor=cursor, notifies=[])
     connection = SimpleNamespace(
         connection=SimpleNamespace(driver_connection=raw), detach=lambda: None, close=lambda: None
     )
-    made = ChannelListener(connection, "runs", True)
-    yield made
-    made.close()
-
-
-def test_a_session_that_only_listens_is_not_ended_for_being_idle(raw, listener):
-    assert raw.statements == [LIFT_NEW_TIMEOUTS, "LISTEN runs"]
-
-
-def test_after_its_session_was_lost_a_listener_waits_for_the_pauses_and_can_be_woken(raw, listener):
-    raw.server.close()
-    listener.wait("7", 0.01)
-    raw.own.close()  # and is not used again
-    began = time.monotonic()
-    listener.wait("7", 0.05)
-    assert time.monotonic() - began >= 0.04
-    listener.wake()
-    listener.wait("7", 60)
-    assert time.monotonic() - began < 30
+    sessions = SimpleNamespace(_connect=lambda: connection, raw_error=psycopg2.Error)
+    ClientSessions.listen(sessions).close()
+    assert statements == [LIFT_NEW_TIMEOUTS, "LISTEN madlib_mop_runs"] and raw.autocommit
 
 
 class Server:
@@ -100,7 +61,7 @@ class Server:
     def rows(self, statement, values=()):
         raise NotReady("too many connections")
 
-    def listen(self, channel):
+    def listen(self):
         return Woken()
 
 
@@ -118,8 +79,8 @@ class Woken:
     def __init__(self):
         self._event = threading.Event()
 
-    def wait(self, payload, timeout_s):
-        self.sleep(min(timeout_s, 0.01))
+    def wait(self, run_id, until):
+        self.sleep(0.01)
 
     def sleep(self, timeout_s):
         found = self._event.wait(min(timeout_s, 0.01))
@@ -211,7 +172,7 @@ class Catalog:
 
 
 def test_the_output_table_of_a_run_that_has_just_ended_is_waited_for(monkeypatch):
-    monkeypatch.setattr(watching, "_COMMIT_PAUSE_S", 0.01)
+    monkeypatch.setattr(following, "_COMMIT_PAUSE_S", 0.01)
     appears = Catalog((False, False, True), (False, False, True), (True, True, True))
     watching.await_output(appears, 7)
     assert appears.n_looks == 3
@@ -262,7 +223,7 @@ def test_only_an_interrupt_or_the_callers_own_function_cancels_the_call(monkeypa
             training[0].done.set()
             return self.status
 
-        def wait(self, until):
+        def wait(self, until=None):
             pass
 
         def close(self):

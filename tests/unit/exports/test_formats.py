@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from madlib_mop.errors import UnreadableText
-from madlib_mop.exports.formats import archive, onnx_with, read_additions, tflite_with
+from madlib_mop.exports.formats import archive, onnx_with, read_additions
 
 ADDITIONS = {"signature.json": '{"é": 1}', "preprocessor.json": "x" * 300, "README.md": "# Card\n"}
 
@@ -22,18 +22,13 @@ def test_the_same_model_gives_the_same_bytes():
     assert archive({"a": b"1"}, ADDITIONS) == archive({"a": b"1"}, ADDITIONS)
 
 
-def test_additions_of_tflite_are_behind_the_model():
-    data = tflite_with(b"TFL3 model", ADDITIONS)
-    assert data.startswith(b"TFL3 model") and read_additions("model.tflite", data) == ADDITIONS
-
-
 def test_additions_of_onnx_are_fields_of_its_message():
     start = bytes([0x08, 10, 0x12, 3]) + b"us!"  # field 1: the number 10; field 2: three bytes
     data = onnx_with(start, ADDITIONS)
     assert data.startswith(start) and read_additions("model.onnx", data) == ADDITIONS
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.keras", "model.tflite", "model.safetensors"])
+@pytest.mark.parametrize("name", ["model.onnx", "model.keras", "model.safetensors"])
 @pytest.mark.parametrize("data", [b"", b"\x00" * 40, b"PK\x05\x06", b"\xff" * 300, b"\x12\xff\x01ab"])
 def test_damage_is_one_clear_error(name, data):
     with pytest.raises(UnreadableText, match=name):

@@ -19,11 +19,12 @@ def test_a_file_is_read():
     assert file.additions == {"signature.json": "{}", "README.md": "# Kärtchen"}
 
 
-@pytest.mark.parametrize("name", dangerous(Marker("x")))
-def test_dangerous_architectures_are_refused_and_nothing_runs(name, tmp_path):
+@pytest.mark.parametrize("name, version", [("Lambda", "3.15.1"), ("bare lambda", ""), ("Lambda of Keras 2", "2.13.1")])
+def test_dangerous_architectures_are_refused_and_nothing_runs(name, version, tmp_path):
     marker = Marker(tmp_path / "ran")
-    with pytest.raises((Unsupported, UnreadableText), match="config.json"):
-        read_keras_file(keras_archive(dangerous(marker)[name]))
+    metadata = json.dumps({"keras_version": version}).encode()
+    with pytest.raises(Unsupported, match=r"^config\.json: .*ambda\S* is not allowed: it contains Python code"):
+        read_keras_file(keras_archive(dangerous(marker)[name], metadata=metadata))
     assert not marker.path.exists()
 
 

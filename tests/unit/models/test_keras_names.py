@@ -2,8 +2,7 @@
 
 import inspect
 import os
-
-import pytest
+from collections.abc import Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras  # noqa: E402
@@ -11,9 +10,13 @@ from keras import layers  # noqa: E402
 from keras.src import activations, constraints, initializers, losses, metrics, regularizers  # noqa: E402
 from keras.src.ops import nn, numpy  # noqa: E402
 from keras.src.ops.operation import Operation  # noqa: E402
+from keras.src.utils.naming import to_snake_case  # noqa: E402
 
+from madlib_mop.errors import MopError  # noqa: E402
 from madlib_mop.models import keras_layers  # noqa: E402
 from madlib_mop.models.parameters import keras_names  # noqa: E402
+from madlib_mop.models.parameters.calls import check_kind  # noqa: E402
+from tests.helpers.unit.findings import assert_none, places_of  # noqa: E402
 
 TABLES = {
     "optimizers": (keras_names.OPTIMIZERS, keras.optimizers),
@@ -23,7 +26,14 @@ TABLES = {
     "callbacks": (keras_names.CALLBACKS, keras.callbacks),
     "recorded callbacks": (keras_names.RECORDED_CALLBACKS, keras.callbacks),
 }
+FILE = "madlib_mop/models/parameters/keras_names.py"
 CLASSES = [(kind, name) for kind, (table, _) in TABLES.items() for name in table]
+
+
+def place_of(key: tuple[str, str]) -> str:
+    """Return where a class is in the tables, its kind and its name; losses and metrics share some names."""
+    kind, name = key
+    return f"{' or '.join(places_of(f'    {name}=', FILE)) or FILE}: {kind}: {name}"
 
 
 def parameters(kind, name):
@@ -31,22 +41,29 @@ def parameters(kind, name):
     return [item for item in found if item.kind is not item.VAR_KEYWORD]
 
 
-@pytest.mark.parametrize("kind,name", CLASSES, ids=lambda value: value)
-def test_arguments_are_those_of_keras_in_their_order(kind, name):
-    found = parameters(kind, name)
-    assert tuple(item.name for item in found) == TABLES[kind][0][name]
-    required = tuple(item.name for item in found if item.default is item.empty)
-    assert required == keras_names.REQUIRED.get(name, ())
+def test_arguments_are_those_of_keras_in_their_order():
+    found = {(kind, name): parameters(kind, name) for kind, name in CLASSES}
+    ours = {(kind, name): (TABLES[kind][0][name], keras_names.REQUIRED.get(name, ())) for kind, name in CLASSES}
+    theirs = {
+        key: (tuple(item.name for item in items), tuple(item.name for item in items if item.default is item.empty))
+        for key, items in found.items()
+    }
+    assert_none(f"{place_of(key)}: Keras {theirs[key]}, we {ours[key]}" for key in CLASSES if theirs[key] != ours[key])
 
 
-@pytest.mark.parametrize("kind,name", CLASSES, ids=lambda value: value)
-def test_defaults_of_keras_are_of_the_kinds_in_the_table(kind, name):
-    from madlib_mop.models.parameters.calls import check_kind
-
+def defaults_of_other_kinds(kind: str, name: str) -> Iterator[str]:
+    """Yield the defaults of a class of Keras that its kind of argument would refuse."""
     for item in parameters(kind, name):
         default = list(item.default) if isinstance(item.default, tuple) else item.default
         if default is not item.empty and not (default is None and item.name in ("name", "alpha")):
-            check_kind(default, keras_names.ARGUMENT_KINDS.get(item.name), f"{name}.{item.name}")
+            try:
+                check_kind(default, keras_names.ARGUMENT_KINDS.get(item.name), f"{name}.{item.name}")
+            except MopError as error:
+                yield error.message
+
+
+def test_defaults_of_keras_are_of_the_kinds_in_the_table():
+    assert_none(f"{place_of(key)}: {found}" for key in CLASSES for found in defaults_of_other_kinds(*key))
 
 
 def test_all_losses_of_keras_are_known():
@@ -70,12 +87,20 @@ def test_default_learning_rates():
         assert inspect.signature(getattr(keras.optimizers, name)).parameters["learning_rate"].default == rate
 
 
-@pytest.mark.parametrize("name", keras_names.METRICS)
-def test_default_names_of_metrics(name):
-    default = inspect.signature(getattr(keras.metrics, name)).parameters["name"].default
-    ours = keras_names.METRIC_NAMES.get(name, keras_names.snake_case(name))
-    assert default in (None, ours)
-    assert keras_names.snake_case(name) == keras.src.utils.naming.to_snake_case(name)
+def test_default_names_of_metrics():
+    found = []
+    for name in keras_names.METRICS:
+        ours, default = keras_names.METRIC_NAMES.get(name, keras_names.snake_case(name)), default_name(name)
+        if default not in (None, ours):
+            found.append(f"{place_of(('metrics', name))}: the default name is {default!r}, we have {ours!r}")
+        if keras_names.snake_case(name) != to_snake_case(name):
+            found.append(f"{place_of(('metrics', name))}: Keras writes {to_snake_case(name)!r} in snake case")
+    assert_none(found)
+
+
+def default_name(name: str) -> str | None:
+    """Return the default of a metric's argument ``name``."""
+    return inspect.signature(getattr(keras.metrics, name)).parameters["name"].default
 
 
 def test_every_layer_of_keras_is_either_allowed_or_refused_with_a_reason():

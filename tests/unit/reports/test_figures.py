@@ -1,9 +1,11 @@
 """Figures of a run: each shows the facts, says them in words, and repeats them in a table."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
+import vl_convert
 
 from madlib_mop.reports.facts import Band, BusyBin, Counts, Lineage, Schedule, SegmentLoad
 from madlib_mop.reports.figures import figures_of
@@ -107,7 +109,7 @@ def test_too_many_bars_become_busy_shares():
 
 
 def test_time_of_the_parts_and_between_tasks_is_the_time_of_the_segments(figures):
-    parts = data_of(figures["time"])["parts"]
+    parts = data_of(figures["time"])["bars"]
     facts = some_facts()
     whole = sum(part.seconds for part in facts.timeline.time_spent) + sum(load.idle_s for load in facts.timeline.loads)
     assert sum(row["s"] for row in parts) == pytest.approx(whole)
@@ -150,3 +152,12 @@ def test_a_hostile_value_is_data_in_every_figure(text):
         document = json.loads(figure.spec)
         for name in ("transform", "params"):
             assert text not in json.dumps(document.get(name, ""), ensure_ascii=False)
+
+
+def test_ticks_are_written_out(figures):
+    """Not 5e+1: Vega gives a format without a precision that of the distance between two ticks."""
+    points = tuple(replace(p, elapsed_s=50 * p.iteration, value=60 * p.value) for p in some_facts().curves)
+    figure = next(f for f in figures_of(some_facts(curves=points)) if f.key == "curve-loss-seconds")
+    svg = vl_convert.vegalite_to_svg(json.loads(figure.spec) | {"width": 400})
+    ticks = re.findall(r">([\d.,e+−-]+)</text>", svg)
+    assert "50" in ticks and not [tick for tick in ticks if "e" in tick]

@@ -23,8 +23,6 @@ from tests.helpers.unit.trainer import Trainer, TrainerError
 
 one_thread()
 NETWORKS = networks(keras)
-#: These use operators of TensorFlow in TFLite, which its plain interpreter lacks.
-RECURRENT = ("lstm", "bidirectional_gru")
 ADDITIONS = {"signature.json": "{}", "README.md": "# Card"}
 pytestmark = [pytest.mark.timeout(600), pytest.mark.tensorflow]
 
@@ -131,25 +129,6 @@ def test_a_saved_model_predicts_the_same(trainer, name, tmp_path, record_propert
     record_property("difference", difference(values, predicted(trainer, network)))
     assert difference(values, predicted(trainer, network)) <= 1e-6
     assert read_additions("model.zip", data) == ADDITIONS
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("name", NETWORKS)
-def test_tflite_is_what_kerass_own_export_gives(trainer, name, record_property):
-    network = NETWORKS[name]
-    data = export(trainer, network, Format.TFLITE)
-    assert read_additions("model.tflite", data) == ADDITIONS
-    assert data[4:8] == b"TFL3"
-    if name in RECURRENT:
-        assert b"FlexTensorList" in data
-        return
-    interpreter = tf.lite.Interpreter(model_content=data)
-    runner = interpreter.get_signature_runner("serving_default")
-    inputs, outputs = names_of(network)
-    found = runner(**dict(zip(inputs, as_inputs(network), strict=True)))
-    values = [found[name] for name in outputs]
-    record_property("difference", difference(values, predicted(trainer, network)))
-    assert difference(values, predicted(trainer, network)) <= 1e-5
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from madlib_mop.errors import NotReady
-from madlib_mop.exports.formats import Format, archive, onnx_with, tflite_with
+from madlib_mop.exports.formats import Format, archive, onnx_with
 from madlib_mop.trainer.backends.base.interface import Converter, FileSpec
 from madlib_mop.trainer.process.failures import INPUT, RequestFailure
 
@@ -81,18 +81,6 @@ def _saved_model(model: keras.Model, spec: FileSpec) -> bytes:
     return archive(dict(sorted(members.items())), spec.additions)
 
 
-def _tflite(model: keras.Model, spec: FileSpec) -> bytes:
-    """Return a TFLite file, with the operators of TensorFlow where TFLite has none, as Keras' own export does."""
-    _write_saved_model(model, spec)
-    try:
-        converter = tf.lite.TFLiteConverter.from_saved_model(_IN_MEMORY)
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
-        converter.experimental_enable_resource_variables = True
-        return tflite_with(converter.convert(), spec.additions)
-    finally:
-        tf.io.gfile.rmtree(_IN_MEMORY)
-
-
 def _write_saved_model(model: keras.Model, spec: FileSpec) -> None:
     inputs, function = _function(model, spec)
     target = keras.export.ExportArchive()
@@ -119,5 +107,4 @@ def _function(model: keras.Model, spec: FileSpec) -> tuple[list[tf.TensorSpec], 
 CONVERTERS: Mapping[Format, Converter] = {
     Format.SAVED_MODEL: _saved_model,
     Format.ONNX: _onnx,
-    Format.TFLITE: _tflite,
 }
