@@ -327,7 +327,9 @@ class History(Life):
 
     def _check_begun(self, left: Sequence[ChangeRow]) -> None:
         """A driver obeys pending commands before its first task, but for those that wait for an evaluation."""
-        may_wait = self.kind in ("fused", "early stopping") and left and left[0].command in ("extend", "resume_model")
+        # also those that were withdrawn since
+        began_with = {self.record.changes[change_id].command for change_id in self.pending}
+        may_wait = self.kind in ("fused", "early stopping") and began_with & {"extend", "resume_model"}
         assert not left or may_wait, "pending commands come first"
 
     def _issue_at_moment(self) -> None:
