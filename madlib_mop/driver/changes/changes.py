@@ -369,8 +369,7 @@ class Changes:
 
         def write(slot: int) -> None:
             newest = self._record.lock_model(self._run_id, source.mst_key)
-            is_told = newest.has_new_optimizer == source.has_new_optimizer
-            if self._complete_epochs(newest) >= last_epoch or not is_told:  # a visit of it has just been committed
+            if newest.state_version != source.state_version:  # a visit was committed: the driver has no answer yet
                 raise NotYet
             self._models.cloned(model, newest, slot, self._came_from(newest), None if same and keep else keep)
 

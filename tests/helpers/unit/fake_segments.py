@@ -1,10 +1,11 @@
 """Segments without a server: a seeded generator chooses which of them answers next, and what goes wrong."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from random import Random
 
-from mop_backend.messages import Answer, Died, Failed, Order
+from mop_backend.messages import Answer, Died, Failed, Order, Train
+from mop_backend.refusals import STATE_DAMAGED
 
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running.segments import (
@@ -32,17 +33,25 @@ class Fault(Enum):
     STATEMENT_AFTER = "statement after"  # an error follows the commit
     POLICY = "policy"  # the query of the policy fails
     MODEL = "model"  # the model cannot be trained
+    DAMAGED = "damaged"  # the model's stored state is damaged
 
 
 _LOSSES = (Fault.LOST_BEFORE, Fault.LOST_AFTER)
+#: What becomes of faults if the task was committed before.
+_AFTER_COMMIT = {
+    Fault.LOST_BEFORE: Fault.LOST_AFTER, Fault.LOST_AFTER: Fault.LOST_AFTER,
+    Fault.STATEMENT: Fault.STATEMENT_AFTER, Fault.STATEMENT_AFTER: Fault.STATEMENT_AFTER,
+}  # fmt: skip
 _OF_NO_TASK = (Fault.LOST_IDLE, Fault.HOST, Fault.POLICY)
 _MEMORY = {"sqlstate": "53200", "message": "not enough memory", "hint": None}
 _MODEL = {"sqlstate": "22023", "message": "the loss is not finite", "hint": None}
+_DAMAGED = {"sqlstate": "XX001", "message": STATE_DAMAGED, "hint": None}
 _STATEMENT = {"sqlstate": "53100", "message": "no space left on device", "hint": None}
 _ANSWERS: dict[Fault, Answer] = {
     Fault.KILLED: Died(-9, ""),
     Fault.MEMORY: Failed(_MEMORY, "memory"),
     Fault.MODEL: Failed(_MODEL, "model"),
+    Fault.DAMAGED: Failed(_DAMAGED, "model"),
 }
 
 
@@ -61,7 +70,18 @@ class FakeSegments:
         Called at each wait, before the events: what other sessions do, such as commands of people.
     policy : callable
         Returns the result of the policy's query, at the moment.
+
+    Attributes
+    ----------
+    early : float
+        The probability that a visit is committed at a wait, and the driver gets the answer at a later one.
+    is_woken : bool
+        Whether something was committed of which the driver is notified.
+    has_news : bool
+        Whether the policy was not asked since the last metrics on the sample, and no evaluation of it is in progress.
     """
+
+    early = 0.0
 
     most_waits = 5_000
 
@@ -80,6 +100,8 @@ class FakeSegments:
         self._opening: set[int] = set()
         self._ready: set[int] = set()
         self._orders: dict[int, Order] = {}
+        self._committed: dict[int, Answer] = {}  # the driver has no answer yet
+        self.is_woken = self._has_news = False
         self._policies: list[PolicyPlan] = []
         self.n_waits = 0
         self.has_notified = False  # at the end of the last wait
@@ -89,6 +111,16 @@ class FakeSegments:
     def has_task(self) -> bool:
         """Whether a task is in flight."""
         return bool(self._orders)
+
+    @property
+    def has_news(self) -> bool:
+        return self._has_news and not self._policies
+
+    @property
+    def unread(self) -> list[int]:
+        """The models whose visit is committed, but not answered."""
+        orders = [self._orders[segment] for segment in self._committed]
+        return [write.mst_key for order in orders for write in order.members if write is not None]
 
     def open(self) -> None:
         assert not self._opening and not self._ready, "they are opened once, and after each pause"
@@ -100,6 +132,7 @@ class FakeSegments:
 
     def ask_policy(self, plan: PolicyPlan, query: str) -> None:
         self._policies.append(plan)
+        self._has_news = False
 
     def wait(self, at_most_s: float) -> list[SegmentEvent]:
         self.n_waits += 1
@@ -109,7 +142,7 @@ class FakeSegments:
         events: list[SegmentEvent] = [self._lose(s) for s in sorted(idle) if self._happens(Fault.LOST_IDLE)]
         if self._happens(Fault.HOST):
             at_host = {s for s in self._segments if s % 2} & self._ready
-            self._commit_some([self._orders.pop(s) for s in sorted(at_host & self._orders.keys())])
+            self._commit_some(at_host)
             events += [self._lose(segment) for segment in sorted(at_host)]
         acting = sorted({*self._opening, *self._orders} - {event.segment for event in events})
         for segment in self._chance.sample(acting, self._chance.randint(0, len(acting))):
@@ -118,8 +151,12 @@ class FakeSegments:
             self._policies.pop()
             fails = self._happens(Fault.POLICY)
             events.append(PolicyFailed("22012", "division by zero", False) if fails else PolicyAnswered(self._policy()))
-        self.has_notified = not events or self._chance.random() < 0.1
-        return [*events, Notified()] if self.has_notified else events
+        self._commit_early()
+        self.has_notified = not events or self._chance.random() < (0.7 if self.is_woken else 0.1)
+        if self.has_notified:
+            self.is_woken = False
+            events.insert(self._chance.randint(0, len(events)), Notified())
+        return events
 
     def pause(self) -> None:
         assert not self._orders, "a pause waits for the tasks"
@@ -130,13 +167,20 @@ class FakeSegments:
 
     def orphan(self) -> None:
         """End without the driver, which has died: some of the tasks are committed."""
-        orders, self._orders = self._orders, {}
-        self._commit_some(list(orders.values()))
+        self._commit_some(self._orders)
 
-    def _commit_some(self, orders: Sequence[Order]) -> None:
-        for order in orders:
-            if self._chance.random() < 0.5:
+    def _commit_some(self, segments: Iterable[int]) -> None:
+        """End the tasks of some segments without an answer: some of them are committed."""
+        for segment in sorted(self._orders.keys() & segments):
+            order = self._orders.pop(segment)
+            if self._committed.pop(segment, None) is None and self._chance.random() < 0.5:
                 self._do(order)
+
+    def _commit_early(self) -> None:
+        for segment in sorted(self._orders.keys() - self._committed.keys()) if self.early else ():
+            order = self._orders[segment]
+            if isinstance(order, Train) and self._chance.random() < self.early:
+                self._committed[segment] = self._do(order)
 
     def _open(self, segment: int) -> SegmentReady:
         self._opening.remove(segment)
@@ -149,15 +193,22 @@ class FakeSegments:
         return SegmentLost(segment)
 
     def _end(self, segment: int) -> SegmentEvent:
-        order = self._orders.pop(segment)
+        order, answer = self._orders.pop(segment), self._committed.pop(segment, None)
         fault = next((f for f in Fault if f not in _OF_NO_TASK and self._happens(f)), None)
-        if fault in (Fault.LOST_AFTER, Fault.STATEMENT_AFTER):
-            self._do(order)
+        if answer is not None and fault is not None:
+            fault = _AFTER_COMMIT.get(fault)
+        elif fault in _AFTER_COMMIT.values():
+            answer = self._do(order)
         if fault in _LOSSES:
             return self._lose(segment)
         if fault in (Fault.STATEMENT, Fault.STATEMENT_AFTER):
             return TaskFailed(segment, _STATEMENT)
-        return TaskAnswered(segment, self._do(order) if fault is None else _ANSWERS[fault])
+        if fault is not None:
+            return TaskAnswered(segment, _ANSWERS[fault])
+        answer = self._do(order) if answer is None else answer
+        if isinstance(order, Train) and order.sample is not None and answer.committed:
+            self._has_news = True
+        return TaskAnswered(segment, answer)
 
     def _happens(self, fault: Fault) -> bool:
         return self._chance.random() < self.faults.get(fault, 0.0)

@@ -1,33 +1,42 @@
 """Random histories of a run, and the promises that hold after each, without a server.
 
-A history has the models of a fit or a search, commands of people and of a policy at random moments, early stopping,
-fused groups, and faults of each kind. Its drivers die before any wait, and before any write to the record or commit.
-The real hopper, scheduler, changes and deciders drive it.
+A history has the models of a fit, a warm start or a search, commands of people and of a policy at random moments (with
+and without a driver; some are withdrawn), early stopping, fused groups, validation data, metrics on a sample, metrics
+that are no means, losses that are NaN, and faults of each kind. Its drivers die before any wait, and before any write
+to the record or commit. The real hopper, scheduler, changes and deciders drive it.
 """
 
+import hashlib
 import json
+import math
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
+from mop_backend.refusals import STATE_DAMAGED
+
 from madlib_mop.catalog.rows.change import ChangeRow
-from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow
-from madlib_mop.catalog.rows.plan import PolicyPlan
+from madlib_mop.catalog.rows.model import STATE_COLUMNS, ClonedFrom, ModelRow
+from madlib_mop.catalog.rows.of_run import VisitRow
+from madlib_mop.catalog.rows.plan import PolicyPlan, SamplePlan
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
+from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
 from madlib_mop.driver.changes.changes import Changes
 from madlib_mop.driver.changes.deciders import Decider, Deciders
 from madlib_mop.driver.changes.policy import PolicyCommands
 from madlib_mop.driver.changes.replay import RepeatedCommands
 from madlib_mop.driver.changes.search import make_searcher
 from madlib_mop.driver.changes.side import RunSide
-from madlib_mop.driver.evaluation.metrics import is_due
-from madlib_mop.driver.planning.replay import _fused_again, recorded_visits, untrained
+from madlib_mop.driver.planning.replay import _fused_again, _states, recorded_visits, untrained
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.policy import Policy
 from madlib_mop.errors import Cancelled, MopError
 from madlib_mop.models.changes import (
     BY_FUNCTION,
     Add,
+    Change,
     Clone,
     Exploit,
     Extend,
@@ -41,17 +50,18 @@ from madlib_mop.models.changes import (
 )
 from madlib_mop.models.configuration import Configuration
 from tests.helpers.unit.fake_segments import Fault
-from tests.helpers.unit.memory_record import MemoryRecord
+from tests.helpers.unit.memory_record import NO_MEAN, STATE_BYTES, MemoryRecord
 from tests.helpers.unit.memory_runs import ARCH, COMPILE, PASSING, RULE, Died, Driver
-from tests.helpers.unit.rows import a_run, a_search
+from tests.helpers.unit.rows import a_run, a_search, packed
 from tests.helpers.unit.searches import SMALLEST
 
 PARENT = 9  # the run that a replay repeats
+EARLIER = 8  # the run that a warm start continues
 #: Faults that some histories have in addition to those that a run overcomes.
-_RARE = {Fault.MEMORY: 0.01, Fault.MODEL: 0.01, Fault.STATEMENT: 0.03, Fault.POLICY: 0.1}
+_RARE = {Fault.MEMORY: 0.01, Fault.MODEL: 0.01, Fault.DAMAGED: 0.01, Fault.STATEMENT: 0.03, Fault.POLICY: 0.1}
 _FAULTS = {**PASSING, Fault.HOST: 0.02, Fault.STATEMENT_AFTER: 0.03}
 _METHODS = ("hyperband", "hyperopt", "asha", "pbt")
-_OPTIMIZERS = "[{'optimizer': ['SGD'], 'lr': [0.001, 0.1, 'log']}]"
+_OPTIMIZERS = "[{'optimizer': ['SGD', 'Adam'], 'lr': [0.001, 0.1, 'log']}]"
 _GRIDS = {
     "compile_params_grid": f"{{'loss': ['mse'], 'optimizer_params_list': {_OPTIMIZERS}}}",
     "fit_params_grid": "{'batch_size': [4, 8]}",
@@ -74,8 +84,12 @@ class Life(Driver):
         super().__init__(seed, **options)
         self.deaths = [self.chance.randint(1, 60) for _ in range(n_deaths)]
         self.clock = 0.0  # of all drivers; a wait takes a second
-        self.running = None
-        self.between, self.record.on_write = self._meanwhile, self._die
+
+    def _set_up(self) -> None:
+        """Let all that is random happen to the record."""
+        record, chance = self.record, self.chance
+        self.between, record.on_write = self._meanwhile, self._die
+        record.present = lambda shards: shards[: chance.randint(1, len(shards))]  # others do not fit into memory
 
     def live(self) -> "Life":
         """Train until a driver has ended the run, and nothing more was asked for."""
@@ -83,6 +97,7 @@ class Life(Driver):
             state = RunState.INTERRUPTED
             try:
                 self.record.set_run(1, state=RunState.RUNNING)
+                self._before()
                 self.drive()
                 assert not self.segments.has_task, "no task is left in flight"
                 if not self.record.end_training(1):
@@ -103,12 +118,19 @@ class Life(Driver):
                 self.segments.orphan()
             if not self.record.the_run.state.is_trained:
                 self._ends_as(state)
+                self._undriven()
         raise AssertionError("the run does not end")
 
     def _ends_as(self, state: RunState) -> None:
         on_write, self.record.on_write = self.record.on_write, lambda: None
         self.record.set_run(1, state=state)
         self.record.on_write = on_write
+
+    def _before(self) -> None:
+        """Called before a driver begins to train."""
+
+    def _undriven(self) -> None:
+        """Called between two drivers."""
 
     def _prepares(self) -> bool:
         """Return whether people have asked for more after the run's end."""
@@ -145,18 +167,78 @@ class History(Life):
         }  # fmt: skip
         if self.kind == "fused":
             options["groups"] = chance.choice([[[1, 2], [3, 4]], [[1, 2, 3]], [[1, 2, 3, 4]]])
+        has_no_mean, self.has_validation = chance.random() < 0.3, chance.random() < 0.4
         if self.kind == "early stopping":
-            rule = RULE | {"restore_best": chance.random() < 0.7, "patience": chance.randint(1, 2)}
+            name = chance.choice(["loss", NO_MEAN if has_no_mean else "loss"])
+            rule = RULE | {
+                "metric": chance.choice(["", "val_"] if self.has_validation else [""]) + name,
+                "mode": "max" if name == NO_MEAN else "min", "min_delta": chance.choice([0.0, 0.0, 0.1]),
+                "restore_best": chance.random() < 0.7, "patience": chance.randint(1, 2),
+            }  # fmt: skip
             options |= {"early_stopping": rule, "n_epochs": chance.randint(2, 6), "metrics_compute_frequency": 1}
+            if Fault.DAMAGED in options["faults"]:
+                options["faults"] = options["faults"] | {Fault.DAMAGED: 0.03}
         super().__init__(seed, n_deaths=chance.choice([0, 2, 8]), **options)
         self.has_policy = chance.random() < 0.4
+        self.plan_data(chance)
+        self.plan_warm_start(chance)
         self.plan_search(chance)
-        self.n_first = len(self.record.rows)
+        self._set_up()
+        self.record.has_no_mean = has_no_mean
+        self.record.nan_share = chance.choice([0.0, 0.0, 0.03, 0.2])
+        self.first = dict(self.record.rows)
         kinds = [chance.choice(list(BY_FUNCTION.values())) for _ in range(chance.choice([0, 3, 6, 10]))]
         self.commands = kinds and [*kinds, Unpause]
+        self.n_moments = chance.randint(0, 4)  # commands at moments that are rare
+        self.pending: set[int] = set()  # commands at the moment that a driver begins
+        self.has_begun_with_commands = False
+        self.undriven: set[int] = set()  # commands that were obeyed while no driver trained the run
         self.may_be_cancelled = chance.random() < 0.3
+        self.early = chance.choice([0.0, 0.15, 0.3])
         if Fault.MODEL in self.faults:
             self.record.member_fails = lambda: self.chance.random() < 0.03
+        self.may_be_withdrawn = chance.random() < 0.5
+        if self.may_be_withdrawn:
+            self.record.withdraws = lambda: self.chance.random() < 0.1
+
+    def plan_data(self, chance: Random) -> None:
+        """Plan validation data, and a sample for metrics after visits."""
+        plan = self.record.the_run.plan
+        if self.has_validation:
+            shards = [(shard, chance.choice([0, 5, 5])) for shard in range(chance.randint(1, 5))]
+            plan = replace(plan, validation=packed([*shards, (len(shards), 5)]))
+        if chance.random() < 0.4:
+            of = plan.validation or plan.training
+            data_set = "validation" if plan.validation else "training"
+            sample = SamplePlan(data_set, of.segments[-1].segment_id, 2, chance.randint(1, 3))
+            plan = replace(plan, sample=sample)
+        self.record.the_run = replace(self.record.the_run, plan=plan)
+
+    def plan_warm_start(self, chance: Random) -> None:
+        """Let models continue an earlier run, with its states or with its weights only; fused ones all do the same."""
+        run, earlier, models = self.record.the_run, dict[int, ModelRow](), dict(self.record.rows)
+        if self.kind == "search" or chance.random() < 0.6:
+            return
+        n_before, has_states = chance.randint(1, 3), chance.random() < 0.7
+        for key, model in models.items():
+            if self.kind != "fused" and chance.random() < 0.3:
+                continue
+            models[key] = replace(
+                model, first_epoch=n_before + 1, last_epoch=n_before + run.num_iterations, epoch=n_before
+            )
+            if not has_states:
+                models[key] = replace(models[key], start_weights=f"mst_key {key}")
+                continue
+            digest = hashlib.sha256(f"earlier {key}".encode()).hexdigest()
+            state = dict.fromkeys(("state_bytes", "model_bytes"), STATE_BYTES)
+            state |= {"forward_parts": 1, "digest": digest, "weights_digest": digest}
+            models[key] = replace(models[key], state_slot=SLOTS_PER_RUN, **state)
+            earlier[key] = replace(
+                model, run_id=EARLIER, state=ModelState.TRAINED, epoch=n_before, last_epoch=n_before,
+                position=run.n_segments, state_version=n_before * run.n_segments, state_slot=EARLIER * SLOTS_PER_RUN,
+                **state,
+            )  # fmt: skip
+        self.record = MemoryRecord(replace(run, parent_run_id=EARLIER), list(models.values()), earlier)
 
     def plan_search(self, chance: Random) -> None:
         """Complete the run's plan."""
@@ -184,8 +266,9 @@ class History(Life):
     def policy_says(self):
         """Return commands that are a function of the metrics."""
         rows = []
-        for metric in self.record.all_metrics:
-            mst_key = metric.mst_key
+        known = [(m.mst_key, m.value) for m in self.record.all_metrics if (m.data_set, m.ordinal) == ("training", 0)]
+        known += [(key, loss) for (key, _, _), loss in self.record.visit_metrics.items()]
+        for mst_key, loss in known:
             rows += {
                 0: [{"action": "extend", "mst_key": mst_key, "arguments": {"num_iterations": 1}}],
                 1: [{"action": "clone_model", "mst_key": mst_key, "arguments": {"num_iterations": 1}}],
@@ -195,7 +278,7 @@ class History(Life):
                 5: [{"action": "pin_model", "mst_key": mst_key}],
                 6: [{"action": "stop_model", "mst_key": mst_key, "reason": "it is too slow"}],
                 7: [{"action": "stop_model", "mst_key": min(self.record.rows)}],
-            }.get(int(metric.value * 0x10000) % 20, [])
+            }.get(-1 if math.isnan(loss) else int(loss * 0x10000) % 20, [])
         return json.dumps(rows)
 
     def _prepares(self) -> bool:
@@ -205,29 +288,84 @@ class History(Life):
         Changes(RunSide(self.record, self.record.the_run)).apply_pending()
         return True
 
+    def _before(self) -> None:
+        """Issue commands that are pending when a driver begins."""
+        while self.commands and self.chance.random() < 0.3:
+            self.issue()
+        self.pending = {row.change_id for row in self.record.changes if row.state is ChangeState.PENDING}
+        self.has_begun_with_commands |= bool(self.pending)
+
+    def _undriven(self) -> None:
+        """Issue a command to a run without a driver: its call obeys it."""
+        if self.commands and self.chance.random() < 0.3:
+            self.issue()
+            before = len(self.record.settled)
+            with suppress(Died):
+                Changes(RunSide(self.record, self.record.the_run)).apply_pending()
+            self.undriven |= {change_id for change_id, _ in self.record.settled[before:]}
+
     def _meanwhile(self) -> None:
-        """Issue commands sometimes, often several at once; sometimes cancel the run."""
-        assert self.record.cancelled is None or not self.segments.has_notified, "a cancelled run ends when it is told"
+        """Issue commands sometimes, often several at once; sometimes withdraw one, or cancel the run."""
+        segments, record, chance = self.segments, self.record, self.chance
+        segments.early = self.early
+        assert record.cancelled is None or not segments.has_notified, "a cancelled run ends when it is told"
+        assert not (self.has_policy and segments.has_news), "the policy sees metrics on the sample"
+        pending = [row for row in record.changes if row.state is ChangeState.PENDING]
+        if segments.n_waits == 1:
+            self._check_begun([row for row in pending if row.change_id in self.pending])
         super()._meanwhile()
-        if self.may_be_cancelled and self.chance.random() < 0.01:
-            self.record.cancelled = "ada"
-        if not self.commands and self.record.the_run.paused_by and not self.record.commands(1, ChangeState.PENDING):
+        if self.may_be_cancelled and chance.random() < 0.01:
+            record.cancelled = "ada"
+        for row in pending if self.may_be_withdrawn else ():
+            if row.source is ChangeSource.PERSON and chance.random() < 0.02:
+                record.withdraw(row.change_id)
+        if not self.commands and record.the_run.paused_by and not pending:
             self.commands.append(Unpause)
-        while self.commands and self.chance.random() < 0.2:
+        self._issue_at_moment()
+        while self.commands and chance.random() < 0.2:
             self.issue()
 
-    def issue(self) -> None:
-        """Issue the next command, about a random model."""
-        kind, chance = self.commands.pop(0), self.chance
+    def _check_begun(self, left: Sequence[ChangeRow]) -> None:
+        """A driver obeys pending commands before its first task, but for those that wait for an evaluation."""
+        # also those that were withdrawn since
+        began_with = {self.record.changes[change_id].command for change_id in self.pending}
+        may_wait = self.kind in ("fused", "early stopping") and began_with & {"extend", "resume_model"}
+        assert not left or may_wait, "pending commands come first"
+
+    def _issue_at_moment(self) -> None:
+        """Issue another command at a moment that is rare: about a model that has just copied a state, or is at its best
+        one, or whose visit is committed while the driver has no answer yet, or that is evaluated after its last one."""
+        if not self.n_moments or self.chance.random() > 0.3:
+            return
+        rows = self.record.rows
+        chances = [
+            (Clone, [key for key, m in rows.items() if m.is_just_taken_over]),
+            (Clone, [key for key, m in rows.items() if m.is_restored]),
+            (Clone, self.segments.unread),
+            (Extend, [key for key, m in rows.items() if m.early_stopping is not None and self._has_ended(m)]),
+        ]
+        chances = [(kind, keys) for kind, keys in chances if keys]
+        if chances:
+            self.n_moments -= 1
+            kind, keys = self.chance.choice(chances)
+            self.issue(kind, self.chance.choice(keys))
+
+    def _has_ended(self, model: ModelRow) -> bool:
+        made_all = (model.epoch, model.position) == (model.last_epoch, self.record.the_run.n_segments)
+        return made_all and model.state is ModelState.TRAINING
+
+    def issue(self, kind: type[Change] | None = None, key: int | None = None) -> None:
+        """Issue the next command about a random model, or this one."""
+        kind, chance = kind or self.commands.pop(0), self.chance
         rows = self.record.rows
         wanted = {Resume: ModelState.STOPPED, Stop: ModelState.TRAINING}.get(kind)
-        key = chance.choice([k for k, m in rows.items() if m.state is wanted] or list(rows) or [1])
+        key = key or chance.choice([k for k, m in rows.items() if m.state is wanted] or list(rows) or [1])
         change = {
             Stop: Stop(key, "enough", at_once=True), Resume: Resume(key), Pause: Pause(), Unpause: Unpause(),
             Pin: Pin(key, chance.random() < 0.8),
             Extend: Extend(chance.choice([key, None]), num_iterations=chance.randint(1, 2)),
             Clone: Clone(
-                chance.choice([key, max(rows, default=1)]),
+                key,
                 chance.choice([None, self.configuration(chance.randint(50, 99))]),
                 chance.random() < 0.7,
                 num_iterations=chance.choice([None, 1, 2]),
@@ -235,6 +373,8 @@ class History(Life):
             Add: Add((NewModel(self.configuration(chance.randint(100, 999)), None, None),)),
         }[kind]  # fmt: skip
         self.record.issue(ChangeRow.asked(1, kind.function, {}, 10).checked(change))
+        if self.segments is not None:
+            self.segments.is_woken = True
 
     @staticmethod
     def configuration(n: int) -> Configuration:
@@ -255,11 +395,24 @@ class ReplayRecord(MemoryRecord):
             plan, kind="replay", parent_run_id=PARENT, schedule="recorded", num_iterations=run.num_iterations,
             metrics_compute_frequency=run.metrics_compute_frequency,
         )  # fmt: skip
-        super().__init__(row, [untrained(model) for model in models])
         self.parent = parent
+        warm = _states(self, run, models, parent.visits(1))
+        states = {key: each.state for key, each in warm.models.items()} if warm else {}
+        first = [untrained(model) for model in models]
+        super().__init__(row, [self._with_state(model, states.get(model.mst_key)) for model in first])
+        self.has_no_mean, self.nan_share = parent.has_no_mean, parent.nan_share
+
+    @staticmethod
+    def _with_state(model: ModelRow, state: ModelRow | None) -> ModelRow:
+        """Return a model with the state that it continues with."""
+        if state is None:
+            return model
+        return replace(model, state_slot=SLOTS_PER_RUN, **{name: getattr(state, name) for name in STATE_COLUMNS})
 
     def models(self, run_id):
-        return self.parent.models(1) if run_id == PARENT else super().models(run_id)
+        if run_id in (PARENT, EARLIER):
+            return self.parent.models(1) if run_id == PARENT else list(self.parent.earlier.values())
+        return super().models(run_id)
 
     def visits(self, run_id):
         return self.parent.visits(1) if run_id == PARENT else super().visits(run_id)
@@ -279,7 +432,8 @@ class Replay(Life):
         chance = Random(f"replay {seed}")
         faults = chance.choice([{}, _FAULTS])
         super().__init__(f"replay {seed}", chance.choice([0, 4]), n_segments=parent.the_run.n_segments, faults=faults)
-        self.record, self.record.on_write = self.replayed, self._die
+        self.record = self.replayed
+        self._set_up()
 
     def hopper(self, run, progress):
         decider = RepeatedCommands(self.record.models(PARENT))
@@ -302,10 +456,17 @@ def live_and_check(seed: int) -> None:
 def assert_replayed(record: MemoryRecord, again: MemoryRecord) -> None:
     """A replay makes the same visits, with the same states, metrics and ends."""
     ends = [{m.mst_key: (m.state, m.digest) for m in each.models(1)} for each in (record, again)]
+    for m in record.models(1):
+        if m.state is ModelState.FAILED and m.is_restored:  # its newest state was damaged, which is not repeated
+            assert ends[1][m.mst_key][0] is ModelState.FAILED
+            del ends[0][m.mst_key], ends[1][m.mst_key]
     assert ends[0] == ends[1]
     made = [{place: v.digest_out for place, v in each.all_visits.items()} for each in (record, again)]
     assert made[0] == made[1]
-    values = [{(m.mst_key, m.epoch): m.value for m in each.all_metrics} for each in (record, again)]
+    assert str(sorted(record.visit_metrics.items())) == str(sorted(again.visit_metrics.items()))  # NaN is not NaN
+    values = [
+        {(m.mst_key, m.epoch, m.data_set, m.name): str(m.value) for m in each.all_metrics} for each in (record, again)
+    ]
     assert all(values[0][place] == value for place, value in values[1].items() if place in values[0])
     clones = [m.mst_key for m in record.models(1) if m.cloned_from is not None]
     repeated = [row for row in again.changes if row.change == "clone"]
@@ -329,8 +490,9 @@ class _Commands:
 
     def __init__(self, history: History):
         self.history, self.record, self.run = history, history.record, history.record.the_run
-        first = range(1, history.n_first + 1)
-        self.last_epochs: dict[int, int | None] = dict.fromkeys(first, self.run.num_iterations)  # None: of a search
+        self.last_epochs: dict[int, int | None] = {m.mst_key: m.last_epoch for m in history.first.values()}
+        # None: of a search
+        self.extended: dict[int, int] = {}  # with the last epochs, which had been made at that time
         self.stopped: dict[int, int] = {}  # with the number of visits at that time
         self.pinned: set[int] = set()
         self.paused: int | None = None
@@ -338,7 +500,7 @@ class _Commands:
     def check(self) -> None:
         changes = self.record.changes
         commands = [row for row in changes if row.command is not None]
-        assert {row.state for row in commands} <= {ChangeState.OBEYED, ChangeState.REFUSED}, "each is settled"
+        assert ChangeState.PENDING not in {row.state for row in commands}, "each is settled"
         assert not any("too late" in (row.detail or "") for row in commands), "a driver looks before it ends"
         in_order = [i for i, _ in self.record.settled if changes[i].command not in (None, Unpause.function)]
         assert in_order == sorted(in_order), "commands are settled in their order"
@@ -381,6 +543,8 @@ class _Commands:
                 assert row.source is ChangeSource.PERSON or change.mst_key not in self.pinned, "people stop it only"
                 self.stopped[change.mst_key] = n_visits
             case Stop() if row.source is ChangeSource.EARLY_STOPPING:
+                epoch, _ = row.visits[str(change.mst_key)]
+                assert epoch > self.extended.get(change.mst_key, 0), "a model that is extended at its end goes on"
                 self.last_epochs[change.mst_key] = row.visits[str(change.mst_key)][0]
             case Resume():
                 if change.mst_key in self.stopped:  # otherwise the search has stopped it
@@ -394,6 +558,9 @@ class _Commands:
             case Extend():
                 assert change.mst_key in (None, *keys)
                 for key in keys:
+                    made_all = list(row.visits[str(key)]) == [self.last_epochs[key], self.run.n_segments]
+                    if made_all and row.change_id not in self.history.undriven:
+                        self.extended[key] = self.last_epochs[key]
                     if self.last_epochs[key] is not None:
                         self.last_epochs[key] += change.num_iterations
             case Add() if row.source is ChangeSource.SEARCH:
@@ -418,9 +585,9 @@ class _Commands:
         if change.num_iterations is None:
             return self.last_epochs[change.mst_key]
         if came is None:
-            return change.num_iterations
-        n_segments = self.run.n_segments
-        return (came.epoch if came.position == n_segments else max(came.epoch, 1) - 1) + change.num_iterations
+            return clone.first_epoch - 1 + change.num_iterations
+        complete = came.position == self.run.n_segments
+        return (came.epoch if complete else max(came.epoch, clone.first_epoch) - 1) + change.num_iterations
 
     def _check_stopped(self, key: int, n_visits: int) -> None:
         made = [v for v in self.record.visits(1)[self.stopped[key] : n_visits] if v.mst_key == key]
@@ -432,11 +599,13 @@ def _check_visits(record: MemoryRecord, model: ModelRow) -> None:
     key, came, n_segments = model.mst_key, model.cloned_from, record.the_run.n_segments
     visits = [v for v in record.visits(1) if v.mst_key == key]
     copied = [row.work["source"] for row in record.changes if row.change == "exploit" and row.mst_keys == [key]]
-    epoch, position, state = 0, n_segments, ""
+    epoch, position, state = model.first_epoch - 1, n_segments, ""
     inherited: list[int] = []
     if came is not None:
-        epoch, position, inherited = came.epoch or 0, came.position if came.epoch else n_segments, list(came.segments)
+        epoch, position, inherited = came.epoch, came.position or n_segments, list(came.segments)
         state = _cloned_state(record, came)
+    elif model.start_weights is None and model.command_id is None and key in record.earlier:
+        state = record.earlier[key].digest
     made = {epoch: inherited}
     for visit in visits:
         epoch, position = (epoch, position + 1) if position < n_segments else (epoch + 1, 1)
@@ -447,8 +616,8 @@ def _check_visits(record: MemoryRecord, model: ModelRow) -> None:
         assert visit.digest_in == state, f"mst_key {key} continues from its newest state"
         state = visit.digest_out
     assert all(len(set(segments)) == len(segments) for segments in made.values())
-    newest = (epoch, position) if visits or came is not None else (0, 0)
-    assert (model.epoch, model.position) == newest or not visits
+    assert (model.epoch, model.position) == (epoch, position) or not visits
+    _check_sampled(record, model, visits)
     if model.state is ModelState.TRAINED:
         assert (model.epoch, model.position) == (model.last_epoch, n_segments), f"mst_key {key} is trained to its end"
     if model.is_restored:
@@ -456,8 +625,9 @@ def _check_visits(record: MemoryRecord, model: ModelRow) -> None:
         state = record.stored[key, model.best_state.version].digest
         if came is None or model.best_state.epoch > came.epoch:
             assert state == _at_end_of(record, key, model.best_state.epoch)
-        values = {m.epoch: m.value for m in record.all_metrics if m.mst_key == key}
-        assert values[model.best_state.epoch] == min(values.values()), "its state is its best one"
+        assert model.best_state.epoch == _best_epoch(record, model), "its state is its best one"
+    elif model.best_state is not None and STATE_DAMAGED in (model.state_detail or ""):
+        raise AssertionError("a model whose newest state is damaged keeps its best one")
     elif copied:
         return  # it ends with a copy
     assert (model.digest or "") == state, f"the state of mst_key {key}"
@@ -478,21 +648,51 @@ def _cloned_state(record: MemoryRecord, came: ClonedFrom) -> str:
     return stored.digest
 
 
+def _best_epoch(record: MemoryRecord, model: ModelRow) -> int:
+    """Return the epoch of a model's best metric by its rule; the first one if all are NaN."""
+    metric, sign = model.early_stopping["metric"], -1 if model.early_stopping["mode"] == "max" else 1
+    where = ("validation" if metric.startswith("val_") else "training", metric.removeprefix("val_"))
+    of_rule = [m for m in record.all_metrics if m.mst_key == model.mst_key and (m.data_set, m.name) == where]
+    best = next((m for m in of_rule if not math.isnan(m.value)), of_rule[0])
+    for m in of_rule:
+        if sign * m.value + model.early_stopping["min_delta"] < sign * best.value:
+            best = m
+    return best.epoch if not math.isnan(best.value) else of_rule[0].epoch
+
+
+def _check_sampled(record: MemoryRecord, model: ModelRow, visits: Sequence[VisitRow]) -> None:
+    """A model is evaluated on the sample after the visits that are due."""
+    sample, n_segments = record.the_run.plan.sample, record.the_run.n_segments
+    made = [(v.epoch, v.position) for v in visits]
+    due = [(e, p) for e, p in made if sample and ((e - model.first_epoch) * n_segments + p) % sample.every == 0]
+    assert [(e, p) for key, e, p in record.visit_metrics if key == model.mst_key] == due, "metrics on the sample"
+
+
 def _check_metrics(record: MemoryRecord, model: ModelRow) -> None:
     """A trained model has the metrics of each epoch that is due, once; they are those of the epoch's state."""
     key, run = model.mst_key, record.the_run
-    epochs = [m.epoch for m in record.all_metrics if m.mst_key == key]
-    assert len(epochs) == len(set(epochs)), "metrics are computed once"
+    found: dict[int, dict[tuple[str, str], float]] = {}
     for metric in (m for m in record.all_metrics if m.mst_key == key):
-        state = _at_end_of(record, key, metric.epoch)
-        assert abs(metric.value - int(state[:4], 16) / 0x10000) < 1e-9, "metrics are those of the epoch's state"
+        values = found.setdefault(metric.epoch, {})
+        assert (metric.data_set, metric.name) not in values, "metrics are computed once"
+        values[metric.data_set, metric.name] = metric.value
+    for epoch, values in found.items():
+        expected = record.metrics_of(_at_end_of(record, key, epoch))
+        assert str(sorted(values.items())) == str(sorted(expected.items())), "metrics are those of the epoch's state"
     shards = Counter((e.epoch, e.data_set, e.shard) for e in record.evaluations if e.mst_key == key)
-    assert shards == Counter((epoch, "training", s) for epoch in epochs for s in range(run.n_segments))
+    places = [
+        (data_set, shard.segment_id)
+        for data_set, packed in run.plan.data_sets.items()
+        for shard in packed.segments
+        if shard.n_rows
+    ]
+    assert shards == Counter((epoch, *place) for epoch in found for place in places), "each shard is evaluated once"
     if model.state is ModelState.TRAINED:
         since = model.first_epoch if model.cloned_from is None else _first_own_epoch(record, model)
         due = range(since, model.last_epoch + 1)
-        frequency = run.metrics_compute_frequency
-        assert {e for e in due if is_due(e, model.first_epoch, model.last_epoch, frequency)} <= set(epochs)
+        every = run.metrics_compute_frequency or model.last_epoch
+        counted = {e for e in due if e == model.last_epoch or (e - model.first_epoch + 1) % every == 0}
+        assert counted <= set(found), "metrics are computed after the iterations that are due"
 
 
 def _first_own_epoch(record: MemoryRecord, model: ModelRow) -> int:
@@ -521,5 +721,7 @@ def _check_search(record: MemoryRecord) -> None:
     assert len(decided) == len(set(decided)) == sum(len(event.changes) for event in events)
     for event in events:
         if event.event == "result":
-            (metric,) = [m for m in record.all_metrics if (m.mst_key, m.epoch) == (event.mst_key, event.epoch)]
-            assert event.loss == metric.value
+            of = [m for m in record.all_metrics if (m.mst_key, m.epoch, m.name) == (event.mst_key, event.epoch, "loss")]
+            losses = {m.data_set: m.value for m in of}
+            loss = losses["validation" if record.the_run.plan.validation else "training"]
+            assert str(event.loss) == str(loss), "a search gets the loss on the validation data"

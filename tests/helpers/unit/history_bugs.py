@@ -13,6 +13,7 @@ class Bug(NamedTuple):
 
 
 _RUNNING, _CHANGES = "madlib_mop/driver/running", "madlib_mop/driver/changes"
+_EVALUATION, _SCHEDULE = "madlib_mop/driver/evaluation", "madlib_mop/schedule"
 BUGS = (
     Bug(
         "a task is forgotten if its session is lost",
@@ -89,7 +90,7 @@ BUGS = (
     ),
     Bug(
         "the first state is kept as the best one",
-        "madlib_mop/driver/evaluation/early_stopping.py",
+        f"{_EVALUATION}/early_stopping.py",
         "if rule.restore_best and course.best_epoch == epoch:",
         "if rule.restore_best and model.best_state is None:",
     ),
@@ -104,5 +105,113 @@ BUGS = (
         "madlib_mop/schedule/scheduler.py",
         "        self._n_unfinished += 1\n        if not model.left and",
         "        if not model.left and",
+    ),
+    Bug(
+        "a clone that has waited for a visit leaves its slot behind",
+        f"{_CHANGES}/changes.py",
+        "        except NotYet:\n            effect.cleanup()\n",
+        "        except NotYet:\n",
+    ),
+    Bug(
+        "a clone that was withdrawn leaves its slot behind",
+        f"{_CHANGES}/changes.py",
+        "        except _Withdrawn:\n            effect.cleanup()\n",
+        "        except _Withdrawn:\n",
+    ),
+    Bug(
+        "a replay clones a model that has copied a state before it has copied it",
+        "madlib_mop/catalog/rows/model.py",
+        "return visit == (self.epoch, self.position) and self.version in (None, model.state_version)",
+        "return visit == (self.epoch, self.position)",
+    ),
+    Bug(
+        "a replay does not clone a model that has just copied a state",
+        f"{_CHANGES}/replay.py",
+        "if mst_key in self._models and self._models[mst_key].is_just_taken_over:",
+        "if False:",
+    ),
+    Bug(
+        "a model is extended before its last metrics have decided whether it stops early",
+        f"{_CHANGES}/changes.py",
+        "if self._side.trains and model.early_stopping is not None and self._awaits_end(model):",
+        "if False:",
+    ),
+    Bug(
+        "a driver begins its tasks before it obeys pending commands",
+        f"{_RUNNING}/hopper.py",
+        "self._changes.make_all(self._decider.begin(self._models))\n        self._changes.apply_pending()\n",
+        "self._changes.make_all(self._decider.begin(self._models))\n",
+    ),
+    Bug(
+        "a command that was withdrawn is obeyed",
+        f"{_CHANGES}/changes.py",
+        "                if not self._record.lock_command(command):\n                    raise _Withdrawn\n",
+        "",
+    ),
+    Bug(
+        "a clone makes fewer iterations than it was asked for if a visit has just been committed",
+        f"{_CHANGES}/changes.py",
+        "if newest.state_version != source.state_version:",
+        "if self._complete_epochs(newest) >= last_epoch:",
+    ),
+    Bug(
+        "a search gets the loss on the training data although there are validation data",
+        f"{_CHANGES}/search.py",
+        'return losses["validation"] if "validation" in losses else losses["training"]',
+        'return losses["training"]',
+    ),
+    Bug(
+        "shards that did not fit into the trainer's memory are not evaluated",
+        f"{_EVALUATION}/evaluations.py",
+        "if left and any(key in self._open for key in of.mst_keys):",
+        "if False:",
+    ),
+    Bug(
+        "metrics that are no means are computed only if there are no others",
+        f"{_EVALUATION}/metrics.py",
+        "if all(sums.all_means for sums in self._sums.values()):",
+        "if True:",
+    ),
+    Bug(
+        "a metric that is NaN is the best one",
+        "madlib_mop/models/parameters/early_stopping.py",
+        "if not math.isnan(value) and (best is None or",
+        "if (best is None or",
+    ),
+    Bug(
+        "visits between metrics on the sample are counted from the first epoch, also after a warm start",
+        f"{_RUNNING}/hopper.py",
+        "first = min(self._models[key].first_epoch for key in visit.unit)",
+        "first = 1",
+    ),
+    Bug(
+        "the policy does not see metrics on the sample",
+        f"{_RUNNING}/hopper.py",
+        "        if self._sample_of(task) is not None:\n            self._metrics_came()\n",
+        "",
+    ),
+    Bug(
+        "iterations between metrics are counted from the first epoch, also after a warm start",
+        f"{_EVALUATION}/metrics.py",
+        "(epoch - first_epoch + 1) % frequency == 0",
+        "epoch % frequency == 0",
+    ),
+    Bug(
+        "a clone of a warm start that has made no visit makes one iteration less",
+        f"{_CHANGES}/changes.py",
+        "else max(model.epoch, model.first_epoch) - 1",
+        "else max(model.epoch, 1) - 1",
+    ),
+    Bug(
+        "a model whose newest state is damaged loses its best one",
+        f"{_RUNNING}/hopper.py",
+        "if best is None or decision.error.get(",
+        "if True or decision.error.get(",
+    ),
+    Bug(
+        "the slot of the best state of a model that fails is never free again",
+        f"{_EVALUATION}/early_stopping.py",
+        "            self._slots.release(best_key(mst_key))\n",
+        "            pass\n",
     ),
 )

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -13,13 +14,18 @@ from mop_backend.messages import (
     AverageCommitted,
     AverageStates,
     CommittedVisit,
+    ComputeMetrics,
     Evaluate,
     Evaluated,
     EvaluatedMember,
     EvaluatedShard,
     EvaluationFigures,
     FailedMember,
+    MetricsComputed,
+    MetricTotals,
+    MetricValues,
     Order,
+    ShardName,
     StateWrite,
     Train,
     VisitsCommitted,
@@ -31,18 +37,21 @@ from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
 from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, VisitRow
 from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.catalog.rows.states import ChangeState, ModelState, RunState
+from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
 from madlib_mop.models.changes import Change, read_change
-from tests.helpers.unit.sums import figures_of
+from tests.helpers.unit.sums import figures_of, sums_of, values_of
 
 STATE_BYTES = 2 << 20  # each state then has a slot of its own
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 #: What a transaction that fails leaves as it was.
 _TABLES = (
-    "the_run", "rows", "all_visits", "all_metrics", "evaluations", "changes", "settled", "events", "states", "stored",
-    "staged",
+    "rows", "all_visits", "visit_metrics", "all_metrics", "evaluations", "changes", "settled", "events", "states",
+    "stored", "staged",
 )  # fmt: skip
+_DATA_SETS = ("training", "validation")
+#: A metric that is no mean: a trainer computes it from the sums of all shards.
+NO_MEAN = "auc"
 
 
 @dataclass(frozen=True)
@@ -61,24 +70,46 @@ class MemoryRecord:
     ----------
     run : RunRow
     models : sequence of ModelRow
+        Those that have a state continue with it.
+    earlier : mapping of int to ModelRow, optional
+        For a warm start: the models of the earlier run by mst_key.
+
+    Attributes
+    ----------
+    has_no_mean : bool
+        Whether the models have the metric `NO_MEAN`.
+    nan_share : float
+        The share of losses that are NaN.
     """
 
-    def __init__(self, run: RunRow, models: Sequence[ModelRow]):
-        self.the_run = run
+    has_no_mean = False
+    nan_share = 0.0
+
+    def __init__(self, run: RunRow, models: Sequence[ModelRow], earlier: Mapping[int, ModelRow] | None = None):
+        self.the_run, self.earlier = run, earlier or {}
         self.rows = {model.mst_key: replace(model, run_id=run.run_id) for model in models}
         self.all_visits: dict[tuple[int, int, int], VisitRow] = {}
+        self.visit_metrics: dict[tuple[int, int, int], float] = {}  # of model, epoch, position: the loss on the sample
         self.all_metrics: list[Metric] = []
         self.evaluations: list[EvaluationRow] = []
         self.changes: list[ChangeRow] = []
         self.settled: list[tuple[int, int]] = []  # changes in the order in which they were made, with numbers of visits
         self.events: list[SearchEvent] = []  # without their decisions
         self.stored: dict[tuple[int, int], StoredVersion] = {}  # every state that ever was
-        self.states = {(m.mst_key, m.state_version): m.digest for m in self.rows.values() if m.digest is not None}
+        self.states: dict[tuple[int, int], str] = {}
         self.staged: dict[tuple[int, int, int], tuple[int, str]] = {}  # key, version, segment -> slot, digest
         self.slots: set[int] = set()
+        for m in self.rows.values():
+            if m.digest is not None:
+                place = m.mst_key, m.state_version
+                self.states[place], self.stored[place] = m.digest, StoredVersion(m.digest, m.epoch, m.position)
+                self.slots.add(m.state_slot)
         self.cancelled: str | None = None
         self.on_write: Callable[[], None] = lambda: None  # called before each write of the driver, and each commit
         self.member_fails: Callable[[], bool] = lambda: False  # one of several models that are trained together
+        self.present: Callable[[Sequence[ShardName]], Sequence[ShardName]] = lambda shards: shards  # in the trainer
+        self.withdraws: Callable[[], bool] = lambda: False  # a person, when the driver has read the pending commands
+        self._withdrawn: set[int] = set()
         self._is_open = False
         self._undecided = ""  # what was written that only a decision may change
 
@@ -89,7 +120,7 @@ class MemoryRecord:
         if self._is_open:
             yield
             return
-        kept = {name: copy(getattr(self, name)) for name in _TABLES}
+        kept = {name: getattr(self, name).copy() for name in _TABLES} | {"the_run": self.the_run}
         self._is_open, self._undecided = True, ""
         try:
             yield
@@ -97,6 +128,8 @@ class MemoryRecord:
             self._check_decided(len(kept["settled"]))
         except BaseException:
             vars(self).update(kept)
+            for change_id in self._withdrawn:  # another session has committed that
+                self.withdraw(change_id)
             raise
         finally:
             self._is_open = False
@@ -165,14 +198,23 @@ class MemoryRecord:
 
     def commands(self, run_id: int, state: ChangeState) -> list[ChangeRow]:
         found = [row for row in self.changes if row.command is not None and row.state is state]
+        for row in found:
+            if state is ChangeState.PENDING and row.source is ChangeSource.PERSON and self.withdraws():
+                self.withdraw(row.change_id)
         return sorted(found, key=lambda row: (row.ordinal is None, row.ordinal))
+
+    def withdraw(self, change_id: int) -> None:
+        """Withdraw a pending command, as its call does when it is cancelled."""
+        self._withdrawn.add(change_id)
+        self.changes[change_id] = replace(self.changes[change_id], state=ChangeState.WITHDRAWN)
 
     def lock_command(self, command: ChangeRow) -> bool:
         return self.changes[command.change_id].state is ChangeState.PENDING
 
     def record_outcome(self, command: ChangeRow, outcome: Outcome) -> bool:
         self.on_write()
-        assert self.lock_command(command), "nobody withdraws a command"
+        if not self.lock_command(command):
+            return False
         ordinal = len(self.commands(1, ChangeState.OBEYED)) if outcome.state is ChangeState.OBEYED else None
         self.changes[command.change_id] = replace(
             command, state=outcome.state, detail=outcome.detail, mst_keys=outcome.mst_keys, visits=outcome.visits,
@@ -278,6 +320,10 @@ class MemoryRecord:
 
     def do(self, order: Order) -> Answer:
         """Complete an order as `mop_backend.writer.Writer.do` does, in one transaction; return the answer."""
+        if isinstance(order, Evaluate):
+            return self._evaluate(order)
+        if isinstance(order, ComputeMetrics):
+            return self._compute(order)
         on_write, self.on_write = self.on_write, lambda: None  # this is another process
         try:
             with self.transaction():
@@ -286,8 +332,6 @@ class MemoryRecord:
             self.on_write = on_write
 
     def _done(self, order: Order) -> Answer:
-        if isinstance(order, Evaluate):
-            return self._evaluate(order)
         if isinstance(order, AverageStates):
             return self._average(order)
         assert isinstance(order, Train), order
@@ -315,6 +359,10 @@ class MemoryRecord:
         self.states.pop((key, model.state_version), None)
         self.states[key, write.version] = digest
         self.stored[key, write.version] = StoredVersion(digest, epoch, position)
+        if order.sample is not None:
+            sample = self.the_run.plan.sample
+            assert order.sample == sample.segment_id
+            self.visit_metrics[key, epoch, position] = self.loss_on(digest, sample.data_set, sample.segment_id)
         state = model.state if model.state is ModelState.STOPPED else ModelState.TRAINING
         self.set_model(
             1, key, state=state, epoch=epoch, position=position, state_version=write.version, state_slot=write.slot,
@@ -365,15 +413,51 @@ class MemoryRecord:
         return AverageCommitted({}, digest, STATE_BYTES)
 
     def _evaluate(self, order: Evaluate) -> Evaluated:
-        members = tuple(EvaluatedMember(key, self._figures(key)) for key in order.members if key is not None)
-        return Evaluated({}, tuple(EvaluatedShard(shard, 0.0, 1.0, members) for shard in order.shards))
+        keys = [key for key in order.members if key is not None]
+        return Evaluated({}, tuple(
+            EvaluatedShard(shard, 0.0, 1.0, tuple(EvaluatedMember(key, self._figures(key, shard)) for key in keys))
+            for shard in self.present(order.shards)
+        ))  # fmt: skip
 
-    def _figures(self, key: int) -> EvaluationFigures:
-        """Return sums whose mean is the model's loss: a number from 0 to 1 that its state determines."""
+    def _figures(self, key: int, shard: ShardName) -> EvaluationFigures:
         digest = self.states[key, self.rows[key].state_version]
         assert digest is not None, "a model is evaluated after a visit"
-        loss = int(digest[:4], 16) / 0x10000
-        return figures_of(10, loss)
+        loss, n_rows = self.loss_on(digest, shard.data_set, shard.segment_id), n_rows_of(shard.segment_id)
+        return figures_of(n_rows, loss, self._sums(n_rows, loss))
+
+    def _sums(self, n_rows: int, loss: float) -> MetricTotals:
+        return sums_of(n_rows, {"loss": loss}, **({NO_MEAN: [loss, 1.0]} if self.has_no_mean else {}))
+
+    def _compute(self, order: ComputeMetrics) -> MetricsComputed:
+        assert self.has_no_mean, "means need no trainer"
+        results = {data_set: values_of(sums) for data_set, sums in order.sums.items()}
+        return MetricsComputed({}, {
+            data_set: MetricValues(total / n_rows, {NO_MEAN: most / n_shards})
+            for data_set, (total, n_rows, most, n_shards) in results.items()
+        })  # fmt: skip
+
+    def loss_on(self, digest: str, data_set: str, shard: int) -> float:
+        """Return the loss of a state on a shard: a number from 0 to 1 that both determine, or NaN."""
+        at = 32 * _DATA_SETS.index(data_set) + 4 * (shard % 8)
+        found = int(digest[at : at + 4], 16)
+        return math.nan if found < self.nan_share * 0x10000 else found / 0x10000
+
+    def metrics_of(self, digest: str) -> dict[tuple[str, str], float]:
+        """Return the metrics of a state, by data set and name."""
+        found = {}
+        for data_set, packed in self.the_run.plan.data_sets.items():
+            shards = [shard.segment_id for shard in packed.segments if shard.n_rows]
+            losses = [self.loss_on(digest, data_set, shard) for shard in shards]
+            weights = [n_rows_of(shard) for shard in shards]
+            found[data_set, "loss"] = sum(map(operator.mul, weights, losses)) / sum(weights)
+            if self.has_no_mean:
+                found[data_set, NO_MEAN] = sum(losses) / len(losses)
+        return found
+
+
+def n_rows_of(shard: int) -> int:
+    """Return the number of rows of a shard: they are not the same, so a mean of means is wrong."""
+    return 10 + shard
 
 
 def decided_columns(model: ModelRow) -> tuple[object, ...]:

@@ -1,5 +1,6 @@
 """A thousand random histories of a run, without a server: each keeps the promises, and its replay repeats it."""
 
+import math
 import os
 import shutil
 import subprocess
@@ -8,11 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from mop_backend.refusals import STATE_DAMAGED
 
-from madlib_mop.catalog.rows.states import ChangeSource, ChangeState
+from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState
 from madlib_mop.models.changes import BY_FUNCTION
 from tests.helpers.unit.histories import History, live_and_check
 from tests.helpers.unit.history_bugs import BUGS
+from tests.helpers.unit.memory_record import NO_MEAN
 
 ROOT = Path(__file__).resolve().parents[3]
 N_HISTORIES, N_AT_ONCE = 1000, 50
@@ -40,6 +43,27 @@ def test_histories_have_commands_of_each_kind_and_changes_of_each_decider():
     }  # fmt: skip
     assert set(sources) == set(ChangeSource) - {ChangeSource.REPLAY}
     assert min(kinds.values()) >= 10 and len(methods) == 4
+
+
+def test_histories_have_what_a_run_can_have():
+    found = Counter()
+    for seed in range(200):
+        history = History(seed).live()
+        record = history.record
+        models, plan = record.rows.values(), record.the_run.plan
+        found["commands that were withdrawn"] += any(row.state is ChangeState.WITHDRAWN for row in record.changes)
+        found["commands that a driver found at its beginning"] += history.has_begun_with_commands
+        found["commands without a driver"] += bool(history.undriven)
+        found["validation data"] += plan.validation is not None
+        found["a sample"] += bool(record.visit_metrics)
+        found["metrics that are no means"] += any(m.name == NO_MEAN for m in record.all_metrics)
+        found["losses that are NaN"] += any(math.isnan(m.value) for m in record.all_metrics)
+        found["states of an earlier run"] += bool(record.earlier)
+        found["weights of an earlier run"] += any(m.first_epoch > 1 and m.start_weights is not None for m in models)
+        found["best states"] += any(m.is_restored and m.state is ModelState.TRAINED for m in models)
+        found["damaged states"] += any(STATE_DAMAGED in (m.state_detail or "") for m in models)
+        found["best states instead of damaged ones"] += any(m.is_restored and not m.is_alive for m in models)
+    assert len(found) == 12 and min(found.values()) > 0, found
 
 
 @pytest.mark.mutation

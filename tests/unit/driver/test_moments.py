@@ -22,6 +22,7 @@ from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.retries import RetryDecision
 from madlib_mop.models.changes import Clone, Extend, Finish, Stop
 from madlib_mop.schedule import Visit
+from tests.helpers.unit.memory_runs import ARCH, COMPILE
 from tests.helpers.unit.rows import a_model, a_plan, a_run
 
 RULE = {"patience": 1, "metric": "val_loss", "mode": "min", "restore_best": True}
@@ -85,6 +86,52 @@ def test_a_model_is_extended_after_its_last_metrics_have_decided(position, rule,
     with pytest.raises(NotYet) if waits else nullcontext():
         Changes(side)._effect(Extend(num_iterations=1), _Issuer(ChangeSource.PERSON))
     assert separated == [1] * (not waits)
+
+
+@pytest.mark.parametrize("has_newer_visit", [False, True])
+def test_a_clone_waits_for_the_answer_of_a_committed_visit_and_gives_its_slot_back(has_newer_visit):
+    """The iterations that it makes itself are counted from the state that it copies."""
+    known = a_model(
+        1, epoch=1, position=2, last_epoch=9, state=ModelState.TRAINING, digest="d", state_version=2,
+        compile_params=COMPILE, model_arch=ARCH, fit_params="batch_size=1",
+    )  # fmt: skip
+    newest = replace(known, epoch=2, state_version=4) if has_newer_visit else known
+    models, slots = ClonedModels({1: known}), SlotsInUse()
+    record = SimpleNamespace(
+        lock_model=lambda *_: newest, transaction=nullcontext, lock_command=lambda command: True,
+        record_outcome=lambda *_: None, visits=lambda run_id: [],
+    )  # fmt: skip
+    side = RunSide(record, a_run(a_plan()), models, slots)
+    command = ChangeRow.asked(1, "clone_model", {}, 10).checked(Clone(1, num_iterations=2))
+    with pytest.raises(NotYet) if has_newer_visit else nullcontext():
+        Changes(side).obey(command)
+    assert slots.writers == [] and [(m.epoch, m.last_epoch) for m in models.clones] == [(1, 3)] * (not has_newer_visit)
+
+
+class ClonedModels(dict):
+    """The models of a run; clones are noted."""
+
+    def __init__(self, models):
+        super().__init__(models)
+        self.clones = []
+
+    def cloned(self, clone, source, slot, came_from, keep_optimizer):
+        self.clones.append(replace(clone, epoch=came_from.epoch))
+        self[clone.mst_key] = clone
+
+
+class SlotsInUse:
+    """Slots of states; ``writers`` are the models whose states are being written."""
+
+    def __init__(self):
+        self.writers = []
+
+    def begin_write(self, mst_key):
+        self.writers.append(mst_key)
+        return 7
+
+    def end_write(self, slot, mst_key, n_bytes=None):
+        self.writers.remove(mst_key)
 
 
 def a_side(record, models):
