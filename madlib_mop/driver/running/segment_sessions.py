@@ -123,7 +123,7 @@ class SegmentSessions:
         self._policy: AsyncSession | None = None
         self._is_paused = False
         self._events: list[SegmentEvent] = []
-        self._look_at = 0.0
+        self._poll_at = 0.0
         self._loop.watch(record.raw.fileno())
         if stop_fd is not None:
             self._loop.watch(stop_fd, self._stop)
@@ -148,12 +148,12 @@ class SegmentSessions:
     def wait(self, at_most_s: float) -> list[SegmentEvent]:
         """Wait for the next events; see `segments.Segments`."""
         self._loop.run(0.0 if self._events else min(_TICK_S, at_most_s))  # a pause may have left some
-        self._look_at_waits()
+        self._poll_waits()
         raw = self._record.raw
         raw.poll()
-        if raw.notifies or time.monotonic() >= self._look_at:
+        if raw.notifies or time.monotonic() >= self._poll_at:
             raw.notifies.clear()
-            self._look_at = time.monotonic() + _TICK_S
+            self._poll_at = time.monotonic() + _TICK_S
             self._events.append(Notified())
         events, self._events = self._events, []
         return events
@@ -198,7 +198,7 @@ class SegmentSessions:
         if self._access.login is not None:
             renew_login(self._record.raw, self._access.login.role)
 
-    def _look_at_waits(self) -> None:
+    def _poll_waits(self) -> None:
         """Say which locks the sessions at work wait for, and give the run's place back if they wait for rows too long.
 
         Raises

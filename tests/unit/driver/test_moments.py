@@ -104,7 +104,7 @@ def test_a_clone_waits_for_the_answer_of_a_committed_visit_and_gives_its_slot_ba
     side = RunSide(record, a_run(a_plan()), models, slots)
     command = ChangeRow.asked(1, "clone_model", {}, 10).checked(Clone(1, num_iterations=2))
     with pytest.raises(NotYet) if has_newer_visit else nullcontext():
-        Changes(side).obey(command)
+        Changes(side).apply_command(command)
     assert slots.writers == [] and [(m.epoch, m.last_epoch) for m in models.clones] == [(1, 3)] * (not has_newer_visit)
 
 
