@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from madlib_mop.catalog.live.following import Pace
+from madlib_mop.catalog.live.following import ReadingPace
 from madlib_mop.catalog.live.reading import Fetch
 from madlib_mop.dash.accounts import Account
 from madlib_mop.errors import MopError, NotReady
@@ -93,7 +93,7 @@ class Feed:
         self._look = look
         self._viewers: set[Viewer] = set()
         self._told = asyncio.Event()
-        self._pace = Pace(_LEAST_S, _FACTOR, _QUIET_S)
+        self._pace = ReadingPace(_LEAST_S, _FACTOR, _QUIET_S)
         self._name = secrets.token_hex(4)
         self._number = 0
         self._state: dict[str, Any] = {}

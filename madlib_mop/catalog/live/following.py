@@ -31,7 +31,7 @@ def run_of(payload: bytes) -> int | None:
     return None if found is None or int(found[0]) >= 2**63 else int(found[0])
 
 
-class Pace:
+class ReadingPace:
     """Decides when a run is read again: after a change, with a pause between two readings; otherwise now and then.
 
     Parameters
@@ -188,13 +188,13 @@ class RunFollower:
     listener : RunListener
         It is closed with this.
     run_id : int
-    pace : Pace, optional
+    pace : ReadingPace, optional
     """
 
-    def __init__(self, listener: RunListener, run_id: int, pace: Pace | None = None):
+    def __init__(self, listener: RunListener, run_id: int, pace: ReadingPace | None = None):
         self.listener = listener
         self.run_id = run_id
-        self.pace = pace or Pace()
+        self.pace = pace or ReadingPace()
 
     def wait(self, *others: int, until: float | None = None) -> tuple[int, ...]:
         """Wait until the run is due, for `RunListener.wake`, or for input.

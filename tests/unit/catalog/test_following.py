@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 
 from madlib_mop.catalog.live import following
-from madlib_mop.catalog.live.following import News, Pace, RunFollower, RunListener, wait_for_output
+from madlib_mop.catalog.live.following import News, ReadingPace, RunFollower, RunListener, wait_for_output
 
 
 class Raw:
@@ -158,7 +158,7 @@ def test_a_run_is_read_soon_after_a_change_with_a_pause_and_otherwise_every_five
 
 def test_a_change_during_the_reading_counts(monkeypatch):
     clock = Clock(monkeypatch)
-    pace = Pace()
+    pace = ReadingPace()
     with pace.reading():
         pace.tell()
     assert pace.due == clock.now + 0.5
