@@ -397,4 +397,25 @@ DEFENCES_OF_RIGHTS = (
         "        if False:\n",
         ("tests/security/test_login_roles.py::test_roles_that_users_keep_from_being_dropped_slow_no_sweep",),
     ),
+    Defence(
+        "operators of other roles do not serve the statements of the Python client",
+        "madlib_mop/client/calling/sessions.py",
+        "execute(connection, PIN_AND_KEEP_PATH)",
+        "execute(connection, PIN_AND_KEEP_PATH), execute(connection, KEPT_PATH)",
+        ("tests/security/test_hostile_path.py::test_the_python_client_springs_no_trap",),
+    ),
+    Defence(
+        "nor those of SQLAlchemy at the login of an engine of the client's",
+        "madlib_mop/client/calling/sessions.py",
+        "                cursor.execute(PIN_FOR_TRANSACTION)\n",
+        "                pass\n",
+        ("tests/security/test_hostile_path.py::test_the_python_client_springs_no_trap",),
+    ),
+    Defence(
+        "nor the first statement of a session of the client that listens",
+        "madlib_mop/catalog/sessions/session_settings.py",
+        "OPERATOR(pg_catalog.<>)",
+        "<>",
+        ("tests/security/test_hostile_path.py::test_the_python_client_springs_no_trap",),
+    ),
 )
