@@ -9,7 +9,7 @@ _LOCKS = "tests/security/test_locks.py::"
 _RIGHTS = "tests/security/test_rights.py::"
 _NAMES = "tests/security/test_reserved_names.py::"
 _OWN_RUNS = "tests/security/test_own_runs.py::"
-_START_FROM = "tests/integration/test_start_from.py::"
+_START_FROM = "tests/integration/test_search_start_from.py::"
 _STEERING = "tests/integration/test_steering.py::test_other_roles_cannot_steer"
 
 _SWAPPED = "tests/security/test_swapped_schemas.py::"
