@@ -105,7 +105,7 @@ def run(
     """
     try:
         check_version(version)
-        if function in _INTERNAL:
+        if function in _INTERNAL:  # defence: no-sql-for-internals
             raise CallError(f"{function}: this command cannot be called from SQL", "0A000")
         values = _read_arguments(arguments)
         if payload_name is not None:
