@@ -180,3 +180,25 @@ def test_a_hostile_name_is_text_everywhere(text, read):
 def test_embedded_json_cannot_end_its_element():
     written = str(embedded(json.dumps({"a": "</script><!--\u2028&"}, ensure_ascii=False)))
     assert not set("<>&\u2028") & set(written) and json.loads(written) == {"a": "</script><!--\u2028&"}
+
+
+def test_a_section_of_figures_is_in_the_report_and_on_the_live_page(monkeypatch):
+    """Nothing but its entry in SECTIONS puts it there."""
+    from madlib_mop.dash import reporting
+    from madlib_mop.reports import figures
+    from madlib_mop.reports.figures import Figure, Section
+
+    facts = some_facts()
+
+    def weights(facts):
+        yield Figure(f"weights-{facts.run_id}", "Weights & <b>", "What they are.", "They are equal.", "{}")
+
+    monkeypatch.setitem(figures.SECTIONS, "weights", Section("Weights & biases", weights))
+    read = Read(page(facts))
+    assert any(attrs.get("href") == "#weights" for attrs in read.of("a"))
+    assert any(attrs.get("id") == "weights" for attrs in read.of("section"))
+    texts = "".join(read.texts)
+    assert texts.count("Weights & biases") == 2 and "They are equal." in texts
+    drawn = [one for one in reporting.figures_json(facts) if one["section"] == "weights"]
+    assert [one["key"] for one in drawn] == [f"weights-{facts.run_id}"]
+    assert ("weights", "Weights & biases") in reporting.section_titles()
