@@ -397,4 +397,11 @@ DEFENCES_OF_RIGHTS = (
         "        if False:\n",
         ("tests/security/test_login_roles.py::test_roles_that_users_keep_from_being_dropped_slow_no_sweep",),
     ),
+    Defence(
+        "the text that stands for a role's model in a plan cannot be guessed by another role in the session",
+        "plpython/mop_backend/predict.py",
+        "secrets.token_hex(16)",
+        "str(len(_planned))",
+        ("tests/unit/backend/test_planned_models.py::test_each_plan_has_a_text_of_its_own_and_the_name_of_the_query",),
+    ),
 )
