@@ -28,10 +28,14 @@ Headers = Sequence[tuple[bytes, bytes]]
 def address_of(peer: str) -> str:
     """Return what counts as one address: of IPv6 the first 64 bits, as people get a whole network of such.
 
-    A text that is no address is returned as it is.
+    Some reverse proxies add the port, which is another one for each connection: 192.0.2.1:443, [2001:db8::1]:443. It
+    does not count. A text that is no address is returned as it is.
     """
+    host = peer[1:].partition("]")[0] if peer.startswith("[") else peer
+    if host.count(":") == 1:
+        host = host.partition(":")[0]
     try:
-        address = ip_address(peer.partition("%")[0])
+        address = ip_address(host.partition("%")[0])
     except ValueError:
         return peer
     if isinstance(address, IPv6Address):
