@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from madlib_mop.catalog.live.reading import Fetch, count_runs, read_jobs, read_run, read_runs
 from madlib_mop.dash.feeds import PAGE
 from madlib_mop.dash.logins import FAILED, MAX_ROLE_BYTES, TOO_MANY, LoginFailed, TooManyLogins
-from madlib_mop.dash.reporting import SECTION_TITLES
+from madlib_mop.dash.reporting import section_titles
 from madlib_mop.dash.sessions import same
 from madlib_mop.dash.site import NeedsLogin, Site, check_token, form_of, page_of, run_id_of, safe_next, to_login
 from madlib_mop.errors import MopError
@@ -109,7 +109,7 @@ class PageHandlers:
         n_pages = _pages(now.status.n_models, PAGE)
         return self._site.html(
             "run.html", session=session, now=now, metric=metric, page=page, n_pages=n_pages, pages_of="the leaderboard",
-            sections=SECTION_TITLES,
+            sections=section_titles(),
         )  # fmt: skip
 
     def _form(self, request: Request, goes_to: str, role: str, error: str = "", status: int = 200) -> Response:

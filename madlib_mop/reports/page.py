@@ -60,7 +60,7 @@ def report(reader: ReportReader, run_id: int) -> str:
 
 def page(facts: RunFacts) -> str:
     """Return the HTML document of a run's facts."""
-    figures = {name: list(make(facts)) for name, make in SECTIONS.items()}
+    figures = {name: list(section.make(facts)) for name, section in SECTIONS.items()}
     columns = [name for name in varied(facts.models) if name != "network"]
     models = {str(m.mst_key): properties(facts, m) for m in facts.models}
     pair = differences(facts, *facts.models[:2]) if len(facts.models) > 1 else ()
@@ -68,6 +68,7 @@ def page(facts: RunFacts) -> str:
         environment().get_template("report.html"),
         facts=facts,
         figures=figures,
+        sections=[(name, one.title) for name, one in SECTIONS.items() if figures[name] and not one.is_apart],
         curve_groups=_by_axis(figures["curves"]),
         columns=columns[:MAX_COLUMNS],
         n_columns_left=max(0, len(columns) - MAX_COLUMNS),

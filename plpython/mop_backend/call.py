@@ -20,7 +20,7 @@ from mop_backend import __version__, allocation
 from mop_backend.bounded_json import read_json
 from mop_backend.forkserver import DRIVERS, of_this_server
 from mop_backend.frames import TRUSTED, Blob, Header, Json
-from mop_backend.interrupts import ClientGone, Interrupts
+from mop_backend.interrupts import ClientGone, Interrupted, Interrupts
 from mop_backend.keras_backends import USUAL, BackendName
 from mop_backend.process import LIBRARY, Child, ChildDied, trainers_of
 from mop_backend.rights import MixedRoles, caller_roles
@@ -151,6 +151,8 @@ def error_fields(function: str, error: Exception) -> ErrorFields:
         return fields_of(error)
     if isinstance(error, ClientGone):
         return {"message": str(error), "sqlstate": "08006"}
+    if isinstance(error, Interrupted):
+        return {"message": f"{function}: {error}", "sqlstate": "57014"}
     plpy.log(f"madlib_mop: {function}: {''.join(traceback.format_exception(error))}")
     fields = {"message": f"{function}: internal error: {type(error).__name__}: {error}", "sqlstate": "XX000"}
     return {**fields, "hint": "The server's log has the details. Please report this."}

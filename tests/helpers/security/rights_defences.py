@@ -284,4 +284,9 @@ DEFENCES_OF_RIGHTS = (
         "login roles that cannot be dropped do not slow down other calls",
         ("tests/security/test_login_roles.py::test_roles_that_users_keep_from_being_dropped_slow_no_sweep",),
     ),
+    Defence(
+        "text-of-a-planned-model",
+        "the text that stands for a role's model in a plan cannot be guessed by another role in the session",
+        ("tests/unit/backend/test_planned_models.py::test_each_plan_has_a_text_of_its_own_and_the_name_of_the_query",),
+    ),
 )
