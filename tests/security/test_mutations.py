@@ -152,6 +152,20 @@ def test_each_marker_takes_one_defence_out():
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("a = b = 1  # defence: one = 1\n", "its laxer value is what is there"),
+     ("a = b = 1  # defence: one = b + c\n", "its file does not have the names ['c']"),
+     ("a = b = 1  # defence: one = (2\n", "'(' was never closed"), ("a = 1\n\n# defence: one\n1 + a\n", None),
+     ("a = [1]  # defence: one = [b for b in a]\n", None)],
+)  # fmt: skip
+def test_a_marker_that_shows_nothing_is_found(text, problem):
+    source = Source(text, is_python=True)
+    (marker,) = source.markers
+    found = list(problems_of_marker(marker, source, "madlib_mop/a.py"))
+    assert [one.partition(" (")[0] for one in found] == ([] if problem is None else [problem])
+
+
 def mistakes_in(defence: Defence) -> Iterator[str]:
     """Yield what is wrong in a row: with it, no test would run."""
     if not defence.tests:
