@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from mop_backend.frames import Blob
 
-from madlib_mop.packing.arrays import BadRow, read_arrays
+from madlib_mop.columns.layout import BadRow, read_arrays
 
 
 class ColumnEncoder(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 from mop_backend.frames import Blob, Channel, Frame, PeerGone, of_answers
 from mop_backend.machine import processors
 
-from madlib_mop.packing.arrays import BadRow
+from madlib_mop.columns.layout import BadRow
 
 _BOOT = """
 import json, sys

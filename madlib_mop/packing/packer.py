@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from madlib_mop.packing.arrays import BadRow
+from madlib_mop.columns.layout import BadRow
 from madlib_mop.packing.buffers import BufferPlan
 from madlib_mop.packing.encoders import ColumnEncoder
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from madlib_mop.catalog.names import Relation
+from madlib_mop.columns.layout import BadRow, read_header
 from madlib_mop.driver.data.decoders import image_decoders
 from madlib_mop.driver.data.engine import engine_of
 from madlib_mop.driver.packing.columns import PackingKind, PackingSource, read_source, split_columns
@@ -36,7 +37,6 @@ from madlib_mop.driver.session.messages import no_rows
 from madlib_mop.engines.base.interface import Engine
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.models.parameters.literals import shorten
-from madlib_mop.packing.arrays import BadRow, read_header
 from madlib_mop.packing.buffers import MAX_VALUE_BYTES, BufferPlan, default_buffer_size, plan_buffers
 from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder, ColumnEncoder, IndexEncoder, row_bytes, value_bytes
 from madlib_mop.packing.images import DecoderPool, ImageEncoder

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.inference.rows import InputColumns, RowReader, TestTable
+from madlib_mop.driver.inference.rows import array_rows
 from madlib_mop.driver.packing.columns import ColumnToPack, PackingKind, PackingSource
 from madlib_mop.driver.packing.tables import SourceQueries
 from madlib_mop.driver.session.caller import CallerSession
@@ -107,6 +107,6 @@ def test_rows_with_encoded_images_are_read_in_batches_of_a_number_of_bytes(kind,
     list(SourceQueries(session, PackingSource("photos", relation, (column,), (), ())).stream({}, 1, 2000))
     assert session.noted == expected
     model = SimpleNamespace(shape=SimpleNamespace(input_shapes=((8, 8, 3),)), normalizing_const=1.0)
-    with RowReader(session, TestTable(relation, column.column, (InputColumns((column,)),)), model) as reader:
+    with array_rows(session, relation, [column], model, column.column) as reader:
         assert list(reader) == []
     assert session.noted[1] == expected[1] and (kind is PackingKind.ARRAY or session.noted[0] == expected[0])

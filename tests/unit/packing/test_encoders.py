@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from madlib_mop.packing.arrays import BadRow
+from madlib_mop.columns.layout import BadRow
 from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder, IndexEncoder, row_bytes
 
 OID = {"i2": 21, "i4": 23, "i8": 20, "f4": 700, "f8": 701}

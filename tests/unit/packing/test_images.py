@@ -7,9 +7,9 @@ import zlib
 import numpy as np
 import pytest
 
+from madlib_mop.columns.layout import BadRow
 from madlib_mop.driver.data.decoders import image_decoders
 from madlib_mop.packing import images
-from madlib_mop.packing.arrays import BadRow
 from madlib_mop.packing.decoder import MAX_PIXELS, BadImage, decode_image
 from madlib_mop.packing.images import DecoderPool, ImageEncoder
 from madlib_mop.trainer.process.syscalls import ARCHITECTURES

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from madlib_mop.packing.arrays import BadRow
+from madlib_mop.columns.layout import BadRow
 from madlib_mop.packing.buffers import plan_buffers, unpack
 from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder
 from madlib_mop.packing.packer import Packer
