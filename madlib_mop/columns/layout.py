@@ -39,15 +39,11 @@ class BadRow(Exception):
         The problem, as the text after the column's name.
     hint : str or None
         What to do.
-    column : str or None
-        Which column; filled in by the packer.
     element : int or None
         Which element of the row's array is the problem, 0-based in the order in which they lie.
     is_null : bool
         Whether this element is NULL.
     """
-
-    column: str | None = None
 
     def __init__(
         self, row: int, problem: str, hint: str | None = None, element: int | None = None, is_null: bool = False

@@ -181,7 +181,7 @@ def read_rows(
         except UnusableColumn as error:
             unusable = error.column
         # Names of rows take a tenth of the time of reading: they are read only for an error.
-        only = [field_ for field_ in fields if field_.name == unusable]
+        only = [one for one in fields if one.name == unusable or (one.layout and unusable in one.layout.parts)]
         _read_once(session, source, only, seed, batch_rows, unchecked, split_by)
     return _read_once(session, source, fields, seed, batch_rows, unchecked, split_by)
 
@@ -328,15 +328,17 @@ def _received(
     plain = not copied and not large and share is None
     if plain and engine_of(session).reads_by_blocks(session, source.relation):
         return _by_blocks(session, source, fields)
-    query, params = source.rows_query(fields, copied, share is not None), [] if share is None else [share]
-    return session.stream(query, params, ["double precision"] * len(params), *batch_limits(batch_rows, large))
+    query = source.rows_query(fields, copied, share is not None)
+    params, types = (source.params, source.types) if share is None else ((share,), ("double precision",))
+    return session.stream(query, list(params), list(types), *batch_limits(batch_rows, large))
 
 
 def _by_blocks(
     session: CallerSession, source: SourceTable, fields: Sequence[Field]
 ) -> Generator[Batch, None, None]:
     """Yield the rows of ranges of blocks as batches of `SourceTable.rows_query`."""
-    with closing(session.stream(source.blocks_query(fields), batch_rows=1)) as ranges:
+    query = source.blocks_query(fields)
+    with closing(session.stream(query, list(source.params), list(source.types), batch_rows=1)) as ranges:
         for one in ranges:
             values = {name: column.data for name, column in one.columns.items() if isinstance(column, BytesColumn)}
             if "r" not in values:

@@ -20,7 +20,7 @@ from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.records import Field
 from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.driver.columns.arrays import array_source, field_of, fixed_input
-from madlib_mop.driver.columns.recorded import batch_rows_of, check_names, needed_fields
+from madlib_mop.driver.columns.recorded import batch_rows_of, check_names, needed_fields, rows_in_batch
 from madlib_mop.driver.columns.rows import names_of, naming_rows, read_batches
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.data.copied import CopiedColumn, check_copied
@@ -33,8 +33,6 @@ from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.literals import shorten
 
-_BATCH_BYTES = 8 << 20
-_MAX_BATCH_ROWS = 10_000
 _UNKNOWN_ROW_BYTES = 8 << 10
 _CHANNELS = (1, 3, 4)
 
@@ -210,7 +208,7 @@ def array_rows(
     def check(number: int, shape: tuple[int, ...]) -> None:
         check_input_shape(model, number, inputs[number].name, shape)
 
-    fixed = [fixed_input(one, _image_shape(model, number)) for number, one in enumerate(inputs)]
+    fixed = [fixed_input(one, image_shape_of(model, number)) for number, one in enumerate(inputs)]
     encoder = FixedEncoder(fixed, model.normalizing_const, decode.scaled, check)
     fields = [field_of(one, model.normalizing_const) for one in source.packed]
     batch_rows = _batch_rows(model, len(inputs))
@@ -283,7 +281,7 @@ def find_id_column(known: dict[str, Column], id_col: str | None, relation: Relat
     return check_copied(find_column(known, names[0], "id_col", relation), "id_col", id_col).column
 
 
-def _image_shape(model: TrainedModel, number: int) -> tuple[int, ...] | None:
+def image_shape_of(model: TrainedModel, number: int) -> tuple[int, ...] | None:
     """Return the size to resize encoded images to: that of the model's input, if it has one."""
     shape = _input_shape(model, number)
     fixed = tuple(size for size in shape if size is not None)
@@ -301,4 +299,4 @@ def _batch_rows(model: TrainedModel, n_inputs: int) -> int:
         shape = _input_shape(model, number)
         fixed = [size for size in shape if size is not None]
         row_bytes += 4 * math.prod(fixed) if len(fixed) == len(shape) else _UNKNOWN_ROW_BYTES
-    return max(1, min(_BATCH_BYTES // max(1, row_bytes), _MAX_BATCH_ROWS))
+    return rows_in_batch(row_bytes)

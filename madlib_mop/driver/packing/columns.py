@@ -104,25 +104,13 @@ class ColumnToPack:
         values : sequence of str
             The expressions of its columns of the source table.
         """
-        if self.kind is not PackingKind.NUMBER and not self.parts:
-            return self.raw(values[0])
+        if self.kind is PackingKind.IMAGE:
+            return values[0]
+        if self.kind is PackingKind.ARRAY and not self.parts:
+            cast = "::pg_catalog.float4[]" if self.column.element_type == "numeric" else ""
+            return f"madlib_mop.array_bytes({values[0]}{cast})"
         numbers = [as_float4(value, one) for value, one in zip(values, self.sources, strict=True)]
         return f"madlib_mop.array_bytes(ARRAY[{', '.join(numbers)}])"
-
-    def raw(self, value: str) -> str:
-        """Return the SQL expression that converts one of its values to bytes, for an encoder; not for classes.
-
-        Parameters
-        ----------
-        value : str
-            The expression of the value.
-        """
-        if self.kind is PackingKind.NUMBER:
-            return f"madlib_mop.array_bytes(ARRAY[{as_float4(value, self.column)}])"
-        if self.kind is PackingKind.IMAGE:
-            return value
-        cast = "::pg_catalog.float4[]" if self.column.element_type == "numeric" else ""
-        return f"madlib_mop.array_bytes({value}{cast})"
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,20 @@
-"""The encoder of tables of arrays: shapes of any number of dimensions and elements, division, images, and bad rows."""
+"""The encoder of tables of arrays: shapes of any number of dimensions and elements, division, images, targets, bad
+rows."""
 
 import struct
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.encoding.encoder import BadFile
-from madlib_mop.columns.encoding.fixed import FixedEncoder, FixedInput
+from madlib_mop.columns.encoding.fixed import FixedEncoder, FixedInput, FixedTarget, FixedTargets
 from madlib_mop.columns.layout import ArrayLayout
+from madlib_mop.columns.raw import Numbers
 from madlib_mop.columns.records import Field, RecordReader
 
 
@@ -105,3 +110,52 @@ def test_images_have_the_shape_of_the_first_one():
     with pytest.raises(UnreadableValue) as caught:
         encoder.encode({"x": Blobs([b"aa", b"bbb"])})
     assert (caught.value.row, caught.value.problem, caught.value.hint) == (1, "is too large", "Scale it.")
+
+
+def _positions(values):
+    missing = np.array([value is None for value in values])
+    return {"y": Numbers(np.array([value or 0 for value in values], float), missing)}
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 7), min_size=1), st.integers(7, 12))
+def test_positions_become_one_hot_rows_or_indices(positions, width):
+    one_hot = FixedTargets([FixedTarget("y", width)]).encode(_positions(positions))["y"]
+    assert one_hot.dtype == np.int16 and one_hot.shape == (len(positions), width)
+    assert (one_hot.sum(axis=1) == 1).all()
+    assert (one_hot.argmax(axis=1) + 1).tolist() == positions
+    index = FixedTargets([FixedTarget("y", width, as_index=True)]).encode(_positions(positions))["y"]
+    assert index.dtype == np.int16 and index.tolist() == [[position - 1] for position in positions]
+
+
+def test_the_last_of_32768_classes_has_its_index():
+    index = FixedTargets([FixedTarget("y", 1 << 15, as_index=True)]).encode(_positions([1 << 15]))["y"]
+    assert index.tolist() == [[32_767]]
+
+
+@pytest.mark.parametrize("as_index", [False, True])
+def test_a_value_that_is_no_class_is_named(as_index):
+    with pytest.raises(UnreadableValue) as caught:
+        FixedTargets([FixedTarget("y", 3, as_index)]).encode(_positions([1, None]))
+    assert (caught.value.row, caught.value.problem) == (1, "has a value that is not among the class values")
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(hnp.arrays("i2", st.tuples(st.integers(1, 5), st.integers(1, 9))), st.sampled_from(["i2", "i4", "i8"]))
+def test_integers_that_fit_stay_integers(array_bytes, tensor, kind):
+    column = _read([array_bytes(row.astype(kind)) for row in tensor])
+    packed = FixedTargets([FixedTarget("x", is_int16=True)]).encode({"x": column})["x"]
+    assert packed.dtype == np.int16 and np.array_equal(packed, tensor)
+
+
+def test_an_integer_that_does_not_fit_is_never_cut(array_bytes):
+    column = _read([array_bytes(np.array(row, "i4")) for row in ([1, 2], [40_000, 0])])
+    with pytest.raises(UnreadableValue) as caught:
+        FixedTargets([FixedTarget("x", is_int16=True)]).encode({"x": column})
+    assert caught.value.row == 1 and "contains an integer that does not fit into smallint" in caught.value.problem
+
+
+def test_targets_that_are_arrays_keep_their_values(array_bytes):
+    column = _read([array_bytes(np.array([[0.25], [0.75]], "f8"))] * 2)
+    packed = FixedTargets([FixedTarget("x")]).encode({"x": column})["x"]
+    assert packed.dtype == np.float32 and packed.tolist() == [[[0.25], [0.75]]] * 2
