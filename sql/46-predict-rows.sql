@@ -61,7 +61,7 @@ DECLARE
     names text[];
     error json;
 BEGIN
-    IF madlib_mop_calls._has_plain_fields(sent) THEN
+    IF madlib_mop_calls._has_plain_fields(sent) THEN  -- defence: types-of-fields = IF true THEN
         RETURN coalesce(ARRAY(SELECT json_object_keys(row_to_json(input_row))), '{}');
     END IF;
     OPEN whole_row FOR SELECT input_row AS input_row;

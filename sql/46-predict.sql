@@ -33,6 +33,7 @@ CREATE FUNCTION madlib_mop_calls._real_bytes(function text, x anyarray)
 RETURNS bytea LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     -- the cast below would run a cast of the owner of another type
+    -- defence: types-of-arrays = IF false THEN
     IF pg_typeof(x) <> ALL ('{smallint[], integer[], bigint[], real[], double precision[], numeric[]}'::regtype[]) THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s: x must be an array of numbers. Received: %s', function, pg_typeof(x)),
             HINT = 'If you trust the owner of its type, cast it in your query: x::real[].';

@@ -11,7 +11,8 @@ VALUES
         madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
     ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, clone_model, deploy, describe_preprocessor,
-        drift, drop_alias, drop_challenger, drop_models, drop_registered, drop_run, drop_version, export_model, extend, grant_model, grant_read,
+        drift,  -- defence: drift-for-trainers
+        drop_alias, drop_challenger, drop_models, drop_registered, drop_run, drop_version, export_model, extend, grant_model, grant_read,
         import_model, import_version, import_weights, make_ensemble,
         pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
         revoke_model, revoke_read, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
@@ -69,6 +70,7 @@ BEGIN
     EXECUTE format('GRANT SELECT ON madlib_mop.registered_model, madlib_mop.model_grant, madlib_mop.model_version, madlib_mop.model_alias,'
         ' madlib_mop.model_challenger, madlib_mop.recording_consent TO %I', role_name);
     IF wanted && '{train, predict}' THEN
+        -- defence: consent-by-role = EXECUTE format('GRANT INSERT (name, agrees, role) ON madlib_mop.recording_change TO %I', role_name);
         EXECUTE format('GRANT INSERT (name, agrees) ON madlib_mop.recording_change TO %I', role_name);
     END IF;
     -- end
@@ -79,12 +81,15 @@ BEGIN
         -- if greenplum
         EXECUTE format('GRANT SELECT ON madlib_mop.segment_key TO %I', role_name);
         -- else
+        -- defence: locks-of-the-record = EXECUTE format('GRANT INSERT ON madlib_mop.viewer_change TO %1$I; GRANT DELETE ON madlib_mop.viewer TO %1$I', role_name);
         EXECUTE format('GRANT INSERT ON madlib_mop.viewer_change TO %I', role_name);
         EXECUTE format('GRANT INSERT ON madlib_mop.command TO %I', role_name);
         EXECUTE format('GRANT INSERT (statement, arguments, settings) ON madlib_mop.job_statement TO %I', role_name);
+        -- defence: columns-of-a-job = EXECUTE format('GRANT INSERT'
         EXECUTE format('GRANT INSERT (statement_id, name, function, priority, due_at, every, after, if_running, time_limit)'
             ' ON madlib_mop.job_record TO %I', role_name);
         EXECUTE format('GRANT INSERT ON madlib_mop.job_done TO %I', role_name);
+        -- defence: changes-by-role = EXECUTE format('GRANT INSERT (change, name, alias, version, steps, reason, details, changed_by) ON madlib_mop.registry_change TO %I', role_name);
         EXECUTE format('GRANT INSERT (change, name, alias, version, steps, reason, details) ON madlib_mop.registry_change TO %I', role_name);
         EXECUTE format('GRANT SELECT, INSERT (version_id, document, weights) ON madlib_mop.version_content TO %I', role_name);
         -- end
@@ -179,7 +184,8 @@ BEGIN
         WHERE c.oid = model_table AND beside.relname IN (c.relname || '_info', c.relname || '_summary')
               AND beside.relowner = c.relowner;
     SELECT beside.oid INTO summary FROM pg_class c JOIN pg_class beside USING (relnamespace)
-        WHERE c.oid = model_table AND beside.relname = c.relname || '_summary' AND beside.relowner = c.relowner;
+        WHERE c.oid = model_table AND beside.relname = c.relname || '_summary'
+              AND beside.relowner = c.relowner;  -- defence: summary-of-the-owner = ;
     IF summary IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '42P01', MESSAGE = format('%s: %s has no _summary table in its schema', function, model_table),
             HINT = 'Pass the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.';
@@ -286,5 +292,5 @@ $body$;
 COMMENT ON FUNCTION madlib_mop.revoke_model(text, name, text) IS 'Undoes grant_model; the role keeps the right to call the functions';
 
 REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;  -- defence: revoked-functions
 REVOKE ALL ON ALL TABLES IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;

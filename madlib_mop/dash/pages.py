@@ -40,6 +40,7 @@ class PageHandlers:
         form = await form_of(request)
         role, password, goes_to = form.get("role", ""), form.get("password", ""), safe_next(form.get("next", "/"))
         cookie = request.cookies.get(_LOGIN_COOKIE, "")
+        # defence: token-of-the-login
         if not cookie or not same(form.get("token", ""), self._site.login_tokens.token(cookie)):
             return self._form(request, goes_to, role, "The form had expired. Log in again.", 403)
         if len(role.encode()) > MAX_ROLE_BYTES:  # no role has such a name, and the limits do not keep it
@@ -55,13 +56,14 @@ class PageHandlers:
         except LoginFailed:
             self._site.limits.failed(*who)
             await asyncio.sleep(_FAILED_S)
+            # defence: words-of-a-failed-login = self._form(request, "", role, str(__import__("sys").exception()), 403)
             return self._form(request, goes_to, role, FAILED, 403)
         except MopError as error:
             return self._form(request, goes_to, role, error.message, 403)
         self._site.limits.succeeded(*who)
         before = self._site.sessions.find(request.cookies.get(self._site.cookie_name))
         new, _ = self._site.sessions.begin(account)
-        if before is not None:
+        if before is not None:  # defence: cookie-of-a-login
             self._site.sessions.end(before)
         response = RedirectResponse(goes_to, 303)
         self._site.set_cookie(response, self._site.cookie_name, new)
@@ -72,7 +74,7 @@ class PageHandlers:
         """End the session."""
         session = self._site.session_of(request)
         check_token(await form_of(request), session)
-        self._site.sessions.end(session)
+        self._site.sessions.end(session)  # defence: logout
         response = RedirectResponse("/login", 303)
         self._site.drop_cookie(response, self._site.cookie_name)
         return response

@@ -105,7 +105,7 @@ def run(
     """
     try:
         check_version(version)
-        if function in _INTERNAL:
+        if function in _INTERNAL:  # defence: no-sql-for-internals
             raise CallError(f"{function}: this command cannot be called from SQL", "0A000")
         values = _read_arguments(arguments)
         if payload_name is not None:
@@ -213,11 +213,15 @@ def _end_lost_run(session: Header, run_id: int, reason: str) -> str | None:
         driver = Child(_DRIVER, forkserver=of_this_server(LIBRARY, DRIVERS))
         try:
             driver.send({"function": "end_lost_run", "session": session, "arguments": arguments}, blobs)
-            if driver.await_answer(_END_RUN_WITHIN_S):
+            while driver.await_answer(_END_RUN_WITHIN_S):
                 header, blobs = driver.receive()
                 if header["do"] == "result":
                     by: str | None = decode_arguments(header["value"], blobs)
                     return by
+                if header["do"] == "error":
+                    plpy.log(f"madlib_mop: the end of run {run_id} was not recorded: {header['message']}")
+                    break
+                plpy.log(header["text"])
         finally:
             driver.stop()
     except (OSError, ChildDied) as error:

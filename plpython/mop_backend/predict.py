@@ -228,7 +228,7 @@ class PredictSession:
         moment : Moment or None
             The result of `rights.check_roles`, if the caller has checked the roles.
         """
-        if self._busy:
+        if self._busy:  # defence: nested-prediction
             raise call.CallError(
                 f"{_FUNCTION}: a view or policy that the model is read through must not call a prediction function",
                 "0A000",
@@ -372,7 +372,7 @@ class PredictSession:
         with nodes.reading_model(plpy):
             weights = model.weights()
         digest = hashlib.sha256(encoded(request) + hashlib.sha256(weights).digest()).hexdigest()
-        model.key = f"{model.origin} {digest}"
+        model.key = f"{model.origin} {digest}"  # defence: key-of-a-model = model.version
         if model.key not in self._loaded:
             answer, _ = self._ask({**request, "key": model.key}, [weights])
             self._loaded = frozenset(answer["loaded"])

@@ -215,6 +215,7 @@ def _answer(
             if not (of_table and model.found["keeps_order"]):
                 return model, _alone(ask, row, _request(row, names, encoding))
             place = (model_table, mst_key, caller_path)
+            # defence: version-read-ahead = (*place, row_type, encoding, moment.role, moment.login, None)
             key = (*place, row_type, encoding, moment.role, moment.login, model.version)
             context = _contexts.get(moment, key, names)
             found = context.find(row)
@@ -269,12 +270,12 @@ def _fields(row: bytes, names: Sequence[str]) -> list[Field]:
     oids = _oids(row)
     if len(names) != len(oids) or None in names:
         raise _no_row(f"it has {len(oids)} fields and {len(names)} names")
-    key = (tuple(names), oids)
+    key = (tuple(names), oids)  # defence: names-of-columns = ((), oids)
     fields = _known_fields.get(key)
     if fields is None:
         rows = plpy.execute(plpy.prepare(_BASES, ["int8[]"]), [list(set(oids))])
         types = {one["oid"]: (one["type_sql"], one["base"]) for one in rows}
-        if missing := set(oids) - types.keys():
+        if missing := set(oids) - types.keys():  # defence: missing-types
             raise _no_row(f"there is no type with oid {min(missing)}")
         fields = [[name, types[oid][0], oid, types[oid][1]] for name, oid in zip(names, oids, strict=True)]
         if len(_known_fields) >= _MAX_ROW_TYPES:
