@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "imports": {"columns", "exports", "models"},
     "calls": {"schedule"},
     "schedule": set(),
-    "packing": set(),
+    "packing": {"columns"},
     "columns": set(),
     "models": set(),
     "search": {"models"},

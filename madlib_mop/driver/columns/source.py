@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, Slot, statement
 from madlib_mop.columns.records import Field, reader_of
@@ -90,6 +91,8 @@ class SourceTable:
         The system columns that name a row of it; () where there are none.
     converts : bool
         Whether texts are converted to UTF-8 by the query, since the client's encoding is another.
+    params, types : tuple
+        The parameters of the queries of all rows, and their types.
     """
 
     relation: Relation
@@ -97,6 +100,8 @@ class SourceTable:
     columns: tuple[SourceColumn, ...]
     naming: tuple[str, ...]
     converts: bool = False
+    params: tuple[Any, ...] = ()
+    types: tuple[str, ...] = ()
 
     @property
     def fields(self) -> list[Field]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.columns.encoding.encoder import BadFile
-from madlib_mop.packing.arrays import BadRow
+from madlib_mop.columns.layout import BadRow
 from madlib_mop.packing.images import DecoderPool
 
 SANDBOX = ("madlib_mop.trainer.process.sandbox:restrict_files", "madlib_mop.trainer.process.seccomp:restrict_calls")
@@ -21,7 +21,7 @@ def image_decoders() -> DecoderPool:
 
 
 class FileDecoder:
-    """Decodes the images of ordinary tables, for an `Encoder`; use it as a context manager.
+    """Decodes the images of a table, for an encoder; use it as a context manager.
 
     The processes start when the first image comes, so it costs nothing for tables without images.
     """
@@ -36,17 +36,23 @@ class FileDecoder:
         self._pool.close()
 
     def __call__(self, files: Sequence[bytes], shape: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
-        """Return the pixels of some files, resized: uint8 (n, height, width, channels).
+        """Return the pixels of some files, resized: uint8 (n, height, width, channels). Raises BadFile as `scaled`."""
+        return self.scaled(files, shape, shape)
+
+    def scaled(
+        self, files: Sequence[bytes], wanted: tuple[int, ...] | None, expected: tuple[int, ...] | None
+    ) -> npt.NDArray[np.uint8]:
+        """Return the pixels of some files: uint8 (n, height, width, channels); see `DecoderPool.decode`.
 
         Raises
         ------
         BadFile
-            For the first one that cannot be decoded.
+            For the first one that cannot be decoded, or has another shape than is expected.
         """
         try:
-            pixels: npt.NDArray[np.uint8] = self._pool.decode(files, shape, shape)
+            pixels: npt.NDArray[np.uint8] = self._pool.decode(files, wanted, expected)
         except BadRow as bad:
-            raise BadFile(bad.row, bad.problem) from None
+            raise BadFile(bad.row, bad.problem, bad.hint) from None
         return pixels
 
 

@@ -1,4 +1,4 @@
-"""Helpers of the packing tests: PostgreSQL arrays written by hand, and encoded images."""
+"""Helpers of tests of packing and of columns: PostgreSQL arrays written by hand, and encoded images."""
 
 import io
 import struct

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from madlib_mop.packing.arrays import ELEMENT_TYPES, BadRow, read_arrays, read_header
+from madlib_mop.columns.layout import ELEMENT_TYPES, BadRow, read_arrays, read_header
 
 DTYPES = sorted(ELEMENT_TYPES.values(), key=str)
 OID = {dtype: oid for oid, dtype in ELEMENT_TYPES.items()}
