@@ -154,7 +154,7 @@ DEFENCES_OF_REGISTRY = (
     ),
     Defence(
         "the report of a registered model needs the right to see it",
-        "madlib_mop/reports/reading/registered.py",
+        "madlib_mop/catalog/facts/reading/registered.py",
         '    if not row["may_see"]:\n',
         "    if False:\n",
         (_EXPORTS + "test_a_report_by_name_needs_the_right_to_see",),
