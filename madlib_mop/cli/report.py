@@ -56,7 +56,7 @@ def report(
 def check_writable(path: Path) -> None:
     """Raise InvalidParameter unless a file can be written there, and nothing but a file would be replaced."""
     try:
-        if not stat.S_ISREG(path.lstat().st_mode):
+        if not stat.S_ISREG(path.lstat().st_mode):  # defence: link-of-a-report = not stat.S_ISREG(path.stat().st_mode)
             raise InvalidParameter(
                 f"--output must be a file. {path} is a {'link' if path.is_symlink() else 'directory or device'}",
                 hint="Give another name: --output run.html.",

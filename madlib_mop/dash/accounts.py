@@ -129,7 +129,7 @@ class Account:
         try:
             return await line.use(do)
         except MopError as error:
-            if isinstance(error, NotReady) or await self.may_still_log_in():
+            if isinstance(error, NotReady) or await self.may_still_log_in():  # defence: role-that-left = True
                 raise
             self.close()
             raise RoleHasLeft from None
@@ -198,6 +198,8 @@ class Accounts:
         MopError
             If the role may not use the extension.
         """
+        # defence: login-before-sharing = next(((a, a.role_oid) for a in self.live() if a.role == role), None)
+        #     or await to_thread.run_sync(_prove, self._server, role, password)
         proof, role_oid = await to_thread.run_sync(_prove, self._server, role, password)
         if (account := self._open_account(role_oid)) is not None:
             _close_later([proof])

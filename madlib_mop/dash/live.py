@@ -63,7 +63,7 @@ class LiveHandlers:
     async def of_run(self, request: Request) -> Response:
         """Return the stream of updates of a run."""
         session, run_id = self._site.session_of(request, False), run_id_of(request)
-        await self._check(session, run_id)
+        await self._check(session, run_id)  # defence: stream-of-own-runs
 
         def look(fetch: Fetch) -> Seen | None:
             now = read_now(fetch, run_id, PAGE)
@@ -74,7 +74,7 @@ class LiveHandlers:
     async def figures(self, request: Request) -> Response:
         """Return the figures of a run: HTML and Vega-Lite, as JSON."""
         session, run_id = self._site.session_of(request, False), run_id_of(request)
-        if not self._site.feeds.shows(session.account, run_id):
+        if not self._site.feeds.shows(session.account, run_id):  # defence: figures-of-own-runs
             await self._check(session, run_id)
         drawn = self._drawn_of(session.account, run_id)
         async with drawn.lock:
@@ -136,7 +136,7 @@ class LiveHandlers:
             with contextlib.suppress(TimeoutError):
                 update = await asyncio.wait_for(viewer.queue.get(), _PING_S)
                 message = b"" if update is None else update.encode()
-            if not message or not self._site.sessions.is_alive(session):
+            if not message or not self._site.sessions.is_alive(session):  # defence: updates-of-a-session = not message
                 break
             yield message
         yield _HAS_ENDED
@@ -153,7 +153,7 @@ class _Stream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._leave()
+            self._leave()  # defence: leaving-viewers
 
 
 def _reads(read: Callable[[Connection, int], T], run_id: int) -> Callable[[Connection], T]:

@@ -23,9 +23,12 @@ class Pages:
 
     def __init__(self, **known: Any):
         self._jinja = Environment(
-            loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            loader=FileSystemLoader(_TEMPLATES),
+            autoescape=True,  # defence: escaped-pages = False
+            undefined=StrictUndefined,
+            trim_blocks=True,
             lstrip_blocks=True,
-        )  # fmt: skip
+        )
         self._jinja.filters |= {
             "clean": clean, "duration": duration, "number": number, "instant": instant, "state": state_of,
             "end": end_of, "task": task_of, "arguments": arguments, "cell": cell,

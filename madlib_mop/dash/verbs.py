@@ -27,7 +27,7 @@ class VerbHandlers:
         if name not in NAMES:
             raise HTTPException(404)
         status = await session.account.read(lambda fetch: read_status(fetch, run_id))
-        if status is None:
+        if status is None:  # defence: commands-to-own-runs
             raise HTTPException(404)
         try:
             result = await session.account.issue(command_of(name, {**form, "run_id": str(run_id)}))

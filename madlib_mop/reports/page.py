@@ -62,7 +62,7 @@ def report(reader: FactsReader, run_id: int) -> str:
 
 def page(facts: RunFacts) -> str:
     """Return the HTML document of a run's facts."""
-    figures = {name: list(make(facts)) for name, make in SECTIONS.items()}
+    figures = {name: list(section.make(facts)) for name, section in SECTIONS.items()}
     columns = [name for name in varied(facts.models) if name != "network"]
     models = {str(m.mst_key): properties(facts, m) for m in facts.models}
     pair = differences(facts, *facts.models[:2]) if len(facts.models) > 1 else ()
@@ -70,6 +70,7 @@ def page(facts: RunFacts) -> str:
         environment().get_template("report.html"),
         facts=facts,
         figures=figures,
+        sections=[(name, one.title) for name, one in SECTIONS.items() if figures[name] and not one.is_apart],
         curve_groups=_by_axis(figures["curves"]),
         columns=columns[:MAX_COLUMNS],
         n_columns_left=max(0, len(columns) - MAX_COLUMNS),
@@ -103,7 +104,7 @@ def environment() -> jinja2.Environment:
     """Return the templates' environment: everything that is inserted is escaped."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
+        autoescape=True,  # defence: escaped-reports = False
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
@@ -142,7 +143,7 @@ def content_policy(scripts: Sequence[str]) -> str:
 def embedded(document: str) -> Markup:
     """Return a JSON text for an element ``<script type="application/json">``."""
     for character, escape in _IN_JSON.items():
-        document = document.replace(character, escape)
+        document = document.replace(character, escape)  # defence: escaped-data
     return Markup(document)  # no character of it is special in HTML
 
 

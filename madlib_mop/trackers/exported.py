@@ -38,6 +38,7 @@ SELECT (SELECT ARRAY[c.relname::pg_catalog.text, pg_catalog.pg_get_userbyid(c.re
         FROM pg_catalog.pg_roles AS o
         WHERE pg_catalog.has_database_privilege(o.oid, d.oid, 'CREATE') AND NOT o.rolsuper
           AND pg_catalog.pg_has_role(o.oid, n.nspowner, 'MEMBER')
+          -- defence: owner-of-the-database = AND NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER')
           AND (u.rolsuper OR NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER'))
           AND NOT pg_catalog.pg_has_role(o.oid, u.oid, 'MEMBER'))
 FROM pg_catalog.pg_namespace AS n
@@ -76,6 +77,7 @@ class OutputTable:
     @property
     def relations(self) -> list[Relation]:
         """What is read to export one of its models: the table and its companions."""
+        # defence: companions-of-tables = ("",) if self.has_keys else ("", "_summary")
         suffixes = ("", "_info", "_summary") if self.has_keys else ("", "_summary")
         return [self.relation.with_suffix(suffix) for suffix in suffixes]
 
@@ -111,7 +113,7 @@ def find_table(connection: psycopg.Connection[Any], run: TrackedRun, of_others: 
         table = clean(run.model_output_table)
         raise NotReady(f"{table} is not there: it was dropped, or its transaction has not ended")
     output = OutputTable(found.table, found.has_keys, of_others)
-    if not of_others:
+    if not of_others:  # defence: tables-of-others
         _check_own(connection, output)
     return output
 
@@ -132,8 +134,9 @@ def export_model(connection: psycopg.Connection[Any], table: OutputTable, model:
     try:
         with connection.transaction():
             if not table.of_others:
+                # defence: tables-locked
                 connection.execute(_LOCK.format(tables=", ".join(one.sql for one in table.relations)))
-                _check_own(connection, table)
+                _check_own(connection, table)  # defence: tables-checked-again
             row = connection.execute(_EXPORT, [table.relation.sql, key, Format.KERAS.value], binary=True).fetchone()
     except psycopg.Error as error:
         found = read_server_error(error)
@@ -143,6 +146,7 @@ def export_model(connection: psycopg.Connection[Any], table: OutputTable, model:
     assert row is not None, "a function returns one row"
     data = bytes(row[0])
     signature = read_signature(read_additions(Format.KERAS.file_name, data)[SIGNATURE])
+    # defence: weights-of-the-run
     if model.weights_digest is not None and signature.weights_digest != model.weights_digest:
         raise NotReady(f"{table.relation} has other weights than the run: it was written again")
     return data
@@ -156,7 +160,7 @@ def _check_own(connection: psycopg.Connection[Any], table: OutputTable) -> None:
     if foreign is not None:
         name, owner = foreign
         is_whose = f"{clean(str(Relation(table.relation.schema, name)))} belongs to role {clean(owner)}"
-    elif renamer is not None:
+    elif renamer is not None:  # defence: schemas-of-tables
         is_whose = f"schema {clean(table.relation.schema)} can be renamed by role {clean(renamer)}"
     else:
         return

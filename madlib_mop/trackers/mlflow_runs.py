@@ -34,7 +34,7 @@ HISTORY, MODEL_KEY, MODEL_DIGEST = "mlflow.log-model.history", "madlib_mop.model
 #: Variables of MLflow that are set unless the user has set them: no telemetry, nothing on the standard output, and an
 #: error after a minute if the server does not answer.
 _ENVIRONMENT = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # defence: no-telemetry
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
@@ -178,6 +178,7 @@ class MlflowTracker:
             try:
                 data = session.export(table, model)
             except MopError as error:
+                # defence: reasons-in-mlflow = failed.setdefault(error.message, []).append(model.mst_key)
                 failed.setdefault(clean(error.message), []).append(model.mst_key)
                 continue
             self._log_model(model, data, runs)

@@ -127,7 +127,7 @@ class OptunaTracker:
                 self._study = self._create(run)
             except DuplicatedStudyError:
                 self._study = optuna.load_study(study_name=self._name, storage=self._storage)
-                if self._study.user_attrs.get(_KEY) != run.key:
+                if self._study.user_attrs.get(_KEY) != run.key:  # defence: studies-of-others
                     raise InvalidParameter(
                         f"the storage has another study of this name. Received: {self._name!r}",
                         hint="Give another name with --study-name.",
@@ -254,7 +254,7 @@ def _storage_of(address: str) -> BaseStorage:
     path = Path(address)
     if path.is_file():
         with path.open("rb") as file:
-            if file.read(1) not in (b"", b"{"):
+            if file.read(1) not in (b"", b"{"):  # defence: journals-only
                 raise InvalidParameter(
                     f"{OPTION} is a file, but no journal of Optuna. Received: {clean(address)}",
                     hint="For a database in a file, write sqlite:///path.db.",

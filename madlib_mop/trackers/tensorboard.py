@@ -64,7 +64,7 @@ class TensorBoardTracker:
     def start(self, record: TrackedState) -> None:
         """Create the directory of the run, or check that an existing one belongs to the run."""
         run = record.run
-        if self._histograms and not run.may_own:
+        if self._histograms and not run.may_own:  # defence: histograms-for-members
             raise InsufficientPrivilege(
                 "--histograms reads training states, which only members of the role that owns a run may see."
                 f" The owner of run {run.run_id} is {clean(run.owner)}",
@@ -75,7 +75,7 @@ class TensorBoardTracker:
         path = subdirectory(self._directory, f"run_{run.run_id}")
         marker = path / MARKER
         with writing(marker):
-            if os.listdir(path) and _key_of(marker) != run.key:
+            if os.listdir(path) and _key_of(marker) != run.key:  # defence: directories-of-others
                 raise InvalidParameter(
                     f"{path} has files of another run, or of another program",
                     hint="Give another directory, or remove this one.",

@@ -93,6 +93,7 @@ def _problem(column: FittedColumn) -> str | None:
         return f"its role is {spec.role!r}"
     if type(fit) is not expected:
         return f"a column of kind {spec.kind!r} has no {type(fit).__name__}"
+    # defence: profile-of-a-column = _CHECKS[expected](column, fit)
     return _CHECKS[expected](column, fit) or _profile(column)
 
 

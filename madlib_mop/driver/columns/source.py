@@ -156,6 +156,7 @@ class SourceTable:
         if not (self.converts and field.reader in _TEXTS):
             return value
         text = f"{value}::pg_catalog.text"
+        # defence: enums-without-casts
         if field.reader == "enum":  # without a cast, because the enum's owner may have defined one
             text = f"pg_catalog.textin(pg_catalog.enum_out({value}))"
         elif field.reader == "bpchar":  # a cast would remove the blanks, which other clients receive
@@ -188,6 +189,7 @@ def read_source(session: CallerSession, name: str | None, what: str = "source_ta
         base = "enum" if row["is_enum"] else row["base"]
         # The bytes of an enum are its label, whoever owns the type; those of another type come from its owner's send
         # function.
+        # defence: types-of-postgresql = reader_of(base)
         reader = reader_of(base) if row["is_enum"] or (known and row["is_superusers"]) else None
         field = None
         if reader is not None:

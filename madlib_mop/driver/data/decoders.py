@@ -17,7 +17,7 @@ SANDBOX = ("madlib_mop.trainer.process.sandbox:restrict_files", "madlib_mop.trai
 
 def image_decoders() -> DecoderPool:
     """Return a pool of decoders, not started yet; close it, or use it as a context manager."""
-    return DecoderPool(guards=SANDBOX)
+    return DecoderPool(guards=SANDBOX)  # defence: decoders-of-the-driver = DecoderPool()
 
 
 class FileDecoder:
@@ -53,4 +53,4 @@ class FileDecoder:
 if __name__ == "__main__":
     from madlib_mop.packing.decoder import main
 
-    main(list(SANDBOX))
+    main(list(SANDBOX))  # defence: decoder-of-a-session = main([])

@@ -11,6 +11,8 @@ import pytest
 
 from madlib_mop.calls.shared import depends_on_timing
 from madlib_mop.catalog.facts import ClassCount, CommandFacts, FailureGroup, OutputFacts
+from madlib_mop.dash import reporting
+from madlib_mop.reports.figures import SECTIONS, Figure, Section, figures_of
 from madlib_mop.reports.page import TEMPLATES, embedded, page
 from madlib_mop.schedule import SCHEDULES
 from tests.helpers.reports import HOSTILE, a_model, some_facts
@@ -83,8 +85,8 @@ def test_nothing_refers_to_elsewhere(read):
 def test_every_section_is_there_and_linked(read):
     sections = [s["id"] for s in read.of("section")]
     assert sections == [
-        "leaderboard", "curves", "parameters", "schedule", "search", "steering", "lineage", "failures", "difference",
-        "data", "repeat",
+        "leaderboard", *(name for name, one in SECTIONS.items() if not one.is_apart), "search", "steering", "lineage",
+        "failures", "difference", "data", "repeat",
     ]  # fmt: skip
     links = [a["href"] for a in read.of("a")]
     assert {f"#{name}" for name in sections} <= set(links) and links[0] == "#content"
@@ -114,7 +116,7 @@ def test_headings_are_in_order_and_unique_ids_name_the_regions(read):
 
 def test_each_figure_has_words_for_those_who_do_not_see_it(read):
     charts = [attrs for tag, attrs in read.elements if attrs.get("class") == "chart"]
-    assert len(charts) == len(read.of("figure")) == 14
+    assert len(charts) == len(read.of("figure")) == len([*figures_of(some_facts())])
     assert all(chart["role"] == "img" and len(chart["aria-label"]) > 40 for chart in charts)
     specs = {attrs["data-spec"]: text for attrs, text in read.scripts if "data-spec" in attrs}
     assert {chart["data-figure"] for chart in charts} == set(specs)
@@ -180,3 +182,21 @@ def test_a_hostile_name_is_text_everywhere(text, read):
 def test_embedded_json_cannot_end_its_element():
     written = str(embedded(json.dumps({"a": "</script><!--\u2028&"}, ensure_ascii=False)))
     assert not set("<>&\u2028") & set(written) and json.loads(written) == {"a": "</script><!--\u2028&"}
+
+
+def test_a_section_of_figures_is_in_the_report_and_on_the_live_page(monkeypatch):
+    """Nothing but its entry in SECTIONS puts it there."""
+    facts = some_facts()
+
+    def weights(facts):
+        yield Figure(f"weights-{facts.run_id}", "Weights & <b>", "What they are.", "They are equal.", "{}")
+
+    monkeypatch.setitem(SECTIONS, "weights", Section("Weights & biases", weights))
+    read = Read(page(facts))
+    assert any(attrs.get("href") == "#weights" for attrs in read.of("a"))
+    assert any(attrs.get("id") == "weights" for attrs in read.of("section"))
+    texts = "".join(read.texts)
+    assert texts.count("Weights & biases") == 2 and "They are equal." in texts
+    drawn = [one for one in reporting.figures_json(facts) if one["section"] == "weights"]
+    assert [one["key"] for one in drawn] == [f"weights-{facts.run_id}"]
+    assert ("weights", "Weights & biases") in reporting.section_titles()

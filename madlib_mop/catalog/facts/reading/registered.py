@@ -44,7 +44,7 @@ def run_of(reader: FactsReader, text: str) -> int:
             hint="SELECT name, version FROM madlib_mop.model_version;",
         )
     (row,) = rows
-    if not row["may_see"]:
+    if not row["may_see"]:  # defence: report-of-a-model
         raise InsufficientPrivilege(
             f"you may use registered model {name.name}, but not see its run",
             hint=f"Its owner can let you: SELECT madlib_mop.grant_model('{name.name}', 'your_role', 'see');",

@@ -19,8 +19,8 @@ sys.modules["plpy"] = plpy
 from mop_backend import call, process
 started = []
 class Driver(process.Child):
-    def __init__(self, module, check, forkserver, limits):
-        super().__init__(module, python={driver!r}, limits=limits)
+    def __init__(self, module, check=None, forkserver=None, **limits):
+        super().__init__(module, python={driver!r}, **limits)
         started.append(self)
 class Done(list):
     status = lambda self: 7
@@ -31,7 +31,7 @@ def execute(plan, values):
 plpy.prepare, plpy.execute = lambda *_: None, execute
 call.Child, call.of_this_server = Driver, lambda *_: None
 try:
-    print(json.dumps(call._Conversation("drift").hold({{}}, [])))
+    print(json.dumps({called}))
 except Exception as error:
     print(getattr(error, "fields", repr(error)))
 """
@@ -50,7 +50,11 @@ EXECUTE = {"do": "execute", "sql": "INSERT", "types": [], "params": []}
 ERROR = {"do": "error", "sqlstate": "22023", "message": "drift: an image that cannot be decoded"}
 
 
-def told(folder, *frames) -> str:
+_DRIFT = 'call._Conversation("drift").hold({}, [])'
+_END_LOST_RUN = 'call._end_lost_run({}, 7, "it died")'
+
+
+def told(folder, *frames, called=_DRIFT) -> str:
     """Return what a call reports whose driver sends these frames and ends."""
     file, driver = folder / "frames", folder / "driver"
     with file.open("wb") as sent:
@@ -58,7 +62,7 @@ def told(folder, *frames) -> str:
             Channel(-1, sent.fileno()).send(frame)
     driver.write_text(f"#!/bin/sh\nhead -c 1 >/dev/null\nexec cat '{file}'\n")  # it reads the call first
     driver.chmod(0o700)
-    code = _CALL.format(paths=[str(ROOT / "plpython")], driver=str(driver))
+    code = _CALL.format(paths=[str(ROOT / "plpython")], driver=str(driver), called=called)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
@@ -73,6 +77,13 @@ def test_a_result_too(tmp_path):
 
 def test_a_driver_that_ends_without_a_last_frame_is_an_error(tmp_path):
     assert "ChildDied" in told(tmp_path, EXECUTE)
+
+
+def test_the_end_of_a_lost_run_that_could_not_be_recorded_is_logged(tmp_path):
+    failed = {"do": "error", "sqlstate": "55P03", "message": "the table is locked"}
+    lines = told(tmp_path, {"do": "log", "text": "a traceback"}, failed, called=_END_LOST_RUN).splitlines()
+    assert lines == ["a traceback", "madlib_mop: the end of run 7 was not recorded: the table is locked", "null"]
+    assert told(tmp_path, {"do": "result", "value": "ada"}, called=_END_LOST_RUN) == '"ada"\n'
 
 
 def test_the_command_that_finds_models_for_predictions_cannot_be_called_from_sql():
