@@ -34,9 +34,9 @@ def report(
     It works from any machine, with the login of a role that may see the run. An existing file is replaced. For a
     registered model, it is the run that trained the version.
     """
+    from madlib_mop.catalog.facts.reader import login
+    from madlib_mop.catalog.facts.reading.registered import run_of
     from madlib_mop.reports.page import report as report_of
-    from madlib_mop.reports.reader import login
-    from madlib_mop.reports.reading.registered import run_of
 
     if output not in (None, "-"):
         check_writable(Path(output))

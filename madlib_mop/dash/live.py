@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from madlib_mop.catalog.live.reading import Fetch, count_runs, read_jobs, read_run, read_runs, read_status
+from madlib_mop.catalog.facts.reading.now import count_runs, read_jobs, read_now, read_runs, read_status
+from madlib_mop.catalog.facts.reading.shared import Fetch
 from madlib_mop.dash.accounts import Account, Connection
 from madlib_mop.dash.feeds import PAGE, Feed, Look, Seen, Viewer
 from madlib_mop.dash.pages import RUNS_PAGE
@@ -65,7 +66,7 @@ class LiveHandlers:
         await self._check(session, run_id)  # defence: stream-of-own-runs
 
         def look(fetch: Fetch) -> Seen | None:
-            now = read_run(fetch, run_id, PAGE)
+            now = read_now(fetch, run_id, PAGE)
             return None if now is None else Seen(self._site.pages.of_run(now), not now.status.has_ended)
 
         return await self._stream(request, session, run_id, look)

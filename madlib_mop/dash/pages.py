@@ -8,7 +8,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from madlib_mop.catalog.live.reading import Fetch, count_runs, read_jobs, read_run, read_runs
+from madlib_mop.catalog.facts.reading.now import count_runs, read_jobs, read_now, read_runs
+from madlib_mop.catalog.facts.reading.shared import Fetch
 from madlib_mop.dash.feeds import PAGE
 from madlib_mop.dash.logins import FAILED, MAX_ROLE_BYTES, TOO_MANY, LoginFailed, TooManyLogins
 from madlib_mop.dash.reporting import section_titles
@@ -102,7 +103,7 @@ class PageHandlers:
         except NeedsLogin:
             return to_login(request)
         run_id, page = run_id_of(request), page_of(request)
-        now = await session.account.read(lambda fetch: read_run(fetch, run_id, PAGE, PAGE * (page - 1)))
+        now = await session.account.read(lambda fetch: read_now(fetch, run_id, PAGE, PAGE * (page - 1)))
         if now is None:
             raise HTTPException(404)
         metric = next((model.metric_name for model in now.models if model.metric_name), None)

@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from madlib_mop.catalog.live.facts import JobLine, RunLine, RunNow
+from madlib_mop.catalog.facts.now import JobLine, RunLine, RunNow
 from madlib_mop.catalog.live.words import best_of, clean, duration, end_of, number, progress_of, state_of, task_of
 
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -14,13 +14,13 @@ from typing import Any
 
 import psycopg
 
+from madlib_mop.catalog.facts import RunFacts
+from madlib_mop.catalog.facts.reader import one_snapshot
+from madlib_mop.catalog.facts.reading.whole import read_run
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.errors import NotReady
-from madlib_mop.reports.facts import RunFacts
 from madlib_mop.reports.figures import SECTIONS
 from madlib_mop.reports.page import report
-from madlib_mop.reports.reader import one_snapshot
-from madlib_mop.reports.reading import read_run
 
 
 class Drawing:

@@ -6,8 +6,8 @@ Names and reasons come from other roles: they are data, whatever characters they
 import hashlib
 import re
 
+from madlib_mop.catalog.facts.tracked import TrackedMetric
 from madlib_mop.catalog.live.words import clean
-from madlib_mop.trackers.facts import TrackedMetric
 
 _NO_KEY = re.compile(r"[^A-Za-z0-9_. -]")
 _MAX_KEY = 200

@@ -7,7 +7,7 @@ of the reader's choice, and whose numbers a table beside the figure repeats.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from madlib_mop.reports.facts import RunFacts
+from madlib_mop.catalog.facts import RunFacts
 from madlib_mop.reports.figures.curves import curves
 from madlib_mop.reports.figures.figure import Figure
 from madlib_mop.reports.figures.history import history

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import pytest
 
 from madlib_mop.calls.shared import depends_on_timing
+from madlib_mop.catalog.facts import ClassCount, CommandFacts, FailureGroup, OutputFacts
 from madlib_mop.dash import reporting
-from madlib_mop.reports.facts import ClassCount, CommandFacts, FailureGroup, OutputFacts
 from madlib_mop.reports.figures import SECTIONS, Figure, Section, figures_of
 from madlib_mop.reports.page import TEMPLATES, embedded, page
 from madlib_mop.schedule import SCHEDULES
@@ -152,19 +152,19 @@ def test_auto_is_rotation_where_models_are_no_more_than_segments():
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_name_is_text_everywhere(text, read):
     models = tuple(
-        a_model(key, reason=text, state="stopped", compile_params=text, fit_params=text, metric_name=text,
-                hyper_parameters={"network": "1", text: text if key % 2 else "x"})
+        a_model(key, detail=text, state="stopped", compile_params=text, fit_params=text, metric_name=text,
+                hyper_parameters={"architecture": 1, text: text if key % 2 else "x"})
         for key in range(1, 10)  # too few for their importance, which takes a second
     )  # fmt: skip
     facts = some_facts(
         models=models, sample=models, metric_name=text, owner=text, viewer=text, database=text, state_detail=text,
-        policy=text,
+        policy=text, source_table=text, validation_table=text,
         model_output_table=f"public.{text}", versions={text: text},
         curves=tuple(replace(p, name=text if p.name == "accuracy" else p.name) for p in some_facts().curves),
         failures=(FailureGroup("failed", text, 1, (1,)),),
         commands=(CommandFacts(1, "stop_model", json.dumps({"reason": text}), "person", text, 1.0, "refused", text),),
         data=replace(
-            some_facts().data, source_table=text, validation_table=text, inputs=(text,),
+            some_facts().data, inputs=(text,),
             outputs=(OutputFacts(text, (ClassCount(text, 1), ClassCount("b", 2)), 2),),
         ),
         architectures=(replace(some_facts().architectures[0], layers=text),),

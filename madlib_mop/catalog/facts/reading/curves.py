@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from madlib_mop.reports.facts import Band, MetricPoint
-from madlib_mop.reports.reader import ReportReader
+from madlib_mop.catalog.facts import Band, MetricPoint
+from madlib_mop.catalog.facts.reading.shared import FactsReader
 
 _T = TypeVar("_T")
 #: Models with curves of their own.
@@ -57,7 +57,7 @@ GROUP BY t.data_set, t.name, t.epoch ORDER BY t.data_set, t.name, t.epoch
 """
 
 
-def read_curves(reader: ReportReader, run_id: int, keys: Sequence[int]) -> tuple[MetricPoint, ...]:
+def read_curves(reader: FactsReader, run_id: int, keys: Sequence[int]) -> tuple[MetricPoint, ...]:
     """Return loss and first metric of the best models, from the first to the last iteration that has some.
 
     Parameters
@@ -75,7 +75,7 @@ def read_curves(reader: ReportReader, run_id: int, keys: Sequence[int]) -> tuple
     return (*points, *(MetricPoint(**_point(row), is_sample=True) for row in sampled))
 
 
-def read_bands(reader: ReportReader, run_id: int) -> tuple[Band, ...]:
+def read_bands(reader: FactsReader, run_id: int) -> tuple[Band, ...]:
     """Return the quantiles of all models, from the first to the last iteration."""
     epochs = thinned([row["epoch"] for row in reader.rows(_EPOCHS, run_id, None)], MAX_ITERATIONS)
     rows = reader.rows(_BANDS, run_id, _array(epochs))

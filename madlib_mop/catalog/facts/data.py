@@ -73,7 +73,6 @@ class DataFacts:
 
     Attributes
     ----------
-    source_table, validation_table : str or None
     inputs : tuple of str
     outputs : tuple of OutputFacts
     segments : tuple of SegmentFacts
@@ -82,8 +81,6 @@ class DataFacts:
     preprocessor_digest : str or None
     """
 
-    source_table: str
-    validation_table: str | None
     inputs: tuple[str, ...]
     outputs: tuple[OutputFacts, ...]
     segments: tuple[SegmentFacts, ...]

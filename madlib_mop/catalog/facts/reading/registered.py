@@ -2,8 +2,8 @@
 
 from mop_backend.registered_names import NO_REGISTRY, UnreadableName, is_registered, read_name
 
+from madlib_mop.catalog.facts.reading.shared import FactsReader
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, UnreadableText, Unsupported
-from madlib_mop.reports.reader import ReportReader
 
 _HAS_REGISTRY = "SELECT pg_catalog.to_regclass('madlib_mop.registered_model') IS NOT NULL AS there"
 _VERSION = """
@@ -16,7 +16,7 @@ WHERE r.name = $1
 """
 
 
-def run_of(reader: ReportReader, text: str) -> int:
+def run_of(reader: FactsReader, text: str) -> int:
     """Return the run of a text: the number of a run, or a registered model with an alias or a version.
 
     Raises

@@ -2,8 +2,8 @@
 
 from math import ceil
 
-from madlib_mop.reports.facts import Bar, BusyBin, Schedule, SegmentLoad, TimeSpent
-from madlib_mop.reports.reader import ReportReader
+from madlib_mop.catalog.facts import Bar, BusyBin, Schedule, SegmentLoad, TimeSpent
+from madlib_mop.catalog.facts.reading.shared import FactsReader
 
 #: Bars of one figure.
 MAX_BARS = 2000
@@ -50,7 +50,7 @@ GROUP BY x.segment_id, b.bin ORDER BY x.segment_id, b.bin
 """
 
 
-def read_schedule(reader: ReportReader, run_id: int) -> Schedule:
+def read_schedule(reader: FactsReader, run_id: int) -> Schedule:
     """Return the visits and evaluations of a run, by segment."""
     rows = reader.rows(_LOADS, run_id)
     if not rows:
@@ -85,7 +85,7 @@ def read_schedule(reader: ReportReader, run_id: int) -> Schedule:
     return Schedule(bars, bins, tuple(loads), tuple(spent), counts["visit"], counts["evaluation"])
 
 
-def _bins(reader: ReportReader, run_id: int, start: float, end: float, n_segments: int) -> tuple[BusyBin, ...]:
+def _bins(reader: FactsReader, run_id: int, start: float, end: float, n_segments: int) -> tuple[BusyBin, ...]:
     n_bins = max(1, min(_MAX_BINS, ceil(MAX_CELLS / n_segments)))
     width = max((end - start) / n_bins, 1e-3)
     rows = reader.rows(_BINS, run_id, start, width)

@@ -4,31 +4,27 @@ A function gets ``fetch``, which runs one statement with parameters ``%s`` and r
 psycopg 3 both serve.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from madlib_mop.catalog.live.facts import (
-    LOCK_CLASS,
+from madlib_mop.catalog.facts.models import ModelLine
+from madlib_mop.catalog.facts.now import (
     CommandLine,
     JobLine,
     ModelFailure,
-    ModelLine,
     RunLine,
     RunNow,
+    RunProgress,
     RunStatus,
     SegmentLine,
-    lock_number,
 )
-
-Fetch = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
+from madlib_mop.catalog.facts.reading.shared import BOARD, PERCENT_DONE, SECONDS_OF_VISITS, Fetch
+from madlib_mop.catalog.run_locks import LOCK_CLASS, lock_number
 
 _MAX_SHOWN = 100
-_RUNS = """
+_RUNS = f"""
 SELECT r.run_id, r.kind, r.state, pg_catalog.pg_get_userbyid(r.owner), r.model_output_table, r.source_table,
        r.paused_by IS NOT NULL, m.n_models, m.n_failed,
-       CASE WHEN r.state IN ('trained', 'finished') THEN 100 ELSE
-           least(100, pg_catalog.round(100.0 * m.visits_done / greatest(m.visits_total, 1), 1)) END::pg_catalog.float8,
+       ({PERCENT_DONE})::pg_catalog.float8,
        r.created_at,
        EXTRACT(epoch FROM coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at)::pg_catalog.float8
 FROM (SELECT * FROM madlib_mop.run ORDER BY run_id DESC LIMIT %s OFFSET %s) AS r
@@ -41,6 +37,14 @@ CROSS JOIN LATERAL (
                FILTER (WHERE o.state NOT IN ('failed', 'stopped')), 0) AS visits_total
     FROM madlib_mop.model AS o WHERE o.run_id = r.run_id) AS m
 ORDER BY r.run_id DESC
+"""
+_PROGRESS = f"""
+SELECT r.run_id, r.kind, r.state, r.owner, r.model_output_table, r.n_models, r.n_failed, {PERCENT_DONE}, r.elapsed,
+       r.time_left
+FROM madlib_mop.progress AS r CROSS JOIN LATERAL (SELECT r.visits_done, r.visits_total) AS m ORDER BY r.run_id
+"""
+_BEST_TRAINED = """
+SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = %s AND state = 'trained' ORDER BY rank, mst_key LIMIT 1
 """
 _COUNTS = """
 SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE state = 'running'),
@@ -94,15 +98,12 @@ SELECT NOT pg_catalog.pg_is_in_recovery()
 _HAS_LIVE_JOB = """
 SELECT EXISTS (SELECT FROM madlib_mop.job WHERE run_id = %s AND state IN ('waiting', 'running'))
 """
-_MODELS = """
-SELECT b.rank, b.mst_key, b.model_id, b.state, b.state_detail, b.epoch, m.position, m.last_epoch, m.pinned,
-       b.metric_epoch, coalesce(b.comparable, false), b.metric_name, b.validation_metric, b.validation_loss,
-       b.training_metric, b.training_loss, b.compile_params, b.fit_params, b.ranked_by
-FROM (SELECT * FROM madlib_mop.leaderboard WHERE run_id = %s ORDER BY rank, mst_key LIMIT %s OFFSET %s) AS b
-JOIN madlib_mop.model AS m ON m.run_id = b.run_id AND m.mst_key = b.mst_key
-ORDER BY b.rank, b.mst_key
+_MODELS = f"""
+SELECT {BOARD}
+FROM (SELECT * FROM madlib_mop.leaderboard WHERE run_id = %s ORDER BY rank, mst_key LIMIT %s OFFSET %s) AS l
+JOIN madlib_mop.model AS m ON m.run_id = l.run_id AND m.mst_key = l.mst_key ORDER BY l.rank, l.mst_key
 """
-_SEGMENTS = """
+_SEGMENTS = f"""
 SELECT s.segment_id, s.place, s.n_rows, coalesce(a.n_visits, 0), coalesce(a.busy_s, 0), v.mst_key, v.epoch, v.ended_at,
        EXTRACT(epoch FROM v.ended_at - v.started_at)::pg_catalog.float8, v.loss,
        CASE WHEN r.state = 'running' THEN s.task END, CASE WHEN r.state = 'running' THEN s.task_since END
@@ -110,8 +111,8 @@ FROM madlib_mop.segment AS s
 JOIN madlib_mop.run AS r ON r.run_id = s.run_id
 LEFT JOIN (
     SELECT segment_id, pg_catalog.count(*) AS n_visits, pg_catalog.max(visit_id) AS newest,
-           pg_catalog.sum(EXTRACT(epoch FROM ended_at - started_at))::pg_catalog.float8 AS busy_s
-    FROM madlib_mop.visit WHERE run_id = %s GROUP BY segment_id) AS a ON a.segment_id = s.segment_id
+           {SECONDS_OF_VISITS} AS busy_s
+    FROM madlib_mop.visit AS x WHERE x.run_id = %s GROUP BY segment_id) AS a ON a.segment_id = s.segment_id
 LEFT JOIN madlib_mop.visit AS v ON v.visit_id = a.newest AND v.run_id = s.run_id
 WHERE s.run_id = %s AND s.data_set = 'training' ORDER BY s.segment_id
 """
@@ -128,6 +129,11 @@ WHERE run_id = %s ORDER BY command_id DESC LIMIT %s
 def read_runs(fetch: Fetch, limit: int, offset: int = 0) -> list[RunLine]:
     """Return the runs that the role may see, newest first."""
     return [RunLine(*row) for row in fetch(_RUNS, [limit, offset])]
+
+
+def read_progress(fetch: Fetch) -> list[RunProgress]:
+    """Return the progress of all runs that the role may see, the oldest first."""
+    return [RunProgress(*row) for row in fetch(_PROGRESS, [])]
 
 
 def count_runs(fetch: Fetch) -> tuple[int, int, int, int]:
@@ -169,12 +175,18 @@ def read_models(fetch: Fetch, run_id: int, limit: int = _MAX_SHOWN, offset: int 
     return tuple(ModelLine(*row) for row in fetch(_MODELS, [run_id, limit, offset]))
 
 
+def read_best_trained(fetch: Fetch, run_id: int) -> int | None:
+    """Return the key of the first trained model of the leaderboard: the best one of the output table."""
+    rows = fetch(_BEST_TRAINED, [run_id])
+    return rows[0][0] if rows else None
+
+
 def read_segments(fetch: Fetch, run_id: int) -> tuple[SegmentLine, ...]:
     """Return the segments of the training data."""
     return tuple(SegmentLine(*row) for row in fetch(_SEGMENTS, [run_id, run_id]))
 
 
-def read_run(fetch: Fetch, run_id: int, limit: int = _MAX_SHOWN, offset: int = 0) -> RunNow | None:
+def read_now(fetch: Fetch, run_id: int, limit: int = _MAX_SHOWN, offset: int = 0) -> RunNow | None:
     """Return the state of a run; None if there is no such run for the role.
 
     Parameters

@@ -1,13 +1,13 @@
-"""All facts of one run; made by `reading`."""
+"""One run, and all facts of it; made by `reading`. Times of day are seconds since 1970."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
-from madlib_mop.reports.facts.data import DataFacts
-from madlib_mop.reports.facts.history import CommandFacts, SearchEventFacts
-from madlib_mop.reports.facts.models import Architecture, FailureGroup, Lineage, ModelFacts
-from madlib_mop.reports.facts.training import Band, MetricPoint, Schedule
+from madlib_mop.catalog.facts.data import DataFacts
+from madlib_mop.catalog.facts.history import CommandFacts, SearchEventFacts
+from madlib_mop.catalog.facts.models import LOSS, Architecture, FailureGroup, Lineage, ModelFacts
+from madlib_mop.catalog.facts.training import Band, MetricPoint, Schedule
+from madlib_mop.catalog.rows.states import ENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class CallFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
-    """Everything that a report says about one run.
+class RunHead:
+    """One run, without what it consists of.
 
     Attributes
     ----------
@@ -61,19 +61,74 @@ class RunFacts:
     state : str
     state_detail : str or None
     owner, viewer, database : str
-    call : CallFacts
-    model_output_table : str
-    model_selection_table, model_arch_table : str or None
-    num_iterations, seed, n_segments, n_threads : int
+    may_own : bool
+        Whether the viewer is a member of the role that owns the run, and so may read training states.
+    name, description : str or None
+        Arguments of the call.
+    source_table, model_output_table : str
+    validation_table, model_selection_table, model_arch_table : str or None
+    num_iterations, seed, n_segments : int
     schedule : str
+    versions : dict of str to str
+        Of the libraries, by name.
+    created_at : float
+        Start of the run.
+    ended_at : float or None
+    metric_name : str or None
+        The metric that the models are ranked by; None: the loss.
+    higher_is_better : bool
+    """
+
+    run_id: int
+    kind: str
+    state: str
+    state_detail: str | None
+    owner: str
+    viewer: str
+    database: str
+    may_own: bool = False
+    name: str | None = None
+    description: str | None = None
+    source_table: str
+    validation_table: str | None
+    model_output_table: str
+    model_selection_table: str | None
+    model_arch_table: str | None
+    num_iterations: int
+    seed: int
+    n_segments: int
+    schedule: str
+    versions: Mapping[str, str]
+    created_at: float
+    ended_at: float | None
+    metric_name: str | None = None
+    higher_is_better: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended; `resume` can continue it unless it is finished."""
+        return self.state in ENDED
+
+    @property
+    def score_name(self) -> str:
+        """What the models are ranked by."""
+        return self.metric_name or LOSS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts(RunHead):
+    """Everything that a report says about one run.
+
+    Attributes
+    ----------
+    call : CallFacts
+    n_threads : int
     depends_on_timing : bool
         Whether the order of visits can depend on timing.
     warm_start : bool
     parent_run_id : int or None
-    versions : dict of str to str
-    created_at, read_at : datetime
-        Start of the run; when the facts were read.
-    ended_at : datetime or None
+    read_at : float
+        When the facts were read.
     makespan_s, lower_bound_s, idle_share : float or None
     counts : Counts
     data : DataFacts
@@ -82,9 +137,6 @@ class RunFacts:
         Best first: all, or the first ones.
     sample : tuple of ModelFacts
         Of the ranked models all, or an even choice, for figures of hyper-parameters.
-    metric_name : str or None
-        The metric that the models are ranked by; None: the loss.
-    higher_is_better : bool
     curves : tuple of MetricPoint
         Of the best models.
     bands : tuple of Band
@@ -98,29 +150,12 @@ class RunFacts:
         The query of the run's policy.
     """
 
-    run_id: int
-    kind: str
-    state: str
-    state_detail: str | None
-    owner: str
-    viewer: str
-    database: str
     call: CallFacts
-    model_output_table: str
-    model_selection_table: str | None
-    model_arch_table: str | None
-    num_iterations: int
-    seed: int
-    schedule: str
-    depends_on_timing: bool
-    n_segments: int
     n_threads: int
+    depends_on_timing: bool
     warm_start: bool
     parent_run_id: int | None
-    versions: Mapping[str, str]
-    created_at: datetime
-    ended_at: datetime | None
-    read_at: datetime
+    read_at: float
     makespan_s: float | None
     lower_bound_s: float | None
     idle_share: float | None
@@ -129,8 +164,6 @@ class RunFacts:
     architectures: tuple[Architecture, ...] = ()
     models: tuple[ModelFacts, ...] = ()
     sample: tuple[ModelFacts, ...] = ()
-    metric_name: str | None = None
-    higher_is_better: bool = False
     curves: tuple[MetricPoint, ...] = ()
     bands: tuple[Band, ...] = ()
     timeline: Schedule = Schedule()
@@ -139,17 +172,3 @@ class RunFacts:
     commands: tuple[CommandFacts, ...] = ()
     search: tuple[SearchEventFacts, ...] = ()
     policy: str | None = None
-
-    @property
-    def is_live(self) -> bool:
-        """Whether it trains, or a driver writes its tables."""
-        return self.state in ("running", "trained")
-
-    def score(self, model: ModelFacts) -> float | None:
-        """Return the figure that ranks a model: the first metric if all have the same one, otherwise the loss."""
-        return model.loss if self.metric_name is None else model.metric
-
-    @property
-    def score_name(self) -> str:
-        """The name of `score`."""
-        return self.metric_name or "loss"

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from madlib_mop.reports.facts import Architecture, FailureGroup, Lineage, ModelFacts
-from madlib_mop.reports.hyper_parameters import hyper_parameters
-from madlib_mop.reports.layers import layers_in_words
-from madlib_mop.reports.reader import ReportReader
+from madlib_mop.catalog.facts import Architecture, FailureGroup, Lineage, ModelFacts
+from madlib_mop.catalog.facts.hyper_parameters import hyper_parameters
+from madlib_mop.catalog.facts.layers import layers_in_words
+from madlib_mop.catalog.facts.reading.shared import BOARD, SECONDS_OF_VISITS, FactsReader
 
 #: Models of the leaderboard that are listed.
 MAX_LISTED = 500
@@ -16,21 +16,16 @@ _MAX_LINEAGE = 500
 _MAX_REASONS = 100
 _MAX_KEYS = 20
 
-_FINITE = "CASE WHEN l.{0} > '-Infinity' AND l.{0} < 'Infinity' THEN l.{0} END AS {0}"
-_FIGURES = ", ".join(
-    _FINITE.format(name) for name in ("validation_metric", "validation_loss", "training_metric", "training_loss")
-)
 _MODELS = f"""
-SELECT l.rank, l.mst_key, l.model_id, l.state, l.state_detail AS reason, l.epoch, m.position, m.first_epoch,
-       m.last_epoch, l.metric_epoch, l.metric_name, {_FIGURES}, coalesce(l.comparable, false) AS comparable,
-       l.compile_params, l.fit_params, m.hyper_parameters::text, m.state_bytes, m.weights_digest, m.pinned,
-       coalesce(v.seconds, 0) AS seconds
+SELECT {BOARD}, m.first_epoch, m.hyper_parameters::pg_catalog.text, m.ordinal, m.state_bytes, m.weights_digest,
+       v.started_at, v.ended_at, coalesce(v.seconds, 0) AS seconds
 FROM madlib_mop.leaderboard l
 JOIN madlib_mop.model m ON m.run_id = l.run_id AND m.mst_key = l.mst_key
-LEFT JOIN (SELECT x.mst_key, sum(EXTRACT(epoch FROM x.ended_at - x.started_at)::float8
-                                 / coalesce((x.timing ->> 'fused')::float8, 1)) AS seconds
+LEFT JOIN (SELECT x.mst_key, EXTRACT(epoch FROM min(x.started_at))::float8 AS started_at,
+                  EXTRACT(epoch FROM max(x.ended_at))::float8 AS ended_at, {SECONDS_OF_VISITS} AS seconds
            FROM madlib_mop.visit x WHERE x.run_id = $1::bigint GROUP BY x.mst_key) v ON v.mst_key = l.mst_key
-WHERE l.run_id = $1::bigint AND (l.rank <= $2::bigint OR l.rank % $3::bigint = 0) ORDER BY l.rank
+WHERE l.run_id = $1::bigint AND ($2::bigint IS NULL OR l.rank <= $2::bigint OR l.rank % $3::bigint = 0)
+ORDER BY l.rank, l.mst_key
 """
 _FAILURES = """
 SELECT x.state, x.reason, count(*) AS n, (array_agg(x.mst_key ORDER BY x.mst_key))[1:$2::integer] AS keys
@@ -72,8 +67,14 @@ SELECT x.*, count(*) OVER () AS n FROM (
 """
 
 
+def read_all_models(reader: FactsReader, run_id: int) -> tuple[ModelFacts, ...]:
+    """Return all models of a run, in the order in which the run got them."""
+    found = map(_model, reader.rows(_MODELS, run_id, None, None))
+    return tuple(sorted(found, key=lambda model: (model.ordinal, model.mst_key)))
+
+
 def read_models(
-    reader: ReportReader, run_id: int, n_models: int
+    reader: FactsReader, run_id: int, n_models: int
 ) -> tuple[tuple[ModelFacts, ...], tuple[ModelFacts, ...]]:
     """Return the first models of the leaderboard, and an even choice over all ranks for figures.
 
@@ -81,8 +82,8 @@ def read_models(
     """
     step = max(1, -(-n_models // MAX_SAMPLE))
     found = [_model(row) for row in reader.rows(_MODELS, run_id, MAX_LISTED, step)]
-    listed = tuple(model for model in found if (model.rank or 0) <= MAX_LISTED)
-    return listed, tuple(model for model in found if (model.rank or 0) % step == 0 or model.rank == 1)
+    listed = tuple(model for model in found if model.rank <= MAX_LISTED)
+    return listed, tuple(model for model in found if model.rank % step == 0 or model.rank == 1)
 
 
 def _model(row: dict[str, Any]) -> ModelFacts:
@@ -91,19 +92,19 @@ def _model(row: dict[str, Any]) -> ModelFacts:
     return ModelFacts(**{**row, "hyper_parameters": found})
 
 
-def read_failures(reader: ReportReader, run_id: int) -> tuple[FailureGroup, ...]:
+def read_failures(reader: FactsReader, run_id: int) -> tuple[FailureGroup, ...]:
     """Return why models failed or were stopped, the most frequent reason first."""
     rows = reader.rows(_FAILURES, run_id, _MAX_KEYS, _MAX_REASONS)
     return tuple(FailureGroup(r["state"], r["reason"], int(r["n"]), tuple(r["keys"])) for r in rows)
 
 
-def read_architectures(reader: ReportReader, run_id: int) -> tuple[Architecture, ...]:
+def read_architectures(reader: FactsReader, run_id: int) -> tuple[Architecture, ...]:
     """Return the networks of a run, at most 100."""
     rows = reader.rows(_ARCHITECTURES, run_id)
     return tuple(Architecture(r["model_id"], layers_in_words(json.loads(r["arch"])), int(r["n"])) for r in rows)
 
 
-def read_lineage(reader: ReportReader, run_id: int) -> tuple[tuple[Lineage, ...], int]:
+def read_lineage(reader: FactsReader, run_id: int) -> tuple[tuple[Lineage, ...], int]:
     """Return where weights came from, at most 500 origins, and how many there are."""
     rows = reader.rows(_LINEAGE, run_id, _MAX_LINEAGE)
     names = ("kind", "mst_key", "from_key", "epoch", "position", "origin", "at_s")

@@ -1,7 +1,7 @@
 """Reads what people, policies and searches did to a run."""
 
-from madlib_mop.reports.facts import CommandFacts, SearchEventFacts
-from madlib_mop.reports.reader import ReportReader
+from madlib_mop.catalog.facts import CommandFacts, SearchEventFacts
+from madlib_mop.catalog.facts.reading.shared import FactsReader
 
 #: Commands that are listed, the first ones.
 MAX_COMMANDS = 500
@@ -33,7 +33,7 @@ ORDER BY y.number
 """
 
 
-def read_commands(reader: ReportReader, run_id: int) -> tuple[tuple[CommandFacts, ...], int]:
+def read_commands(reader: FactsReader, run_id: int) -> tuple[tuple[CommandFacts, ...], int]:
     """Return the first commands to a run, and how many there are."""
     rows = reader.rows(_COMMANDS, run_id, MAX_COMMANDS)
     commands = []
@@ -43,7 +43,7 @@ def read_commands(reader: ReportReader, run_id: int) -> tuple[tuple[CommandFacts
     return tuple(commands), int(rows[0]["n"]) if rows else 0
 
 
-def read_search(reader: ReportReader, run_id: int) -> tuple[tuple[SearchEventFacts, ...], int, int]:
+def read_search(reader: FactsReader, run_id: int) -> tuple[tuple[SearchEventFacts, ...], int, int]:
     """Return the decisions of a run's search, evenly chosen if there are many, and how many there are.
 
     The last number is that of results: events with a loss, whatever the search decided on them.

@@ -5,23 +5,12 @@ Times of day are aware datetimes. Durations are seconds (``_s``).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
-from madlib_mop.catalog.rows.states import RunState
-
-#: "mop": the class of the advisory lock that a run's driver holds.
-LOCK_CLASS = 0x6D6F70
-#: States of a run in which it has ended; `resume` can continue all but finished ones.
-ENDED = frozenset((RunState.FINISHED, RunState.FAILED, RunState.CANCELLED, RunState.INTERRUPTED))
-
-
-def lock_number(run_id: int) -> int:
-    """Return a run's number in its driver's advisory lock: ``objid`` in pg_locks, which has 32 bits and is never 0.
-
-    Runs whose numbers differ by a multiple of 4,294,967,295 share a lock.
-    """
-    return (run_id - 1) % 0xFFFFFFFF + 1
+from madlib_mop.catalog.facts.models import ModelLine
+from madlib_mop.catalog.rows.states import ENDED, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +40,22 @@ class RunLine:
     percent_done: float
     created_at: datetime
     elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """One run in view ``progress``; ``time_left`` is None if it does not train, or has no visit yet."""
+
+    run_id: int
+    kind: str
+    state: str
+    owner: str
+    output_table: str
+    n_models: int
+    n_failed: int
+    percent_done: Decimal
+    elapsed: timedelta
+    time_left: timedelta | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,31 +144,6 @@ class RunStatus:
         if self.state in (RunState.TRAINED, RunState.FINISHED):
             return 100.0
         return min(100.0, round(100.0 * self.visits_done / max(1, self.visits_total), 1))
-
-
-@dataclass(frozen=True, slots=True)
-class ModelLine:
-    """One model in the leaderboard; the figures are those of view `leaderboard`."""
-
-    rank: int
-    mst_key: int
-    model_id: int
-    state: str
-    detail: str | None
-    epoch: int
-    position: int
-    last_epoch: int
-    pinned: bool
-    metric_epoch: int | None
-    comparable: bool
-    metric_name: str | None
-    validation_metric: float | None
-    validation_loss: float | None
-    training_metric: float | None
-    training_loss: float | None
-    compile_params: str
-    fit_params: str
-    ranked_by: str = "loss"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
+from madlib_mop.catalog.facts import ClassCount, ColumnFacts, DataFacts, OutputFacts, SegmentFacts
+from madlib_mop.catalog.facts.reading.shared import FactsReader
 from madlib_mop.columns.preprocessors.description import describe
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.errors import MopError
-from madlib_mop.reports.facts import ClassCount, ColumnFacts, DataFacts, OutputFacts, SegmentFacts
-from madlib_mop.reports.reader import ReportReader
 
 #: Classes of an output that are listed.
 MAX_CLASSES = 100
@@ -35,12 +35,10 @@ _PREPROCESSOR = "SELECT p.document FROM madlib_mop.preprocessor p WHERE p.run_id
 _NOT_RECORDED = "The record does not have the number of rows of each class."
 
 
-def read_data(reader: ReportReader, run_id: int, source_table: str, validation_table: str | None) -> DataFacts:
+def read_data(reader: FactsReader, run_id: int) -> DataFacts:
     """Return the data of a run: its tables, shards, classes, and the columns of the preprocessor."""
     (summary,) = reader.rows(_SUMMARY, run_id)
     return DataFacts(
-        source_table=source_table,
-        validation_table=validation_table,
         inputs=tuple(_json(summary["inputs"])),
         outputs=_outputs(summary, {int(row["number"]): row for row in reader.rows(_CLASSES, run_id, MAX_CLASSES)}),
         segments=tuple(SegmentFacts(**row) for row in reader.rows(_SEGMENTS, run_id)),
@@ -66,7 +64,7 @@ def _outputs(summary: dict[str, Any], classes: dict[int, dict[str, Any]]) -> tup
     return tuple(found)
 
 
-def _columns(reader: ReportReader, run_id: int) -> tuple[ColumnFacts, ...]:
+def _columns(reader: FactsReader, run_id: int) -> tuple[ColumnFacts, ...]:
     """Return the columns of the preprocessor; () if the viewer may not see it, or it cannot be read any more."""
     if not reader.rows(_MAY_READ)[0]["may"]:
         return ()

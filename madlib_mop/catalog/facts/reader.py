@@ -1,8 +1,4 @@
-"""Runs the queries of a report with the viewer's own rights; every reading function takes a `ReportReader`.
-
-Row-level security decides what a viewer sees, so a reader needs no rights of its own. Queries return only numbers,
-texts, booleans, NULL and arrays of these: both readers give the same Python values for them.
-"""
+"""The readers of facts: in the session of a driver's caller, and on connections of psycopg 3."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,26 +11,6 @@ from madlib_mop.errors import NAME_THE_SERVER, NotReady, cannot_log_in, read_ser
 
 #: What the library's own SQL functions set: names mean the same in every session.
 _PIN = "SET LOCAL search_path = pg_catalog, pg_temp"
-
-
-class ReportReader(Protocol):
-    """Runs SELECT statements as the viewer."""
-
-    def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Return the rows of one statement.
-
-        Parameters
-        ----------
-        statement : str
-            With ``$1`` ... parameters, each with a cast to its type: ``$1::bigint``.
-        *values
-            Texts and numbers, and None for NULL. An array is a text such as ``{1,2}``.
-
-        Raises
-        ------
-        MopError
-            The server's error.
-        """
 
 
 class ReportSession(Protocol):
@@ -53,7 +29,7 @@ class SessionReader:
         self._session = session
 
     def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Return the rows of one statement; see `ReportReader.rows`."""
+        """Return the rows of one statement; see `shared.FactsReader`."""
         texts = [None if value is None else str(value) for value in values]
         return self._session.execute(statement, texts)
 
@@ -65,7 +41,7 @@ class ConnectionReader:
         self._connection = connection
 
     def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Return the rows of one statement; see `ReportReader.rows`."""
+        """Return the rows of one statement; see `shared.FactsReader`."""
         texts = [None if value is None else str(value) for value in values]
         try:
             with psycopg.RawCursor(self._connection, row_factory=psycopg.rows.dict_row) as cursor:
