@@ -5,10 +5,11 @@ into the functions' bodies. Files of ``sql/`` are concatenated in the order of t
 ``@VERSION@``, ``@LIBRARY@`` and ``@PRELUDE@`` (the lines of ``plpython/prelude.py``, with which each body begins);
 ``@FUNCTIONS@`` and ``@HELP@`` stand for the functions and their help forms, which
 ``madlib_mop/calls/sql_functions.py`` writes from their specifications, ``@HIGHER_IS_BETTER@`` for the names of metrics
-in ``madlib_mop/models/parameters/metric_directions.py``.
+in ``madlib_mop/models/parameters/metric_directions.py``, ``@PREDICTIONS@`` for the schema of functions that predict.
 ``--server greenplum`` makes the form for Greenplum 7, whose SQL is that of PostgreSQL 12 with DISTRIBUTED BY: lines
 between ``-- if greenplum`` and ``-- end`` are for that dialect only, and for those that take its lines (`dialects.py`).
-There may be an ``-- else`` between them; such lines stand alone, and do not nest.
+There may be an ``-- else`` between them; such lines stand alone, and do not nest. Markers of defences
+(``-- defence: NAME``, for the tests) are left out.
 
 ``sql/upgrade/`` has what leads from a released version to the next (see ``upgrade_sql.py``), ``sql/released/`` the SQL
 of released versions for PostgreSQL, which ``--keep`` writes.
@@ -28,6 +29,7 @@ from dialects import DIALECTS  # noqa: E402
 GUARD = '\\echo Use "CREATE EXTENSION madlib_mop CASCADE" to load this file. \\quit\n'
 GUARD_OF_UPDATE = '\\echo Use "ALTER EXTENSION madlib_mop UPDATE" to load this file. \\quit\n'
 PLACEHOLDER = re.compile(r"@[A-Z][A-Z_]*@")
+_MARKER_OF_DEFENCE = re.compile(r" *(?:--|#) defence: .*")
 
 
 class BuildError(Exception):
@@ -67,8 +69,8 @@ def lines_for(server: str, text: str, name: str) -> str:
             wanted, opened = True, False
         elif words[:1] == ["--"] and words[1:] in (["else"], ["end"], *(["if", known] for known in DIALECTS)):
             raise BuildError(f"{name}, line {number}: {line.strip()!r} does not match the marks before it")
-        elif wanted:
-            kept.append(line)
+        elif wanted and not _MARKER_OF_DEFENCE.fullmatch(line.rstrip("\n")):
+            kept.append(_MARKER_OF_DEFENCE.sub("", line))
     if opened:
         raise BuildError(f"{name}: the last '-- if' has no '-- end'")
     return "".join(kept)
@@ -144,7 +146,7 @@ def _filled(root: Path, library: str, text: str, version: str | None = None) -> 
 
 
 def _sql_of(file: Path, server: str) -> str:
-    text = lines_for(server, file.read_text(), file.name)
+    text = lines_for(server, file.read_text(), file.name).replace("@PREDICTIONS@", DIALECTS[server].predictions)
     if "@FUNCTIONS@" in text:
         from madlib_mop.calls.sql_functions import sql_functions  # here: the version is read without it
 

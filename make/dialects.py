@@ -17,16 +17,20 @@ class Dialect:
         Names of the marks whose lines are for it.
     not_in_control : tuple of str
         Parameters of our control file that its PostgreSQL does not know, and rejects.
+    predictions : str
+        The schema of the functions of ``sql/46-predict.sql`` and ``sql/46-predict-rows.sql``. On Greenplum, those that
+        users call are in ``sql/47-predict-planned.sql``.
     """
 
     takes: frozenset[str]
     not_in_control: tuple[str, ...] = ()
+    predictions: str = "madlib_mop"
 
 
 DIALECTS = {
     "postgres": Dialect(frozenset({"postgres"})),
     # PostgreSQL 12; PostgreSQL 13 added `trusted`, whose value false is the behaviour of 12
-    "greenplum": Dialect(frozenset({"greenplum"}), not_in_control=("trusted",)),
+    "greenplum": Dialect(frozenset({"greenplum"}), not_in_control=("trusted",), predictions="madlib_mop_calls"),
     # PostgreSQL 14
-    "cloudberry": Dialect(frozenset({"cloudberry", "greenplum"})),
+    "cloudberry": Dialect(frozenset({"cloudberry", "greenplum"}), predictions="madlib_mop_calls"),
 }

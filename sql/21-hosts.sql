@@ -15,7 +15,7 @@ COMMENT ON COLUMN madlib_mop.host.coordinator IS 'The random name that identifie
 COMMENT ON COLUMN madlib_mop.host.key IS 'The secret from which the keys that sign this server''s requests to that host are derived';
 
 -- Members of pg_read_all_data can read every table, but no rows without a policy. Functions of superusers can.
-ALTER TABLE madlib_mop.host ENABLE ROW LEVEL SECURITY;
+ALTER TABLE madlib_mop.host ENABLE ROW LEVEL SECURITY;  -- defence: keys-of-hosts
 
 CREATE VIEW madlib_mop.hosts AS
 SELECT h.server,

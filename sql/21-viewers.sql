@@ -30,7 +30,8 @@ CREATE TABLE madlib_mop.viewer_change (
 ALTER TABLE madlib_mop.viewer_change REPLICA IDENTITY FULL; -- a publication can include it
 COMMENT ON TABLE madlib_mop.viewer_change IS 'One change of viewer by grant_read or revoke_read; a trigger applies it and deletes this row';
 ALTER TABLE madlib_mop.viewer_change ENABLE ROW LEVEL SECURITY;
-CREATE POLICY give ON madlib_mop.viewer_change FOR INSERT WITH CHECK (madlib_mop_calls.acts_as(owner));
+CREATE POLICY give ON madlib_mop.viewer_change FOR INSERT
+    WITH CHECK (madlib_mop_calls.acts_as(owner));  -- defence: viewers-of-own-runs = WITH CHECK (true);
 
 CREATE FUNCTION madlib_mop_calls._change_viewer() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$

@@ -20,7 +20,8 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls.may_see(regrole) IS 'Whether the current user owns a run (may_own) or was granted read access by its owner';
 
 ALTER TABLE madlib_mop.run ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop_calls.may_see(owner));
+CREATE POLICY own_runs ON madlib_mop.run FOR SELECT
+    USING (madlib_mop_calls.may_see(owner));  -- defence: runs-of-own-roles = USING (true);
 ALTER TABLE madlib_mop.segment ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.segment FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.model ENABLE ROW LEVEL SECURITY;
@@ -33,16 +34,19 @@ CREATE POLICY own_runs ON madlib_mop.custom_function FOR SELECT
     USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
 ALTER TABLE madlib_mop.caller_setting ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.caller_setting FOR SELECT
-    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r
+                      WHERE madlib_mop_calls.may_own(r.owner)));  -- defence: settings-for-members = ));
 ALTER TABLE madlib_mop.run_policy ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.run_policy FOR SELECT
     USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
 ALTER TABLE madlib_mop.preprocessor ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.preprocessor FOR SELECT
-    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
-ALTER TABLE madlib_mop.model_state ENABLE ROW LEVEL SECURITY;
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r
+                      WHERE madlib_mop_calls.may_own(r.owner)));  -- defence: statistics-for-members = ));
+ALTER TABLE madlib_mop.model_state ENABLE ROW LEVEL SECURITY;  -- defence: states-of-own-runs
 CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT
-    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r
+                      WHERE madlib_mop_calls.may_own(r.owner)));  -- defence: states-for-members = ));
 ALTER TABLE madlib_mop.visit ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.visit FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.metric ENABLE ROW LEVEL SECURITY;
@@ -51,7 +55,7 @@ ALTER TABLE madlib_mop.visit_metric ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.visit_metric FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.evaluation ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.evaluation FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
-ALTER TABLE madlib_mop.change ENABLE ROW LEVEL SECURITY;
+ALTER TABLE madlib_mop.change ENABLE ROW LEVEL SECURITY;  -- defence: changes-of-own-runs
 CREATE POLICY own_runs ON madlib_mop.change FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.search_event ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.search_event FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));

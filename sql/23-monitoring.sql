@@ -4,6 +4,7 @@
 -- if greenplum
 CREATE VIEW madlib_mop.metric_series WITH (security_barrier = true) AS
 -- else
+-- defence: invoker-of-metric-series = CREATE VIEW madlib_mop.metric_series AS
 CREATE VIEW madlib_mop.metric_series WITH (security_invoker = true) AS
 -- end
 SELECT x.at AS "time", x.run_id, x.mst_key, x.data_set, x.name, x.value, x.epoch,
@@ -37,6 +38,7 @@ COMMENT ON COLUMN madlib_mop.metric_series.sample_rows IS 'Number of rows of the
 -- if greenplum
 CREATE VIEW madlib_mop.visit_gantt WITH (security_barrier = true) AS
 -- else
+-- defence: invoker-of-visit-gantt = CREATE VIEW madlib_mop.visit_gantt AS
 CREATE VIEW madlib_mop.visit_gantt WITH (security_invoker = true) AS
 -- end
 SELECT g.run_id, g.segment_id, g.mst_key, g.kind, g.started_at, g.ended_at,
@@ -67,6 +69,7 @@ COMMENT ON COLUMN madlib_mop.visit_gantt.data_set IS 'Whose rows: training or va
 -- if greenplum
 CREATE VIEW madlib_mop.model_summary WITH (security_barrier = true) AS
 -- else
+-- defence: invoker-of-model-summary = CREATE VIEW madlib_mop.model_summary AS
 CREATE VIEW madlib_mop.model_summary WITH (security_invoker = true) AS
 -- end
 SELECT m.run_id, m.mst_key, m.model_id, m.state, m.hyper_parameters, f.metric_name,

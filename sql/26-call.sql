@@ -32,9 +32,9 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint; returns NULL without an error';
 
-CREATE FUNCTION madlib_mop_calls._at_coordinator(function text)
-RETURNS void LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 -- if greenplum
+CREATE FUNCTION madlib_mop_calls._not_at_segment(function text)
+RETURNS void LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     IF current_setting('gp_role') = 'utility' THEN
         RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: this session or server is in utility mode, without segments', function),
@@ -46,13 +46,33 @@ BEGIN
                     ' FROM: (SELECT t FROM t WHERE ...); for arrays of rows too: predict_rows(..., (SELECT array_agg(x) FROM t)).'
                 ELSE 'Call it without FROM, once for each row.' END;
     END IF;
-    -- While segments work for the query around this call, Greenplum cannot begin a subtransaction, as this block does.
-    -- The error must come here: an interpreter of Python that it passes through crashes the coordinator at a later call.
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._not_at_segment(text) IS 'Raises an error at a segment, and in utility mode';
+
+CREATE FUNCTION madlib_mop_calls._subtransaction()
+RETURNS void LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
     BEGIN
         NULL;
     EXCEPTION WHEN feature_not_supported THEN
         RAISE;
     END;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._subtransaction() IS 'Begins a subtransaction and ends it';
+
+-- end
+CREATE FUNCTION madlib_mop_calls._at_coordinator(function text)
+RETURNS void LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+-- if greenplum
+BEGIN
+    PERFORM madlib_mop_calls._not_at_segment(function);
+    -- While segments work for the query around this call, Greenplum cannot begin a subtransaction (cdbdisp_makeDispatcherState).
+    -- The error must come here: an interpreter of Python that it passes through crashes the coordinator at a later call.
+    -- Its text is Greenplum's, but this statement is in its context.
+    PERFORM madlib_mop_calls._subtransaction() /* Segments work for the query around this call. What works:
+        a call without FROM; or DECLARE c CURSOR FOR the query, then FETCH ALL FROM c */;
 END
 -- else
 DECLARE

@@ -116,7 +116,7 @@ COMMENT ON COLUMN madlib_mop.alias_change.evidence IS 'For a deploy with conditi
 CREATE TABLE madlib_mop.model_alias (
     name        text NOT NULL REFERENCES madlib_mop.registered_model,
     alias       text NOT NULL CHECK (alias ~ '^[a-z_][a-z0-9_.-]{0,62}$'),
-    version_id  uuid NOT NULL REFERENCES madlib_mop.model_version,
+    version_id  uuid NOT NULL REFERENCES madlib_mop.model_version,  -- defence: aliased-versions = version_id uuid NOT NULL,
     version     integer NOT NULL,
     change_id   bigint NOT NULL,
     PRIMARY KEY (name, alias)
@@ -242,7 +242,7 @@ ALTER TABLE madlib_mop.model_grant ENABLE ROW LEVEL SECURITY;
 CREATE POLICY see ON madlib_mop.model_grant FOR SELECT
     USING (pg_has_role(owner::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)
            OR pg_has_role(role::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END));
-ALTER TABLE madlib_mop.registered_model ENABLE ROW LEVEL SECURITY;
+ALTER TABLE madlib_mop.registered_model ENABLE ROW LEVEL SECURITY;  -- defence: names-of-models
 CREATE POLICY use ON madlib_mop.registered_model FOR SELECT
     USING (pg_has_role(owner::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)
            OR EXISTS (SELECT FROM madlib_mop.model_grant g WHERE g.name = registered_model.name
@@ -264,7 +264,7 @@ CREATE POLICY see ON madlib_mop.version_detail FOR SELECT
 ALTER TABLE madlib_mop.alias_change ENABLE ROW LEVEL SECURITY;
 CREATE POLICY see ON madlib_mop.alias_change FOR SELECT
     USING (EXISTS (SELECT FROM madlib_mop.registered_model r WHERE r.name = alias_change.name
-                   AND madlib_mop_calls._model_right(r.owner, r.name, '{see, deploy}')));
+                   AND madlib_mop_calls._model_right(r.owner, r.name, '{see, deploy}')));  -- defence: history-of-aliases = ));
 ALTER TABLE madlib_mop.challenger_batch ENABLE ROW LEVEL SECURITY;
 CREATE POLICY see ON madlib_mop.challenger_batch FOR SELECT
     USING (EXISTS (SELECT FROM madlib_mop.registered_model r WHERE r.name = challenger_batch.name
@@ -276,12 +276,13 @@ CREATE POLICY see ON madlib_mop.recording_consent FOR SELECT
                       AND pg_has_role(r.owner::oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)));
 ALTER TABLE madlib_mop.recording_change ENABLE ROW LEVEL SECURITY;
 CREATE POLICY make ON madlib_mop.recording_change FOR INSERT WITH CHECK (role = current_user);
-ALTER TABLE madlib_mop.version_content ENABLE ROW LEVEL SECURITY;
+ALTER TABLE madlib_mop.version_content ENABLE ROW LEVEL SECURITY;  -- defence: weights-of-owners
 CREATE POLICY own ON madlib_mop.version_content FOR SELECT
     USING (EXISTS (SELECT FROM madlib_mop.model_version v JOIN madlib_mop.registered_model r ON r.name = v.name
                    WHERE v.version_id = version_content.version_id AND madlib_mop_calls._model_right(r.owner, r.name, '{}')));
 CREATE POLICY add ON madlib_mop.version_content FOR INSERT
-    WITH CHECK (EXISTS (SELECT FROM madlib_mop.model_version v JOIN madlib_mop.registered_model r ON r.name = v.name
+    WITH CHECK (EXISTS (  -- defence: content-of-owners = WITH CHECK (true OR EXISTS (
+                        SELECT FROM madlib_mop.model_version v JOIN madlib_mop.registered_model r ON r.name = v.name
                         WHERE v.version_id = version_content.version_id AND madlib_mop_calls._model_right(r.owner, r.name, '{}')));
 ALTER TABLE madlib_mop.registry_change ENABLE ROW LEVEL SECURITY;
 CREATE POLICY make ON madlib_mop.registry_change FOR INSERT WITH CHECK (changed_by = current_user);

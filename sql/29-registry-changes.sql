@@ -11,6 +11,8 @@ DECLARE
     held text[] := coalesce(ARRAY(SELECT g.privilege FROM madlib_mop.model_grant g
                                   WHERE g.name = model AND madlib_mop_calls._acts_for(who, g.role::oid)), '{}');
 BEGIN
+    -- defence: right-to-change = IF owner IS NOT NULL THEN
+    -- defence: right-to-deploy = IF owner IS NOT NULL AND madlib_mop_calls._acts_for(who, owner) OR held <> '{}' THEN
     IF owner IS NOT NULL AND madlib_mop_calls._acts_for(who, owner) OR held && wanted THEN
         RETURN;
     ELSIF change = 'register' THEN
@@ -60,7 +62,7 @@ BEGIN
     IF jsonb_typeof(figures) <> 'object' OR jsonb_typeof(origin) <> 'object' OR jsonb_typeof(coalesce(origin -> 'visits', '[]')) <> 'array' THEN
         RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Register a model with madlib_mop.register.',
             MESSAGE = 'register: the metrics and the lineage of a version must be JSON objects, and its visits an array';
-    ELSIF origin ? 'visits' THEN
+    ELSIF origin ? 'visits' THEN  -- defence: details-of-a-version = ELSIF false THEN
         origin := origin || jsonb_build_object('visits', (SELECT coalesce(jsonb_agg(x), '[]') FROM jsonb_to_recordset(origin -> 'visits') AS x (
             mst_key integer, epoch integer, position integer, segment_id integer, ended_at timestamptz, n_rows bigint, rows_digest text,
             digest_in text, digest_out text)));

@@ -8,6 +8,7 @@ SET quote_all_identifiers = off SET array_nulls = on SET transform_null_equals =
 SET DateStyle = 'ISO' SET IntervalStyle = 'postgres' SET jit = off AS $body$
 @PRELUDE@
 from mop_backend import call
+# defence: reports-only = return call.run(__import__("json").loads(arguments).get("function", "report"), arguments, None, None, None, "@VERSION@")
 return call.run("report", arguments, None, None, None, "@VERSION@")
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._report(text) IS 'Starts the driver for a report; errors come back as JSON';

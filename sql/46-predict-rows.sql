@@ -33,6 +33,39 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls._has_plain_fields(bytea) IS
     'Whether all fields of a row, as record_send returns it, are of types for which row_to_json runs no cast of a user';
 
+-- if greenplum
+CREATE FUNCTION madlib_mop_calls._row_queries(input_row bytea)
+RETURNS text[] LANGUAGE plpython3u STABLE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import predict_row
+return predict_row.queries(input_row)
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._row_queries(bytea) IS 'The queries of _note_row, and the types of the fields of a row';
+
+CREATE FUNCTION madlib_mop_calls._note(found json)
+RETURNS void LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import predict_row
+predict_row.note(found)
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._note(json) IS 'Keeps what the catalogs have about a row, for the call of predict that follows';
+
+-- PL/Python would read the catalogs in a subtransaction, which Greenplum cannot begin while segments work for the query.
+CREATE FUNCTION madlib_mop_calls._note_row(input_row bytea, row_type oid)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    queries text[] := madlib_mop_calls._row_queries(input_row);
+    names json;
+    types json;
+BEGIN
+    EXECUTE format('SELECT json_agg(q) FROM (%s) q', queries[1]) INTO names USING row_type::bigint;
+    EXECUTE format('SELECT json_agg(q) FROM (%s) q', queries[2]) INTO types USING queries[3]::bigint[];
+    PERFORM madlib_mop_calls._note(json_build_object('names', names, 'types', types, 'encoding', getdatabaseencoding()));
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._note_row(bytea, oid) IS 'Reads what the catalogs have about a row and the types of its fields';
+
+-- end
 CREATE FUNCTION madlib_mop_calls._fetched_row(portal text)
 RETURNS record LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -61,9 +94,12 @@ DECLARE
     names text[];
     error json;
 BEGIN
-    IF madlib_mop_calls._has_plain_fields(sent) THEN
+    IF madlib_mop_calls._has_plain_fields(sent) THEN  -- defence: types-of-fields = IF true THEN
         RETURN coalesce(ARRAY(SELECT json_object_keys(row_to_json(input_row))), '{}');
     END IF;
+    -- if greenplum
+    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict');
+    -- end
     OPEN whole_row FOR SELECT input_row AS input_row;
     names := madlib_mop_calls._fetched_names(whole_row::text, sent);
     IF names IS NULL THEN
@@ -75,7 +111,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls._field_names(anynonarray, bytea) IS
     'The names of the fields of an anonymous row; runs no cast of a user''s type, which row_to_json would';
 
-CREATE FUNCTION madlib_mop.predict(
+CREATE FUNCTION @PREDICTIONS@.predict(
     model_table text,
     mst_key integer,
     input_row anynonarray,
@@ -90,7 +126,7 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict');
+    PERFORM madlib_mop_calls._not_at_segment('madlib_mop.predict'), madlib_mop_calls._note_row(sent, pg_typeof(input_row)::oid);
     -- end
     answer := madlib_mop_calls._predict_row(model_table, mst_key, sent, pg_typeof(input_row)::oid::bigint,
         CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN madlib_mop_calls._field_names(input_row, sent) END,
@@ -101,10 +137,10 @@ BEGIN
     RETURN answer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict(text, integer, anynonarray, text) IS
+COMMENT ON FUNCTION @PREDICTIONS@.predict(text, integer, anynonarray, text) IS
     'The outputs of a model for a row of a table: probabilities, or numbers in the units of the table';
 
-CREATE FUNCTION madlib_mop.predict_number(
+CREATE FUNCTION @PREDICTIONS@.predict_number(
     model_table text,
     mst_key integer,
     input_row anynonarray,
@@ -119,7 +155,7 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_number');
+    PERFORM madlib_mop_calls._not_at_segment('madlib_mop.predict_number'), madlib_mop_calls._note_row(sent, pg_typeof(input_row)::oid);
     -- end
     answer := madlib_mop_calls._predict_row_text('number', model_table, mst_key, sent, pg_typeof(input_row)::oid::bigint,
         CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN madlib_mop_calls._field_names(input_row, sent) END,
@@ -130,10 +166,10 @@ BEGIN
     RETURN answer::double precision;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict_number(text, integer, anynonarray, text) IS
+COMMENT ON FUNCTION @PREDICTIONS@.predict_number(text, integer, anynonarray, text) IS
     'The number that a regression predicts for a row of a table';
 
-CREATE FUNCTION madlib_mop.predict_class(
+CREATE FUNCTION @PREDICTIONS@.predict_class(
     model_table text,
     mst_key integer,
     input_row anynonarray,
@@ -148,7 +184,7 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_class');
+    PERFORM madlib_mop_calls._not_at_segment('madlib_mop.predict_class'), madlib_mop_calls._note_row(sent, pg_typeof(input_row)::oid);
     -- end
     answer := madlib_mop_calls._predict_row_text('class', model_table, mst_key, sent, pg_typeof(input_row)::oid::bigint,
         CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN madlib_mop_calls._field_names(input_row, sent) END,
@@ -159,10 +195,10 @@ BEGIN
     RETURN answer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict_class(text, integer, anynonarray, text) IS
+COMMENT ON FUNCTION @PREDICTIONS@.predict_class(text, integer, anynonarray, text) IS
     'The class of a row of a table: the one with the highest probability';
 
-CREATE FUNCTION madlib_mop.predict_json(
+CREATE FUNCTION @PREDICTIONS@.predict_json(
     model_table text,
     mst_key integer,
     input_row anynonarray,
@@ -177,7 +213,7 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_json');
+    PERFORM madlib_mop_calls._not_at_segment('madlib_mop.predict_json'), madlib_mop_calls._note_row(sent, pg_typeof(input_row)::oid);
     -- end
     answer := madlib_mop_calls._predict_row_text('named', model_table, mst_key, sent, pg_typeof(input_row)::oid::bigint,
         CASE WHEN pg_typeof(input_row) = 'record'::regtype THEN madlib_mop_calls._field_names(input_row, sent) END,
@@ -188,5 +224,5 @@ BEGIN
     RETURN answer::jsonb;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict_json(text, integer, anynonarray, text) IS
+COMMENT ON FUNCTION @PREDICTIONS@.predict_json(text, integer, anynonarray, text) IS
     'The probabilities of a row of a table by class; a number by the name of its column';

@@ -19,6 +19,17 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls._predict_texts(text, boolean, text, integer, bytea[], boolean, text) IS
     'The class of each row, or all classes with their values; NULL after an error';
 
+-- if greenplum
+CREATE FUNCTION madlib_mop_calls._plan(model_table text, mst_key integer, caller_path text)
+RETURNS text LANGUAGE plpython3u STABLE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import predict
+return predict.plan(model_table, mst_key, caller_path, "@VERSION@")
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._plan(text, integer, text) IS
+    'Loads a model into the session''s trainer; returns a text for it, to use as model_table';
+
+-- end
 CREATE FUNCTION madlib_mop_calls._predict_error()
 RETURNS json LANGUAGE plpython3u STABLE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
@@ -33,6 +44,7 @@ CREATE FUNCTION madlib_mop_calls._real_bytes(function text, x anyarray)
 RETURNS bytea LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     -- the cast below would run a cast of the owner of another type
+    -- defence: types-of-arrays = IF false THEN
     IF pg_typeof(x) <> ALL ('{smallint[], integer[], bigint[], real[], double precision[], numeric[]}'::regtype[]) THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s: x must be an array of numbers. Received: %s', function, pg_typeof(x)),
             HINT = 'If you trust the owner of its type, cast it in your query: x::real[].';
@@ -43,7 +55,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls._real_bytes(text, anyarray) IS
     'An array of numbers as predict passes it on; runs no cast of a user''s type';
 
-CREATE FUNCTION madlib_mop.predict(
+CREATE FUNCTION @PREDICTIONS@.predict(
     model_table text,
     mst_key integer,
     inputs bytea[],
@@ -58,7 +70,7 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict');
+    PERFORM madlib_mop_calls._not_at_segment('madlib_mop.predict');
     -- end
     answer := madlib_mop_calls._predict(model_table, mst_key, inputs, allow_null, caller_path);
     IF answer IS NULL THEN
@@ -67,10 +79,10 @@ BEGIN
     RETURN answer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict(text, integer, bytea[], boolean, text) IS
+COMMENT ON FUNCTION @PREDICTIONS@.predict(text, integer, bytea[], boolean, text) IS
     'The outputs of a model with several inputs, each as returned by madlib_mop.array_bytes; allow_null: NULL for a row with a NULL element';
 
-CREATE FUNCTION madlib_mop.predict(
+CREATE FUNCTION @PREDICTIONS@.predict(
     model_table text,
     mst_key integer,
     x anyarray,
@@ -85,7 +97,7 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict');
+    PERFORM madlib_mop_calls._not_at_segment('madlib_mop.predict');
     -- end
     answer := madlib_mop_calls._predict(model_table, mst_key, ARRAY[madlib_mop_calls._real_bytes('predict', x)], allow_null, caller_path);
     IF answer IS NULL THEN
@@ -94,10 +106,10 @@ BEGIN
     RETURN answer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict(text, integer, anyarray, boolean, text) IS
+COMMENT ON FUNCTION @PREDICTIONS@.predict(text, integer, anyarray, boolean, text) IS
     'The outputs of a model for one row, as an array; for an array of rows, an array of such arrays; allow_null: NULL for a row with a NULL element';
 
-CREATE FUNCTION madlib_mop.predict_class(
+CREATE FUNCTION @PREDICTIONS@.predict_class(
     model_table text,
     mst_key integer,
     x anyarray,
@@ -112,7 +124,7 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_class');
+    PERFORM madlib_mop_calls._not_at_segment('madlib_mop.predict_class');
     -- end
     answer := madlib_mop_calls._predict_texts('class', false, model_table, mst_key, ARRAY[madlib_mop_calls._real_bytes('predict_class', x)], allow_null, caller_path);
     IF answer IS NULL THEN
@@ -121,10 +133,10 @@ BEGIN
     RETURN answer[1];
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict_class(text, integer, anyarray, boolean, text) IS
+COMMENT ON FUNCTION @PREDICTIONS@.predict_class(text, integer, anyarray, boolean, text) IS
     'The class of one row, as text: the one with the highest probability';
 
-CREATE FUNCTION madlib_mop.predict_named(
+CREATE FUNCTION @PREDICTIONS@.predict_named(
     model_table text,
     mst_key integer,
     x anyarray,
@@ -139,7 +151,7 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_named');
+    PERFORM madlib_mop_calls._not_at_segment('madlib_mop.predict_named');
     -- end
     answer := madlib_mop_calls._predict_texts('named', false, model_table, mst_key, ARRAY[madlib_mop_calls._real_bytes('predict_named', x)], allow_null, caller_path);
     IF answer IS NULL THEN
@@ -148,10 +160,10 @@ BEGIN
     RETURN answer[1];
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict_named(text, integer, anyarray, boolean, text) IS
+COMMENT ON FUNCTION @PREDICTIONS@.predict_named(text, integer, anyarray, boolean, text) IS
     'The probabilities of one row by class; for a predicted number, its value by column name';
 
-CREATE FUNCTION madlib_mop.predict_class(
+CREATE FUNCTION @PREDICTIONS@.predict_class(
     model_table text,
     mst_key integer,
     inputs bytea[],
@@ -166,7 +178,7 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_class');
+    PERFORM madlib_mop_calls._not_at_segment('madlib_mop.predict_class');
     -- end
     answer := madlib_mop_calls._predict_texts('class', false, model_table, mst_key, inputs, allow_null, caller_path);
     IF answer IS NULL THEN
@@ -175,10 +187,10 @@ BEGIN
     RETURN answer[1];
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict_class(text, integer, bytea[], boolean, text) IS
+COMMENT ON FUNCTION @PREDICTIONS@.predict_class(text, integer, bytea[], boolean, text) IS
     'The class of one row of a model with several inputs, each as returned by madlib_mop.array_bytes';
 
-CREATE FUNCTION madlib_mop.predict_named(
+CREATE FUNCTION @PREDICTIONS@.predict_named(
     model_table text,
     mst_key integer,
     inputs bytea[],
@@ -193,7 +205,7 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_named');
+    PERFORM madlib_mop_calls._not_at_segment('madlib_mop.predict_named');
     -- end
     answer := madlib_mop_calls._predict_texts('named', false, model_table, mst_key, inputs, allow_null, caller_path);
     IF answer IS NULL THEN
@@ -202,7 +214,7 @@ BEGIN
     RETURN answer[1];
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict_named(text, integer, bytea[], boolean, text) IS
+COMMENT ON FUNCTION @PREDICTIONS@.predict_named(text, integer, bytea[], boolean, text) IS
     'The probabilities by class of one row of a model with several inputs, each as returned by madlib_mop.array_bytes';
 
 CREATE FUNCTION madlib_mop.predict_rows(

@@ -43,7 +43,9 @@ COMMENT ON TABLE madlib_mop.job_statement IS 'The statement of a job and its rep
 COMMENT ON COLUMN madlib_mop.job_statement.arguments IS 'The arguments as given to submit(); statement has them too';
 COMMENT ON COLUMN madlib_mop.job_statement.settings IS 'Settings of the submitting session that the job''s session gets';
 ALTER TABLE madlib_mop.job_statement ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_jobs ON madlib_mop.job_statement FOR SELECT USING (owner::oid = ANY ((SELECT madlib_mop_calls.seen_owners(true))::oid[]));
+CREATE POLICY own_jobs ON madlib_mop.job_statement FOR SELECT
+    -- defence: statement-of-a-job = USING (true);
+    USING (owner::oid = ANY ((SELECT madlib_mop_calls.seen_owners(true))::oid[]));
 CREATE POLICY submit ON madlib_mop.job_statement FOR INSERT WITH CHECK (owner = quote_ident(current_user)::regrole);
 
 CREATE TABLE madlib_mop.job_record (
@@ -93,7 +95,9 @@ COMMENT ON COLUMN madlib_mop.job_record.login_role IS 'The role with which this 
 CREATE INDEX job_record_live ON madlib_mop.job_record (state, due_at) WHERE state IN ('waiting', 'running');
 CREATE INDEX job_record_series ON madlib_mop.job_record (series_id) WHERE series_id IS NOT NULL;
 -- each claim asks for the last start of a role's jobs, of which some roles have very many
-CREATE INDEX job_record_last ON madlib_mop.job_record (owner, (coalesce(started_at, CASE WHEN state <> 'cancelled' THEN ended_at END)));
+CREATE INDEX job_record_last ON madlib_mop.job_record (
+    owner,  -- defence: index-of-ended-jobs = job_id,
+    (coalesce(started_at, CASE WHEN state <> 'cancelled' THEN ended_at END)));
 
 CREATE TABLE madlib_mop.job_done (
     job_id   bigint PRIMARY KEY REFERENCES madlib_mop.job_record ON DELETE CASCADE,
@@ -120,14 +124,17 @@ ALTER TABLE madlib_mop.job_record ALTER as_superuser SET DEFAULT madlib_mop_call
 
 -- Users insert jobs, by columns that say what to run; the others have their defaults (sql/90-grants.sql).
 ALTER TABLE madlib_mop.job_record ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_jobs ON madlib_mop.job_record FOR SELECT USING (owner::oid = ANY ((SELECT madlib_mop_calls.seen_owners(false))::oid[]));
+CREATE POLICY own_jobs ON madlib_mop.job_record FOR SELECT
+    -- defence: jobs-of-own-roles = USING (true);
+    -- defence: quick-view-of-jobs = USING (madlib_mop_calls.may_see(owner));
+    USING (owner::oid = ANY ((SELECT madlib_mop_calls.seen_owners(false))::oid[]));
 CREATE POLICY submit ON madlib_mop.job_record FOR INSERT
     WITH CHECK (owner = quote_ident(current_user)::regrole AND submitted_by = madlib_mop_calls.submitter());
 ALTER TABLE madlib_mop.job_done ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_session ON madlib_mop.job_done FOR INSERT WITH CHECK (EXISTS (
     SELECT FROM madlib_mop.job_record j
     WHERE j.job_id = job_done.job_id AND j.attempt = job_done.attempt AND j.state = 'running'
-          AND j.session_pid = pg_backend_pid() AND madlib_mop_calls.may_own(j.owner)));
+          AND j.session_pid = pg_backend_pid() AND madlib_mop_calls.may_own(j.owner)));  -- defence: session-of-a-job = ));
 
 -- The statement has the settings of the session that submitted it, search_path too. Texts of its error are cut here: the
 -- worker, which runs the jobs of all roles, would copy one of a gigabyte several times.
@@ -156,8 +163,10 @@ BEGIN
     EXCEPTION WHEN OTHERS OR query_canceled OR assert_failure THEN
         GET STACKED DIAGNOSTICS error_state = RETURNED_SQLSTATE, error_message = MESSAGE_TEXT,
             error_detail = PG_EXCEPTION_DETAIL, error_hint = PG_EXCEPTION_HINT;
+        -- defence: path-of-an-error
         PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true); -- that of the statement can have functions of others
-        PERFORM madlib_mop_calls._raise(json_build_object('sqlstate', error_state, 'message', left(error_message, 10000),
+        PERFORM madlib_mop_calls._raise(json_build_object('sqlstate', error_state,
+            'message', left(error_message, 10000),  -- defence: errors-of-jobs = 'message', error_message,
             'detail', nullif(left(error_detail, 10000), ''), 'hint', nullif(left(error_hint, 10000), '')));
     END;
     INSERT INTO madlib_mop.job_done (job_id, attempt) VALUES (job, number);
@@ -190,7 +199,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $b
     FROM (SELECT d.job_id, b.is_seen,
                  row_number() OVER (ORDER BY b.n, b.at NULLS FIRST, d.owner, d.priority DESC, d.due_at, d.job_id) AS place
           FROM due d LEFT JOIN busy b ON b.owner = d.owner) q
-    WHERE q.is_seen
+    WHERE q.is_seen  -- defence: places-in-the-queue
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls.job_queue() IS 'The place of each due job that the caller may see in the queue of all roles'' jobs';
 

@@ -11,7 +11,8 @@ VALUES
         madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
     ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, clone_model, deploy, describe_preprocessor,
-        drift, drop_alias, drop_challenger, drop_models, drop_registered, drop_run, drop_version, export_model, extend, grant_model, grant_read,
+        drift,  -- defence: drift-for-trainers
+        drop_alias, drop_challenger, drop_models, drop_registered, drop_run, drop_version, export_model, extend, grant_model, grant_read,
         import_model, import_version, import_weights, make_ensemble,
         pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
         revoke_model, revoke_read, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
@@ -25,9 +26,11 @@ VALUES
     -- functions that these, drivers, workers and other servers call, with the caller's rights or a secret of their own
     ('internal', '{}', 'madlib_mop_calls', '{_change_recording, _change_registry, _change_viewer, _classes, _grant, _model_tables, end_sessions}'),
     ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, n_job_workers, seen_owners}'),
-    ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_absent, _acts_for, _at_coordinator, _model_right, _raise, _read_version}'),
-    ('internal', '{train, predict}', 'madlib_mop_calls', '{_fetched_names, _fetched_row, _field_names, _has_plain_fields, _predict, _predict_error,
-        _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registry_name, _version_of}'),
+    ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_absent, _acts_for, _at_coordinator, _model_right, _not_at_segment, _raise, _read_version,
+        _subtransaction}'),
+    ('internal', '{train, predict}', 'madlib_mop_calls', '{_fetched_names, _fetched_row, _field_names, _has_plain_fields, _note, _note_row, _plan, _planned, _predict,
+        _predict_error, _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registry_name, _row_queries, _version_of,
+        predict, predict_class, predict_json, predict_named, predict_number}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
         _average_step, _call, _dispatch_row, _export, _is_superuser, _issue_command, _model_grant, _reals,
         _registry_version, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
@@ -69,6 +72,7 @@ BEGIN
     EXECUTE format('GRANT SELECT ON madlib_mop.registered_model, madlib_mop.model_grant, madlib_mop.model_version, madlib_mop.model_alias,'
         ' madlib_mop.model_challenger, madlib_mop.recording_consent TO %I', role_name);
     IF wanted && '{train, predict}' THEN
+        -- defence: consent-by-role = EXECUTE format('GRANT INSERT (name, agrees, role) ON madlib_mop.recording_change TO %I', role_name);
         EXECUTE format('GRANT INSERT (name, agrees) ON madlib_mop.recording_change TO %I', role_name);
     END IF;
     -- end
@@ -79,12 +83,15 @@ BEGIN
         -- if greenplum
         EXECUTE format('GRANT SELECT ON madlib_mop.segment_key TO %I', role_name);
         -- else
+        -- defence: locks-of-the-record = EXECUTE format('GRANT INSERT ON madlib_mop.viewer_change TO %1$I; GRANT DELETE ON madlib_mop.viewer TO %1$I', role_name);
         EXECUTE format('GRANT INSERT ON madlib_mop.viewer_change TO %I', role_name);
         EXECUTE format('GRANT INSERT ON madlib_mop.command TO %I', role_name);
         EXECUTE format('GRANT INSERT (statement, arguments, settings) ON madlib_mop.job_statement TO %I', role_name);
+        -- defence: columns-of-a-job = EXECUTE format('GRANT INSERT'
         EXECUTE format('GRANT INSERT (statement_id, name, function, priority, due_at, every, after, if_running, time_limit)'
             ' ON madlib_mop.job_record TO %I', role_name);
         EXECUTE format('GRANT INSERT ON madlib_mop.job_done TO %I', role_name);
+        -- defence: changes-by-role = EXECUTE format('GRANT INSERT (change, name, alias, version, steps, reason, details, changed_by) ON madlib_mop.registry_change TO %I', role_name);
         EXECUTE format('GRANT INSERT (change, name, alias, version, steps, reason, details) ON madlib_mop.registry_change TO %I', role_name);
         EXECUTE format('GRANT SELECT, INSERT (version_id, document, weights) ON madlib_mop.version_content TO %I', role_name);
         -- end
@@ -179,7 +186,8 @@ BEGIN
         WHERE c.oid = model_table AND beside.relname IN (c.relname || '_info', c.relname || '_summary')
               AND beside.relowner = c.relowner;
     SELECT beside.oid INTO summary FROM pg_class c JOIN pg_class beside USING (relnamespace)
-        WHERE c.oid = model_table AND beside.relname = c.relname || '_summary' AND beside.relowner = c.relowner;
+        WHERE c.oid = model_table AND beside.relname = c.relname || '_summary'
+              AND beside.relowner = c.relowner;  -- defence: summary-of-the-owner = ;
     IF summary IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '42P01', MESSAGE = format('%s: %s has no _summary table in its schema', function, model_table),
             HINT = 'Pass the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.';
@@ -286,5 +294,5 @@ $body$;
 COMMENT ON FUNCTION madlib_mop.revoke_model(text, name, text) IS 'Undoes grant_model; the role keeps the right to call the functions';
 
 REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;  -- defence: revoked-functions
 REVOKE ALL ON ALL TABLES IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;

@@ -11,7 +11,7 @@ from sqlalchemy import func, select, update
 
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.drivers import IS_LOCK_OF_RUN, RunDrivers
-from madlib_mop.catalog.live.facts import LOCK_CLASS
+from madlib_mop.catalog.run_locks import LOCK_CLASS
 from madlib_mop.catalog.sessions.lock_holders import end_holders
 
 #: Drivers of waiting runs listen here.

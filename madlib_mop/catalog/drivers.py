@@ -10,10 +10,10 @@ from datetime import datetime
 from sqlalchemy import func, select
 
 from madlib_mop.catalog import tables as t
-from madlib_mop.catalog.live.facts import LOCK_CLASS, lock_number
 from madlib_mop.catalog.live.following import RUNS_CHANNEL
 from madlib_mop.catalog.record_session import RecordSession
 from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.catalog.run_locks import LOCK_CLASS, lock_number
 from madlib_mop.catalog.sessions.lock_holders import end_holders
 
 _LOCK = """

@@ -18,7 +18,8 @@ _COLUMNS = """
 SELECT j.job_id, j.series_id, j.name, j.function, pg_get_userbyid(j.owner)::pg_catalog.text AS owner, j.owner::pg_catalog.oid::pg_catalog.int8 AS owner_oid,
        pg_get_userbyid(j.submitted_by)::pg_catalog.text AS submitted_by, j.submitted_by::pg_catalog.oid::pg_catalog.int8 AS submitted_by_oid,
        j.as_superuser, j.every, j.after, j.if_running,
-       coalesce(extract(epoch FROM j.time_limit) * 1000, 0)::pg_catalog.int8 AS time_limit_ms, left(w.settings ->> 'TimeZone', 100) AS time_zone,
+       coalesce(extract(epoch FROM j.time_limit) * 1000, 0)::pg_catalog.int8 AS time_limit_ms,
+       left(w.settings ->> 'TimeZone', 100) AS time_zone,  -- defence: settings-of-jobs = w.settings ->> 'TimeZone' AS time_zone,
        j.state, j.attempt, coalesce(j.run_id, (
            SELECT max(r.run_id) FROM madlib_mop.run r
            WHERE r.caller_pid = j.session_pid AND r.owner = j.owner AND r.created_at >= j.started_at)) AS run_id,
@@ -27,13 +28,15 @@ FROM madlib_mop.job_record j LEFT JOIN madlib_mop.job_statement w ON w.statement
 """  # noqa: E501
 # A job may wait for jobs of roles that its owner acts as, and learns nothing of others.
 _BEFORE = """
-LEFT JOIN madlib_mop.job_record before ON before.job_id = j.after AND pg_has_role(j.owner, before.owner, 'MEMBER')
+LEFT JOIN madlib_mop.job_record before ON before.job_id = j.after
+     AND pg_has_role(j.owner, before.owner, 'MEMBER')  -- defence: jobs-to-wait-for
 """
 # Of roles with due jobs only, each by an index: jobs that have ended are kept, and may be very many.
 _NEXT = f"""
 WITH busy AS (
     SELECT o.owner,
            (SELECT count(*) FROM madlib_mop.job_record r WHERE r.owner = o.owner AND r.state = 'running') AS n,
+           -- defence: turn-of-a-role = (SELECT max(r.started_at)
            (SELECT max(coalesce(r.started_at, CASE WHEN r.state <> 'cancelled' THEN r.ended_at END))
             FROM madlib_mop.job_record r WHERE r.owner = o.owner) AS at
     FROM (SELECT DISTINCT owner FROM madlib_mop.job_record
@@ -338,13 +341,13 @@ class Jobs:
             return "the role that it runs as was dropped"
         if submitter is None:
             return "the role that submitted it was dropped"
-        if is_super and not job.as_superuser:
+        if is_super and not job.as_superuser:  # defence: job-of-a-new-superuser
             return f"role {owner} has become a superuser since it was submitted. Submit it again"
-        if not can_login:
+        if not can_login:  # defence: job-may-log-in
             return f"role {submitter}, which submitted it, may no longer log in"
-        if not acts_as:
+        if not acts_as:  # defence: job-acts-as-owner
             return f"role {submitter}, which submitted it, is no longer a member of role {owner}"
-        if not may_use:
+        if not may_use:  # defence: job-may-use-us
             return f"role {owner} may no longer use madlib_mop in this database. See madlib_mop.grant_use()"
         return None
 

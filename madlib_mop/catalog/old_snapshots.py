@@ -36,7 +36,8 @@ _HOLDERS = """
           AND a.application_name !~ '^madlib_mop (driver|writer of|reader of|segment of)'
           AND (a.usesysid IS NULL OR %(owner)s::pg_catalog.int8 IS NULL OR EXISTS (
               SELECT FROM pg_catalog.pg_roles o
-              WHERE (o.rolsuper OR o.rolbypassrls OR o.oid = %(owner)s::pg_catalog.oid)
+              WHERE (o.rolsuper  -- defence: snapshots-of-others = WHERE (true
+                     OR o.rolbypassrls OR o.oid = %(owner)s::pg_catalog.oid)
                     AND pg_catalog.pg_has_role(a.usesysid, o.oid, 'MEMBER')))
     UNION ALL
     SELECT pg_catalog.json_build_array('slot ' || s.slot_name, s.xmin::pg_catalog.text::pg_catalog.int8, true, false)

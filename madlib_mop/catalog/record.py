@@ -127,6 +127,7 @@ class Record(RunChanges, RunAdmission, ReservedTables):
             Its run_id.
         """
         with self.transaction() as session:
+            # defence: text-of-a-policy = insert(t.run).values(**run.as_row()).returning(t.run.c.run_id)
             query = insert(t.run).values(**hide_policy(run.as_row())).returning(t.run.c.run_id)
             run_id: int = session.execute(query).scalar_one()
             if models:  # a search adds its models later

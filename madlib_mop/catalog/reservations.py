@@ -92,7 +92,7 @@ class ReservedTables(RecordSession):
             name = row["table_schema"], row["table_name"]
             holder = ReservationHolder(row["pid"], row["session_start"], row["virtualxid"])
             if holder not in is_active:  # look up each holder once: a run reserves several names
-                is_active[holder] = holder == self.holder(holder.pid)
+                is_active[holder] = holder == self.holder(holder.pid)  # defence: reservations-after-a-crash = True
             if is_active[holder] or self._is_prepared(row["txid"]):
                 active[name] = holder
             else:

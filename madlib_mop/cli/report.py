@@ -34,9 +34,9 @@ def report(
     It works from any machine, with the login of a role that may see the run. An existing file is replaced. For a
     registered model, it is the run that trained the version.
     """
+    from madlib_mop.catalog.facts.reader import login
+    from madlib_mop.catalog.facts.reading.registered import run_of
     from madlib_mop.reports.page import report as report_of
-    from madlib_mop.reports.reader import login
-    from madlib_mop.reports.reading.registered import run_of
 
     if output not in (None, "-"):
         check_writable(Path(output))
@@ -56,7 +56,7 @@ def report(
 def check_writable(path: Path) -> None:
     """Raise InvalidParameter unless a file can be written there, and nothing but a file would be replaced."""
     try:
-        if not stat.S_ISREG(path.lstat().st_mode):
+        if not stat.S_ISREG(path.lstat().st_mode):  # defence: link-of-a-report = not stat.S_ISREG(path.stat().st_mode)
             raise InvalidParameter(
                 f"--output must be a file. {path} is a {'link' if path.is_symlink() else 'directory or device'}",
                 hint="Give another name: --output run.html.",

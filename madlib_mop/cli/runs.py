@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from madlib_mop.calls import find_function
+from madlib_mop.catalog.facts.reading.now import read_progress
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.calls import command_for
@@ -28,10 +29,6 @@ TRAINING = {
     "resume": "resume",
     "replay": "replay",
 }
-_RUNS = """
-SELECT run_id, kind, state, owner, model_output_table, n_models, n_failed, percent_done, elapsed, time_left
-FROM madlib_mop.progress ORDER BY run_id
-"""
 
 
 @app.command()
@@ -47,10 +44,11 @@ def runs(dsn: Dsn = "") -> None:
     """List the runs that you may see, with their progress."""
     titles = ("run", "kind", "state", "owner", "output table", "models", "failed", "done", "elapsed", "left")
     table = Table(*titles, box=None)
-    for run_id, kind, state, owner, output, n_models, n_failed, percent, elapsed, left in query(dsn, _RUNS):
+    for run in read_progress(lambda statement, values: query(dsn, statement, *values)):
+        left = "" if run.time_left is None else str(run.time_left)
         table.add_row(
-            str(run_id), kind, state, Text(clean(owner)), Text(clean(output)), str(n_models), str(n_failed),
-            f"{percent}%", str(elapsed), "" if left is None else str(left),
+            str(run.run_id), run.kind, run.state, Text(clean(run.owner)), Text(clean(run.output_table)),
+            str(run.n_models), str(run.n_failed), f"{run.percent_done}%", str(run.elapsed), left,
         )  # fmt: skip
     Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
 

@@ -63,6 +63,7 @@ def connect_with_path(dsn: str) -> tuple[Connection, str]:
     except psycopg2.Error as error:
         raise cannot_log_in(error, NAME_THE_SERVER) from None
     connection.autocommit = True
+    # defence: path-of-commands = _row(connection, "SELECT 'public', ''")
     search_path, _ = _row(connection, PIN_SEARCH_PATH)
     connection.autocommit = False
     return connection, search_path

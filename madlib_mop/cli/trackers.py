@@ -11,7 +11,7 @@ from madlib_mop.errors import InvalidParameter
 from madlib_mop.trackers.exported import Models
 
 if TYPE_CHECKING:
-    from madlib_mop.trackers.facts import TrackedState
+    from madlib_mop.catalog.facts.tracked import TrackedState
 
 Run = Annotated[int, typer.Argument(metavar="RUN", help="Number of the run; madlib-mop runs lists them.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on writing until the run has ended.")]
@@ -134,7 +134,7 @@ def optuna(
 def _fail_if_lost(record: "TrackedState", follow: bool) -> None:
     """End with status 1 if the run was to be followed to its end, and its session has ended before."""
     if follow and record.run.is_lost:
-        run_id = record.run.origin.run_id
+        run_id = record.run.run_id
         print(f"madlib-mop: run {run_id} is {record.run.state}, but no process trains it", file=sys.stderr)
         print(f"  SELECT madlib_mop.resume({run_id}); continues it.", file=sys.stderr)
         raise typer.Exit(1)

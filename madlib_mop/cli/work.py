@@ -28,7 +28,7 @@ def work(
     from madlib_mop.jobs.working import limit_memory
     from madlib_mop.jobs.working import work as work_until
 
-    limit_memory()
+    limit_memory()  # defence: memory-of-the-worker
     stop = StopSignals()
     stop.install()
     if metrics_port is not None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from mop_backend.registered_names import is_registered
 from sqlalchemy import Engine
 
-from madlib_mop.catalog.live.facts import RunLine
-from madlib_mop.catalog.live.reading import read_runs
+from madlib_mop.catalog.facts.now import RunLine
+from madlib_mop.catalog.facts.reading.now import read_runs
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.sessions import ClientSessions, check_settings, make_engine
 from madlib_mop.client.calling.statements import arguments_of, call_of
@@ -152,7 +152,7 @@ class Database(Preparing):
             interrupted. A job (`submit`) does not need the process.
         progress : bool or callable
             Whether progress is shown: in a notebook as a bar, elsewhere as lines on stderr. Or a function that gets
-            a `RunStatus` (madlib_mop.catalog.live.facts) after each change, in the calling thread.
+            a `RunStatus` (madlib_mop.catalog.facts.now) after each change, in the calling thread.
         **arguments
             Further arguments of the SQL function, such as ``seed``, ``schedule`` and ``early_stopping``. The
             validation table is that of ``packed``, and metrics are computed after each epoch, unless given.

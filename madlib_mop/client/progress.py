@@ -6,7 +6,8 @@ from collections.abc import Callable
 from html import escape
 from typing import Any, Protocol
 
-from madlib_mop.catalog.live.facts import ModelLine, RunNow, RunStatus
+from madlib_mop.catalog.facts.models import ModelLine
+from madlib_mop.catalog.facts.now import RunNow, RunStatus
 from madlib_mop.catalog.live.words import best_of, clean, number, progress_of, state_of
 from madlib_mop.client.calling.errors import bad_input
 

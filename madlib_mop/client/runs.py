@@ -8,8 +8,9 @@ from contextlib import aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madlib_mop.catalog.live.facts import RunNow, RunStatus
-from madlib_mop.catalog.live.reading import read_status
+from madlib_mop.catalog.facts.now import RunNow, RunStatus
+from madlib_mop.catalog.facts.reading.now import read_best_trained, read_status
+from madlib_mop.catalog.facts.reading.tables import LEADERBOARD, METRICS, VISITS
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.statements import Statement, call_of, whole_number
@@ -19,19 +20,12 @@ from madlib_mop.client.networks import Params, texts_of
 from madlib_mop.client.progress import Progress, html_of, reporter_of
 from madlib_mop.client.tables import Configurations, read_name
 from madlib_mop.client.training import FAILED_QUERIES, Training
-from madlib_mop.client.watching import RunWatch, await_output, read_output, state_of_run
+from madlib_mop.client.watching import RunWatch, await_output, find_output, state_of_run
 from madlib_mop.errors import NotReady, no_run
 
 if TYPE_CHECKING:
     import pandas
 
-_LEADERBOARD = "SELECT * FROM madlib_mop.leaderboard WHERE run_id = %s ORDER BY rank, mst_key"
-_METRICS = """
-SELECT mst_key, epoch, data_set, name, value, elapsed_s, at FROM madlib_mop.metric
-WHERE run_id = %s ORDER BY mst_key, epoch, data_set, ordinal
-"""
-_VISITS = "SELECT * FROM madlib_mop.timeline WHERE run_id = %s ORDER BY visit_id"
-_BEST = "SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = %s AND state = 'trained' ORDER BY rank LIMIT 1"
 _SHOWN = 5
 #: Seconds until a query about a run that trains here is asked again, after it failed.
 _AGAIN_S = 1.0
@@ -104,7 +98,7 @@ class Run:
 
     def leaderboard(self) -> "pandas.DataFrame":
         """Return the models, best first, with the columns of view ``leaderboard``; indexed by ``mst_key``."""
-        return read_own(self._calls.sessions, _LEADERBOARD, [self.run_id]).drop(columns="run_id").set_index("mst_key")
+        return read_own(self._calls.sessions, LEADERBOARD, [self.run_id]).drop(columns="run_id").set_index("mst_key")
 
     def metrics(self) -> "pandas.DataFrame":
         """Return all metrics of all rows: a row for each model, epoch, data set and metric.
@@ -112,12 +106,12 @@ class Run:
         Columns: ``mst_key``, ``epoch`` (from 1), ``data_set`` (``training`` or ``validation``), ``name``, ``value``,
         ``elapsed_s`` (seconds since the start of the run), ``at``.
         """
-        return read_own(self._calls.sessions, _METRICS, [self.run_id])
+        return read_own(self._calls.sessions, METRICS, [self.run_id])
 
     def visits(self) -> "pandas.DataFrame":
         """Return the committed visits, with the columns of view ``timeline``: ``start_s`` and ``end_s`` are seconds
         since the start of the run."""
-        return read_own(self._calls.sessions, _VISITS, [self.run_id]).drop(columns="run_id").set_index("visit_id")
+        return read_own(self._calls.sessions, VISITS, [self.run_id]).drop(columns="run_id").set_index("visit_id")
 
     # ---- waiting
 
@@ -270,10 +264,10 @@ class Run:
         NotReady
             If no model is trained yet, or the output table is not written yet.
         """
-        rows = self._calls.sessions.rows(_BEST, [self.run_id])
-        if not rows:
+        key = read_best_trained(self._calls.sessions.rows, self.run_id)
+        if key is None:
             raise noted(NotReady(f"run {self.run_id} has no trained model", hint="run.leaderboard() shows the models."))
-        return self.model(int(rows[0][0]))
+        return self.model(key)
 
     def model(self, mst_key: int) -> Model:
         """Return the handle of one of its models, in the run's output table.
@@ -283,7 +277,7 @@ class Run:
         NotReady
             If the output table is not there: it is written at the end of the run.
         """
-        output = read_output(self._calls.sessions, self.run_id)
+        output = find_output(self._calls.sessions, self.run_id)
         if not output.is_there:
             message = f"run {self.run_id} has no output table {output.table.sql}: it is not written yet, or was dropped"
             raise noted(NotReady(message, hint="It is written at the end of the run: run.wait()."))

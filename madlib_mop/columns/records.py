@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import PADDING, Cells, FixedCells, UnreadableValue
+from madlib_mop.columns.layout import ArrayLayout, LayoutReader
 from madlib_mop.columns.numbers import (
     BigintReader,
     CellReader,
@@ -181,6 +182,8 @@ class Field:
         Whether its collation is nondeterministic: SQL may compare its texts without regard to case or accents.
     padded_to : int or None
         Of arrays: read them as ones of this number of elements, with absent ones; None reads arrays of one width.
+    layout : ArrayLayout or None
+        Of arrays: they are sent in their memory layout, as bytea; None for the form of their send function.
     """
 
     name: str
@@ -189,6 +192,7 @@ class Field:
     reader: str
     padded_to: int | None = None
     is_folded: bool = False
+    layout: ArrayLayout | None = None
 
 
 def not_an_input(name: str, type_sql: str, hint: str | None = None) -> InvalidParameter:
@@ -365,6 +369,8 @@ class RecordReader:
 
 
 def _reader(field: Field) -> CellReader:
+    if field.layout is not None:
+        return LayoutReader(field.layout)
     reader = _READERS[field.reader]
     if field.padded_to is None or not isinstance(reader, ArrayReader):
         return reader

@@ -15,8 +15,8 @@ import psycopg
 from anyio import to_thread
 from psycopg.pq import PGnotify
 
+from madlib_mop.catalog.facts.reading.shared import Fetch
 from madlib_mop.catalog.live.following import RUNS_CHANNEL, run_of
-from madlib_mop.catalog.live.reading import Fetch
 from madlib_mop.dash.commands import Command
 from madlib_mop.dash.logins import check_rights, log_in
 from madlib_mop.dash.settings import DashServer
@@ -129,7 +129,7 @@ class Account:
         try:
             return await line.use(do)
         except MopError as error:
-            if isinstance(error, NotReady) or await self.may_still_log_in():
+            if isinstance(error, NotReady) or await self.may_still_log_in():  # defence: role-that-left = True
                 raise
             self.close()
             raise RoleHasLeft from None
@@ -198,6 +198,8 @@ class Accounts:
         MopError
             If the role may not use the extension.
         """
+        # defence: login-before-sharing = next(((a, a.role_oid) for a in self.live() if a.role == role), None)
+        #     or await to_thread.run_sync(_prove, self._server, role, password)
         proof, role_oid = await to_thread.run_sync(_prove, self._server, role, password)
         if (account := self._open_account(role_oid)) is not None:
             _close_later([proof])

@@ -37,7 +37,7 @@ _ERRORS = {
 class _RunId(Convertor[int]):
     """The number of a run in a path; a longer one is no path of ours, and never becomes a number."""
 
-    regex = "[0-9]{1,19}"
+    regex = "[0-9]{1,19}"  # defence: number-in-a-path = "[0-9]+"
 
     def convert(self, value: str) -> int:
         return int(value)
@@ -89,7 +89,11 @@ def make_app(settings: DashSettings) -> ASGIApp:
         Route("/runs/{run_id:run}/events", live.of_run, methods=["GET"]),
         Route("/runs/{run_id:run}/figures", live.figures, methods=["GET"]),
         Route("/runs/{run_id:run}/report", live.report, methods=["GET"]),
-        Route("/runs/{run_id:run}/commands/{name}", verbs.command, methods=["POST"]),
+        Route(
+            "/runs/{run_id:run}/commands/{name}",
+            verbs.command,
+            methods=["POST"],  # defence: no-command-by-get = ["POST", "GET"]
+        ),
         Route(STATIC + "{name}", static, methods=["GET"]),
     ]
     handlers = {error: failed for error in (HTTPException, NeedsLogin, MopError)}

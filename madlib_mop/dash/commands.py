@@ -53,6 +53,7 @@ def command_of(name: str, given: Mapping[str, str]) -> Command:
 def _value(argument: Argument, text: str) -> object:
     if argument.type in _MAX_INTEGER:
         highest = _MAX_INTEGER[argument.type]
+        # defence: number-in-a-form = not (text.lstrip("-").isdigit() and abs(int(text)) <= highest)
         if not (_WHOLE.fullmatch(text) and abs(int(text)) <= highest):
             raise InvalidParameter(f"{argument.name} must be a whole number. Received: {text[:80]!r}")
         return int(text)

@@ -28,10 +28,14 @@ Headers = Sequence[tuple[bytes, bytes]]
 def address_of(peer: str) -> str:
     """Return what counts as one address: of IPv6 the first 64 bits, as people get a whole network of such.
 
-    A text that is no address is returned as it is.
+    Some reverse proxies add the port, which is another one for each connection: 192.0.2.1:443, [2001:db8::1]:443. It
+    does not count. A text that is no address is returned as it is.
     """
+    host = peer[1:].partition("]")[0] if peer.startswith("[") else peer
+    if host.count(":") == 1:
+        host = host.partition(":")[0]
     try:
-        address = ip_address(peer.partition("%")[0])
+        address = ip_address(host.partition("%")[0])
     except ValueError:
         return peer
     if isinstance(address, IPv6Address):
@@ -93,6 +97,7 @@ class Gate(socket.socket):
         accepted = Accepted(self.family, self.type, self.proto, fileno=number)
         accepted.address = address_of(str(peer[0]))
         n_of_address = self._n_of.get(accepted.address, 0)
+        # defence: connections-of-an-address
         if n_of_address >= self._most_of_address and not self._drop_one(accepted.address):
             accepted.close()
             raise ConnectionAbortedError("too many connections of one address")
@@ -125,7 +130,7 @@ class Gate(socket.socket):
 
         The event loop, which has the socket, closes it then. It is not counted any more.
         """
-        for accepted in self._waiting.values():
+        for accepted in self._waiting.values():  # defence: room-for-connections
             if address in (None, accepted.address):
                 self.left(accepted)
                 try:
@@ -177,6 +182,7 @@ class BrowserConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """Wait for the next request; until its first byte, uvicorn's limit for idle connections applies."""
         super().on_response_complete()
+        # defence: time-of-the-last-response
         if self.transport.is_closing():  # it waits until the browser has taken what is left
             self._limit_taking()
         self._gate.set_waiting(self._number, self._is_waiting)
@@ -205,15 +211,15 @@ class BrowserConnection(H11Protocol):
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def _look(self) -> None:
-        self._gate.set_waiting(self._number, self._is_waiting)
+        self._gate.set_waiting(self._number, self._is_waiting)  # defence: served-connections
         if not self._is_waiting:
             self._stop_clock()
         elif self._deadline is None:
-            self._deadline = self.loop.call_later(REQUEST_S, self._be_late)
+            self._deadline = self.loop.call_later(REQUEST_S, self._be_late)  # defence: time-of-a-request
 
     def _limit_taking(self) -> None:
         if self._taken_by is None:
-            self._taken_by = self.loop.call_later(_TAKEN_S, self.transport.abort)
+            self._taken_by = self.loop.call_later(_TAKEN_S, self.transport.abort)  # defence: time-of-a-response
 
     def _stop_clock(self) -> None:
         if self._deadline is not None:
@@ -229,6 +235,7 @@ class BrowserConnection(H11Protocol):
             body = text.encode()
             words = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
             length = (b"content-length", str(len(body)).encode())
+            # defence: headers-of-errors = h11.Response(status_code=status, headers=[*words, length])
             answer = h11.Response(status_code=status, headers=[*self._headers_of_errors, *words, length])
             for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from madlib_mop.catalog.facts.reading.shared import Fetch
 from madlib_mop.catalog.live.following import ReadingPace
-from madlib_mop.catalog.live.reading import Fetch
 from madlib_mop.dash.accounts import Account
 from madlib_mop.errors import MopError, NotReady
 
@@ -214,6 +214,7 @@ class Feeds:
 
     def shows(self, account: Account, run_id: int) -> bool:
         """Return whether a feed has read the run for this role a few seconds ago."""
+        # defence: feed-of-an-account = next((feed for key, feed in self._feeds.items() if key[1] == run_id), None)
         feed = self._feeds.get((account, run_id))
         return feed is not None and feed.has_just_read
 

@@ -16,11 +16,12 @@ _LOG = logging.getLogger("madlib_mop.dash")
 MAX_BODY_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 16 * 1024
 HEADERS: dict[str, str] = {
+    # defence: scripts-of-files = "script-src 'self' 'unsafe-inline'"
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
         " frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
     ),
-    "X-Frame-Options": "DENY",
+    "X-Frame-Options": "DENY",  # defence: no-frames
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",  # with no-referrer, browsers would hide the Origin of forms from us
     "Cache-Control": "no-store",
@@ -65,6 +66,7 @@ class Guard:
                 await _answer(noting, *refusal)
             else:
                 await self._app(scope, receive, noting)
+        # defence: broken-forms
         except ClientDisconnect:  # the browser has not sent all of its form
             pass
         except Exception:
@@ -76,13 +78,15 @@ class Guard:
         headers = [(name.lower(), value) for name, value in scope["headers"]]
         if sum(len(name) + len(value) for name, value in headers) > MAX_HEADER_BYTES:
             return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers of this request are too large."
+        # defence: one-length
         if {b"content-length", b"transfer-encoding"} <= dict(headers).keys():  # a proxy may read the other one
             return HTTPStatus.BAD_REQUEST, "This request has two lengths."
         hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
-        if len(hosts) != 1 or hosts[0] not in self._hosts:
+        if len(hosts) != 1 or hosts[0] not in self._hosts:  # defence: known-hosts = not hosts
             return HTTPStatus.MISDIRECTED_REQUEST, (
                 "This page does not serve this name. Start it with --allowed-host or --public-url to let it."
             )
+        # defence: origin-of-a-request
         if scope["method"] not in ("GET", "HEAD") and not self._is_same_origin(dict(headers), hosts[0]):
             return HTTPStatus.FORBIDDEN, "This request does not come from this page."
         return None
@@ -92,7 +96,7 @@ class Guard:
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
         if origin is None and site is None:
             return False
-        if site is not None and site != b"same-origin":
+        if site is not None and site != b"same-origin":  # defence: site-of-a-request
             return False
         if origin is None:
             return True
@@ -106,7 +110,7 @@ def _limited(receive: Receive) -> Receive:
         nonlocal n_bytes
         message = await receive()
         n_bytes += len(message.get("body", b""))
-        if n_bytes > MAX_BODY_BYTES:
+        if n_bytes > MAX_BODY_BYTES:  # defence: size-of-a-request
             raise HTTPException(413, "The request is too large.")
         return message
 

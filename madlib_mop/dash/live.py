@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from madlib_mop.catalog.live.reading import Fetch, count_runs, read_jobs, read_run, read_runs, read_status
+from madlib_mop.catalog.facts.reading.now import count_runs, read_jobs, read_now, read_runs, read_status
+from madlib_mop.catalog.facts.reading.shared import Fetch
 from madlib_mop.dash.accounts import Account, Connection
 from madlib_mop.dash.feeds import PAGE, Feed, Look, Seen, Viewer
 from madlib_mop.dash.pages import RUNS_PAGE
@@ -62,10 +63,10 @@ class LiveHandlers:
     async def of_run(self, request: Request) -> Response:
         """Return the stream of updates of a run."""
         session, run_id = self._site.session_of(request, False), run_id_of(request)
-        await self._check(session, run_id)
+        await self._check(session, run_id)  # defence: stream-of-own-runs
 
         def look(fetch: Fetch) -> Seen | None:
-            now = read_run(fetch, run_id, PAGE)
+            now = read_now(fetch, run_id, PAGE)
             return None if now is None else Seen(self._site.pages.of_run(now), not now.status.has_ended)
 
         return await self._stream(request, session, run_id, look)
@@ -73,7 +74,7 @@ class LiveHandlers:
     async def figures(self, request: Request) -> Response:
         """Return the figures of a run: HTML and Vega-Lite, as JSON."""
         session, run_id = self._site.session_of(request, False), run_id_of(request)
-        if not self._site.feeds.shows(session.account, run_id):
+        if not self._site.feeds.shows(session.account, run_id):  # defence: figures-of-own-runs
             await self._check(session, run_id)
         drawn = self._drawn_of(session.account, run_id)
         async with drawn.lock:
@@ -135,7 +136,7 @@ class LiveHandlers:
             with contextlib.suppress(TimeoutError):
                 update = await asyncio.wait_for(viewer.queue.get(), _PING_S)
                 message = b"" if update is None else update.encode()
-            if not message or not self._site.sessions.is_alive(session):
+            if not message or not self._site.sessions.is_alive(session):  # defence: updates-of-a-session = not message
                 break
             yield message
         yield _HAS_ENDED
@@ -152,7 +153,7 @@ class _Stream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._leave()
+            self._leave()  # defence: leaving-viewers
 
 
 def _reads(read: Callable[[Connection, int], T], run_id: int) -> Callable[[Connection], T]:

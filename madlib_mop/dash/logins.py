@@ -23,6 +23,7 @@ _LOG = logging.getLogger("madlib_mop.dash")
 #: A path that can never exist.
 _NO_FILE = "/dev/null/none"
 _NOTHING_OF_OURS = {
+    # defence: no-password-file
     "passfile": _NO_FILE, "sslcert": _NO_FILE, "sslkey": _NO_FILE, "sslcertmode": "disable", "gssencmode": "disable",
     "client_encoding": "UTF8", "application_name": "madlib-mop dash",
 }  # fmt: skip
@@ -75,13 +76,14 @@ class LoginLimits:
     def check(self, role: str, address: str) -> None:
         """Raise TooManyLogins if this role has to wait at this address."""
         now = self._clock()
+        # defence: failures-elsewhere = max([n for key, n in self._failures.items() if key[0] == role] or [(0, 0.0)])
         n, last = self._failures.get((role, address), (0, 0.0))
         wait_s = 0.0 if n < self._free else min(self._longest_wait_s, 2.0 ** min(n - self._free, 10))
-        is_known = (role, address) in self._known
+        is_known = (role, address) in self._known  # defence: known-addresses = False
         if (
-            now < last + wait_s
-            or self._is_full(self._of_address.get(address))
-            or (not is_known and self._is_full(self._of_role.get(role)))
+            now < last + wait_s  # defence: wait-after-failures
+            or self._is_full(self._of_address.get(address))  # defence: failures-of-an-address
+            or (not is_known and self._is_full(self._of_role.get(role)))  # defence: failures-of-a-role
         ):
             raise TooManyLogins
 
@@ -137,13 +139,14 @@ def log_in(server: DashServer, role: str, password: str, is_read_only: bool = Tr
         If the server does not accept it, or accepts it because of the operating system user of this process.
     """
     # libpq has a default for an empty role
+    # defence: login-has-a-role = "\0" in role + password or len(role.encode()) > MAX_ROLE_BYTES
     if not role or "\0" in role + password or len(role.encode()) > MAX_ROLE_BYTES:
         raise LoginFailed("no name of a role")
-    forget_environment()
+    forget_environment()  # defence: no-environment
     options = _OPTIONS + (_READ_ONLY if is_read_only else "")
     words: dict[str, Any] = {**server.keywords, **_NOTHING_OF_OURS}
     words |= {"user": role, "password": password, "options": options}
-    words |= passwords.protecting(words, pq.version(), never=("gss", "sspi"))
+    words |= passwords.protecting(words, pq.version(), never=("gss", "sspi"))  # defence: password-of-a-login
     try:
         connection = psycopg.connect(**words, autocommit=True)
     except (psycopg.Error, UnicodeError) as error:
@@ -191,4 +194,4 @@ def _is_of_the_person(connection: psycopg.Connection[Any]) -> bool:
     if connection.info.server_version < 160000:
         return False
     (system_user,) = connection.execute("SELECT SYSTEM_USER").fetchone() or (None,)
-    return system_user is None
+    return system_user is None  # defence: no-system-user = True

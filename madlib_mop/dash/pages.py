@@ -8,10 +8,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from madlib_mop.catalog.live.reading import Fetch, count_runs, read_jobs, read_run, read_runs
+from madlib_mop.catalog.facts.reading.now import count_runs, read_jobs, read_now, read_runs
+from madlib_mop.catalog.facts.reading.shared import Fetch
 from madlib_mop.dash.feeds import PAGE
 from madlib_mop.dash.logins import FAILED, MAX_ROLE_BYTES, TOO_MANY, LoginFailed, TooManyLogins
-from madlib_mop.dash.reporting import SECTION_TITLES
+from madlib_mop.dash.reporting import section_titles
 from madlib_mop.dash.sessions import same
 from madlib_mop.dash.site import NeedsLogin, Site, check_token, form_of, page_of, run_id_of, safe_next, to_login
 from madlib_mop.errors import MopError
@@ -40,6 +41,7 @@ class PageHandlers:
         form = await form_of(request)
         role, password, goes_to = form.get("role", ""), form.get("password", ""), safe_next(form.get("next", "/"))
         cookie = request.cookies.get(_LOGIN_COOKIE, "")
+        # defence: token-of-the-login
         if not cookie or not same(form.get("token", ""), self._site.login_tokens.token(cookie)):
             return self._form(request, goes_to, role, "The form had expired. Log in again.", 403)
         if len(role.encode()) > MAX_ROLE_BYTES:  # no role has such a name, and the limits do not keep it
@@ -55,13 +57,14 @@ class PageHandlers:
         except LoginFailed:
             self._site.limits.failed(*who)
             await asyncio.sleep(_FAILED_S)
+            # defence: words-of-a-failed-login = self._form(request, "", role, str(__import__("sys").exception()), 403)
             return self._form(request, goes_to, role, FAILED, 403)
         except MopError as error:
             return self._form(request, goes_to, role, error.message, 403)
         self._site.limits.succeeded(*who)
         before = self._site.sessions.find(request.cookies.get(self._site.cookie_name))
         new, _ = self._site.sessions.begin(account)
-        if before is not None:
+        if before is not None:  # defence: cookie-of-a-login
             self._site.sessions.end(before)
         response = RedirectResponse(goes_to, 303)
         self._site.set_cookie(response, self._site.cookie_name, new)
@@ -72,7 +75,7 @@ class PageHandlers:
         """End the session."""
         session = self._site.session_of(request)
         check_token(await form_of(request), session)
-        self._site.sessions.end(session)
+        self._site.sessions.end(session)  # defence: logout
         response = RedirectResponse("/login", 303)
         self._site.drop_cookie(response, self._site.cookie_name)
         return response
@@ -100,14 +103,14 @@ class PageHandlers:
         except NeedsLogin:
             return to_login(request)
         run_id, page = run_id_of(request), page_of(request)
-        now = await session.account.read(lambda fetch: read_run(fetch, run_id, PAGE, PAGE * (page - 1)))
+        now = await session.account.read(lambda fetch: read_now(fetch, run_id, PAGE, PAGE * (page - 1)))
         if now is None:
             raise HTTPException(404)
         metric = next((model.metric_name for model in now.models if model.metric_name), None)
         n_pages = _pages(now.status.n_models, PAGE)
         return self._site.html(
             "run.html", session=session, now=now, metric=metric, page=page, n_pages=n_pages, pages_of="the leaderboard",
-            sections=SECTION_TITLES,
+            sections=section_titles(),
         )  # fmt: skip
 
     def _form(self, request: Request, goes_to: str, role: str, error: str = "", status: int = 200) -> Response:

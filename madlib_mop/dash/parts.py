@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from madlib_mop.catalog.live.facts import JobLine, RunLine, RunNow
+from madlib_mop.catalog.facts.now import JobLine, RunLine, RunNow
 from madlib_mop.catalog.live.words import best_of, clean, duration, end_of, number, progress_of, state_of, task_of
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -23,9 +23,12 @@ class Pages:
 
     def __init__(self, **known: Any):
         self._jinja = Environment(
-            loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            loader=FileSystemLoader(_TEMPLATES),
+            autoescape=True,  # defence: escaped-pages = False
+            undefined=StrictUndefined,
+            trim_blocks=True,
             lstrip_blocks=True,
-        )  # fmt: skip
+        )
         self._jinja.filters |= {
             "clean": clean, "duration": duration, "number": number, "instant": instant, "state": state_of,
             "end": end_of, "task": task_of, "arguments": arguments, "cell": cell,

@@ -14,18 +14,13 @@ from typing import Any
 
 import psycopg
 
+from madlib_mop.catalog.facts import RunFacts
+from madlib_mop.catalog.facts.reader import one_snapshot
+from madlib_mop.catalog.facts.reading.whole import read_run
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.errors import NotReady
-from madlib_mop.reports.facts import RunFacts
 from madlib_mop.reports.figures import SECTIONS
 from madlib_mop.reports.page import report
-from madlib_mop.reports.reader import one_snapshot
-from madlib_mop.reports.reading import read_run
-
-#: Titles of the sections of figures, in order.
-SECTION_TITLES = (
-    ("curves", "Learning curves"), ("schedule", "Schedule"), ("parameters", "Hyper-parameters"), ("history", "History"),
-)  # fmt: skip
 
 
 class Drawing:
@@ -67,6 +62,11 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
+def section_titles() -> list[tuple[str, str]]:
+    """Return the names of the sections of figures, with their titles, in order."""
+    return [(name, section.title) for name, section in SECTIONS.items()]
+
+
 def facts_of(connection: psycopg.Connection[Any], run_id: int) -> RunFacts:
     """Return the facts of a run."""
     with one_snapshot(connection) as reader:
@@ -76,10 +76,10 @@ def facts_of(connection: psycopg.Connection[Any], run_id: int) -> RunFacts:
 def figures_json(facts: RunFacts) -> list[dict[str, Any]]:
     """Return the figures as JSON values: those of `Figure`, with ``id``, ``section`` and the ``axis`` of a curve."""
     found = []
-    for section, _ in SECTION_TITLES:
-        for figure in SECTIONS[section](facts):
-            axis = figure.key.rpartition("-")[2] if section == "curves" else None
-            more = {"id": f"figure-{clean(figure.key)}", "section": section, "axis": axis}
+    for name, section in SECTIONS.items():
+        for figure in section.make(facts):
+            axis = figure.key.rpartition("-")[2] if name == "curves" else None
+            more = {"id": f"figure-{clean(figure.key)}", "section": name, "axis": axis}
             found.append({**asdict(figure), **more})
     return found
 

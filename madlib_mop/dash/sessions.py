@@ -70,7 +70,10 @@ class BrowserSessions:
     def is_alive(self, session: BrowserSession) -> bool:
         """Return whether a session goes on; one whose time is over, or that lost the server, is ended here."""
         now = self._clock()
-        over = now >= session.used_at + self._idle_s or now >= session.began_at + self._longest_s
+        over = (
+            now >= session.used_at + self._idle_s  # defence: idle-sessions
+            or now >= session.began_at + self._longest_s  # defence: long-sessions
+        )
         if not session.has_ended and (over or session.account.is_lost):
             self.end(session)
         return not session.has_ended

@@ -77,7 +77,7 @@ class DashSettings:
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidParameter("--tls-cert and --tls-key belong together: one of them is missing")
-        if self.tls_cert is None and not is_loopback(self.host):
+        if self.tls_cert is None and not is_loopback(self.host):  # defence: tls
             raise InvalidParameter(
                 f"other machines could read the passwords on their way to {self.host}: it needs TLS",
                 hint="Give --tls-cert and --tls-key, or leave out --host and use a reverse proxy or an SSH tunnel.",
@@ -137,6 +137,7 @@ def server_of(dsn: str) -> DashServer:
     except psycopg.Error as error:
         raise UnreadableText(f"--dsn cannot be read: {str(error).strip().splitlines()[0]}") from None
     role = given.pop("user", "")
+    # defence: no-password-at-start
     for name in sorted(given.keys() - _KEYWORDS, key=lambda name: name not in _SECRETS):
         if name in _SECRETS:
             raise InvalidParameter(
@@ -151,7 +152,7 @@ def server_of(dsn: str) -> DashServer:
             given.setdefault(name, os.environ[variable])
     keywords = {"host": given.get("hostaddr", "127.0.0.1"), "port": "5432", "connect_timeout": "10", **given}
     for host in keywords["host"].split(","):
-        if not host.strip() or host.strip()[0] in "/@":
+        if not host.strip() or host.strip()[0] in "/@":  # defence: no-login-by-socket
             raise InvalidParameter(
                 f"the live page cannot log in by a socket. Received: host {host!r}",
                 hint="Name the server's address, for instance host=127.0.0.1.",

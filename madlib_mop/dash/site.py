@@ -71,7 +71,7 @@ class Site:
     def address_of(self, request: Request) -> str:
         """Return the address of a browser. Behind a reverse proxy, the last one that it added is the browser's."""
         peer = request.client.host if request.client else ""
-        if self.settings.public_url is not None:
+        if self.settings.public_url is not None:  # defence: address-behind-a-proxy = True
             peer = [peer, *request.headers.getlist("x-forwarded-for")][-1].rpartition(",")[2].strip()
         return address_of(peer)[:100]
 
@@ -85,7 +85,14 @@ class Site:
     def set_cookie(self, response: Response, name: str, value: str) -> None:
         """Set a cookie that only this page reads, until the browser is closed."""
         secure = self.settings.is_secure
-        response.set_cookie(name, value, path="/", httponly=True, samesite="strict", secure=secure)
+        response.set_cookie(
+            name,
+            value,
+            path="/",
+            httponly=True,  # defence: no-cookies-for-scripts
+            samesite="strict",
+            secure=secure,
+        )
 
     def drop_cookie(self, response: Response, name: str) -> None:
         """Remove a cookie."""
@@ -114,7 +121,7 @@ async def form_of(request: Request) -> dict[str, str]:
 
 def check_token(form: dict[str, str], session: BrowserSession) -> None:
     """Take the token out of a form. Raises HTTPException if it is not the session's."""
-    if not same(form.pop("token", ""), session.token):
+    if not same(form.pop("token", ""), session.token):  # defence: token-of-a-form = form.pop("token", None) is None
         raise HTTPException(403, "This form is of another session. Load the page again.")
 
 
@@ -134,7 +141,7 @@ def page_of(request: Request) -> int:
 
 def safe_next(path: str) -> str:
     """Return where to go after the login: a page of ours."""
-    return path if _NEXT.fullmatch(path) else "/"
+    return path if _NEXT.fullmatch(path) else "/"  # defence: own-pages-only = path
 
 
 def to_login(request: Request) -> RedirectResponse:

@@ -4,7 +4,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from madlib_mop.catalog.live.reading import read_status
+from madlib_mop.catalog.facts.reading.now import read_status
 from madlib_mop.dash.accounts import RoleHasLeft
 from madlib_mop.dash.commands import NAMES, command_of
 from madlib_mop.dash.site import Site, check_token, form_of, run_id_of
@@ -27,7 +27,7 @@ class VerbHandlers:
         if name not in NAMES:
             raise HTTPException(404)
         status = await session.account.read(lambda fetch: read_status(fetch, run_id))
-        if status is None:
+        if status is None:  # defence: commands-to-own-runs
             raise HTTPException(404)
         try:
             result = await session.account.issue(command_of(name, {**form, "run_id": str(run_id)}))

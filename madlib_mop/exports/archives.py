@@ -116,11 +116,11 @@ class Archive:
                 raise _refused(f"its members have more than {self._others:,} bytes")
         if at != len(self._data) - _END.size:
             raise _damaged("its directory is longer or shorter than it says")
-        if len({member.name for member in members}) != len(members):
+        if len({member.name for member in members}) != len(members):  # defence: names-of-members
             raise _damaged("two members have the same name")
         previous = 0
         for member in sorted(members, key=lambda one: one.start):
-            if member.start < previous:
+            if member.start < previous:  # defence: overlapping-members
                 raise _damaged(f"{member.name} overlaps another member")
             previous = member.start + member.stored_bytes
         return members
@@ -137,7 +137,7 @@ class Archive:
             raise _refused("it is of the form zip64, for archives of 4 GB and more")
         if disk or start_disk or count_here != count:
             raise _damaged("it is a part of an archive")
-        if count > MAX_MEMBERS:
+        if count > MAX_MEMBERS:  # defence: number-of-members
             raise _refused(f"it has {count:,} members, and may have {MAX_MEMBERS}")
         if start + n_bytes != len(self._data) - _END.size:
             raise _damaged("its directory is not where it says")
@@ -169,22 +169,23 @@ class Archive:
     def _checked_name(self, raw: bytes, mode: int) -> str:
         name = raw.decode("utf-8", "backslashreplace")
         shown = repr(name[:100])
-        if stat.S_ISLNK(mode):
+        if stat.S_ISLNK(mode):  # defence: links-in-archives
             raise _refused(f"{shown} is a link")
         parts = name.removesuffix("/").split("/")
+        # defence: paths-in-archives
         if not {"", ".", ".."}.isdisjoint(parts) or "\\" in name or ":" in name or not name.isprintable():
             raise _refused(f"{shown} is a path that leaves the archive, or has other characters than a path of Keras")
-        if self._others is None and name not in self._most_bytes:
+        if self._others is None and name not in self._most_bytes:  # defence: members-of-archives
             raise _refused(f"it has a member {shown}, and may have {', '.join(self._most_bytes)} only")
         return name
 
     def _check_size(self, name: str, size: int, stored: int, method: int) -> None:
         most = self._most_bytes.get(name, self._others or 0)
-        if size > most:
+        if size > most:  # defence: size-of-a-member
             raise _refused(f"{name} has {size:,} bytes, and may have {most:,}")
         if method == _STORED and size != stored:
             raise _damaged(f"{name} has two sizes")
-        if size > RATIO_FLOOR_BYTES and size > MAX_RATIO * stored:
+        if size > RATIO_FLOOR_BYTES and size > MAX_RATIO * stored:  # defence: inflated-members
             raise _refused(f"{name} expands from {stored:,} to {size:,} bytes, more than {MAX_RATIO} times")
 
     def _data_of(self, at: int, raw: bytes, method: int, name: str) -> int:
@@ -207,7 +208,7 @@ def _inflated(member: ArchiveMember, stored: memoryview) -> memoryview:
             chunk = inflater.decompress(pending, min(_CHUNK_BYTES, member.n_bytes - len(out) + 1))
             pending = inflater.unconsumed_tail
             out += chunk
-            if len(out) > member.n_bytes:
+            if len(out) > member.n_bytes:  # defence: longer-members
                 raise _damaged(f"{member.name} has more bytes than the archive says")
             if not chunk and not pending:
                 break

@@ -349,6 +349,7 @@ def plain(text: object) -> str:
     obey them.
     """
     words = " ".join(str(text).split())
+    # defence: text-of-a-card = "".join(words)
     words = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
     words = words if len(words) <= _MAX_TEXT else f"{words[: _MAX_TEXT - 4]} ..."
     return _SPECIAL.sub(r"\\\1", words)

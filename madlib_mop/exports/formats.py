@@ -168,5 +168,5 @@ def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
-        if shift > _MAX_SHIFT:
+        if shift > _MAX_SHIFT:  # defence: end-of-a-varint
             raise ValueError("a number is too long")

@@ -90,7 +90,7 @@ def read_header(data: Data) -> TensorFile:
     places = sorted((one.start, one.end) for one in tensors.values())
     if places and (places[0][0] != start or places[-1][1] != len(data)):
         raise _damaged("its tensors do not fill it")
-    if any(end != begin for (_, end), (begin, _) in pairwise(places)):
+    if any(end != begin for (_, end), (begin, _) in pairwise(places)):  # defence: overlapping-tensors
         raise _damaged("its tensors overlap, or leave a gap")
     texts = {name: one for name, one in metadata.items() if isinstance(one, str)} if isinstance(metadata, dict) else {}
     return TensorFile(tensors, _order(texts, tensors), texts)

@@ -82,7 +82,7 @@ def _weights(archive: Archive) -> memoryview:
         is_hdf5 = kind_of(weights) is FileKind.HDF5
     except MopError as error:
         raise type(error)(f"{WEIGHTS}: {error.message}", hint=error.hint) from None
-    if not is_hdf5:
+    if not is_hdf5:  # defence: hdf5-weights
         raise UnreadableText(f"{WEIGHTS} is not an HDF5 file", hint=_HINT)
     return weights
 
@@ -113,6 +113,8 @@ def _checked(config: str, version: str) -> Node:
             document = read_json(config)
             if isinstance(document, dict):
                 config = json.dumps({**document, "keras_version": version})
+        # defence: architecture-of-an-import = json.loads(config)
+        # defence: architecture-of-an-export = json.loads(config)
         return check_architecture(config)
     except MopError as error:
         is_code = isinstance(error, Unsupported) and "is not allowed" in error.message

@@ -53,7 +53,7 @@ def kind_of(data: Data) -> FileKind:
     # before the others: it begins with the length of its header, whose bytes can be those of a pickle or a program
     if len(start) > 8 and start[8:9] == b"{" and 8 + int.from_bytes(start[:8], "little") <= len(data):
         return FileKind.SAFETENSORS
-    if start.startswith(_PICKLES):
+    if start.startswith(_PICKLES):  # defence: named-pickles
         raise Unsupported("the file is a pickle, which can run any code; it was not opened", hint=_HINT)
     for beginning, what in _OTHERS:
         if start.startswith(beginning):

@@ -48,8 +48,9 @@ def build_for(arch: Node, n_stored: int | None, seed: int | None = None) -> kera
         If Keras cannot build the model.
     """
     n_bytes = _FLOAT32_BYTES * sum(prod(weight.shape) for weight in describe_architecture(arch).weights)
-    if n_bytes > MAX_BYTES:
+    if n_bytes > MAX_BYTES:  # defence: size-of-a-network
         raise too_large(n_bytes, "the model's weights have")
+    # defence: weights-of-a-network
     if n_stored is not None and n_bytes > max(_RATIO_FLOOR_BYTES, _MAX_RATIO * n_stored):
         raise InvalidParameter(
             f"the model's weights have {n_bytes:,} bytes, and the file has {n_stored:,} bytes of weights",
@@ -65,6 +66,7 @@ def model_of(file: KerasFile) -> keras.Model:
     """
     model = build_for(file.arch, len(file.weights))
     with WeightsFile(file.weights) as weights:
+        # defence: no-legacy-weights = source_of(weights).load(model, by_name=False, skip_mismatch=False)
         KerasWeights(weights).load(model, by_name=False, skip_mismatch=False)  # a .keras file never has the legacy form
     return model
 

@@ -47,9 +47,10 @@ def read_signature(text: str) -> Signature:
             hint="Update madlib_mop.",
         )
     try:
-        signature = build(Signature, fields, SIGNATURE)
+        signature = build(Signature, fields, SIGNATURE)  # defence: fields-of-a-signature = Signature(**fields)
     except UnreadableText as error:
         raise UnreadableText(error.message.replace("the preprocessor is", "the signature is"), hint=_HINT) from None
+    # defence: library-of-a-signature
     if not _VERSION.fullmatch(signature.library):  # MLflow installs what is named so
         raise UnreadableText("the signature is damaged: the version of the library is none", hint=_HINT)
     names = [signature.model, *(one.target for one in signature.outputs)]
@@ -124,6 +125,7 @@ def read_preprocessor(signature: Signature, text: str | None) -> Preprocessor | 
         _check_texts(None if text is None else read_json(text))
     except ValueError:
         raise UnreadableText("the preprocessor is damaged: it has a text that is not Unicode", hint=_HINT) from None
+    # defence: preprocessor-of-a-signature
     if (None if found is None else found.digest) != signature.preprocessor_digest:
         raise contradiction("its signature is of another preprocessor")
     if found is not None:

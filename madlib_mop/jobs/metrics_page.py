@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from madlib_mop.errors import NotReady
 from madlib_mop.jobs.metrics import DatabaseReader, Metrics
 
-_ADDRESS = "127.0.0.1"
+_ADDRESS = "127.0.0.1"  # defence: metrics-here-only = "0.0.0.0"
 _HOSTS = (_ADDRESS, "localhost")
 _REQUEST_TIMEOUT_S = 5.0
 _MOST_CONNECTIONS = 20
@@ -63,7 +63,7 @@ def only_metrics(app: _App) -> _App:
 
     def answer(environ: dict[str, Any], start_response: _Answer) -> Iterable[bytes]:
         host = str(environ.get("HTTP_HOST", _ADDRESS)).rpartition(":")
-        if (host[0] or host[2]) not in _HOSTS:
+        if (host[0] or host[2]) not in _HOSTS:  # defence: host-of-metrics
             status = "403 Forbidden"
         elif environ.get("PATH_INFO") != "/metrics":
             status = "404 Not Found"
@@ -92,7 +92,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         """Serve a connection in a thread of its own."""
         with self._lock:
             self._open.append(request)
-            for oldest in self._open[:-_MOST_CONNECTIONS]:
+            for oldest in self._open[:-_MOST_CONNECTIONS]:  # defence: room-for-metrics
                 with contextlib.suppress(OSError):  # it has ended by itself
                     oldest.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)

@@ -56,7 +56,7 @@ def target(server: JobServer, job: JobRow, login: RunLogin | None) -> LoginTarge
     options = f"-c statement_timeout={min(job.time_limit_ms, 2**31 - 1)}{_RIGHTS}"
     common = {"application_name": session_name(job.job_id), "connect_timeout": 10, "options": options}
     steps = [(LIFT_NEW_TIMEOUTS, []), (BECOME, [job.owner_oid])]
-    if login is None:
+    if login is None:  # defence: login-of-a-job = True
         return LoginTarget({"dsn": server.catalog_dsn, **common}, steps)
     where = {"host": server.host, "port": server.port, "dbname": server.database}
     return LoginTarget({**where, **login.keywords(), **common}, steps)

@@ -118,6 +118,7 @@ def _open(dsn: str) -> Record:
     if table is None:
         raise _no_jobs()
     ((encoding,),) = record.execute("SELECT current_setting('server_encoding')")
+    # defence: encoding-of-a-database
     if encoding == "SQL_ASCII":  # users could store texts that no worker can read
         raise NotReady(
             "jobs need a database with an encoding. Received: SQL_ASCII",
@@ -182,7 +183,7 @@ class JobWorker:
                 self._record.raw.notifies.clear()
                 self._look_for_orphans()
                 self._cancel()
-                self._terminate()
+                self._terminate()  # defence: end-of-stubborn-jobs
                 self._wait(self._fill())
             self._leave()
         finally:  # where the catalog session was lost, the next one finds these jobs as orphans
@@ -246,6 +247,7 @@ class JobWorker:
         """Claim a job and add its next repetition, in one transaction."""
         with self._record.transaction():
             job = self._jobs.claim(self._me)
+            # defence: jobs-of-dropped-roles = job is None or job.every is None or not self._jobs.is_last(job)
             if job is None or job.every is None or not (self._jobs.is_last(job) and self._jobs.has_roles(job)):
                 return job
             self._record.execute("SAVEPOINT repetition")
@@ -416,4 +418,5 @@ def _exceeded(job: JobRow) -> str:
 
 def _one_line(text: str) -> str:
     """Return a text of users as a part of one line of the log."""
+    # defence: lines-of-the-log = "".join(c for c in text[: _MOST_CHARACTERS // 10])
     return "".join(c if c.isprintable() else " " for c in text[: _MOST_CHARACTERS // 10])

@@ -186,7 +186,7 @@ class _Checker:
         is_operation = isinstance(module, str) and ".ops." in module
         if is_operation and name in OPERATIONS:
             target = OPERATIONS[name]
-        elif name in LAYERS and not is_operation:
+        elif name in LAYERS and not is_operation:  # defence: listed-layers = not is_operation
             target = "keras.layers"
         else:
             raise self._unknown(name, where, LAYERS)
@@ -289,7 +289,7 @@ class _Checker:
     def _object(self, node: Node, name: str, module: str, config: Node, where: str, depth: int) -> Node:
         """Return the checked copy of a serialised object, with Keras' module instead of the document's."""
         given = node.get("module")
-        if given is not None and not (isinstance(given, str) and OWN_MODULE.match(given)):
+        if given is not None and not (isinstance(given, str) and OWN_MODULE.match(given)):  # defence: modules-of-keras
             raise Unsupported(
                 f"{where}: module is not one of Keras' classes or modules. Received: {shorten(given)}", hint=_HINT
             )

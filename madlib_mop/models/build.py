@@ -63,7 +63,7 @@ def build_architecture(config: str | Node, seed: int | None = None) -> keras.Mod
     ModelFailed
         If Keras cannot build it.
     """
-    document = check_architecture(config)
+    document = check_architecture(config)  # defence: checked-copy = __import__("json").loads(config)
     if seed is not None:
         seed_draws(seed)
     try:

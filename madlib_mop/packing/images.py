@@ -5,13 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from mop_backend.frames import Blob, Channel, Frame, PeerGone, of_answers
 from mop_backend.machine import processors
 
-from madlib_mop.packing.arrays import BadRow
+from madlib_mop.columns.layout import BadRow
 
 _BOOT = """
 import json, sys
@@ -129,33 +128,6 @@ class DecoderPool:
                 problem.row = row
                 raise
         return np.concatenate(tensors)
-
-
-@dataclass(frozen=True)
-class ImageEncoder:
-    """Encoded images as uint8; the trainer normalizes them, so they need a quarter of the bytes.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (h, w, c) that each row must have.
-    wanted : tuple of int or None
-        The requested size: (h, w) or (h, w, c) resize and convert; None keeps images unchanged.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    wanted: tuple[int, ...] | None
-    pool: DecoderPool
-    dtype: np.dtype = np.dtype(np.uint8)
-
-    def encode(self, data: Blob, lengths: np.ndarray) -> np.ndarray:
-        """Return the tensor (n_rows, h, w, c) of a batch of encoded images."""
-        if (lengths < 0).any():
-            raise BadRow(int(np.argmax(lengths < 0)), "is NULL", "Exclude such rows with a view or a WHERE clause.")
-        view, ends = memoryview(data), np.cumsum(lengths)
-        images = [view[end - length : end] for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]
-        return self.pool.decode(images, self.wanted, self.shape)
 
 
 def _join(answers: Sequence[Frame], starts: Sequence[int]) -> np.ndarray:

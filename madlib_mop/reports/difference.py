@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from madlib_mop.reports.facts import Architecture, ModelFacts, RunFacts
+from madlib_mop.catalog.facts import Architecture, ModelFacts, RunFacts
 from madlib_mop.reports.formats import duration, number, size
+from madlib_mop.reports.named import named_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,9 @@ def properties(facts: RunFacts, model: ModelFacts) -> dict[str, str]:
     }
     found = {
         "rank": "" if model.rank is None else str(model.rank),
-        "state": model.state + (f": {model.reason}" if model.reason else ""),
+        "state": model.state + (f": {model.detail}" if model.detail else ""),
         "network": _network(model, network),
-        **{name: _text(value) for name, value in model.hyper_parameters.items() if name != "network"},
+        **{name: _text(value) for name, value in named_parameters(model).items() if name != "network"},
         **{name: number(value, 5) for name, value in figures.items() if value is not None},
         "iterations": str(model.epoch),
         "time in visits": duration(model.seconds),

@@ -1,7 +1,7 @@
 """Numbers, durations and sizes as a report writes them; called by figures and pages."""
 
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -10,12 +10,12 @@ def number(value: float | int | None, digits: int = 4) -> str:
     """Return a number with at most so many significant digits; '' for None."""
     if value is None:
         return ""
+    if not math.isfinite(value):
+        return str(value)
     if isinstance(value, int) or (value == int(value) and abs(value) < 1e15 and abs(value) >= 10**digits):
         return f"{int(value):,}"
     if value == 0:
         return "0"
-    if not math.isfinite(value):
-        return str(value)
     if 1e-4 <= abs(value) < 1e6:
         places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
         text = f"{value:,.{places}f}"
@@ -59,9 +59,9 @@ def size(n_bytes: int | None) -> str:
     return f"{n_bytes} bytes"
 
 
-def moment(value: datetime | None) -> str:
+def moment(value: float | None) -> str:
     """Return a time of day in UTC; the report says that all are."""
-    return "" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
+    return "" if value is None else datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def percent(share: float | None) -> str:

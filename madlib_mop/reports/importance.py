@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from madlib_mop.reports.facts import ModelFacts, RunFacts, Value
+from madlib_mop.catalog.facts import ModelFacts, RunFacts, Value
+from madlib_mop.reports.named import named_parameters
 
 if TYPE_CHECKING:  # its import takes longer than most reports
     from optuna.distributions import BaseDistribution
@@ -43,19 +44,16 @@ class Importance:
 
 def varied(models: Sequence[ModelFacts]) -> tuple[str, ...]:
     """Return the hyper-parameters with two or more values among models, in the order of their first occurrence."""
-    values: dict[str, set[Value | None]] = {}
-    for model in models:
-        for name in model.hyper_parameters:
-            values.setdefault(name, set())
-    for model in models:
-        for name, seen in values.items():
-            seen.add(model.hyper_parameters.get(name))
+    given = [named_parameters(model) for model in models]
+    values: dict[str, set[Value | None]] = {name: set() for one in given for name in one}
+    for name, seen in values.items():
+        seen.update(one.get(name) for one in given)
     return tuple(name for name, seen in values.items() if len(seen) > 1)
 
 
 def ranked(facts: RunFacts) -> list[ModelFacts]:
     """Return the models of the sample with a figure, of one iteration if enough of them have it."""
-    scored = [m for m in facts.sample if facts.score(m) is not None and m.state != "failed"]
+    scored = [m for m in facts.sample if m.is_scored]
     alike = [m for m in scored if m.comparable]
     return alike if len(alike) >= LEAST_MODELS else scored
 
@@ -64,8 +62,9 @@ def importance(facts: RunFacts) -> Importance | None:
     """Return the importance of the hyper-parameters; None with fewer than ten models, or if nothing varies."""
     models = ranked(facts)
     names = varied(models)
-    everywhere = [name for name in names if all(name in m.hyper_parameters for m in models)]
-    scores = [facts.score(m) for m in models]
+    given = [named_parameters(m) for m in models]
+    everywhere = [name for name in names if all(name in one for one in given)]
+    scores = [m.score for m in models]
     if len(models) < LEAST_MODELS or not everywhere or len(set(scores)) == 1:
         return None
     left_out = tuple(name for name in names if name not in everywhere)
@@ -80,7 +79,7 @@ def _shares(
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
     from optuna.trial import create_trial
 
-    values = {name: [m.hyper_parameters[name] for m in models] for name in names}
+    values = {name: [named_parameters(m)[name] for m in models] for name in names}
     columns = {name: _column(column) for name, column in values.items()}
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -15,15 +15,17 @@ import jinja2
 from markupsafe import Markup
 
 import madlib_mop
+from madlib_mop.catalog.facts import OutputFacts, RunFacts
+from madlib_mop.catalog.facts.models import best_model
+from madlib_mop.catalog.facts.reading.shared import FactsReader
+from madlib_mop.catalog.facts.reading.whole import read_run
 from madlib_mop.reports import formats
 from madlib_mop.reports.assets import vega_bundle
 from madlib_mop.reports.difference import differences, properties
-from madlib_mop.reports.facts import OutputFacts, RunFacts
 from madlib_mop.reports.figures import SECTIONS, Figure
-from madlib_mop.reports.figures.drawing import best, value_text
+from madlib_mop.reports.figures.drawing import value_text
 from madlib_mop.reports.importance import varied
-from madlib_mop.reports.reader import ReportReader
-from madlib_mop.reports.reading import read_run
+from madlib_mop.reports.named import named_parameters
 from madlib_mop.reports.sql import call_again, replay
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -47,7 +49,7 @@ _KINDS = {
 }
 
 
-def report(reader: ReportReader, run_id: int) -> str:
+def report(reader: FactsReader, run_id: int) -> str:
     """Return the report of a run as an HTML document.
 
     Raises
@@ -60,7 +62,7 @@ def report(reader: ReportReader, run_id: int) -> str:
 
 def page(facts: RunFacts) -> str:
     """Return the HTML document of a run's facts."""
-    figures = {name: list(make(facts)) for name, make in SECTIONS.items()}
+    figures = {name: list(section.make(facts)) for name, section in SECTIONS.items()}
     columns = [name for name in varied(facts.models) if name != "network"]
     models = {str(m.mst_key): properties(facts, m) for m in facts.models}
     pair = differences(facts, *facts.models[:2]) if len(facts.models) > 1 else ()
@@ -68,10 +70,11 @@ def page(facts: RunFacts) -> str:
         environment().get_template("report.html"),
         facts=facts,
         figures=figures,
+        sections=[(name, one.title) for name, one in SECTIONS.items() if figures[name] and not one.is_apart],
         curve_groups=_by_axis(figures["curves"]),
         columns=columns[:MAX_COLUMNS],
         n_columns_left=max(0, len(columns) - MAX_COLUMNS),
-        best=best(facts),
+        best=best_model(facts.models),
         summaries=[(output, _balance(output)) for output in facts.data.outputs],
         column_rows=[(c.name, c.sql_type, c.role, c.kind, c.encoding) for c in facts.data.columns],
         pair=pair,
@@ -101,7 +104,7 @@ def environment() -> jinja2.Environment:
     """Return the templates' environment: everything that is inserted is escaped."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
+        autoescape=True,  # defence: escaped-reports = False
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
@@ -115,6 +118,7 @@ def environment() -> jinja2.Environment:
         "moment": formats.moment,
         "percent": formats.percent,
         "value": value_text,
+        "named_parameters": named_parameters,
         "embedded": embedded,
     }
     return made
@@ -139,7 +143,7 @@ def content_policy(scripts: Sequence[str]) -> str:
 def embedded(document: str) -> Markup:
     """Return a JSON text for an element ``<script type="application/json">``."""
     for character, escape in _IN_JSON.items():
-        document = document.replace(character, escape)
+        document = document.replace(character, escape)  # defence: escaped-data
     return Markup(document)  # no character of it is special in HTML
 
 

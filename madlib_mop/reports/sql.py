@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 
 from madlib_mop.calls import FUNCTIONS, Argument
+from madlib_mop.catalog.facts import RunFacts
 from madlib_mop.catalog.names import Relation
-from madlib_mop.reports.facts import RunFacts
 
 _AGAIN = "_again"
 _OUTPUTS = ("model_output_table", "model")

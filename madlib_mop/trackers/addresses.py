@@ -24,6 +24,7 @@ def refuse_password(address: str, option: str, instead: str) -> None:
     instead : str
         What to do, for the hint.
     """
+    # defence: no-password-in-arguments = _SECRET.search(address) is not None
     has_password = ":" in address.partition("://")[2].rpartition("@")[0] or _SECRET.search(address) is not None
     if has_password:
         raise InvalidParameter(
@@ -35,6 +36,7 @@ def refuse_password(address: str, option: str, instead: str) -> None:
 
 def shown(address: str) -> str:
     """Return an address or a message of a library for a person: without users and passwords of the addresses in it."""
+    # defence: no-password-in-messages = clean(_SECRET.sub(r"\1=***", address))
     return clean(_SECRET.sub(r"\1=***", _USER_INFO.sub("//", address)))
 
 

@@ -49,6 +49,7 @@ class EventFile:
         """
         with writing(self._path):
             if self._is_begun:
+                # defence: link-of-an-event-file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
                 descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
                 with os.fdopen(descriptor, "ab") as file:
                     file.write(_records(events))
@@ -86,6 +87,7 @@ def subdirectory(parent: Path, name: str) -> Path:
         try:
             path.mkdir()
         except FileExistsError:
+            # defence: link-of-a-directory = not stat.S_ISDIR(path.stat().st_mode)
             if not stat.S_ISDIR(path.lstat().st_mode):
                 raise InvalidParameter(
                     f"{path} is a {'link' if path.is_symlink() else 'file'}, not a directory",

@@ -13,24 +13,17 @@ from typing import Any
 
 import psycopg
 
+from madlib_mop.catalog.facts.models import ModelFacts, in_order
+from madlib_mop.catalog.facts.reader import one_snapshot
+from madlib_mop.catalog.facts.reading.outputs import read_output
+from madlib_mop.catalog.facts.tracked import TrackedRun
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.errors import InsufficientPrivilege, NotReady, read_server_error
 from madlib_mop.exports.formats import SIGNATURE, Format, read_additions
 from madlib_mop.imports.signatures import read_signature
-from madlib_mop.reports.reader import one_snapshot
-from madlib_mop.trackers.facts import TrackedModel, TrackedRun
 
-_TABLE = """
-SELECT r.plan #>> '{output,schema}', r.plan #>> '{output,name}',
-       EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
-               WHERE a.attrelid = c.oid AND a.attname = 'mst_key' AND NOT a.attisdropped)
-FROM madlib_mop.run AS r
-JOIN pg_catalog.pg_namespace AS n ON n.nspname = r.plan #>> '{output,schema}'
-JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = r.plan #>> '{output,name}'
-WHERE r.run_id = %s::pg_catalog.int8
-"""
 #: Locks an output table and its companions, so that they cannot be dropped, renamed or given to another role.
 _LOCK = "LOCK TABLE ONLY {tables} IN ACCESS SHARE MODE"
 #: Whose code could run when such tables of a schema are read: one of them with its owner, if it is not the role that
@@ -45,6 +38,7 @@ SELECT (SELECT ARRAY[c.relname::pg_catalog.text, pg_catalog.pg_get_userbyid(c.re
         FROM pg_catalog.pg_roles AS o
         WHERE pg_catalog.has_database_privilege(o.oid, d.oid, 'CREATE') AND NOT o.rolsuper
           AND pg_catalog.pg_has_role(o.oid, n.nspowner, 'MEMBER')
+          -- defence: owner-of-the-database = AND NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER')
           AND (u.rolsuper OR NOT pg_catalog.pg_has_role(o.oid, d.datdba, 'MEMBER'))
           AND NOT pg_catalog.pg_has_role(o.oid, u.oid, 'MEMBER'))
 FROM pg_catalog.pg_namespace AS n
@@ -83,15 +77,15 @@ class OutputTable:
     @property
     def relations(self) -> list[Relation]:
         """What is read to export one of its models: the table and its companions."""
+        # defence: companions-of-tables = ("",) if self.has_keys else ("", "_summary")
         suffixes = ("", "_info", "_summary") if self.has_keys else ("", "_summary")
         return [self.relation.with_suffix(suffix) for suffix in suffixes]
 
 
-def chosen(models: Sequence[TrackedModel], which: Models) -> list[TrackedModel]:
+def chosen(models: Sequence[ModelFacts], which: Models) -> list[ModelFacts]:
     """Return the models that were asked for, the best first. Only trained models are in the output table."""
-    trained = [model for model in models if model.state == ModelState.TRAINED]
-    ranked = sorted(trained, key=lambda model: (model.rank is None, model.rank, model.mst_key))
-    return ranked[: {Models.NONE: 0, Models.BEST: 1}.get(which)]
+    trained = [model for model in in_order(models) if model.state == ModelState.TRAINED]
+    return trained[: {Models.NONE: 0, Models.BEST: 1}.get(which)]
 
 
 def find_table(connection: psycopg.Connection[Any], run: TrackedRun, of_others: bool) -> OutputTable:
@@ -114,17 +108,17 @@ def find_table(connection: psycopg.Connection[Any], run: TrackedRun, of_others: 
     if run.state != RunState.FINISHED:
         raise NotReady(f"the run is {run.state}, and has no output table")
     with one_snapshot(connection):
-        found = connection.execute(_TABLE, [run.origin.run_id]).fetchone()
-    if found is None:
-        raise NotReady(f"{clean(run.output_table)} is not there: it was dropped, or its transaction has not ended")
-    schema, name, has_keys = found
-    table = OutputTable(Relation(schema, name), has_keys, of_others)
-    if not of_others:
-        _check_own(connection, table)
-    return table
+        found = read_output(lambda statement, values: connection.execute(statement, values).fetchall(), run.run_id)
+    if found is None or not found.is_there:
+        table = clean(run.model_output_table)
+        raise NotReady(f"{table} is not there: it was dropped, or its transaction has not ended")
+    output = OutputTable(found.table, found.has_keys, of_others)
+    if not of_others:  # defence: tables-of-others
+        _check_own(connection, output)
+    return output
 
 
-def export_model(connection: psycopg.Connection[Any], table: OutputTable, model: TrackedModel) -> bytes:
+def export_model(connection: psycopg.Connection[Any], table: OutputTable, model: ModelFacts) -> bytes:
     """Return a model as a Keras file, as ``madlib_mop.export_model`` makes it.
 
     Raises
@@ -140,8 +134,9 @@ def export_model(connection: psycopg.Connection[Any], table: OutputTable, model:
     try:
         with connection.transaction():
             if not table.of_others:
+                # defence: tables-locked
                 connection.execute(_LOCK.format(tables=", ".join(one.sql for one in table.relations)))
-                _check_own(connection, table)
+                _check_own(connection, table)  # defence: tables-checked-again
             row = connection.execute(_EXPORT, [table.relation.sql, key, Format.KERAS.value], binary=True).fetchone()
     except psycopg.Error as error:
         found = read_server_error(error)
@@ -151,6 +146,7 @@ def export_model(connection: psycopg.Connection[Any], table: OutputTable, model:
     assert row is not None, "a function returns one row"
     data = bytes(row[0])
     signature = read_signature(read_additions(Format.KERAS.file_name, data)[SIGNATURE])
+    # defence: weights-of-the-run
     if model.weights_digest is not None and signature.weights_digest != model.weights_digest:
         raise NotReady(f"{table.relation} has other weights than the run: it was written again")
     return data
@@ -164,7 +160,7 @@ def _check_own(connection: psycopg.Connection[Any], table: OutputTable) -> None:
     if foreign is not None:
         name, owner = foreign
         is_whose = f"{clean(str(Relation(table.relation.schema, name)))} belongs to role {clean(owner)}"
-    elif renamer is not None:
+    elif renamer is not None:  # defence: schemas-of-tables
         is_whose = f"schema {clean(table.relation.schema)} can be renamed by role {clean(renamer)}"
     else:
         return

@@ -7,16 +7,18 @@ from typing import Any, Protocol
 
 import psycopg
 
+from madlib_mop.catalog.facts.models import ModelFacts
+from madlib_mop.catalog.facts.reader import one_snapshot
+from madlib_mop.catalog.facts.reading.models import read_all_models
+from madlib_mop.catalog.facts.reading.now import is_lost
+from madlib_mop.catalog.facts.reading.tracked import read_points, read_tracked
+from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedRun, TrackedState
 from madlib_mop.catalog.live.following import RunFollower, RunListener, wait_for_output
-from madlib_mop.catalog.live.reading import is_lost
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.errors import NAME_THE_SERVER, InvalidParameter, NotReady, cannot_log_in, connection_lost
 from madlib_mop.reports.page import report
-from madlib_mop.reports.reader import one_snapshot
 from madlib_mop.trackers.exported import OutputTable, export_model, find_table
-from madlib_mop.trackers.facts import TrackedMetric, TrackedModel, TrackedRun, TrackedState
-from madlib_mop.trackers.reading import read_models, read_points, read_run
 from madlib_mop.trackers.weights import Weights, read_weights
 
 #: Metrics can be committed later than they were known. So metrics of this many seconds before are read again.
@@ -79,8 +81,8 @@ class RunSession:
         since = None if self._newest is None else self._newest - _OVERLAP_S
         try:
             with one_snapshot(self._connection) as reader:
-                run = read_run(reader, self.run_id)
-                models = read_models(reader, self.run_id)
+                run = read_tracked(reader, self.run_id)
+                models = read_all_models(reader, self.run_id)
                 points = read_points(reader, self.run_id, since)
         except psycopg.Error:
             raise _lost() from None
@@ -126,7 +128,7 @@ class RunSession:
         except psycopg.Error:
             raise _lost() from None
 
-    def export(self, table: OutputTable, model: TrackedModel) -> bytes:
+    def export(self, table: OutputTable, model: ModelFacts) -> bytes:
         """Return a model of the output table as a Keras file. Raises MopError; see `export_model`."""
         try:
             return export_model(self._connection, table, model)

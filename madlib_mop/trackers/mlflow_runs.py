@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from madlib_mop.catalog.facts.models import ModelFacts, best_model
+from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedRun, TrackedState
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.trackers.addresses import is_database, reach_database, unreachable
 from madlib_mop.trackers.exported import Models, chosen
-from madlib_mop.trackers.facts import TrackedMetric, TrackedModel, TrackedRun, TrackedState
 from madlib_mop.trackers.following import RunSession
 from madlib_mop.trackers.mlflow_models import MODEL, write_model
 from madlib_mop.trackers.names import history_name, key_of, text_of
@@ -33,7 +34,7 @@ HISTORY, MODEL_KEY, MODEL_DIGEST = "mlflow.log-model.history", "madlib_mop.model
 #: Variables of MLflow that are set unless the user has set them: no telemetry, nothing on the standard output, and an
 #: error after a minute if the server does not answer.
 _ENVIRONMENT = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # defence: no-telemetry
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
@@ -114,7 +115,7 @@ class MlflowTracker:
 
     def start(self, record: TrackedState) -> None:
         """Find or create the experiment and the run, and find what of it is logged."""
-        key = record.run.origin.key
+        key = record.run.key
         with self._calling():
             self._experiment_id = self._open_experiment()
             found = self._search(f"tags.`madlib_mop.key` = '{key}'")
@@ -125,10 +126,10 @@ class MlflowTracker:
                     if mst_key.isdecimal():  # a child without it was added by others
                         self._models[int(mst_key)] = self._with_metrics(child)
                 return
-            name = text_of(record.run.name or f"run {record.run.origin.run_id}", _MAX_TAG)
+            name = text_of(record.run.name or f"run {record.run.run_id}", _MAX_TAG)
             tags = {"madlib_mop.key": key, **_run_tags(record)}
             created = self._client.create_run(
-                self._experiment_id, start_time=_ms(record.run.origin.created_at), tags=tags, run_name=name
+                self._experiment_id, start_time=_ms(record.run.created_at), tags=tags, run_name=name
             )
             self._run = _Logged(created.info.run_id, tags, status="RUNNING")
 
@@ -177,12 +178,13 @@ class MlflowTracker:
             try:
                 data = session.export(table, model)
             except MopError as error:
+                # defence: reasons-in-mlflow = failed.setdefault(error.message, []).append(model.mst_key)
                 failed.setdefault(clean(error.message), []).append(model.mst_key)
                 continue
             self._log_model(model, data, runs)
         return [f"{_models_are(keys)} not written: {message}" for message, keys in failed.items()]
 
-    def _log_model(self, model: TrackedModel, data: bytes, runs: Sequence[_Logged]) -> None:
+    def _log_model(self, model: ModelFacts, data: bytes, runs: Sequence[_Logged]) -> None:
         for logged in runs:
             with tempfile.TemporaryDirectory() as directory, self._calling():
                 made = write_model(Path(directory) / MODEL, data, logged.run_id)
@@ -219,13 +221,13 @@ class MlflowTracker:
                 logged.metrics.add((metric.key, metric.step, metric.timestamp))
         return logged
 
-    def _model(self, run: TrackedRun, model: TrackedModel) -> _Logged:
+    def _model(self, run: TrackedRun, model: ModelFacts) -> _Logged:
         """Return the run of a model, created unless there is one."""
         if model.mst_key not in self._models:
             tags = {"mlflow.parentRunId": self._run.run_id, **_model_tags(model)}
             created = self._client.create_run(
                 self._experiment_id,
-                start_time=_ms(model.started_at or run.origin.created_at),
+                start_time=_ms(model.started_at or run.created_at),
                 tags=tags,
                 run_name=f"model {model.mst_key}",
             )
@@ -294,7 +296,7 @@ def _models_are(keys: Sequence[int]) -> str:
     return f"model {keys[0]} is" if len(keys) == 1 else f"models {', '.join(map(str, keys))} are"
 
 
-def _lacks(logged: _Logged, model: TrackedModel) -> bool:
+def _lacks(logged: _Logged, model: ModelFacts) -> bool:
     """Return whether a run of MLflow does not have these weights of a model."""
     has_key = logged.tags.get(MODEL_KEY) == str(model.mst_key)
     return not has_key or model.weights_digest is None or logged.tags.get(MODEL_DIGEST) != model.weights_digest
@@ -315,14 +317,14 @@ def _run_params(run: TrackedRun) -> dict[str, str]:
 
 def _run_tags(record: TrackedState) -> dict[str, str]:
     run = record.run
-    best = next((m.mst_key for m in record.models if m.rank == 1 and m.state != ModelState.FAILED), None)
+    best = best_model(record.models)
     values: dict[str, object] = {
         "mlflow.user": run.owner,
         "mlflow.source.name": "madlib_mop",
         "mlflow.source.type": "JOB",
-        "madlib_mop.system_identifier": run.origin.system_identifier,
-        "madlib_mop.database": run.origin.database,
-        "madlib_mop.run_id": run.origin.run_id,
+        "madlib_mop.system_identifier": run.system_identifier,
+        "madlib_mop.database": run.database,
+        "madlib_mop.run_id": run.run_id,
         "madlib_mop.owner": run.owner,
         "madlib_mop.kind": run.kind,
         "madlib_mop.state": run.state,
@@ -330,25 +332,25 @@ def _run_tags(record: TrackedState) -> dict[str, str]:
         "madlib_mop.description": run.description,
         "madlib_mop.source_table": run.source_table,
         "madlib_mop.validation_table": run.validation_table,
-        "madlib_mop.model_output_table": run.output_table,
-        "madlib_mop.model_selection_table": run.selection_table,
-        "madlib_mop.model_arch_table": run.architecture_table,
+        "madlib_mop.model_output_table": run.model_output_table,
+        "madlib_mop.model_selection_table": run.model_selection_table,
+        "madlib_mop.model_arch_table": run.model_arch_table,
         "madlib_mop.ranked_by": run.score_name,
-        "madlib_mop.best_mst_key": best,
+        "madlib_mop.best_mst_key": None if best is None else best.mst_key,
         **{key_of(f"madlib_mop.version.{name}"): version for name, version in run.versions.items()},
     }
     return _tags(values)
 
 
-def _model_params(model: TrackedModel) -> dict[str, str]:
+def _model_params(model: ModelFacts) -> dict[str, str]:
     return {key_of(name): text_of(value, _MAX_PARAM) for name, value in model.hyper_parameters.items()}
 
 
-def _model_tags(model: TrackedModel) -> dict[str, str]:
+def _model_tags(model: ModelFacts) -> dict[str, str]:
     values: dict[str, object] = {
         "madlib_mop.mst_key": model.mst_key,
         "madlib_mop.state": model.state,
-        "madlib_mop.reason": model.reason,
+        "madlib_mop.reason": model.detail,
         "madlib_mop.rank": model.rank,
         "madlib_mop.epoch": model.epoch,
         "madlib_mop.weights_digest": model.weights_digest,
@@ -363,5 +365,5 @@ def _tags(values: Mapping[str, object]) -> dict[str, str]:
     return {name: text_of(value, _MAX_TAG) for name, value in values.items() if value is not None}
 
 
-def _model_status(run: TrackedRun, model: TrackedModel) -> str:
+def _model_status(run: TrackedRun, model: ModelFacts) -> str:
     return _MODEL_STATES.get(ModelState(model.state), _KILLED if run.has_ended else "RUNNING")

@@ -6,8 +6,8 @@ Names and reasons come from other roles: they are data, whatever characters they
 import hashlib
 import re
 
+from madlib_mop.catalog.facts.tracked import TrackedMetric
 from madlib_mop.catalog.live.words import clean
-from madlib_mop.trackers.facts import TrackedMetric
 
 _NO_KEY = re.compile(r"[^A-Za-z0-9_. -]")
 _MAX_KEY = 200
@@ -20,6 +20,7 @@ def history_name(point: TrackedMetric) -> str:
 
 def tag_of(point: TrackedMetric) -> str:
     """Return the tag of a metric as Keras' callback TensorBoard names it; of a sample, ``visit_`` and its name."""
+    # defence: tags-of-tensorboard = f"{'visit' if point.is_sample else 'epoch'}_{point.name}"
     return f"{'visit' if point.is_sample else 'epoch'}_{clean(point.name)}"
 
 
@@ -28,6 +29,7 @@ def key_of(name: str) -> str:
 
     A name with other characters, or a longer one, gets a part of its SHA-256, so that two names have two keys.
     """
+    # defence: names-in-mlflow = name[:_MAX_KEY].strip(" .")
     plain = _NO_KEY.sub("_", name).replace("..", "__")[:_MAX_KEY].strip(" .")
     if plain and plain == name:
         return name

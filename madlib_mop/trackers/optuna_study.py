@@ -24,12 +24,13 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from madlib_mop.catalog.facts.models import ModelFacts, Value
+from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedRun, TrackedState
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.reports.importance import is_logarithmic
 from madlib_mop.trackers.addresses import connect_options, reach_database, unreachable
-from madlib_mop.trackers.facts import TrackedMetric, TrackedModel, TrackedRun, TrackedState, Value
 from madlib_mop.trackers.following import RunSession
 
 OPTION = "--storage"
@@ -120,13 +121,13 @@ class OptunaTracker:
     def start(self, record: TrackedState) -> None:
         """Find the study, or create it."""
         run = record.run
-        self._name = self._name or f"run {run.origin.run_id} of {clean(run.origin.database)}"
+        self._name = self._name or f"run {run.run_id} of {clean(run.database)}"
         with self._calling():
             try:
                 self._study = self._create(run)
             except DuplicatedStudyError:
                 self._study = optuna.load_study(study_name=self._name, storage=self._storage)
-                if self._study.user_attrs.get(_KEY) != run.origin.key:
+                if self._study.user_attrs.get(_KEY) != run.key:  # defence: studies-of-others
                     raise InvalidParameter(
                         f"the storage has another study of this name. Received: {self._name!r}",
                         hint="Give another name with --study-name.",
@@ -160,7 +161,7 @@ class OptunaTracker:
 
     def _create(self, run: TrackedRun) -> optuna.Study:
         study = optuna.create_study(study_name=self._name, storage=self._storage, direction=_direction(run))
-        study.set_user_attr(_KEY, run.origin.key)
+        study.set_user_attr(_KEY, run.key)
         study.set_metric_names([clean(run.score_name)])
         return study
 
@@ -196,11 +197,11 @@ class OptunaTracker:
             self._storage.set_trial_state_values(number, trial.state, None if trial.value is None else [trial.value])
         self._trials[trial.mst_key] = self._storage.get_trial(number)
 
-    def _trial(self, run: TrackedRun, model: TrackedModel, known: Mapping[str, BaseDistribution]) -> Trial:
+    def _trial(self, run: TrackedRun, model: ModelFacts, known: Mapping[str, BaseDistribution]) -> Trial:
         params = {clean(name): _param(known[clean(name)], value) for name, value in model.hyper_parameters.items()}
         intermediate = self._intermediate(run, model)
         state = _state(run, model)
-        value = model.score(run) if state in (TrialState.COMPLETE, TrialState.PRUNED) else None
+        value = model.score if state in (TrialState.COMPLETE, TrialState.PRUNED) else None
         attributes = _attributes(run, model)
         ended = model.ended_at or run.ended_at
         return Trial(
@@ -215,7 +216,7 @@ class OptunaTracker:
             None if ended is None else datetime.fromtimestamp(ended),
         )
 
-    def _intermediate(self, run: TrackedRun, model: TrackedModel) -> dict[int, float]:
+    def _intermediate(self, run: TrackedRun, model: ModelFacts) -> dict[int, float]:
         """Return the figure that ranks models by epoch, on validation data if there are some."""
         found: dict[str, dict[int, float]] = {"training": {}, "validation": {}}
         for point in self._points[model.mst_key]:
@@ -253,7 +254,7 @@ def _storage_of(address: str) -> BaseStorage:
     path = Path(address)
     if path.is_file():
         with path.open("rb") as file:
-            if file.read(1) not in (b"", b"{"):
+            if file.read(1) not in (b"", b"{"):  # defence: journals-only
                 raise InvalidParameter(
                     f"{OPTION} is a file, but no journal of Optuna. Received: {clean(address)}",
                     hint="For a database in a file, write sqlite:///path.db.",
@@ -266,20 +267,20 @@ def _direction(run: TrackedRun) -> optuna.study.StudyDirection:
     return direction.MAXIMIZE if run.metric_name is not None and run.higher_is_better else direction.MINIMIZE
 
 
-def _state(run: TrackedRun, model: TrackedModel) -> TrialState:
+def _state(run: TrackedRun, model: ModelFacts) -> TrialState:
     """Return the state of a trial; those of models that can still change are not final."""
-    if not model.has_ended(run):
+    if not run.is_over(model):
         return TrialState.WAITING if model.started_at is None else TrialState.RUNNING
-    if model.state == ModelState.TRAINED and model.score(run) is not None:
+    if model.state == ModelState.TRAINED and model.score is not None:
         return TrialState.COMPLETE
     return TrialState.PRUNED if model.state == ModelState.STOPPED else TrialState.FAIL
 
 
 def _study_attributes(run: TrackedRun) -> dict[str, Any]:
     return {
-        "run_id": run.origin.run_id,
-        "database": clean(run.origin.database),
-        "system_identifier": run.origin.system_identifier,
+        "run_id": run.run_id,
+        "database": clean(run.database),
+        "system_identifier": run.system_identifier,
         "owner": clean(run.owner),
         "kind": run.kind,
         "state": run.state,
@@ -287,14 +288,14 @@ def _study_attributes(run: TrackedRun) -> dict[str, Any]:
         "metric": clean(run.score_name),
         "source_table": clean(run.source_table),
         "validation_table": clean(run.validation_table),
-        "model_output_table": clean(run.output_table),
+        "model_output_table": clean(run.model_output_table),
         "seed": run.seed,
         "versions": {clean(name): clean(version) for name, version in run.versions.items()},
     }
 
 
-def _attributes(run: TrackedRun, model: TrackedModel) -> dict[str, Any]:
-    reason = model.reason
+def _attributes(run: TrackedRun, model: ModelFacts) -> dict[str, Any]:
+    reason = model.detail
     if reason is None and run.has_ended and model.state in (ModelState.WAITING, ModelState.TRAINING):
         reason = f"the run is {run.state}"
     values = {
@@ -307,7 +308,7 @@ def _attributes(run: TrackedRun, model: TrackedModel) -> dict[str, Any]:
         "training_loss": model.training_loss,
         "validation_metric": model.validation_metric,
         "training_metric": model.training_metric,
-        "visits_s": round(model.visits_s, 3),
+        "visits_s": round(model.seconds, 3),
         "compile_params": clean(model.compile_params),
         "fit_params": clean(model.fit_params),
     }
@@ -318,7 +319,7 @@ def _is_json(value: object) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _distributions(models: Sequence[TrackedModel]) -> dict[str, BaseDistribution]:
+def _distributions(models: Sequence[ModelFacts]) -> dict[str, BaseDistribution]:
     """Return the distribution of each hyper-parameter over all models: numbers as a range, others as choices."""
     values: dict[str, list[Value]] = defaultdict(list)
     for model in models:

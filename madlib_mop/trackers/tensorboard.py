@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from madlib_mop.catalog.facts.models import ModelFacts
+from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedRun, TrackedState
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
 from madlib_mop.trackers.event_files import EventFile, event, replace_file, scalar, subdirectory, writing
-from madlib_mop.trackers.facts import TrackedMetric, TrackedModel, TrackedRun, TrackedState
 from madlib_mop.trackers.following import RunSession
 from madlib_mop.trackers.names import tag_of
 from madlib_mop.trackers.requirements import package
@@ -58,28 +59,28 @@ class TensorBoardTracker:
 
     def run_directory(self, run: TrackedRun) -> Path:
         """Return the directory of a run."""
-        return self._directory / f"run_{run.origin.run_id}"
+        return self._directory / f"run_{run.run_id}"
 
     def start(self, record: TrackedState) -> None:
         """Create the directory of the run, or check that an existing one belongs to the run."""
         run = record.run
-        if self._histograms and not run.may_own:
+        if self._histograms and not run.may_own:  # defence: histograms-for-members
             raise InsufficientPrivilege(
                 "--histograms reads training states, which only members of the role that owns a run may see."
-                f" The owner of run {run.origin.run_id} is {clean(run.owner)}",
+                f" The owner of run {run.run_id} is {clean(run.owner)}",
                 hint="Leave out --histograms, or log in as a member of that role.",
             )
         with writing(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
-        path = subdirectory(self._directory, f"run_{run.origin.run_id}")
+        path = subdirectory(self._directory, f"run_{run.run_id}")
         marker = path / MARKER
         with writing(marker):
-            if os.listdir(path) and _key_of(marker) != run.origin.key:
+            if os.listdir(path) and _key_of(marker) != run.key:  # defence: directories-of-others
                 raise InvalidParameter(
                     f"{path} has files of another run, or of another program",
                     hint="Give another directory, or remove this one.",
                 )
-            replace_file(marker, json.dumps({"key": run.origin.key, "run_id": run.origin.run_id}).encode())
+            replace_file(marker, json.dumps({"key": run.key, "run_id": run.run_id}).encode())
 
     def write(self, record: TrackedState) -> None:
         """Write hyper-parameters and metrics that are not written yet."""
@@ -102,22 +103,22 @@ class TensorBoardTracker:
             weights = session.weights(model.mst_key)
             if weights is None:
                 continue
-            at = model.ended_at or record.run.origin.created_at
+            at = model.ended_at or record.run.created_at
             events = [
                 event(at, weights.epoch, _histogram(f"weights_{tensor.number}", tensor.values))
                 for tensor in weights.tensors
             ]
             self._file(record.run, model.mst_key, _SESSION).append(events)
 
-    def _session_events(self, run: TrackedRun, model: TrackedModel) -> list[Any]:
+    def _session_events(self, run: TrackedRun, model: ModelFacts) -> list[Any]:
         """Return the beginning and the end of a model for HParams, once each."""
         (summary_v2,) = package("tensorboard", "plugins.hparams.summary_v2")
-        has_ended = model.has_ended(run)
+        has_ended = run.is_over(model)
         events = []
-        began = model.started_at or run.origin.created_at
+        began = model.started_at or run.created_at
         if model.mst_key not in self._begun and (has_ended or model.started_at is not None):
             values = {clean(n): clean(v) if isinstance(v, str) else v for n, v in model.hyper_parameters.items()}
-            name = f"run_{run.origin.run_id}/model_{model.mst_key}"
+            name = f"run_{run.run_id}/model_{model.mst_key}"
             events.append(event(began, 0, summary_v2.hparams_pb(values, trial_id=name, start_time_secs=began)))
             self._begun.add(model.mst_key)
         if model.mst_key not in self._ended and has_ended:
@@ -131,7 +132,7 @@ class TensorBoardTracker:
             directory = subdirectory(self.run_directory(run), f"model_{mst_key}")
             if folder:
                 directory = subdirectory(directory, folder)
-            self._files[mst_key, folder] = EventFile(directory, run.origin.created_at)
+            self._files[mst_key, folder] = EventFile(directory, run.created_at)
         return self._files[mst_key, folder]
 
 
@@ -139,7 +140,7 @@ def _event_of(point: TrackedMetric) -> Any:
     return event(point.at, point.step, scalar(tag_of(point), point.value))
 
 
-def _end_of_session(model: TrackedModel, at: float) -> Any:
+def _end_of_session(model: ModelFacts, at: float) -> Any:
     """Return what HParams gets to know at the end of a model; tensorboard's own function for it imports TensorFlow."""
     summary_pb2, api, data, metadata = package(
         "tensorboard", "compat.proto.summary_pb2", *(f"plugins.hparams.{m}" for m in _HPARAMS_MODULES)

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import psycopg
 
-from madlib_mop.reports.reader import one_snapshot
+from madlib_mop.catalog.facts.reader import one_snapshot
+from madlib_mop.catalog.facts.reading.shared import EPOCH_OF_WEIGHTS
 from madlib_mop.trainer.data.state import FORWARD_GROUPS, decode_state
 
-_EPOCH = """
-SELECT m.epoch FROM madlib_mop.model AS m
+_EPOCH = f"""
+SELECT {EPOCH_OF_WEIGHTS} FROM madlib_mop.model AS m
 WHERE m.run_id = %s::pg_catalog.int8 AND m.mst_key = %s::pg_catalog.int4 AND m.forward_parts IS NOT NULL
 """
 _PARTS = """
@@ -39,12 +40,12 @@ class WeightVariable:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights of a model after the newest visit.
+    """The newest weights of a model.
 
     Attributes
     ----------
     epoch : int
-        Of this visit.
+        Of the visit that ended with them.
     tensors : tuple of WeightVariable
         In the order of ``get_weights()``. The record has no names of variables.
     """

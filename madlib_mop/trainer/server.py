@@ -151,7 +151,7 @@ class TrainerService:
         backend.start_threads()
         end_with_peer(self._read_fd)
         if header.get("sandbox", True):
-            in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers))
+            in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers))  # defence: seccomp = False
         taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit applies to models only
         self._limit_memory(header.get("memory_limit_bytes"), taken_bytes, backend)
         self._shards = shards.ShardCache(cache_bytes)

@@ -41,7 +41,7 @@ class Array:
 
     @classmethod
     def read(cls, value: bytes | None, function: str, allow_null: bool | None) -> Array:
-        """Read the memory of one array (see madlib_mop/packing/arrays.py for its layout).
+        """Read the memory of one array (see madlib_mop/columns/layout.py for its layout).
 
         Parameters
         ----------

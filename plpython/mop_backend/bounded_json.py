@@ -27,6 +27,6 @@ def read_json(text: str, **options: Any) -> Any:
         If it is nested too deeply.
     """
     n_containers = text.count("[") + text.count("{")
-    if n_containers > MAX_CONTAINERS:
+    if n_containers > MAX_CONTAINERS:  # defence: containers-of-json
         raise ValueError(f"it has {n_containers:,} lists and objects, and may have {MAX_CONTAINERS:,}")
     return json.loads(text, **options)

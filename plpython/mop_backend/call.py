@@ -20,7 +20,7 @@ from mop_backend import __version__, allocation
 from mop_backend.bounded_json import read_json
 from mop_backend.forkserver import DRIVERS, of_this_server
 from mop_backend.frames import TRUSTED, Blob, Header, Json
-from mop_backend.interrupts import ClientGone, Interrupts
+from mop_backend.interrupts import ClientGone, Interrupted, Interrupts
 from mop_backend.keras_backends import USUAL, BackendName
 from mop_backend.process import LIBRARY, Child, ChildDied, trainers_of
 from mop_backend.rights import MixedRoles, caller_roles
@@ -105,7 +105,7 @@ def run(
     """
     try:
         check_version(version)
-        if function in _INTERNAL:
+        if function in _INTERNAL:  # defence: no-sql-for-internals
             raise CallError(f"{function}: this command cannot be called from SQL", "0A000")
         values = _read_arguments(arguments)
         if payload_name is not None:
@@ -151,6 +151,8 @@ def error_fields(function: str, error: Exception) -> ErrorFields:
         return fields_of(error)
     if isinstance(error, ClientGone):
         return {"message": str(error), "sqlstate": "08006"}
+    if isinstance(error, Interrupted):
+        return {"message": f"{function}: {error}", "sqlstate": "57014"}
     plpy.log(f"madlib_mop: {function}: {''.join(traceback.format_exception(error))}")
     fields = {"message": f"{function}: internal error: {type(error).__name__}: {error}", "sqlstate": "XX000"}
     return {**fields, "hint": "The server's log has the details. Please report this."}
@@ -213,11 +215,15 @@ def _end_lost_run(session: Header, run_id: int, reason: str) -> str | None:
         driver = Child(_DRIVER, forkserver=of_this_server(LIBRARY, DRIVERS))
         try:
             driver.send({"function": "end_lost_run", "session": session, "arguments": arguments}, blobs)
-            if driver.await_answer(_END_RUN_WITHIN_S):
+            while driver.await_answer(_END_RUN_WITHIN_S):
                 header, blobs = driver.receive()
                 if header["do"] == "result":
                     by: str | None = decode_arguments(header["value"], blobs)
                     return by
+                if header["do"] == "error":
+                    plpy.log(f"madlib_mop: the end of run {run_id} was not recorded: {header['message']}")
+                    break
+                plpy.log(header["text"])
         finally:
             driver.stop()
     except (OSError, ChildDied) as error:

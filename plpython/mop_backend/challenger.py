@@ -138,7 +138,7 @@ class Recorder:
             return False
         if moment.statement != self._statement:
             self._statement = moment.statement
-            self._may_write = plpy.execute(_plan(_MAY_WRITE))[0]["yes"]
+            self._may_write = plpy.execute(_plan(_MAY_WRITE))[0]["yes"]  # defence: challengers-that-write = True
             self._n_next = 1
             if self._may_write:
                 self._write()  # the rows that an earlier statement has left

@@ -125,7 +125,7 @@ class Forking:
         fds: list[int] = []
         try:
             peer, user = owner_of(control)
-            if user != os.geteuid():
+            if user != os.geteuid():  # defence: user-of-a-fork
                 raise PermissionError
             # A client sends its request right after connecting; one that was killed in between must not block the
             # others.

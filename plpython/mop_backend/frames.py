@@ -33,7 +33,7 @@ MOST_BLOBS = 1 << 20
 _CHUNK_BYTES = 1 << 20
 #: What is allocated for a part of a frame before any of it has arrived; then as much again as has arrived. A process
 #: that only claims to send much takes no memory, and one that does send it is killed first when memory is short.
-_AT_FIRST_BYTES = 1 << 26
+_AT_FIRST_BYTES = 1 << 26  # defence: claimed-bytes = 1 << 30
 #: Frames up to this size are written with one call, so the reader wakes up once for the whole frame.
 _SMALL_BYTES = 1 << 15
 
@@ -60,6 +60,7 @@ class FrameLimits:
         """Check a header before it is parsed. Raises TooLarge."""
         # Each value but the first follows one of these bytes; those in texts count too.
         if len(text) > self.header_bytes or (
+            # defence: number-of-values
             self.values is not None and sum(map(text.count, (b",", b"[", b"{", b":"))) > self.values
         ):
             raise TooLarge
@@ -164,15 +165,16 @@ class Channel:
         The header is JSON; whoever does not trust the other process checks that it is a dict.
         """
         n_head, n_blobs = _PREFIX.unpack(self._read(_PREFIX.size))
+        # defence: length-of-a-header = n_blobs > MOST_BLOBS
         if n_head > self.limits.header_bytes or n_blobs > MOST_BLOBS:
             raise TooLarge
         lengths = struct.unpack(f">{n_blobs}Q", self._read(8 * n_blobs))
-        self.limits.check_blobs(lengths)
+        self.limits.check_blobs(lengths)  # defence: blobs-without-end
         text = self._read(n_head)
         self.limits.check_header(text)
         try:
             header = json.loads(text)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError):  # defence: deep-headers = ValueError
             raise NotAFrame from None
         return header, [self._read(length) for length in lengths]
 

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import socket
 import stat
+from collections.abc import Iterator
 
 import plpy
 
 _POLLRDHUP = 0x2000
+_statements_allowed = True
 
 
 class ClientGone(Exception):
     """The client has closed its connection."""
+
+
+class Interrupted(Exception):
+    """A cancel, a timeout or the end of the session; PostgreSQL raises its own error when Python has returned."""
+
+
+@contextlib.contextmanager
+def without_statements() -> Iterator[None]:
+    """Let checks run no statement: while segments of Greenplum work for a query, its functions cannot begin another.
+
+    The error would leave the interpreter by a jump, and a later call would crash the coordinator.
+    """
+    global _statements_allowed
+    _statements_allowed = False
+    try:
+        yield
+    finally:
+        _statements_allowed = True
 
 
 class Interrupts:
@@ -30,12 +51,20 @@ class Interrupts:
 
     def __call__(self) -> None:
         self.check_client()  # first, because PostgreSQL ends the process if the client has disconnected
-        plpy.execute("select 1")
+        if _statements_allowed:
+            plpy.execute("select 1")
+        elif _is_pending("QueryCancelPending") or _is_pending("ProcDiePending"):
+            raise Interrupted("the query was cancelled")
 
     def check_client(self) -> None:
         """Raise ClientGone if the client has closed its connection."""
         if self._client is not None and _hung_up(self._client):
             raise ClientGone("the client disconnected; its work was stopped")
+
+
+def _is_pending(flag: str) -> bool:
+    """Return a flag of PostgreSQL's own (miscadmin.h), which a signal has set."""
+    return bool(ctypes.c_int.in_dll(ctypes.CDLL(None), flag).value)
 
 
 def _client_socket_fd() -> int | None:

@@ -597,7 +597,7 @@ def _read(kind: Any, value: Json, where: str) -> Any:
     elif (kind is int and type(value) is int) or (kind is float and type(value) in (int, float)):
         if type(value) is float or value in _INT8:
             return value
-    elif kind in (bool, str) and type(value) is kind:
+    elif kind in (bool, str) and type(value) is kind:  # defence: type-of-a-field = kind in (bool, str)
         return value
     raise BadMessage(f"{where} has not its type. Received: {_short(value)}")
 
@@ -608,7 +608,7 @@ def _read_fields(kind: Any, value: Json, where: str) -> Any:
     fields = _fields_of(kind)
     unknown = value.keys() - fields.keys()
     missing = [name for name, (_, may_lack) in fields.items() if not may_lack and name not in value]
-    if unknown or missing:
+    if unknown or missing:  # defence: fields-of-an-answer = missing
         names = ", ".join(missing) or _short(min(unknown))
         raise BadMessage(f"{where} {'lacks' if missing else 'has no field'} {names}")
     return kind(**{name: _read(fields[name][0], item, f"{where}.{name}") for name, item in value.items()})

@@ -7,15 +7,21 @@ started once, to find and check it. Nothing is written anywhere, so all this wor
 the session, after an idle time, and when a call is cancelled.
 
 A view calls this once a row, so what a call does is counted: at most three small queries, one frame each way.
+
+On Greenplum, a function cannot begin a statement while segments work for the query around it. There, `plan` finds and
+loads the model while Greenplum plans the query. A text stands for the model in the plan, and a call with this text
+runs no statement.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import plpy
 
@@ -24,7 +30,7 @@ from mop_backend.answers import PredictedRows, Row
 from mop_backend.arrays import Array
 from mop_backend.challenger import ChallengedCall, Recorder, Rows
 from mop_backend.frames import Blob, Frame, Header, encoded
-from mop_backend.interrupts import Interrupts
+from mop_backend.interrupts import Interrupts, without_statements
 from mop_backend.predict_model import FoundModel, TableModel, VersionModel
 from mop_backend.process import Child, ChildDied, backend_of, start_trainer
 from mop_backend.registered_names import is_registered, key_beside_name
@@ -42,6 +48,18 @@ Values = Callable[[Request, Sequence[Blob]], tuple[Header, Blob]]
 
 _session: PredictSession | None = None
 _last_error: ErrorFields | None = None
+_PLANNED = "planned model "  # no name of a table begins with two words
+
+
+class _Planned(NamedTuple):
+    """What `plan` has found: a model, or the error for each row; with the name that the query has for it."""
+
+    name: str
+    model: FoundModel | None
+    error: ErrorFields | None
+
+
+_planned: collections.OrderedDict[str, _Planned] = collections.OrderedDict()
 
 
 def predict(
@@ -121,6 +139,36 @@ def predict_texts(
         return None
 
 
+def plan(model_table: str, mst_key: int | None, caller_path: str, version: str) -> str:
+    """Find a model and load it into the session's trainer; return a text for it, to use as ``model_table`` of a call.
+
+    Nobody can guess the text. It is no error if there is no such model: the query may have no rows. Each call with
+    the text gets the error then.
+    """
+    note_error(None)
+    model = None
+    try:
+        model = session(version).load((model_table, mst_key, caller_path))
+    except Exception as error:
+        note_error(error)
+    # defence: text-of-a-planned-model = _PLANNED + str(len(_planned))
+    text = _PLANNED + secrets.token_hex(16)
+    _planned[text] = _Planned(model_table, model, last_error())
+    while len(_planned) > _MAX_MODELS:
+        _planned.popitem(last=False)
+    return text
+
+
+def is_planned(model_table: str | None) -> bool:
+    """Return whether this is a text of `plan`, so that nothing may begin a statement."""
+    return model_table is not None and model_table.startswith(_PLANNED)
+
+
+def name_of(model_table: str) -> str:
+    """Return the name that the query has for a model."""
+    return _planned[model_table].name if model_table in _planned else model_table
+
+
 def last_error() -> ErrorFields | None:
     """Return the fields of the error of the last call, or None."""
     return _last_error
@@ -141,7 +189,7 @@ def _answer(
         dtypes, shapes = [array.dtype for array in arrays], [array.shape for array in arrays]
 
         def request(model: FoundModel) -> Request:
-            model.refuse_arrays(model_table)
+            model.refuse_arrays(name_of(model_table))
             return lambda key: of_this_session.header_of_arrays(key, dtypes, shapes)
 
         model, header, values = of_this_session.ask(
@@ -228,17 +276,38 @@ class PredictSession:
         moment : Moment or None
             The result of `rights.check_roles`, if the caller has checked the roles.
         """
-        if self._busy:
+        with self._alone():
+            if is_planned(name[0]):
+                model = _planned_model(name[0])
+                with without_statements():
+                    return work(model, partial(self._values_of_plan, model))
+            if is_registered(name[0]):
+                return self._use_registered(name, work, observed, moment)
+            model = self._model(name, moment)
+            return work(model, partial(self._values_again, model))
+
+    def load(self, name: _Name) -> FoundModel:
+        """Find a model, and load it into the trainer if it is not there; return it."""
+
+        def loaded(model: FoundModel, values: Values) -> FoundModel:
+            if self._child is None or not self._child.alive or model.key not in self._loaded:
+                self._forget_if_ended()
+                self._load(model)
+            return model
+
+        return self.use(name, loaded, ChallengedCall([], lambda _: None))
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse predictions within this one, and raise the error for a trainer that ends."""
+        if self._busy:  # defence: nested-prediction
             raise call.CallError(
                 f"{_FUNCTION}: a view or policy that the model is read through must not call a prediction function",
                 "0A000",
             )
         self._busy = True
         try:
-            if is_registered(name[0]):
-                return self._use_registered(name, work, observed, moment)
-            model = self._model(name, moment)
-            return work(model, partial(self._values_again, model))
+            yield
         except ChildDied as death:
             self._forget_trainer()
             raise call.CallError(
@@ -250,6 +319,19 @@ class PredictSession:
             ) from None
         finally:
             self._busy = False
+
+    def _values_of_plan(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
+        """Ask the trainer; the model cannot be read again."""
+        if self._child is None or model.key is None or model.key not in self._loaded:
+            raise _plan_is_over()
+        try:
+            answer, (values,) = self._ask(request(model.key), blobs)
+        except ChildDied as death:
+            if death.returncode != 0:
+                raise
+            self._forget_trainer()  # it had exited after its idle time
+            raise _plan_is_over() from None
+        return answer, values
 
     def _values_again(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
         try:
@@ -372,7 +454,7 @@ class PredictSession:
         with nodes.reading_model(plpy):
             weights = model.weights()
         digest = hashlib.sha256(encoded(request) + hashlib.sha256(weights).digest()).hexdigest()
-        model.key = f"{model.origin} {digest}"
+        model.key = f"{model.origin} {digest}"  # defence: key-of-a-model = model.version
         if model.key not in self._loaded:
             answer, _ = self._ask({**request, "key": model.key}, [weights])
             self._loaded = frozenset(answer["loaded"])
@@ -397,11 +479,32 @@ class PredictSession:
             raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
         return answer, out
 
+    def _forget_if_ended(self) -> None:
+        if self._child is not None and not self._child.alive:
+            self._forget_trainer()
+
     def _forget_trainer(self) -> None:
         if self._child is not None:
             self._child.stop()
             self._child = None
         self._loaded = frozenset()
+
+
+def _planned_model(text: str) -> FoundModel:
+    """Return the model of a text of `plan`; raise the error that `plan` had."""
+    planned = _planned.get(text)
+    if planned is None:
+        raise _plan_is_over()
+    if planned.model is None:
+        fields = planned.error or {}
+        message, state = str(fields.get("message")), str(fields.get("sqlstate"))
+        raise call.CallError(message, state, fields.get("detail"), fields.get("hint"))
+    return planned.model
+
+
+def _plan_is_over() -> call.CallError:
+    message = f"{_FUNCTION}: the model that was loaded when this query was planned is not there any more"
+    return call.CallError(message, "55000", hint="Run the query again.")
 
 
 _UNDEFINED_STATES = ("42P01", "42703", "3F000")  # undefined table, column, schema

@@ -11,8 +11,10 @@ of the types, which only superusers define.
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import plpy
 
@@ -64,6 +66,7 @@ _names_plan: plpy.Plan | None = None
 _fetched_plan: plpy.Plan | None = None
 _names: tuple[object, Sequence[str]] = (None, ())  # the newest names, and what they were looked up for
 _contexts = Contexts()
+_noted: Mapping[str, Any] = {}  # what the catalogs have about the row of the next call for a planned model
 
 
 def predict_row(
@@ -138,6 +141,21 @@ def predict_row_text(
         return None
 
 
+def queries(row: bytes) -> list[str]:
+    """Return the queries whose rows `note` takes, and the array of oids for the second one, as PostgreSQL writes it."""
+    try:
+        oids = sorted({*_oids(row)})
+    except CallError:
+        oids = []
+    return [_NAMES_OF_TYPE, _BASES, "{" + ",".join(map(str, oids)) + "}"]
+
+
+def note(found: str) -> None:
+    """Keep the rows of `queries` and the database's encoding, as JSON, for the call that follows."""
+    global _noted
+    _noted = json.loads(found)
+
+
 def has_plain_fields(row: bytes) -> bool:
     """Return whether all fields of a row, as ``record_send`` writes it, are of plain types; False for other bytes."""
     try:
@@ -193,6 +211,18 @@ def _answer(
     predict.note_error(None)
     try:
         session = predict.session(version)
+        if predict.is_planned(model_table):
+            if encoding == "SQL_ASCII":
+                encoding = _noted["encoding"]
+            names = _names_in(_noted["names"] or [], row_type) if names is None else names
+            fields = _fields_of(_noted["types"] or [], names, _oids(row))
+            planned_request: Header = {"op": "predict_row", "fields": fields, "encoding": encoding}
+
+            def values_of_plan(model: FoundModel, ask: Ask) -> tuple[FoundModel, RowValues]:
+                _refuse_rows(model, predict.name_of(model_table))
+                return model, _values(model, ask, row, planned_request)
+
+            return session.use((model_table, mst_key, caller_path), values_of_plan, ChallengedCall([row], _outputs_of))
         if encoding == "SQL_ASCII":  # texts are sent as the database has them
             encoding = plpy.execute("SELECT pg_catalog.getdatabaseencoding() AS name")[0]["name"]
         moment = rights.check_roles(plpy)
@@ -201,20 +231,11 @@ def _answer(
             names = _names_of(row_type, moment)
 
         def values(model: FoundModel, ask: Ask) -> tuple[FoundModel, RowValues]:
-            if not model.found.get("preprocessor"):
-                raise CallError(
-                    f"predict: {model_table} was not trained on a table of pack_columns, so it takes no rows",
-                    "22023",
-                    hint="Pass the inputs as arrays: madlib_mop.predict(model_table, mst_key, x).",
-                )
-            if images := model.found.get("images"):
-                request = _request(row, names, encoding)
-                fields: list[Field] = request["fields"]
-                pixels = row_images.with_pixels(row, fields, images, model.found["start"].get("idle_s"))
-                return model, _alone(ask, pixels, request)
-            if not (of_table and model.found["keeps_order"]):
-                return model, _alone(ask, row, _request(row, names, encoding))
+            _refuse_rows(model, model_table)
+            if model.found.get("images") or not (of_table and model.found["keeps_order"]):
+                return model, _values(model, ask, row, _request(row, names, encoding))
             place = (model_table, mst_key, caller_path)
+            # defence: version-read-ahead = (*place, row_type, encoding, moment.role, moment.login, None)
             key = (*place, row_type, encoding, moment.role, moment.login, model.version)
             context = _contexts.get(moment, key, names)
             found = context.find(row)
@@ -232,6 +253,22 @@ def _answer(
 
 def _outputs_of(result: tuple[FoundModel, RowValues]) -> Rows:
     return [result[1].floats]
+
+
+def _refuse_rows(model: FoundModel, name: str) -> None:
+    if not model.found.get("preprocessor"):
+        raise CallError(
+            f"predict: {name} was not trained on a table of pack_columns, so it takes no rows",
+            "22023",
+            hint="Pass the inputs as arrays: madlib_mop.predict(model_table, mst_key, x).",
+        )
+
+
+def _values(model: FoundModel, ask: Ask, row: bytes, request: Header) -> RowValues:
+    if images := model.found.get("images"):
+        fields: list[Field] = request["fields"]
+        row = row_images.with_pixels(row, fields, images, model.found["start"].get("idle_s"))
+    return _alone(ask, row, request)
 
 
 def _request(row: bytes, names: Sequence[str], encoding: str) -> Header:
@@ -254,33 +291,43 @@ def _names_of(row_type: int, moment: rights.Moment) -> Sequence[str]:
         return _names[1]
     if _names_plan is None:
         _names_plan = plpy.prepare(_NAMES_OF_TYPE, ["int8"])
-    rows = plpy.execute(_names_plan, [row_type])
-    if not rows.nrows():
-        raise _no_row(f"there is no type with oid {row_type}")
-    if not rows[0]["is_row"]:
-        raise _no_row(f"it is of type {rows[0]['type_sql']}")
-    names: Sequence[str] = rows[0]["names"]
+    names = _names_in(plpy.execute(_names_plan, [row_type]), row_type)
     _names = (what, names)
     return names
+
+
+def _names_in(rows: Iterable[Mapping[str, Any]], row_type: int) -> Sequence[str]:
+    """Return the names in the rows of `_NAMES_OF_TYPE`."""
+    for row in rows:
+        if not row["is_row"]:
+            raise _no_row(f"it is of type {row['type_sql']}")
+        names: Sequence[str] = row["names"]
+        return names
+    raise _no_row(f"there is no type with oid {row_type}")
 
 
 def _fields(row: bytes, names: Sequence[str]) -> list[Field]:
     """Return the fields of a row."""
     oids = _oids(row)
-    if len(names) != len(oids) or None in names:
-        raise _no_row(f"it has {len(oids)} fields and {len(names)} names")
-    key = (tuple(names), oids)
+    key = (tuple(names), oids)  # defence: names-of-columns = ((), oids)
     fields = _known_fields.get(key)
     if fields is None:
         rows = plpy.execute(plpy.prepare(_BASES, ["int8[]"]), [list(set(oids))])
-        types = {one["oid"]: (one["type_sql"], one["base"]) for one in rows}
-        if missing := set(oids) - types.keys():
-            raise _no_row(f"there is no type with oid {min(missing)}")
-        fields = [[name, types[oid][0], oid, types[oid][1]] for name, oid in zip(names, oids, strict=True)]
+        fields = _fields_of(rows, names, oids)
         if len(_known_fields) >= _MAX_ROW_TYPES:
             _known_fields.clear()
         _known_fields[key] = fields
     return fields
+
+
+def _fields_of(rows: Iterable[Mapping[str, Any]], names: Sequence[str], oids: tuple[int, ...]) -> list[Field]:
+    """Return the fields by the rows of `_BASES`."""
+    if len(names) != len(oids) or None in names:
+        raise _no_row(f"it has {len(oids)} fields and {len(names)} names")
+    types = {one["oid"]: (one["type_sql"], one["base"]) for one in rows}
+    if missing := set(oids) - types.keys():  # defence: missing-types
+        raise _no_row(f"there is no type with oid {min(missing)}")
+    return [[name, types[oid][0], oid, types[oid][1]] for name, oid in zip(names, oids, strict=True)]
 
 
 def _oids(row: bytes) -> tuple[int, ...]:

@@ -139,7 +139,7 @@ class Child:
         assert stdin is not None and stdout is not None, "both are pipes"
         self._stdin, self._stdout = stdin, stdout
         _widen(stdin.fileno(), stdout.fileno())
-        limits = of_answers() if limits is None else limits
+        limits = of_answers() if limits is None else limits  # defence: limits-of-processes = FrameLimits()
         self._channel = Channel(stdout.fileno(), stdin.fileno(), check, spinner=spinner, limits=limits)
 
     @property

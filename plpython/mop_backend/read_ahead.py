@@ -50,13 +50,16 @@ join pg_catalog.pg_namespace n on n.oid = c.relnamespace join pg_catalog.pg_am m
 where t.oid = $1::oid and c.relkind in ('r', 'm') and m.amname = 'heap'
     and (c.relpersistence <> 't' or c.relnamespace = pg_catalog.pg_my_temp_schema())
     and pg_catalog.has_schema_privilege(n.oid, 'usage') and pg_catalog.has_table_privilege(c.oid, 'select')
-    and not pg_catalog.row_security_active(c.oid)
-    and (exists (select from pg_catalog.pg_roles o where o.oid = {owner_of_schema} and o.rolsuper) or not exists (
+    and not pg_catalog.row_security_active(c.oid)  -- defence: policies-read-ahead
+    and (exists (select from pg_catalog.pg_roles o where o.oid = {owner_of_schema}
+                 and o.rolsuper  -- defence: schema-read-ahead
+        ) or not exists (
         select from pg_catalog.pg_roles s where s.rolsuper and pg_catalog.pg_has_role(s.oid, 'MEMBER')))
     and not exists (select from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attgenerated = 'v')
     and pg_catalog.current_setting('transaction_isolation') <> 'serializable'
     and pg_catalog.current_setting('enable_tidscan')::bool
-    and exists (select from pg_catalog.pg_locks l where l.pid = pg_catalog.pg_backend_pid() and l.granted
+    and exists (  -- defence: locks-read-ahead = or exists (
+        select from pg_catalog.pg_locks l where l.pid = pg_catalog.pg_backend_pid() and l.granted
                 and l.locktype = 'relation' and l.relation = c.oid and l.database = (
                     select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database()))
 """.replace("{owner_of_schema}", OWNER_OF_SCHEMA)
@@ -260,7 +263,7 @@ class Contexts:
             self._contexts.clear()
             self._statement = moment.statement
         context = self._contexts.get(key)
-        if context is None or context.names != names:
+        if context is None or context.names != names:  # defence: names-read-ahead = context is None
             context = self._contexts[key] = Context(names)
             while len(self._contexts) > _MOST_CONTEXTS:
                 self._contexts.popitem(last=False)

@@ -50,6 +50,7 @@ def _text(value: Json) -> str | None:
     """Return a text of an error as it can be shown."""
     if not isinstance(value, str):
         return None
+    # defence: length-of-an-error = value.encode("utf-8", "replace").decode().replace("\0", "?")
     return value[:_LONGEST].encode("utf-8", "replace").decode().replace("\0", "?")
 
 

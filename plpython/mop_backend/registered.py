@@ -35,8 +35,8 @@ class Right(Enum):
 #: The privileges of madlib_mop.grant_model that include each right; the owner has all.
 _PRIVILEGES: Mapping[Right, tuple[str, ...]] = {
     Right.PREDICT: ("predict", "deploy"),
-    Right.SEE: ("see", "deploy", "export"),
-    Right.EXPORT: ("export",),
+    Right.SEE: ("see", "deploy", "export"),  # defence: privileges-to-see = ("see", "deploy", "export", "predict")
+    Right.EXPORT: ("export",),  # defence: privileges-to-export = ("export", "predict", "deploy")
 }
 # One row if the caller may use the name; the columns of the version are NULL if there is none.
 # The rights are those of madlib_mop_calls._model_right, without its cost.
@@ -55,12 +55,16 @@ _BY_ALIAS = {
     "right": _RIGHT,
     "challenger": "c.challenger_id, c.version_id::text as challenger, c.version as challenger_version, c.share,"
     " c.max_rows",
-    "join": "left join madlib_mop.model_alias a on a.name = r.name and a.alias = $2"
     # A network can return its inputs, and the owner sees the outputs of a challenger. A role agrees for itself alone:
     # a superuser, or a member of a role that has agreed, has not.
-    " left join madlib_mop.model_challenger c on c.name = a.name and c.alias = a.alias and exists ("
-    "select from pg_roles u where u.rolname = current_user and (u.oid = r.owner::oid or exists ("
-    "select from madlib_mop.recording_consent k where k.name = r.name and k.role::oid = u.oid)))",
+    "join": """left join madlib_mop.model_alias a on a.name = r.name and a.alias = $2
+left join madlib_mop.model_challenger c on c.name = a.name and c.alias = a.alias and exists (
+    select from pg_roles u where u.rolname = current_user and (
+        u.oid = r.owner::oid  -- defence: consent-to-challengers = true
+        or exists (
+            select from madlib_mop.recording_consent k where k.name = r.name
+                and k.role::oid = u.oid  -- defence: consent-of-one-role = and pg_has_role(k.role::oid, 'member')
+        )))""",
 }
 _BY_VERSION = {
     "found": "v",
@@ -207,7 +211,7 @@ def look_up(text: str, function: str, right: Right = Right.PREDICT) -> Found:
         has = plpy.execute(_plan(known, "text"), [name.name])[0]["known"]
         message = f"{function}: {name.name} has no {what} {value}. Received: {text!r}"
         raise CallError(message, "22023", hint=f"It has {has}.")
-    if not row["may_use"]:
+    if not row["may_use"]:  # defence: right-to-predict
         other = "see" if right is Right.PREDICT else "use"
         raise CallError(
             f"{function}: you may {other} registered model {name.name}, but not {right.value}",

@@ -25,6 +25,7 @@ SELECT c.rolname::pg_catalog.text AS role, c.oid::pg_catalog.int8 AS role_oid, s
        c.rolsuper AND s.rolsuper AND coalesce(o.rolsuper, s.rolsuper) AS all_superusers,
        c.rolsuper OR s.rolsuper OR coalesce(o.rolsuper, false) AS any_superuser,
        EXISTS (SELECT FROM pg_catalog.pg_roles x
+               -- defence: members-of-superusers = WHERE x.rolsuper AND x.oid = coalesce(o.oid, s.oid)) AS is_superuser
                WHERE x.rolsuper AND pg_catalog.pg_has_role(coalesce(o.oid, s.oid), x.oid, 'MEMBER')) AS is_superuser
 FROM pg_catalog.pg_roles c CROSS JOIN pg_catalog.pg_roles s
 LEFT JOIN (pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
@@ -105,7 +106,7 @@ def caller_roles(execute: Callable[[str], Iterable[Mapping[str, Any]]]) -> Calle
         If some of its roles are superusers and some are not.
     """
     (row,) = execute(_ROLES)
-    if row["any_superuser"] and not row["all_superusers"]:
+    if row["any_superuser"] and not row["all_superusers"]:  # defence: superuser-in-part
         raise MixedRoles(row["role"], row["login"], row["opener"])
     _seen.add((row["role"], row["login"]))
     return CallerRoles(role=row["role"], role_oid=row["role_oid"], login=row["login"], is_superuser=row["is_superuser"])

@@ -85,7 +85,7 @@ def _ask(request: Header, image: bytes) -> Frame:
             if is_new:
                 raise
         except BaseException:  # cancelled: it is still decoding
-            _forget()
+            _forget()  # defence: cancelled-images
             raise
     raise AssertionError("the second decoder is new")
 

@@ -74,6 +74,7 @@ class RowsListener:
         RowsLost
         """
         with self._accept(check, pid) as connection:
+            # defence: header-of-a-buffer = of_answers()
             limits = replace(of_answers(), header_bytes=_MOST_HEADER_BYTES)
             channel = Channel(connection.fileno(), connection.fileno(), check, limits=limits)
             n_buffers = 0
@@ -113,6 +114,8 @@ class RowsListener:
                         raise RowsLost("the reader session ended before it connected") from None
                     continue
                 peer_pid, peer_user = owner_of(connection)
+                # defence: user-of-the-reader = pid in (None, peer_pid)
+                # defence: process-of-the-reader = peer_user == os.geteuid()
                 if peer_user == os.geteuid() and pid in (None, peer_pid):
                     return connection
                 connection.close()
@@ -164,14 +167,14 @@ class Sender:
         self._socket.close()
 
     def _connect(self, address: str) -> None:
-        if not address.startswith(_PREFIX):
+        if not address.startswith(_PREFIX):  # defence: names-of-sockets
             raise RowsLost("this is not an address at which rows are expected")
         self._socket.setblocking(False)
         try:
             self._socket.connect("\0" + address)
         except OSError:
             raise RowsLost("no process expects rows there") from None
-        if owner_of(self._socket)[1] != os.geteuid():
+        if owner_of(self._socket)[1] != os.geteuid():  # defence: user-of-the-rows-socket
             raise RowsLost("the socket belongs to another operating system user")
 
     def _write(self, header: Header, blobs: Iterable[Blob]) -> None:

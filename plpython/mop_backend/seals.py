@@ -19,7 +19,7 @@ def session_key(key: bytes, nonce: str) -> bytes:
 
 def answer_key(own_key: bytes) -> bytes:
     """Return the key of a session's answers, made of that of its messages. So no message is taken for an answer."""
-    return hmac.digest(own_key, b"answer", "sha256")
+    return hmac.digest(own_key, b"answer", "sha256")  # defence: key-of-answers = own_key
 
 
 def signature_of(key: bytes, header: str) -> str:

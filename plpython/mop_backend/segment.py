@@ -140,6 +140,7 @@ class _Session:
         if op == "start":
             self._end_trainer()
             self._child = start_trainer(Interrupts(), backend=backend_of(message))
+            # defence: sandbox-at-hosts = start_here(message)
             message = start_here({**message, "sandbox": self._settings.get(_SANDBOX) != "off"})
         elif self._child is None:
             raise ChildDied(0, "")
@@ -165,7 +166,7 @@ class _Session:
             custom["pickles"] = bool(custom.get("pickles")) and self._settings.get(_PICKLES) == "on"
             for name, source in custom["functions"].items():
                 digest = seals.digest_of(base64.b64decode(source))
-                if not accepted & {"any", digest}:
+                if not accepted & {"any", digest}:  # defence: functions-at-hosts
                     return _not_accepted(name, digest)
         return None
 
@@ -173,8 +174,11 @@ class _Session:
         parts, self._parts = self._parts, []
         if len(header) > _MOST_HEADER:
             _refuse(f"a message has a header of at most {_MOST_HEADER >> 20} million characters")
+        # defence: signed-messages = json.loads(header)
         message: Header = json.loads(header) if seals.is_signed(self._key, header, signature) else {}
         digests = list(map(seals.digest_of, parts))
+        # defence: blobs-of-a-message = message.pop("number", None) != self._n_messages + 1
+        #     or message.pop("blobs", None) is None
         if message.pop("number", None) != self._n_messages + 1 or message.pop("blobs", None) != digests:
             _refuse("this message does not come from the coordinator; users must not send work to a segment")
         self._n_messages += 1

@@ -81,10 +81,11 @@ def connect(address: str, deadline: float, check: Check | None = None) -> socket
     """
     with _place(address) as (bound, _):
         while True:
+            # defence: connect-without-waiting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
             try:
                 peer.connect(bound)
-                if owner_of(peer)[1] != os.geteuid():
+                if owner_of(peer)[1] != os.geteuid():  # defence: peer-of-a-trainer
                     raise NotOurs(errno.EPERM, "the socket belongs to another user")
                 return peer
             except BlockingIOError:
@@ -150,6 +151,7 @@ def _open(path: str) -> int:
     """Open a directory that this user owns and other users cannot write to. Raises NotOurs."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     status = os.fstat(directory)
+    # defence: directory-of-sockets = status.st_uid != os.geteuid()
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
         os.close(directory)
         raise NotOurs(errno.EPERM, "other users can write to the directory", path)

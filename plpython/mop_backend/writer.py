@@ -94,7 +94,7 @@ def open_writer(run_id: int, segment_id: int) -> str:
         42501, if this session is not a superuser's, or a writer already.
     """
     global _writer
-    if not plpy.execute(_IS_SUPERUSER)[0]["rolsuper"]:
+    if not plpy.execute(_IS_SUPERUSER)[0]["rolsuper"]:  # defence: writer-of-superusers
         plpy.error(
             "this session has no right to write the record; only the driver uses this function", sqlstate="42501"
         )
@@ -230,7 +230,7 @@ class Writer:
                 continue
             own, parts = parts[: trained.n_blobs], parts[trained.n_blobs :]
             if trained.figures is None:
-                error = readable({"error": trained.error})["error"]
+                error = readable({"error": trained.error})["error"]  # defence: readable-error = trained.error
                 error = with_way_out(error, self._run_id, write.mst_key)
                 failed.append(FailedMember(write.mst_key, reason_of(error, order.place)))
                 self._record.fail_member(model, failed[-1].reason)
@@ -398,5 +398,5 @@ def _read(answer: Frame, kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
 
 def _check_members(models: Sequence[object], answered: Sequence[object]) -> None:
     """Raise BadMessage unless a trainer has answered for the members that it was given, and for no others."""
-    if [model is None for model in models] != [member is None for member in answered]:
+    if [model is None for model in models] != [member is None for member in answered]:  # defence: models-of-an-answer
         raise BadMessage("it is not about the models of the request")

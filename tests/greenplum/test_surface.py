@@ -227,38 +227,3 @@ def test_a_view_with_predictions_says_what_does_it(bench):
     with pytest.raises(psycopg2.errors.FeatureNotSupported, match="cannot run on a segment") as caught:
         bench.rows("SELECT * FROM predicting")
     assert "madlib_keras_predict" in caught.value.diag.message_hint
-
-
-#: Queries whose segments are still at work while the coordinator evaluates the function.
-AT_WORK = {
-    "limit": "SELECT {} FROM (SELECT attributes AS x FROM iris_test LIMIT 3) AS rows",
-    "cte": "WITH rows AS (SELECT attributes AS x FROM iris_test LIMIT 3) SELECT {} FROM rows",
-    "aggregate": "SELECT {} FROM (SELECT max(attributes) AS x FROM iris_test) AS rows",
-    "series": "SELECT {} FROM (SELECT (SELECT attributes FROM iris_test WHERE id = i) AS x"
-    " FROM generate_series(1, 150) AS i) AS rows",
-}
-CALLS_AT_WORK = [
-    "predict('asked', 1, x)", "predict_class('asked', 1, x)", "report(cardinality(x))", "cancel(cardinality(x))",
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def asked(bench):
-    """A model for these calls."""
-    fit(bench, "asked", "mst", 1, source_table="train", seed=SEED)
-    return bench
-
-
-@pytest.mark.parametrize("query", AT_WORK)
-@pytest.mark.parametrize("call", CALLS_AT_WORK)
-def test_after_a_query_that_greenplum_refuses_the_session_goes_on(asked, query, call):
-    """Greenplum raises the error where no Python runs: after it, PL/Python would crash the coordinator."""
-    right = "SELECT madlib_mop.predict('asked', 1, ARRAY[5.1, 3.5, 1.4, 0.2]::real[]), madlib_mop.version()"
-    connection = asked.connect()
-    with connection.cursor() as cursor:
-        for _ in range(2):
-            with pytest.raises(psycopg2.errors.FeatureNotSupported) as caught:
-                cursor.execute(AT_WORK[query].format(f"madlib_mop.{call}"))
-            assert "Python" not in caught.value.diag.context
-            cursor.execute(right)
-    connection.close()

@@ -1,21 +1,16 @@
 """Read the pages of the manual: their examples, sections and links; used by the tests of the pages."""
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = "<!-- elsewhere -->"  # marker of an example that needs another server
-#: Pages whose statements run one after the other in one session.
-TOUR = (
-    "README.md",
-    "docs/architectures.md",
-    "docs/packing.md",
-    "docs/configurations.md",
-    "docs/runs.md",
-    "docs/training.md",
-    "docs/exactness.md",
-)
+AFTER_THE_DEMO = "docs/first_steps.md"  # begins with `make demo`: its statements use the demo's tables
+#: Pages whose Python is run by tests of their own: test_exports_page.py, test_imports_page.py, test_client_page.py and
+#: test_mlflow_models.py.
+PYTHON_ELSEWHERE = ("docs/files.md", "docs/python_client.md", "docs/trackers.md")
 FENCE = re.compile(r"^(?:(<!--[^\n]*-->)\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -41,6 +36,19 @@ def every_page() -> list[str]:
 def examples(page: str, *languages: str) -> list[Example]:
     """Return the blocks of a page that can run, in their order."""
     return [Example(m[2], m[3]) for m in FENCE.finditer(text_of(page)) if m[2] in languages and m[1] != ELSEWHERE]
+
+
+def psql_script(page: str, dsn: str, folder: Path) -> str:
+    r"""Return SQL and Python of a page as a script of psql that ends: a file for a block of Python, \g for \watch."""
+    script = []
+    for number, example in enumerate(examples(page, "sql", "python")):
+        if example.language == "sql":
+            script.append(re.sub(r"^\\watch .*$", r"\\g", example.text, flags=re.MULTILINE))
+        elif page not in PYTHON_ELSEWHERE:
+            file = folder / f"{number}.py"
+            file.write_text(example.text.replace("postgresql+psycopg2:///mydb", dsn))
+            script.append(f"\\! MADLIB_MOP_DSN='{dsn}' '{sys.executable}' '{file}' || echo failed: '{file}'\n")
+    return "".join(script)
 
 
 def section(page: str, title: str) -> str:

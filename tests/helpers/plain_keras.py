@@ -22,7 +22,7 @@ def assert_keras_reads_them(connection) -> int:
         one_thread()
     import keras
 
-    ours = {"keras2_hard_sigmoid": lambda x: keras.ops.clip(0.2 * x + 0.5, 0, 1)}  # as in docs/keras2.md
+    ours = {"keras2_hard_sigmoid": lambda x: keras.ops.clip(0.2 * x + 0.5, 0, 1)}  # as in docs/madlib.md
     n_read = 0
     with connection.cursor() as cursor:
         cursor.execute(_TABLES)

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from madlib_mop.reports.facts import (
+from madlib_mop.catalog.facts import (
     Architecture,
     Bar,
     CallFacts,
@@ -27,6 +27,7 @@ from madlib_mop.reports.facts import (
 from tests.helpers.training import script
 from tests.helpers.unit.rows import a_plan, a_summary
 
+BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()
 #: Texts that are code in HTML, JavaScript, CSS, Jinja or Vega, or change the direction of the text after them.
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -132,12 +133,13 @@ def record_large_run(db, run_id: int, owner: str, n_models: int, n_epochs: int =
 def a_model(key: int, **fields) -> ModelFacts:
     """Return a trained model; its figures are the better, the smaller its key is."""
     given = {
-        "mst_key": key, "model_id": 1 + key % 2, "rank": key, "state": "trained", "reason": None, "epoch": 2,
-        "position": 2, "first_epoch": 1, "last_epoch": 2, "metric_epoch": 2, "metric_name": "accuracy",
-        "validation_metric": 1 - key / 100, "validation_loss": key / 10, "training_metric": 1 - key / 200,
-        "training_loss": key / 20, "comparable": True, "compile_params": f"optimizer='Adam(lr={key / 1000})'",
+        "mst_key": key, "model_id": 1 + key % 2, "rank": key, "state": "trained", "detail": None, "pinned": False,
+        "epoch": 2, "position": 2, "first_epoch": 1, "last_epoch": 2, "metric_epoch": 2, "metric_name": "accuracy",
+        "ranked_by": "accuracy", "validation_metric": 1 - key / 100, "validation_loss": key / 10,
+        "training_metric": 1 - key / 200, "training_loss": key / 20, "comparable": True,
+        "compile_params": f"optimizer='Adam(lr={key / 1000})'",
         "fit_params": f"batch_size={16 * (1 + key % 3)}",
-        "hyper_parameters": {"network": str(1 + key % 2), "optimizer": "Adam", "learning_rate": key / 1000,
+        "hyper_parameters": {"architecture": 1 + key % 2, "optimizer": "Adam", "learning_rate": key / 1000,
                              "batch_size": 16 * (1 + key % 3)},
         "state_bytes": 1000, "weights_digest": f"{key:064x}", "seconds": 1.0,
     }  # fmt: skip
@@ -171,12 +173,12 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
         "model_output_table": "public.models", "model_selection_table": "public.configs",
         "model_arch_table": "public.arch", "num_iterations": 2, "seed": 11, "schedule": "rotation",
         "depends_on_timing": False, "n_segments": 2, "n_threads": 1, "warm_start": False,
-        "parent_run_id": None, "versions": {"keras": "3.15.1"}, "created_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-        "ended_at": datetime(2026, 1, 2, 3, 5, 5, tzinfo=UTC), "read_at": datetime(2026, 1, 2, 4, tzinfo=UTC),
+        "parent_run_id": None, "versions": {"keras": "3.15.1"}, "created_at": BEGAN,
+        "ended_at": BEGAN + 60, "read_at": BEGAN + 3600, "source_table": "public.packed",
+        "validation_table": "public.valid",
         "makespan_s": 60.0, "lower_bound_s": 50.0, "idle_share": 0.1, "counts": Counts(n_models, {"trained": n_models}),
         "data": DataFacts(
-            "public.packed", "public.valid", ("x",),
-            (OutputFacts("y", (ClassCount("0", 30), ClassCount("1", 70)), 2),),
+            ("x",), (OutputFacts("y", (ClassCount("0", 30), ClassCount("1", 70)), 2),),
             (SegmentFacts("training", 0, None, 50, 4000, "ab" * 32), SegmentFacts("training", 1, None, 50, 4000, None)),
         ),
         "architectures": (Architecture(1, "Dense 10 softmax", 6), Architecture(2, "Flatten → Dense 10 softmax", 6)),

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from madlib_mop.catalog.facts.models import ModelFacts
+from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedRun, TrackedState
 from madlib_mop.catalog.names import Relation
 from madlib_mop.errors import MopError, NotReady
 from madlib_mop.exports.formats import CARD, SIGNATURE, archive
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature
 from madlib_mop.trackers.exported import OutputTable
-from madlib_mop.trackers.facts import RunOrigin, TrackedMetric, TrackedModel, TrackedRun, TrackedState
 from madlib_mop.trackers.mlflow_runs import MlflowTracker
 from madlib_mop.trackers.weights import Weights, WeightVariable
 
@@ -38,28 +39,32 @@ HOSTILE = (
 def a_run(**fields) -> TrackedRun:
     """Return a finished run, number 7 of a database."""
     given = {
-        "origin": RunOrigin("7300000000000000001", "lab", 7, BEGAN), "kind": "fit_multiple_model", "state": "finished",
-        "state_detail": None, "owner": "ada", "name": None, "description": None, "schedule": "rotation",
-        "source_table": "public.train", "validation_table": "public.valid", "output_table": "public.models",
-        "selection_table": "public.mst", "architecture_table": "public.arch", "num_iterations": 3, "seed": 11,
+        "system_identifier": "7300000000000000001", "database": "lab", "run_id": 7, "created_at": BEGAN,
+        "kind": "fit_multiple_model", "state": "finished",
+        "state_detail": None, "owner": "ada", "viewer": "ada", "name": None, "description": None,
+        "schedule": "rotation",
+        "source_table": "public.train", "validation_table": "public.valid", "model_output_table": "public.models",
+        "model_selection_table": "public.mst", "model_arch_table": "public.arch", "num_iterations": 3, "seed": 11,
         "n_segments": 2, "versions": {"keras": "3.15.1"}, "ended_at": BEGAN + 600, "metric_name": "accuracy",
         "higher_is_better": True, "may_own": True,
     }  # fmt: skip
     return TrackedRun(**given | fields)
 
 
-def a_model(key: int, **fields) -> TrackedModel:
+def a_model(key: int, **fields) -> ModelFacts:
     """Return a trained model after three epochs; the smaller its key, the better it is."""
     given = {
-        "mst_key": key, "model_id": 1 + key % 2, "state": "trained", "reason": None,
+        "mst_key": key, "model_id": 1 + key % 2, "state": "trained", "detail": None, "position": 2, "first_epoch": 1,
+        "last_epoch": 3, "pinned": False, "comparable": True, "metric_name": "accuracy", "ranked_by": "accuracy",
+        "state_bytes": 1000,
         "hyper_parameters": {"architecture": 1 + key % 2, "optimizer": "Adam", "learning_rate": key / 1000,
                              "batch_size": 16 * key, "shuffle": key % 2 == 0},
         "compile_params": f"optimizer='Adam(lr={key / 1000})'", "fit_params": f"batch_size={16 * key}", "epoch": 3,
         "weights_digest": f"{key:064x}", "rank": key, "metric_epoch": 3, "validation_metric": 0.9 - key / 100,
         "validation_loss": key / 10, "training_metric": 0.95 - key / 100, "training_loss": key / 20,
-        "started_at": BEGAN + key, "ended_at": BEGAN + 300 + key, "visits_s": 12.5,
+        "started_at": BEGAN + key, "ended_at": BEGAN + 300 + key, "seconds": 12.5,
     }  # fmt: skip
-    return TrackedModel(**given | fields)
+    return ModelFacts(**given | fields)
 
 
 def points_of(key: int, n_epochs: int = 3, first: int = 1) -> tuple[TrackedMetric, ...]:
@@ -83,11 +88,11 @@ def hostile_record() -> TrackedState:
     """Return a run all of whose names are hostile texts: each is a metric, and a parameter with a hostile value."""
     first, *others = HOSTILE
     run = a_run(
-        owner=first, name=HOSTILE[3], description=HOSTILE[6], source_table=HOSTILE[1], output_table=HOSTILE[2],
-        versions={text: text for text in HOSTILE}, origin=RunOrigin("1", HOSTILE[4], 7, BEGAN), metric_name=first,
+        owner=first, name=HOSTILE[3], description=HOSTILE[6], source_table=HOSTILE[1], model_output_table=HOSTILE[2],
+        versions={text: text for text in HOSTILE}, database=HOSTILE[4], metric_name=first,
     )  # fmt: skip
-    model = a_model(1, hyper_parameters={text: text for text in HOSTILE}, reason=HOSTILE[3], state="trained")
-    failed = a_model(2, hyper_parameters={others[0]: 1}, reason=first, state="failed")
+    model = a_model(1, hyper_parameters={text: text for text in HOSTILE}, detail=HOSTILE[3], state="trained")
+    failed = a_model(2, hyper_parameters={others[0]: 1}, detail=first, state="failed")
     points = tuple(
         TrackedMetric(key, BEGAN + i, data_set, text, float(i), 1, 2, is_sample)
         for key in (1, 2)
@@ -128,7 +133,7 @@ class Session:
             raise NotReady("there is no output table")
         return OutputTable(Relation("public", "models"), True)
 
-    def export(self, table: OutputTable, model: TrackedModel) -> bytes:
+    def export(self, table: OutputTable, model: ModelFacts) -> bytes:
         """Return the file of a model, or raise its error."""
         self.asked.append(model.mst_key)
         assert self._files is not None

@@ -14,7 +14,6 @@ import sqlalchemy
 from sqlalchemy import text
 
 from tests.helpers.faults import newest_run
-from tests.helpers.pages import examples
 from tests.helpers.security.attacks import SOFTMAX
 from tests.helpers.training import SGD, load_digits
 
@@ -42,29 +41,6 @@ def engine(db):
         connection.execute(text(FIT.format(table=":table", n=":n")), {"table": "digit_models", "n": 2})
     yield engine
     engine.dispose()
-
-
-@pytest.mark.slow
-def test_the_python_of_the_page_runs(engine, db):
-    (example,) = examples("docs/applications.md", "python")
-    with engine.begin() as connection:
-        connection.execute(text(
-            "CREATE TABLE points AS SELECT n AS id, ARRAY[sin(n), cos(n)]::real[] AS x, (sin(n) > 0)::int AS y"
-            " FROM generate_series(1, 40) AS n"
-        ))  # fmt: skip
-        arch = SOFTMAX.replace("[null, 8, 8, 1]", "[null, 2]").replace('"units": 10', '"units": 2')
-        connection.execute(text("SELECT madlib.load_keras_model('points_arch', CAST(:a AS json))"), {"a": arch})
-        connection.execute(
-            text(
-                "SELECT madlib.load_model_selection_table('points_arch', 'configs', '{1}', ARRAY[:c], '{batch_size=8}')"
-            ),
-            {"c": SGD},
-        )
-    assert example.text.count("postgresql+psycopg2:///mydb") == 1
-    names = {}
-    exec(example.text.replace("postgresql+psycopg2:///mydb", engine.url.render_as_string(hide_password=False)), names)
-    names["engine"].dispose()
-    assert names["best"] == 1
 
 
 @pytest.fixture

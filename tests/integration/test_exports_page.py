@@ -1,4 +1,4 @@
-"""The Python of docs/exports.md runs, and its local predictions are those of the database."""
+"""The Python of docs/files.md that exports runs, and its local predictions are those of the database."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,13 @@ from tests.helpers.pages import ROOT, examples
 
 pytestmark = pytest.mark.slow
 
-PAGE = "docs/exports.md"
+PAGE = "docs/files.md"
 CONNECT = 'connect("dbname=mydb", '
 
 
 @pytest.mark.timeout(600)
 def test_the_python_of_the_page_runs(db, capsys, monkeypatch, tmp_path, keras):
-    code = "\n".join(example.text for example in examples(PAGE, "python"))
+    (code,) = (example.text for example in examples(PAGE, "python") if "load_exported" in example.text)
     assert code.count(CONNECT) == 1
     monkeypatch.chdir(tmp_path)
     names = {}

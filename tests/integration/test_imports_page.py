@@ -1,16 +1,16 @@
-"""The Python of docs/imports.md runs as it is printed."""
+"""The Python of docs/files.md that imports runs as it is printed."""
 
 import pytest
 
 from tests.helpers.pages import ROOT, examples
 
-PAGE = "docs/imports.md"
+PAGE = "docs/files.md"
 CONNECT = 'connect("dbname=mydb", '
 
 
 @pytest.mark.timeout(600)
 def test_the_python_of_the_page_runs(db, capsys, monkeypatch, tmp_path, keras):
-    code = "\n".join(example.text for example in examples(PAGE, "python"))
+    (code,) = (example.text for example in examples(PAGE, "python") if "import_model" in example.text)
     assert code.count(CONNECT) == 1
     monkeypatch.chdir(tmp_path)
     names = {}

@@ -4,8 +4,8 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from madlib_mop.catalog.live.facts import LOCK_CLASS
-from madlib_mop.catalog.live.reading import read_status
+from madlib_mop.catalog.facts.reading.now import read_status
+from madlib_mop.catalog.run_locks import LOCK_CLASS
 from tests.helpers.commands import run
 from tests.helpers.invented import invent_run
 

@@ -132,6 +132,19 @@ def test_models_of_arrays_take_their_columns_from_the_table(arrays, model):
     user.rows(f"DROP TABLE points_{model[-1]}")
 
 
+def test_classes_of_char_n_are_found_whatever_blanks_fill_them(arrays, keras):
+    net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3, "softmax")])
+    dependent = [Dependent(values=["a  ", "b  ", "c  "], vartype="character")]
+    arrays.write_models("of_char", {1: net}, ModelTable(**{**vars(ARRAYS), "dependent": dependent}))
+    arrays.rows("CREATE VIEW char_points AS SELECT x, y::char(3) AS y FROM points")
+    arrays.write_models("of_text", {1: net}, ARRAYS)
+    for model, table in (("of_char", "char_points"), ("of_text", "points")):
+        arrays.evaluate(model, table, f"{model}_evaluated", mst_key=1)
+    assert arrays.rows("SELECT loss, metric FROM of_char_evaluated") == arrays.rows(
+        "SELECT loss, metric FROM of_text_evaluated"
+    )
+
+
 def test_versions_with_different_targets_are_each_compared_with_their_own(arrays, keras):
     """They differ in nothing else; the second version is right in each row, the first one is not."""
     net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3, "softmax")])

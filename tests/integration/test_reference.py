@@ -1,4 +1,4 @@
-"""docs/reference.md lists all functions, columns of the record, settings and messages."""
+"""docs/reference.md lists all functions, tables of the record, settings and messages."""
 
 import re
 
@@ -26,16 +26,14 @@ def test_every_function_and_its_arguments_are_in_the_reference(db):
         assert [argument for argument in arguments if argument != "caller_path"] in names, name
 
 
-def test_the_columns_of_the_record_are_those_in_the_reference(db):
-    listed, table = {}, None
-    for name, columns in re.findall(r"^\| (?:`(\w+)`)? \| .*?\| `([\w ]+)` \|$", section(PAGE, "Record"), re.MULTILINE):
-        table = name or table
-        listed[table] = listed.get(table, set()) | set(columns.split())
+def test_the_tables_and_views_of_the_record_are_in_the_reference_and_have_a_comment(db):
+    listed = re.findall(r"^\| `(\w+)` \| .+ \|$", section(PAGE, "Record"), re.MULTILINE)
     rows = db.rows(
-        "SELECT table_name, array_agg(column_name::text) FROM information_schema.columns"
-        " WHERE table_schema = 'madlib_mop' AND table_name !~ '^model_state_' GROUP BY table_name"
+        "SELECT relname, obj_description(oid, 'pg_class') FROM pg_class WHERE relkind IN ('r', 'v', 'p')"
+        " AND relnamespace = 'madlib_mop'::regnamespace AND relname !~ '^model_state_'"
     )
-    assert listed == {name: set(columns) for name, columns in rows}
+    assert sorted(listed) == sorted(name for name, _ in rows)
+    assert [name for name, comment in rows if not comment] == []
 
 
 def test_every_setting_is_listed():

@@ -209,7 +209,7 @@ BAD = {
     PREDICT.format("later", "id", "age"): "independent_varname must be '*' or the columns of training, which are age,",
     PREDICT.format("without", "id", "*"): "test_table: public.without has no column 'city'",
     PREDICT.format("packed", "id", "*"): "test_table: public.packed is a packed table",
-    PREDICT.format("special", "id", "*"): "column 'income' holds Infinity (row 1 in reading order)",
+    PREDICT.format("special", "id", "*"): "column 'income' holds Infinity (row with id = 1)",
     PREDICT.format("retyped", "id", "*"): "column 'age' must be a number",
     PREDICT.format("clash", "prob", "*"): "id_col: the output table already has a column 'prob'",
     PACK.format("later", "*", "*"): "source_table: public.later has no column 'churned'",

@@ -118,6 +118,8 @@ def test_one_address_leaves_room_for_others(monkeypatch):
     """The address is the first 64 bits of IPv6: people get such a network, or a larger one."""
     assert address_of("2001:db8::1") == address_of("2001:db8::ffff:2") != address_of("2001:db8:0:1::1")
     assert address_of("::ffff:192.0.2.1") == address_of("192.0.2.1") == "192.0.2.1"
+    assert address_of("192.0.2.1:40000") == "192.0.2.1" and address_of("[2001:db8::1]:443") == address_of("2001:db8::")
+    assert address_of("[2001:db8::1") == address_of("2001:db8::") and address_of("a:b") == "a:b"
     assert address_of("fe80::1%eth0") == address_of("fe80::2") and address_of("") == ""
     with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as stack:
         port = listening.getsockname()[1]

@@ -37,6 +37,18 @@ def test_files_are_concatenated_in_the_order_of_their_names(sources):
     assert text.index("CREATE SCHEMA s") < text.index("CREATE FUNCTION f")
 
 
+def test_markers_of_defences_are_left_out(sources):
+    (sources / "sql" / "30-third.sql").write_text(
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY;  -- defence: policies\nCREATE POLICY p ON t -- of rows\n"
+        "    -- defence: rows = USING (true)\n    USING (b);  -- defence: more = ;\n"
+    )
+    text = build_extension.build_sql(sources, "/lib")
+    assert text.endswith(
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY;\nCREATE POLICY p ON t -- of rows\n    USING (b);\n"
+    )
+    assert not re.search(r"(--|#) defence:", build_extension.build_sql(ROOT, "/lib"))
+
+
 def test_psql_refuses_the_file_by_its_first_line(sources):
     first = build_extension.build_sql(sources, "/lib").splitlines()[0]
     assert first.startswith('\\echo Use "CREATE EXTENSION madlib_mop') and first.endswith("\\quit")

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from tests.helpers.pages import ROOT, TOUR, anchors, every_page, examples, links, prose, text_of
+from tests.helpers.pages import PYTHON_ELSEWHERE, ROOT, anchors, every_page, examples, links, prose, text_of
 from tests.helpers.unit.findings import assert_none, places_of
 
 MAX_LINES = {"README.md": 400, "ARCHITECTURE.md": 280}
@@ -81,10 +81,10 @@ def test_files_that_the_pages_for_contributors_name_exist():
     )
 
 
-def test_python_of_the_pages_is_run_with_the_tour():
-    # run by tests/integration/test_applications.py, test_client_page.py, test_exports_page.py, test_imports_page.py and
-    # test_mlflow_models.py
-    elsewhere = [
-        "docs/applications.md", "docs/exports.md", "docs/imports.md", "docs/python_client.md", "docs/trackers.md",
-    ]  # fmt: skip
-    assert [page for page in every_page() if examples(page, "python") and page not in TOUR] == elsewhere
+def test_pages_with_python_of_their_own_tests_exist():
+    assert set(PYTHON_ELSEWHERE) <= {page for page in every_page() if examples(page, "python")}
+
+
+def test_the_first_screen_has_the_commands_of_the_first_result():
+    first = text_of("README.md").splitlines()[:20]
+    assert any(line.startswith("make demo") for line in first) and any(line.startswith("make test") for line in first)

@@ -30,7 +30,7 @@ PINNED_BY = {
     "dash/logins.py": ("dash/logins.py", "-c search_path=pg_catalog,pg_temp"),
     "engines/hosts/login.py": ("engines/hosts/login.py", "OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS"),
     "engines/sessions/session.py": ("engines/sessions/options.py", "return _EVERYWHERE + _PATH"),
-    "reports/reader.py": ("reports/reader.py", "connection.execute(_PIN)"),
+    "catalog/facts/reader.py": ("catalog/facts/reader.py", "connection.execute(_PIN)"),
     "trackers/following.py": ("trackers/following.py", '.execute("SET search_path = pg_catalog, pg_temp")'),
 }
 

@@ -1,4 +1,4 @@
-"""`madlib-mop simulate`: docs/scale.md shows the output of its commands, and bad options get one clear error."""
+"""`madlib-mop simulate`: docs/hosts.md shows the output of its commands, and bad options get one clear error."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from madlib_mop.cli import simulate  # noqa: F401 -- registers its command
 from madlib_mop.cli.app import app
 from madlib_mop.errors import InvalidParameter
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "hosts.md").read_text()
 COMMANDS = [line.split()[1:] for line in re.findall(r"^madlib-mop simulate .*$", PAGE, re.MULTILINE)]
 
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 #: The driver of a run tells here that its record has changed; the payload begins with the run's number. Every role can
 #: listen to every channel, and send to it.
 RUNS_CHANNEL = "madlib_mop_runs"
-_RUN = re.compile(rb"[0-9]{1,19}(?= |\Z)")
+_RUN = re.compile(rb"[0-9]{1,19}(?= |\Z)")  # defence: number-in-a-notification = re.compile(rb"[0-9]+(?= |\Z)")
 #: Least time between two looks at news of other runs: a busy server tells of many.
 _OTHERS_S = 0.2
 #: A run of another session is finished a moment before its transaction ends, which writes the output table: seconds.

@@ -2,8 +2,9 @@
 
 from datetime import datetime
 
-from madlib_mop.catalog.live.facts import ModelLine, RunNow, RunStatus, SegmentLine
-from madlib_mop.catalog.rows.states import ModelState, RunState
+from madlib_mop.catalog.facts.models import ModelLine, best_model
+from madlib_mop.catalog.facts.now import RunNow, RunStatus, SegmentLine
+from madlib_mop.catalog.rows.states import RunState
 
 
 def clean(text: str | None) -> str:
@@ -68,7 +69,7 @@ def progress_of(status: RunStatus) -> str:
 
 def best_of(now: RunNow) -> str | None:
     """Return the best model in one line; None before there are metrics."""
-    best = next((m for m in now.models if m.metric_epoch is not None and m.state != ModelState.FAILED), None)
+    best = best_model(now.models)
     return None if best is None else f"model {best.mst_key} leads by {clean(best.ranked_by)}: {figures_of(best)}"
 
 

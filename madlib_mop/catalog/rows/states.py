@@ -27,6 +27,10 @@ class RunState(StrEnum):
         return self in (RunState.TRAINED, RunState.FINISHED)
 
 
+#: States of a run in which it has ended; `resume` can continue all but finished ones.
+ENDED = frozenset((RunState.FINISHED, RunState.FAILED, RunState.CANCELLED, RunState.INTERRUPTED))
+
+
 class ModelState(StrEnum):
     """State of a model: column ``state`` of `madlib_mop.model`."""
 

@@ -25,7 +25,7 @@ def check_dsn(dsn: str) -> None:
     rest, end = uri["rest"], "@" if uri["driver"] else "[@/]"
     found = re.search(end, rest)
     behind = rest[found.end() :] if found and found[0] == "@" else rest
-    is_cut = "@" in behind.partition("?")[0]
+    is_cut = "@" in behind.partition("?")[0]  # defence: cut-dsn = False
     if is_cut or (uri["driver"] is None and _NO_ESCAPE.search(rest)):
         raise InvalidParameter(  # without the DSN, which may have a password
             "the DSN cannot be read: it has an @ or a % that is not written as an escape",

@@ -15,7 +15,10 @@ _SESSIONS = """
 SELECT madlib_mop_calls.end_sessions(pg_catalog.array_agg(DISTINCT l.pid), 10000)
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_get_activity(l.pid) a ON true
 LEFT JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
-WHERE l.pid <> pg_catalog.pg_backend_pid() AND o.rolsuper IS NOT TRUE AND ({lock}) HAVING pg_catalog.count(*) > 0
+-- defence: waiting-for-locks = WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid()
+WHERE l.pid <> pg_catalog.pg_backend_pid()
+      AND o.rolsuper IS NOT TRUE  -- defence: locks-of-autovacuum = AND NOT o.rolsuper
+      AND ({lock}) HAVING pg_catalog.count(*) > 0
 """
 # A prepared transaction has no process; the lock on its own transaction number identifies it.
 _PREPARED = """
@@ -42,9 +45,9 @@ def end_holders(catalog: connection, lock: str, params: Sequence[Any]) -> None:
     params : sequence
     """
     with catalog.cursor() as cursor:
-        cursor.execute(_SESSIONS.format(lock=lock), params)
+        cursor.execute(_SESSIONS.format(lock=lock), params)  # defence: holders-of-locks
         if catalog.info.transaction_status != TRANSACTION_STATUS_IDLE:
             return
         cursor.execute(_PREPARED.format(lock=lock), params)
-        for (gid,) in cursor.fetchall():
+        for (gid,) in cursor.fetchall():  # defence: prepared-holders
             cursor.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))

@@ -46,8 +46,9 @@ def protecting(
     if libpq < _CAN_REFUSE:
         has_tls = keywords.get("sslmode") in ("require", "verify-ca")
         return {"channel_binding": "require"} if has_tls and keywords.get("password") else {}
-    if not may_be_let_in and not is_proven:
+    if not may_be_let_in and not is_proven:  # defence: scram-of-a-host
         return {"require_auth": "scram-sha-256"}
+    # defence: no-md5 = [*never, *(() if is_proven else ("password",))]
     refused = [*never, *(() if is_proven else ("password", "md5"))]
     return {"require_auth": ",".join(f"!{method}" for method in refused)} if refused else {}
 
@@ -61,5 +62,5 @@ def _is_proven(keywords: Mapping[str, Any]) -> bool:
     """Return whether TLS proves the server before any password is sent; libpq uses no TLS on Unix sockets."""
     lists = [str(keywords.get(name) or "").split(",") for name in ("hostaddr", "host")]
     named = [address.strip() or host.strip() for address, host in zip_longest(*lists, fillvalue="")]
-    by_tcp = all(name and name[0] not in "/@" for name in named)
+    by_tcp = all(name and name[0] not in "/@" for name in named)  # defence: no-proof-by-socket = True
     return keywords.get("sslmode") == "verify-full" and by_tcp

@@ -47,7 +47,7 @@ def examine(dsn: str) -> Iterator[Finding]:
     connection.autocommit = True
     try:
         context = CheckContext(connection)
-        context.row(PIN_SEARCH_PATH)
+        context.row(PIN_SEARCH_PATH)  # defence: path-of-the-doctor
         yield Finding("connection", CheckState.OK, f"database {context.database} as {context.role}")
         yield from server.check(context)
         yield from library.check(context)

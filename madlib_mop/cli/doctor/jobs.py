@@ -22,7 +22,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         workers = "1 worker runs" if n_workers == 1 else f"{n_workers} workers run"
         yield Finding("jobs", CheckState.OK, f"{workers} up to {slots} jobs at once; {waiting} are waiting")
     elif waiting:
-        mend = "Start a worker: madlib-mop work, as the server's operating system user (docs/jobs.md)."
+        mend = "Start a worker: madlib-mop work, as the server's operating system user (docs/administration.md)."
         yield Finding("jobs", CheckState.WARN, f"{waiting} due jobs wait, and no worker is running", mend)
     else:
         yield Finding("jobs", CheckState.OK, "none is due; no worker is running (madlib-mop work)")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from madlib_mop.catalog.live.facts import RunNow, RunStatus
+from madlib_mop.catalog.facts.now import RunNow, RunStatus
 from madlib_mop.catalog.live.words import best_of, clean, end_of, progress_of, state_of
 from madlib_mop.cli.watching.session import WatchSession
 

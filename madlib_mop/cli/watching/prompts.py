@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
-from madlib_mop.catalog.live.facts import ModelLine, RunStatus
+from madlib_mop.catalog.facts.models import ModelLine
+from madlib_mop.catalog.facts.now import RunStatus
 
 #: Keys of commands with the SQL function of each, for the last line of the screen.
 KEYS = (("s", "stop"), ("r", "resume"), ("c", "clone"), ("e", "extend"), ("p", "pause"), ("q", "quit"))

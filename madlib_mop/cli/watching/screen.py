@@ -10,7 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from madlib_mop.catalog.live.facts import ModelLine, RunNow, SegmentLine
+from madlib_mop.catalog.facts.models import ModelLine
+from madlib_mop.catalog.facts.now import RunNow, SegmentLine
 from madlib_mop.catalog.live.words import clean, clock, duration, number, parameters_of, progress_of, state_of, task_of
 from madlib_mop.cli.watching.prompts import KEYS
 

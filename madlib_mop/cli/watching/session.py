@@ -6,9 +6,9 @@ from typing import Any
 
 import psycopg2
 
-from madlib_mop.catalog.live.facts import RunNow
+from madlib_mop.catalog.facts.now import RunNow
+from madlib_mop.catalog.facts.reading.now import read_now
 from madlib_mop.catalog.live.following import RunFollower, RunListener
-from madlib_mop.catalog.live.reading import read_run
 from madlib_mop.cli.sessions import connect
 from madlib_mop.errors import MopError, connection_lost, no_run, read_server_error
 
@@ -32,6 +32,7 @@ class WatchSession:
         self.run_id = run_id
         self._connection = connect(dsn)
         self._connection.autocommit = True
+        # defence: path-of-watch
         self._fetch("SET search_path = pg_catalog, pg_temp", [])  # or operators of other roles would serve the queries
         self._fetch("SET jit = off", [])
         self.news = RunFollower(RunListener(self._connection, self._connection.close), run_id)
@@ -53,7 +54,7 @@ class WatchSession:
             If the connection is lost.
         """
         with self.news.pace.reading():
-            now = read_run(self._fetch, self.run_id, limit)
+            now = read_now(self._fetch, self.run_id, limit)
         if now is None:
             raise no_run(self.run_id, "SELECT run_id, state FROM madlib_mop.progress;")
         return now

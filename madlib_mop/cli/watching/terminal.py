@@ -5,7 +5,8 @@ import time
 from rich.console import Console
 from rich.live import Live
 
-from madlib_mop.catalog.live.facts import ModelLine, RunNow
+from madlib_mop.catalog.facts.models import ModelLine
+from madlib_mop.catalog.facts.now import RunNow
 from madlib_mop.catalog.live.words import best_of, end_of, progress_of, state_of
 from madlib_mop.cli.watching.issuing import Issued
 from madlib_mop.cli.watching.keyboard import Keyboard, Terminated

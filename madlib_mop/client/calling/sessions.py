@@ -89,7 +89,7 @@ def _pinned_at_login(engine: Engine, login: Callable[[], Any] | None = None) -> 
         raw = dialect.connect(*arguments, **keywords) if login is None else login()
         try:
             with raw.cursor() as cursor:
-                cursor.execute(PIN_FOR_TRANSACTION)
+                cursor.execute(PIN_FOR_TRANSACTION)  # defence: path-of-a-client-login
         except BaseException:
             raw.close()
             raise
@@ -184,7 +184,7 @@ class ClientSessions:
         connection = self._connect()
         try:
             with connection, connection.begin():
-                execute(connection, PIN_AND_KEEP_PATH)
+                execute(connection, PIN_AND_KEEP_PATH)  # defence: path-of-the-client
                 connection.exec_driver_sql(self._set, tuple(self._values))
                 yield connection
         except DBAPIError as error:

@@ -250,7 +250,7 @@ def _read(path: Path, most_bytes: int) -> bytes:
     """Return the content of a file. Raises InvalidParameter if it cannot be read, or is larger than an export's."""
     try:
         n_bytes = path.stat().st_size
-        if n_bytes > most_bytes:
+        if n_bytes > most_bytes:  # defence: size-of-a-text
             raise bad_input(f"{path} has {n_bytes:,} bytes, and an exported file has at most {most_bytes:,}")
         return path.read_bytes()
     except OSError as error:

@@ -24,7 +24,7 @@ def class_of(text: str | None, sql_type: str) -> Any:
         return int(text)
     if sql_type == "numeric":
         number = Decimal(text)
-        if number.is_finite() and number.adjusted() > _MOST_DIGITS:
+        if number.is_finite() and number.adjusted() > _MOST_DIGITS:  # defence: digits-of-a-class
             raise ValueError(f"no number of PostgreSQL: {text[:20]}")  # int() would write out all its digits
         return int(number) if number.is_finite() and number == number.to_integral_value() else float(text)
     if sql_type in _FLOATS:

@@ -230,7 +230,7 @@ class _Levels:
     def _keep_example(self, key: bytes, count: int) -> None:
         text = key[: 4 * _MOST_CHARACTERS + 4].decode("utf-8", "replace")
         text = text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
-        if text in self._new or len(self._new) < _MOST_NEW:
+        if text in self._new or len(self._new) < _MOST_NEW:  # defence: new-levels = True
             self._new[text] += count
 
     def compared(self, plain: ProfileDifference) -> ProfileDifference:

@@ -29,7 +29,7 @@ ImageDecoder = Callable[[Sequence[bytes], tuple[int, int, int]], npt.NDArray[np.
 
 
 #: Files are decoded in parts of up to this many bytes, and of pixels with up to this many bytes.
-_PART_BYTES = 32 << 20
+PART_BYTES = 32 << 20
 _IMAGE_HINT = "Replace it by NULL in a view, leave the row out, or ignore the column."
 
 
@@ -42,12 +42,15 @@ class BadFile(Exception):
         Which one, 0-based.
     problem : str
         The problem, as the text after the column's name.
+    hint : str or None
+        What to do, if the decoder knows.
     """
 
-    def __init__(self, number: int, problem: str):
+    def __init__(self, number: int, problem: str, hint: str | None = None):
         super().__init__(number, problem)
         self.number = number
         self.problem = problem
+        self.hint = hint
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +169,7 @@ class Encoder:
         if not fit.accepts_null and column.missing.any():
             raise null_value(name, column.missing)
         pixels = np.zeros((column.n_rows, *fit.shape), np.uint8)
-        for rows, files in column.pieces(_PART_BYTES, max(1, _PART_BYTES // pixels[:1].nbytes)):
+        for rows, files in column.pieces(PART_BYTES, max(1, PART_BYTES // pixels[:1].nbytes)):
             try:
                 pixels[rows] = self._decode_images(files, fit.shape)
             except BadFile as bad:

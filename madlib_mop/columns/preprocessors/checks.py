@@ -36,8 +36,10 @@ from madlib_mop.errors import InvalidParameter, UnreadableText
 
 #: Maximum number of columns of a preprocessor: PostgreSQL's limit for a table.
 MAX_COLUMNS = 1_600
-#: Maximum number of classes of one target: each is an output of the network.
-MAX_CLASSES = 10_000
+#: Maximum number of classes of one target: each is an output of the network, and their numbers are int16.
+MAX_CLASSES = 1 << 15
+#: Of the texts of a target's classes. They are sent twice in the header of a frame, with up to six bytes a character.
+MAX_CLASS_BYTES = 16 << 20
 #: Maximum number of units of one row over all inputs: 4 MB of float32.
 MAX_UNITS = 1_000_000
 _HINT = "Pack the table again."
@@ -93,6 +95,7 @@ def _problem(column: FittedColumn) -> str | None:
         return f"its role is {spec.role!r}"
     if type(fit) is not expected:
         return f"a column of kind {spec.kind!r} has no {type(fit).__name__}"
+    # defence: profile-of-a-column = _CHECKS[expected](column, fit)
     return _CHECKS[expected](column, fit) or _profile(column)
 
 

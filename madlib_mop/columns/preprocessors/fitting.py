@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from madlib_mop.columns.numbers import EXACT
-from madlib_mop.columns.preprocessors.checks import MAX_CLASSES, MAX_UNITS, units_of
+from madlib_mop.columns.preprocessors.checks import MAX_CLASS_BYTES, MAX_CLASSES, MAX_UNITS, units_of
 from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, FittedColumn
 from madlib_mop.columns.preprocessors.input_fits import fit_input, fit_number, own_levels, unit_of
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
@@ -114,7 +114,7 @@ def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
         unlisted = sorted(set(counted.level_counts or ()) - set(classes))
         if unlisted:
             raise problem(spec, f"class {unlisted[0]!r} is not in levels", "Add it, or set levels to NULL.")
-        return ClassFit(classes, spec.encode)
+        return _class_fit(spec, classes)
     if counts is None or len(counts) > MAX_CLASSES:
         many = f"about {counted.n_distinct:,}" if counts is None else f"{len(counts):,}"
         raise problem(
@@ -123,8 +123,19 @@ def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
             "For a regression set kind to number, encode to identity and scale to standard.",
         )
     if counted.family in ("number", "boolean"):
-        return ClassFit(tuple(sorted(counts, key=lambda text: number_of_level(text) or 0.0)), spec.encode)
-    return ClassFit(tuple(sorted(counts, key=str.encode)), spec.encode)
+        return _class_fit(spec, sorted(counts, key=lambda text: number_of_level(text) or 0.0))
+    return _class_fit(spec, sorted(counts, key=str.encode))
+
+
+def _class_fit(spec: ColumnSpec, classes: Sequence[str]) -> ClassFit:
+    n_bytes = sum(len(text.encode()) for text in classes)
+    if n_bytes > MAX_CLASS_BYTES:
+        raise problem(
+            spec,
+            f"the names of the {len(classes):,} classes have {n_bytes:,} bytes; {MAX_CLASS_BYTES:,} are the most",
+            "Replace them by short names or numbers in a view.",
+        )
+    return ClassFit(tuple(classes), spec.encode)
 
 
 def null_hint(name: str) -> str:

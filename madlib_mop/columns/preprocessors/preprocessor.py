@@ -123,7 +123,7 @@ class Preprocessor:
                 hint="Update madlib_mop on this server.",
             )
         columns = [_read_column(column, f"columns[{place}]") for place, column in enumerate(document["columns"])]
-        check_fitted(columns)
+        check_fitted(columns)  # defence: consistent-preprocessor
         return Preprocessor(tuple(columns))
 
     def _tensors(self) -> Iterator[InputTensor]:

@@ -69,7 +69,7 @@ def _json(text: str | None) -> Any:
 def _steer(call: Call, raises: bool = True) -> ChangeRow:
     """Check and issue a command; a command that is wrong is recorded as refused."""
     record = open_record(call.info)
-    run = find_run(record, call)
+    run = find_run(record, call)  # defence: owner-steers = record.known_run(call.arguments['run_id'])
     given = {name: value for name, value in call.arguments.items() if name != "run_id" and value is not None}
     row = ChangeRow.asked(run.run_id, call.function, given, call.info.role_oid)
     try:

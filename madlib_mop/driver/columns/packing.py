@@ -30,7 +30,7 @@ from madlib_mop.driver.columns.proposing import COLUMNS, count, table_columns
 from madlib_mop.driver.columns.rows import SourceRows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.columns.splitting import choose_validation, class_codes, split_rule
-from madlib_mop.driver.columns.writing import VALIDATION, check_kept, prepare, write_packed
+from madlib_mop.driver.columns.writing import VALIDATION, check_kept, prepare, write_columns
 from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.packing.columns import MAX_PACKED_COLUMNS, check_packed_names, split_columns
 from madlib_mop.driver.packing.tables import draw_seed
@@ -73,7 +73,7 @@ def pack_columns(call: Call) -> None:
     seed = draw_seed() if arguments["seed"] is None else arguments["seed"]
     packing = prepare(call, source, seed, rule)
     fields = _fields(source, given, exclude, packing.rule)
-    rows = read_rows(session, source, fields, packing.seed, split_by=rule.column if rule is not None else None)
+    rows = read_rows(session, source, fields, seed, split_by=rule.column if rule is not None else None)
     validation = None
     if packing.rule is not None:
         needed = [*dependent, *([packing.rule.column] if packing.rule.column is not None else [])]
@@ -81,17 +81,17 @@ def pack_columns(call: Call) -> None:
     classes = _targets_of_classes(source, rows, given, dependent, arguments["task"])
     if packing.rule is not None:
         codes = class_codes(rows, dependent) if classes >= set(dependent) else None
-        validation = choose_validation(packing.rule, rows, codes, packing.seed)
+        validation = choose_validation(packing.rule, rows, codes, seed)
     training = None if validation is None else ~validation
     with ThreadPoolExecutor(1) as thread, FileDecoder() as decode:
         order = thread.submit(rows.order, training)
         preprocessor, ignored = _fit(source, rows, training, given, dependent, exclude, classes)
         encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
         first = order.result()
-        write_packed(call, packing, packing.output, packing.output_text, rows, first, encoder, targets, thread)
+        write_columns(call, packing, packing.output, packing.output_text, rows, first, encoder, targets, thread)
         if validation is not None:
             output, text = packing.output.with_suffix(VALIDATION), with_end(packing.output_text, VALIDATION)
-            write_packed(call, packing, output, text, rows, rows.order(validation), encoder, targets, thread)
+            write_columns(call, packing, output, text, rows, rows.order(validation), encoder, targets, thread)
     _notice_result(call, preprocessor, ignored)
 
 

@@ -81,8 +81,12 @@ def check_names(text: str | None, columns: Iterable[FittedColumn], what: str) ->
 
 
 def batch_rows_of(preprocessor: Preprocessor) -> int:
-    """Return how many rows are encoded at once: 8 MiB of tensors, at most 10,000 rows."""
-    row_bytes = sum(np.dtype(t.dtype).itemsize * int(np.prod(t.shape)) for t in preprocessor.tensors)
+    """Return how many rows are encoded at once by a preprocessor."""
+    return rows_in_batch(sum(np.dtype(t.dtype).itemsize * int(np.prod(t.shape)) for t in preprocessor.tensors))
+
+
+def rows_in_batch(row_bytes: int) -> int:
+    """Return how many rows of so many bytes are read or encoded at once: 8 MiB, at most 10,000 rows."""
     return max(1, min(_BATCH_BYTES // max(1, row_bytes), _MAX_BATCH_ROWS))
 
 

@@ -181,7 +181,7 @@ def read_rows(
         except UnusableColumn as error:
             unusable = error.column
         # Names of rows take a tenth of the time of reading: they are read only for an error.
-        only = [field_ for field_ in fields if field_.name == unusable]
+        only = [one for one in fields if one.name == unusable or (one.layout and unusable in one.layout.parts)]
         _read_once(session, source, only, seed, batch_rows, unchecked, split_by)
     return _read_once(session, source, fields, seed, batch_rows, unchecked, split_by)
 
@@ -234,6 +234,7 @@ def read_batches(
     copied: Sequence[CopiedColumn] = (),
     batch_rows: int = _BATCH_ROWS,
     share: float | None = None,
+    naming: Callable[[Batch, int], Callable[[int], str]] | None = None,
 ) -> Generator[tuple[Batch, list[RawColumn]], None, None]:
     """Yield a table's rows in batches, in the order of a scan: as they came, and as typed columns.
 
@@ -251,13 +252,15 @@ def read_batches(
         Most rows in a batch; it has less if rows with bytea columns are large.
     share : float or None
         Share of the rows to read, drawn at random; None: all.
+    naming : callable or None
+        From a batch and the number of rows before it to what names its rows; default: `names_of`.
 
     Raises
     ------
     UnusableColumn
         If a value is NaN, infinite, or cannot be read; the message names the column and the row.
     """
-    typed = _Typed(source, fields, unchecked)
+    typed = _Typed(source, fields, unchecked, naming=naming)
     with closing(_received(session, source, fields, copied, batch_rows, share)) as batches:
         for batch in batches:
             yield batch, typed.columns(batch)
@@ -267,9 +270,15 @@ class _Typed:
     """Reads the typed columns of one batch after the other, and checks their values."""
 
     def __init__(
-        self, source: SourceTable, fields: Sequence[Field], unchecked: Collection[str], split_by: str | None = None
+        self,
+        source: SourceTable,
+        fields: Sequence[Field],
+        unchecked: Collection[str],
+        split_by: str | None = None,
+        naming: Callable[[Batch, int], Callable[[int], str]] | None = None,
     ):
         self._fields = fields
+        self._names_of = naming or names_of
         self._unchecked = unchecked
         self._split_by = split_by
         self._reader = RecordReader(source.sent(fields))
@@ -278,7 +287,7 @@ class _Typed:
     def columns(self, batch: Batch) -> list[RawColumn]:
         """Return the columns of the next batch. Raises UnusableColumn as `read_batches`."""
         rows = batch.bytes_of("r")
-        with naming_rows(names_of(batch, self._n_before)):
+        with naming_rows(self._names_of(batch, self._n_before)):
             columns = self._reader.read(rows.data, np.asarray(rows.lengths, np.int64))
         self._check(columns, batch)
         self._n_before += batch.n_rows
@@ -286,14 +295,15 @@ class _Typed:
 
     def _check(self, columns: Sequence[RawColumn], batch: Batch) -> None:
         for place, (field_, column) in enumerate(zip(self._fields, columns, strict=True)):
-            special = column.first_special() if field_.name not in self._unchecked else None
+            is_checked = field_.name not in self._unchecked and field_.layout is None  # its reader has checked it
+            special = column.first_special() if is_checked else None
             if special is not None:
                 held = "a number that is too large for double precision"
                 if not (field_.reader == "numeric" and _is_finite(batch, special.row, place)):
                     held = special.text
                 raise UnusableColumn(
                     field_.name,
-                    f"holds {held} ({row_label(_naming(batch), special.row, self._n_before)})",
+                    f"holds {held} ({self._names_of(batch, self._n_before)(special.row)})",
                     _SPLIT_HINT if field_.name == self._split_by else _HINT,
                 )
 
@@ -318,15 +328,17 @@ def _received(
     plain = not copied and not large and share is None
     if plain and engine_of(session).reads_by_blocks(session, source.relation):
         return _by_blocks(session, source, fields)
-    query, params = source.rows_query(fields, copied, share is not None), [] if share is None else [share]
-    return session.stream(query, params, ["double precision"] * len(params), *batch_limits(batch_rows, large))
+    query = source.rows_query(fields, copied, share is not None)
+    params, types = (source.params, source.types) if share is None else ((share,), ("double precision",))
+    return session.stream(query, list(params), list(types), *batch_limits(batch_rows, large))
 
 
 def _by_blocks(
     session: CallerSession, source: SourceTable, fields: Sequence[Field]
 ) -> Generator[Batch, None, None]:
     """Yield the rows of ranges of blocks as batches of `SourceTable.rows_query`."""
-    with closing(session.stream(source.blocks_query(fields), batch_rows=1)) as ranges:
+    query = source.blocks_query(fields)
+    with closing(session.stream(query, list(source.params), list(source.types), batch_rows=1)) as ranges:
         for one in ranges:
             values = {name: column.data for name, column in one.columns.items() if isinstance(column, BytesColumn)}
             if "r" not in values:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, Slot, statement
 from madlib_mop.columns.records import Field, reader_of
@@ -90,6 +91,8 @@ class SourceTable:
         The system columns that name a row of it; () where there are none.
     converts : bool
         Whether texts are converted to UTF-8 by the query, since the client's encoding is another.
+    params, types : tuple
+        The parameters of the queries of all rows, and their types.
     """
 
     relation: Relation
@@ -97,6 +100,8 @@ class SourceTable:
     columns: tuple[SourceColumn, ...]
     naming: tuple[str, ...]
     converts: bool = False
+    params: tuple[Any, ...] = ()
+    types: tuple[str, ...] = ()
 
     @property
     def fields(self) -> list[Field]:
@@ -156,6 +161,7 @@ class SourceTable:
         if not (self.converts and field.reader in _TEXTS):
             return value
         text = f"{value}::pg_catalog.text"
+        # defence: enums-without-casts
         if field.reader == "enum":  # without a cast, because the enum's owner may have defined one
             text = f"pg_catalog.textin(pg_catalog.enum_out({value}))"
         elif field.reader == "bpchar":  # a cast would remove the blanks, which other clients receive
@@ -188,6 +194,7 @@ def read_source(session: CallerSession, name: str | None, what: str = "source_ta
         base = "enum" if row["is_enum"] else row["base"]
         # The bytes of an enum are its label, whoever owns the type; those of another type come from its owner's send
         # function.
+        # defence: types-of-postgresql = reader_of(base)
         reader = reader_of(base) if row["is_enum"] or (known and row["is_superusers"]) else None
         field = None
         if reader is not None:

@@ -155,6 +155,7 @@ class Spool:
         for column in self._series:
             for series in column:
                 self._written += series.spill(self._file, self._written)
+                # defence: temporary-files
                 if self._limit_bytes is not None and _COPIES * self._written > self._limit_bytes:
                     raise beyond_limit(self._limit_bytes)
         self._file.flush()

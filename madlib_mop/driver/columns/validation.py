@@ -1,6 +1,6 @@
 """The command validation_preprocessor_dl: a table is packed as its training table was.
 
-If `pack_columns` made the training table, its recorded preprocessor encodes the rows; else see `driver/packing`.
+If `pack_columns` made the training table, its recorded preprocessor encodes the rows; else see `arrays`.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.driver.columns.arrays import pack_like_training
 from madlib_mop.driver.columns.recorded import check_names, needed_fields
 from madlib_mop.driver.columns.rows import read_rows
 from madlib_mop.driver.columns.source import read_source
-from madlib_mop.driver.columns.writing import check_kept, prepare, write_packed
+from madlib_mop.driver.columns.writing import check_kept, prepare, write_columns
 from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
-from madlib_mop.driver.packing import preprocessor as arrays
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import InvalidParameter
 
@@ -26,7 +26,7 @@ def validation_preprocessor_dl(call: Call) -> None:
     """Pack a table for validation, with the encoding of a packed training table."""
     preprocessor = _recorded(call)
     if preprocessor is None:
-        arrays.validation_preprocessor_dl(call)
+        pack_like_training(call)
     else:
         pack_recorded(call, preprocessor)
 
@@ -56,7 +56,7 @@ def pack_recorded(call: Call, preprocessor: Preprocessor) -> None:
     check_kept(rows, [field.name for field in fields], "Pack fewer rows at once.")
     with ThreadPoolExecutor(1) as thread, FileDecoder() as decode:
         encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
-        write_packed(call, packing, packing.output, packing.output_text, rows, rows.order(), encoder, targets, thread)
+        write_columns(call, packing, packing.output, packing.output_text, rows, rows.order(), encoder, targets, thread)
     call.session.notice(f"{call.function}: encoded by the preprocessor of {arguments[_TRAINING]}")
 
 

@@ -1,6 +1,6 @@
-"""Packed tables of ordinary columns: their output names and segments, their encoded rows, and their summaries."""
+"""Packed tables: their output names and segments, their encoded rows, and the summaries of those of `pack_columns`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,11 +13,12 @@ from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import ClassTarget, Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.columns.raw import MAX_LEVELS
+from madlib_mop.columns.raw import MAX_LEVELS, RawColumn
 from madlib_mop.columns.splits import SplitRule
 from madlib_mop.driver.columns.rows import SourceRows, naming_rows
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.threads import computed_ahead
+from madlib_mop.driver.data.copied import array_literal, quoted
 from madlib_mop.driver.data.engine import engine_of
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
 from madlib_mop.driver.packing.tables import Classes, SummaryRow, comment_on, create_summary
@@ -29,11 +30,13 @@ from madlib_mop.packing.buffers import MAX_VALUE_BYTES, BufferPlan, default_buff
 
 VALIDATION = "_validation"
 Array = npt.NDArray[np.generic]
+#: Encodes some rows: the tensors of the inputs, then those of the targets.
+Encode = Callable[[Mapping[str, RawColumn]], list[Array]]
 _OWN_TYPES = ("boolean", "smallint", "integer", "bigint")  # class values of other types are stored as text
 
 
 @dataclass(frozen=True)
-class ColumnPacking:
+class Packing:
     """What is known once the arguments were checked.
 
     Attributes
@@ -46,8 +49,8 @@ class ColumnPacking:
     distribution : Distribution
     buffer_size : int or None
         As asked for.
-    seed : int
-        Of the order of rows.
+    seed : int or None
+        Of the order of rows; None keeps their order.
     rule : SplitRule or None
         What is kept for validation.
     """
@@ -58,11 +61,11 @@ class ColumnPacking:
     output_text: str
     distribution: Distribution
     buffer_size: int | None
-    seed: int
+    seed: int | None
     rule: SplitRule | None = None
 
 
-def prepare(call: Call, source: SourceTable, seed: int, rule: SplitRule | None = None) -> ColumnPacking:
+def prepare(call: Call, source: SourceTable, seed: int | None, rule: SplitRule | None = None) -> Packing:
     """Check the arguments about the output, before any row is read.
 
     Raises
@@ -72,14 +75,14 @@ def prepare(call: Call, source: SourceTable, seed: int, rule: SplitRule | None =
     """
     session, arguments = call.session, call.arguments
     engine = engine_of(session)
-    distribution = choose_segments(engine, session, arguments["distribution_rules"])
+    distribution = choose_segments(engine, session, arguments.get("distribution_rules"))
     parts = engine.part_suffixes(distribution.segments)
     suffixes = ["", "_summary", *parts]
     if rule is not None:
         suffixes += [VALIDATION + suffix for suffix in suffixes]
     output = session.output(arguments["output_table"], suffixes, "output_table")
     text = arguments["output_table"].strip()
-    return ColumnPacking(engine, source, output, text, distribution, arguments["buffer_size"], seed, rule)
+    return Packing(engine, source, output, text, distribution, arguments["buffer_size"], seed, rule)
 
 
 def check_kept(rows: SourceRows, names: Sequence[str], hint: str) -> None:
@@ -89,9 +92,9 @@ def check_kept(rows: SourceRows, names: Sequence[str], hint: str) -> None:
             raise InvalidParameter(f"column {name!r} has more than {MAX_LEVELS:,} distinct texts", hint=hint)
 
 
-def write_packed(
+def write_columns(
     call: Call,
-    packing: ColumnPacking,
+    packing: Packing,
     output: Relation,
     text: str,
     rows: SourceRows,
@@ -100,36 +103,92 @@ def write_packed(
     targets: Targets,
     thread: ThreadPoolExecutor,
 ) -> None:
-    """Make one packed table and its summary, and fill it with these rows in this order.
+    """Make one packed table of ordinary columns and its summary, and fill it with these rows in this order."""
+    preprocessor = encoder.preprocessor
+    row_bytes = sum(np.dtype(t.dtype).itemsize * int(np.prod(t.shape)) for t in preprocessor.tensors)
+    row_bytes += sum(4 * int(np.prod(targets.shape(name))) for name in targets.names)
+    plan = plan_packing(packing, len(order), row_bytes)
+    tensors = [(tensor.name, tensor.dtype, tensor.shape) for tensor in preprocessor.tensors]
+    tensors += [(name, targets.dtype(name), targets.shape(name)) for name in targets.names]
+    check_sizes(plan, {name: value_bytes(dtype, shape) for name, dtype, shape in tensors}, packing.buffer_size)
+    _summarize(call.session, packing, output, text, plan, preprocessor, rows, order)
+    names = [name for name, _, _ in tensors]
+    write_packed(call, packing, output, text, rows, order, plan, names, by_columns(encoder, targets), thread)
+
+
+def by_columns(encoder: Encoder, targets: Targets) -> Encode:
+    """Return how the rows of ordinary columns are encoded."""
+    return lambda raw: [*encoder.encode(raw).arrays.values(), *targets.encode(raw).values()]
+
+
+def plan_packing(packing: Packing, n_rows: int, row_bytes: int) -> BufferPlan:
+    """Return the buffers of so many rows."""
+    segments = packing.distribution.numbers
+    wanted = packing.buffer_size or default_buffer_size(n_rows, row_bytes, len(segments))
+    return plan_buffers(n_rows, wanted, segments)
+
+
+def value_bytes(dtype: npt.DTypeLike, shape: Sequence[int]) -> int:
+    """Return the packed bytes of one row of one column."""
+    return np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
+
+
+def check_sizes(plan: BufferPlan, row_bytes: Mapping[str, int], wanted: int | None) -> None:
+    """Raise InvalidParameter if a buffer would have a larger value than can be read.
+
+    Parameters
+    ----------
+    plan : BufferPlan
+    row_bytes : mapping of str to int
+        The bytes of a row, by column.
+    wanted : int or None
+        The rows of a buffer that the caller wants.
+    """
+    for name, n_bytes in row_bytes.items():
+        if plan.rows_per_buffer * n_bytes > MAX_VALUE_BYTES:
+            raise InvalidParameter(
+                f"buffers of {plan.rows_per_buffer} rows would have {plan.rows_per_buffer * n_bytes} bytes of column"
+                f" {name!r}, more than {MAX_VALUE_BYTES}. Received buffer_size: {wanted}",
+                hint=f"At most {max(1, MAX_VALUE_BYTES // n_bytes)} rows fit.",
+            )
+
+
+def write_packed(
+    call: Call,
+    packing: Packing,
+    output: Relation,
+    text: str,
+    rows: SourceRows,
+    order: npt.NDArray[np.int64],
+    plan: BufferPlan,
+    names: Sequence[str],
+    encode: Encode,
+    thread: ThreadPoolExecutor,
+) -> None:
+    """Make one packed table, and fill it with these rows in this order; it has its summary already.
 
     Parameters
     ----------
     call : Call
-    packing : ColumnPacking
+    packing : Packing
     output : Relation
     text : str
         Its name as the caller wrote it.
     rows : SourceRows
     order : numpy.ndarray
         int64: the numbers of the rows that it gets.
-    encoder : Encoder
-    targets : Targets
+    plan : BufferPlan
+    names : sequence of str
+        Its columns: inputs, then targets.
+    encode : callable
     thread : ThreadPoolExecutor
         Of one thread, which encodes; see `computed_ahead`.
     """
-    session, preprocessor = call.session, encoder.preprocessor
-    distribution = packing.distribution
-    row_bytes = sum(np.dtype(t.dtype).itemsize * int(np.prod(t.shape)) for t in preprocessor.tensors)
-    row_bytes += sum(4 * int(np.prod(targets.shape(name))) for name in targets.names)
-    wanted = packing.buffer_size or default_buffer_size(len(order), row_bytes, len(distribution.numbers))
-    plan = plan_buffers(len(order), wanted, distribution.numbers)
-    _check_sizes(plan, preprocessor, packing.buffer_size)
-    _summarize(session, packing, output, text, plan, preprocessor, rows, order)
-    names = [*(tensor.name for tensor in preprocessor.tensors), *targets.names]
-    with packing.engine.store(session, output, names, distribution.segments) as store:
+    session = call.session
+    with packing.engine.store(session, output, names, packing.distribution.segments) as store:
         store.create()
         chosen_rows = _buffers(plan, order)
-        encoded = computed_ahead(thread, lambda chosen: encode_rows(rows, chosen, encoder, targets), chosen_rows)
+        encoded = computed_ahead(thread, lambda chosen: encode_rows(rows, chosen, encode), chosen_rows)
         with closing(encoded) as buffers:
             for buffer_id, tensors in enumerate(buffers):
                 values = [tensor.tobytes() for tensor in tensors]
@@ -137,32 +196,24 @@ def write_packed(
         store.finish()
     what = (
         f"{plan.n_rows} rows of {packing.source.text} packed into {plan.n_buffers} buffers of up to"
-        f" {plan.rows_per_buffer} rows on {len(plan.segments)} segments, seed {packing.seed}"
+        f" {plan.rows_per_buffer} rows on {len(plan.segments)} segments"
     )
+    if packing.seed is not None:
+        what += f", seed {packing.seed}"
     comment_on(session, output, f"madlib_mop: {what}")
     session.notice(f"{call.function}: {text}: {what}")
     if plan.n_rows < len(plan.segments):
         empty = ", ".join(map(str, plan.segments[plan.n_rows :]))
-        session.warning(f"{call.function}: {text}: there are too few rows for all segments; these get none: {empty}")
+        session.warning(
+            f"{call.function}: {text}: there are fewer rows than segments; these segments get none: {empty}"
+        )
 
 
-def encode_rows(rows: SourceRows, chosen: npt.NDArray[np.int64], encoder: Encoder, targets: Targets) -> list[Array]:
+def encode_rows(rows: SourceRows, chosen: npt.NDArray[np.int64], encode: Encode) -> list[Array]:
     """Return the tensors of some rows, by their numbers: inputs, then targets."""
     raw = {name: column.take(chosen) for name, column in rows.columns.items()}
     with naming_rows(lambda row: rows.names.of(int(chosen[row]))):
-        return [*encoder.encode(raw).arrays.values(), *targets.encode(raw).values()]
-
-
-def _check_sizes(plan: BufferPlan, preprocessor: Preprocessor, wanted: int | None) -> None:
-    """Raise InvalidParameter if a buffer would have a larger value than can be read."""
-    for tensor in preprocessor.tensors:
-        row_bytes = np.dtype(tensor.dtype).itemsize * int(np.prod(tensor.shape))
-        if plan.rows_per_buffer * row_bytes > MAX_VALUE_BYTES:
-            raise InvalidParameter(
-                f"buffers of {plan.rows_per_buffer} rows would have {plan.rows_per_buffer * row_bytes} bytes of input"
-                f" {tensor.name!r}, more than {MAX_VALUE_BYTES}. Received buffer_size: {wanted}",
-                hint=f"At most {max(1, MAX_VALUE_BYTES // row_bytes)} rows fit.",
-            )
+        return encode(raw)
 
 
 def _buffers(plan: BufferPlan, order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
@@ -176,7 +227,7 @@ def _buffers(plan: BufferPlan, order: npt.NDArray[np.int64]) -> Iterator[npt.NDA
 
 def _summarize(
     session: CallerSession,
-    packing: ColumnPacking,
+    packing: Packing,
     output: Relation,
     text: str,
     plan: BufferPlan,
@@ -216,7 +267,7 @@ def _classes(column: FittedColumn, holder: Relation, rows: SourceRows, order: np
         return None
     counts = ClassTarget(column.name, fit).counts(rows.columns[column.name].take(order))
     return Classes(
-        _array_literal(fit.classes),
+        array_literal(quoted(fit.classes)),
         len(fit.classes),
         len(fit.classes),
         False,
@@ -233,9 +284,3 @@ def _class_type(column: FittedColumn) -> str:
     if not isinstance(column.fit, ClassFit):
         return "double precision"
     return column.spec.sql_type if column.spec.sql_type in _OWN_TYPES else "text"
-
-
-def _array_literal(texts: Sequence[str]) -> str:
-    """Return an array of texts as PostgreSQL writes it."""
-    quoted = ('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in texts)
-    return "{" + ",".join(quoted) + "}"

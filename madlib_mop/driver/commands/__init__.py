@@ -29,7 +29,7 @@ COMMANDS = {
     "transform": "columns.transforming:transform",
     "propose_networks": "networks.proposing:propose_networks",
     "propose_search": "networks.proposing:propose_search",
-    "training_preprocessor_dl": "packing.preprocessor:training_preprocessor_dl",
+    "training_preprocessor_dl": "columns.arrays:training_preprocessor_dl",
     "validation_preprocessor_dl": "columns.validation:validation_preprocessor_dl",
     "madlib_keras_fit_multiple_model": "commands.fit:madlib_keras_fit_multiple_model",
     "madlib_keras_fit": "commands.fit:madlib_keras_fit",

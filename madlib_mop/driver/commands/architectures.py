@@ -61,6 +61,8 @@ def wait_for_others(session: CallerSession, table: Relation) -> None:
         return
     (row,) = session.execute(_MAY_CHANGE, [table.oid], ["bigint"])
     mode = "SHARE ROW EXCLUSIVE" if row["may"] else "ROW EXCLUSIVE"
+    # defence: no-advisory-lock = session.execute(
+    #     "SELECT pg_catalog.pg_advisory_xact_lock($1)", [0x6D6F70 << 32 | table.oid], ["bigint"])
     session.execute(statement(f"LOCK TABLE {{table}} IN {mode} MODE", table=table))
     session.lock_to_write(table, _WHAT)
 

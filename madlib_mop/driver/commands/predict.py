@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 from madlib_mop.driver.inference.byom import read_own_model
 from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.inference.ordinary import OrdinaryRows
-from madlib_mop.driver.inference.prediction import Reader, predict_table
+from madlib_mop.driver.inference.prediction import predict_table
 from madlib_mop.driver.inference.registered import find_model
-from madlib_mop.driver.inference.rows import RowReader, read_test_table
+from madlib_mop.driver.inference.rows import read_rows_to_predict
 from madlib_mop.driver.inference.trainer import gpus_of_call
 from madlib_mop.driver.inference.wanted import read_pred_type
 from madlib_mop.driver.session.call import Call
@@ -32,10 +31,6 @@ def _predict(call: Call, read: Callable[[], TrainedModel]) -> None:
     output = session.output(a.get("output_table"), ("",), "output_table")
     model = read()
     names = a.get("test_table"), a.get("id_col"), a.get("independent_varname")
-    reader: Reader
-    if model.preprocessor is not None:
-        reader = OrdinaryRows(session, *names, model)
-    else:
-        reader = RowReader(session, read_test_table(session, *names, model), model)
+    reader = read_rows_to_predict(session, *names, model)
     if not predict_table(session, model, reader, output, wanted, gpus):
-        session.warning(f"{call.function}: test_table {reader.table.relation} has no rows; {output} is empty")
+        session.warning(f"{call.function}: test_table {reader.relation} has no rows; {output} is empty")

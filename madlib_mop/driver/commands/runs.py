@@ -138,9 +138,9 @@ def report(call: Call) -> str:
         If the caller may see no run of this number, or of this registered model.
     """
     # The library of figures is large: it is imported for this command only, not by every driver.
+    from madlib_mop.catalog.facts.reader import SessionReader
+    from madlib_mop.catalog.facts.reading.registered import run_of
     from madlib_mop.reports.page import report as report_of
-    from madlib_mop.reports.reader import SessionReader
-    from madlib_mop.reports.reading.registered import run_of
 
     reader, run_id = SessionReader(call.session), call.arguments["run_id"]
     return report_of(reader, run_of(reader, run_id) if isinstance(run_id, str) else run_id)

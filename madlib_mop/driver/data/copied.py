@@ -24,6 +24,7 @@ class CopiedColumn:
 
     def text(self, value: str) -> str:
         """Return the SQL expression of a value as text that converts back to the same value with any DateStyle."""
+        # defence: enums-that-are-copied
         if self.column.is_enum:  # not by a cast, which the enum's owner may have defined
             return f"pg_catalog.textin(pg_catalog.enum_out({value}))"
         if self.column.category == "D":
@@ -65,7 +66,7 @@ def check_copied(column: Column, what: str, received: str | None) -> CopiedColum
     InvalidParameter
         If its type belongs to another role, whose casts would run.
     """
-    if not (column.is_safe or column.is_enum):
+    if not (column.is_safe or column.is_enum):  # defence: types-that-are-copied
         raise InvalidParameter(
             f"{what}: column {column.name!r} is of type {column.type_sql}, which another role created:"
             f" its casts could run that role's code. Received: {received!r}",

@@ -103,18 +103,18 @@ def find_object_table(session: CallerSession, object_table: str | None, stored: 
             hint="A superuser creates it with load_custom_function or load_top_k_accuracy_function.",
         )
     (rights,) = session.execute(_RIGHTS, [table.oid], ["bigint"])
-    if rights["kind"] != "r":
+    if rights["kind"] != "r":  # defence: functions-in-a-table
         raise InsufficientPrivilege(
             f"{_WHAT}: {table} must be an ordinary table, because other roles could control the rows of a view or "
             f"foreign table. {received}",
             hint="A superuser creates such tables with load_custom_function.",
         )
-    if not rights["is_superusers"]:
+    if not rights["is_superusers"]:  # defence: functions-of-superusers
         raise InsufficientPrivilege(
             f"{_WHAT}: {table} belongs to {rights['owner']}, who is not a superuser. {received}",
             hint="Custom functions are code that the server runs: only superusers may register them.",
         )
-    if rights["writer"] is not None:
+    if rights["writer"] is not None:  # defence: writers-of-functions
         raise InsufficientPrivilege(
             f"{_WHAT}: role {rights['writer']}, which is not a superuser, may write to {table}. {received}",
             hint=f"REVOKE the right: only superusers may write to {table}, because it contains code.",
@@ -259,7 +259,7 @@ def check_openable(functions: CustomFunctions) -> None:
     """
     for name, value in functions.objects.items():
         if is_pickle(value):
-            check_pickle(f"custom function {name!r}", functions.pickles)
+            check_pickle(f"custom function {name!r}", functions.pickles)  # defence: no-pickles
 
 
 def check_pickle(what: str, allowed: bool) -> None:

@@ -41,7 +41,7 @@ def read_preprocessor_row(
     from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # imports NumPy
 
     found = Preprocessor.from_json(rows[0]["document"])
-    if found.digest != rows[0]["digest"]:
+    if found.digest != rows[0]["digest"]:  # defence: digest-of-a-preprocessor
         raise InvalidParameter(
             f"the preprocessor in {summary} was changed: its SHA-256 is {found.digest}, not {rows[0]['digest']}",
             hint="Pack the table again.",

@@ -59,7 +59,7 @@ def drift(call: Call) -> list[dict[str, Any]]:
         )
     model = find_model(session, call.function, a["model_table"], a["mst_key"])
     if is_registered(a["model_table"]):
-        _check_right(session, a["model_table"])
+        _check_right(session, a["model_table"])  # defence: drift-of-rows
     known = {one.output: one.profile for one in model.predictions}
     if model.preprocessor is None and a["baseline"] is None and not (known and a["predictions"]):
         raise InvalidParameter(
@@ -159,7 +159,7 @@ def _observed(column: FittedColumn, known: dict[str, ColumnProfile]) -> Observed
     if profile is not None:
         fit = column.fit
         problem = profile_problem(profile, n_counts_of(fit) if isinstance(fit, CategoryFit | ClassFit) else None)
-        if problem is not None:
+        if problem is not None:  # defence: recorded-predictions
             raise InvalidParameter(
                 f"the recorded predictions of {column.name!r} are damaged: {problem}",
                 hint="Register the model again with madlib_mop.register.",

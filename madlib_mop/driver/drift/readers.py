@@ -17,12 +17,12 @@ from madlib_mop.columns.records import Field, family_of, reader_of
 from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.driver.columns.recorded import batch_rows_of, needed_fields
 from madlib_mop.driver.columns.rows import names_of, naming_rows, read_batches
-from madlib_mop.driver.columns.source import SAMPLED, SourceTable, read_source
+from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.drift.outputs import Counter
 from madlib_mop.driver.inference.fits import check_fit
 from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.inference.rows import RowBatch, RowReader, TestTable, check_unpacked, find_inputs
+from madlib_mop.driver.inference.rows import RowBatch, array_rows, check_unpacked, find_inputs
 from madlib_mop.driver.session.caller import Batch, CallerSession
 from madlib_mop.errors import InvalidParameter
 
@@ -146,24 +146,6 @@ class OrdinaryTable:
         return usable
 
 
-class _UnnamedRows(RowReader):
-    """Rows of arrays, of a table without a key."""
-
-    def __init__(self, session: CallerSession, table: TestTable, model: TrainedModel, share: float | None):
-        super().__init__(session, table, model)
-        self._share = share
-        self._n_before = 0
-
-    def _id_sql(self) -> str:
-        return "NULL::pg_catalog.text"
-
-    def _condition(self) -> tuple[str, list[float]]:
-        return ("", []) if self._share is None else (SAMPLED, [self._share])
-
-    def _row_name(self, row_id: str | None) -> str:
-        return "a row without a name, because drift reads no key"
-
-
 class ArrayTable:
     """The rows of a table with columns of arrays, for a model without a preprocessor; as `OrdinaryTable`.
 
@@ -187,9 +169,11 @@ class ArrayTable:
         self.relation = session.relation(name, what, any_type=True)
         known = {column.name: column for column in session.columns(self.relation)}
         inputs = find_inputs(self.relation, known, independent_varname, model)
-        check_unpacked(known, inputs[0].columns[0].name, self.relation, name, what)
-        table = TestTable(self.relation, inputs[0].columns[0].column, inputs)
-        self._reader = _UnnamedRows(session, table, model, share_of(session, self.relation, max_rows))
+        check_unpacked(known, inputs[0].sources[0].name, self.relation, name, what)
+        self._names = [one.name for one in inputs]
+        self._reader = array_rows(
+            session, self.relation, inputs, model, share=share_of(session, self.relation, max_rows)
+        )
         self._make: Make | None = None
         self.what = what
         self.counters: dict[str, Counter] = {}
@@ -206,13 +190,13 @@ class ArrayTable:
         with self._reader:
             for rows in self._reader:
                 self.n_rows += len(rows.ids)
-                for one, values in zip(self._reader.table.inputs, rows.inputs, strict=True):
+                for name, values in zip(self._names, rows.inputs, strict=True):
                     flat = values.reshape(len(rows.ids), -1).astype(np.float32)
-                    if one.name not in self.counters:
+                    if name not in self.counters:
                         fit = VectorFit(flat.shape[1], True, False, 0.0, 1.0)
-                        spec = ColumnSpec(one.name, "real[]", kind=ARRAY)
-                        self.counters[one.name] = self._make(FittedColumn(spec, fit))
-                    self.counters[one.name].add(Vectors(flat, np.zeros(len(flat), np.bool_), one.name))
+                        spec = ColumnSpec(name, "real[]", kind=ARRAY)
+                        self.counters[name] = self._make(FittedColumn(spec, fit))
+                    self.counters[name].add(Vectors(flat, np.zeros(len(flat), np.bool_), name))
                 yield rows
 
     def count(self) -> None:

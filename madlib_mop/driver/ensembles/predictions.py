@@ -104,7 +104,7 @@ def _predict(
         if labels is not None:
             for number, rows in enumerate(packed_labels):
                 rows.append(array_of(packed, n_inputs + number, shapes, blobs, _WHAT, n_rows))
-                if rows[0].shape[1:] != rows[-1].shape[1:]:
+                if rows[0].shape[1:] != rows[-1].shape[1:]:  # defence: width-of-labels
                     raise two_shapes(packed, packed.dependent[number], _WHAT)
     if start != packed.n_rows:
         raise NotReady(

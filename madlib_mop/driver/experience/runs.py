@@ -90,6 +90,7 @@ def _of_named(
     session: CallerSession, record: Record, run_ids: Sequence[int], configurations: PastConfigurations
 ) -> list[PastConfiguration]:
     """Return the configurations of runs that the caller named."""
+    # defence: runs-to-start-from = [record.known_run(run_id) for run_id in run_ids]
     runs = [visible_run(record, session.info, run_id, _WHAT) for run_id in run_ids]
     found: list[PastConfiguration] = []
     total = Tally()
@@ -131,7 +132,7 @@ def _similar_runs(
     n_read = 0
     for run_id, owner in candidates:
         if owner not in may_use:
-            may_use[owner] = record.may_see(session.info.role_oid, owner)
+            may_use[owner] = record.may_see(session.info.role_oid, owner)  # defence: similar-runs = True
         if may_use[owner] and (run := record.run(run_id)) is not None:
             yield run
             n_read += 1

@@ -37,8 +37,8 @@ def export_model(call: Call) -> bytes:
         a value of PostgreSQL, or the model was changed meanwhile.
     """
     form = Format(call.arguments["format"])
-    model, source = _find(call, "EXPORT")
-    _check_size(call, form, source.n_bytes + _LEAST_MORE_BYTES, "at least ")
+    model, source = _find(call, "EXPORT")  # defence: right-to-export = _find(call, "PREDICT")
+    _check_size(call, form, source.n_bytes + _LEAST_MORE_BYTES, "at least ")  # defence: size-before-export
     preprocessor = _preprocessor(model)
     signature = _signature(model, source, preprocessor)
     additions = {SIGNATURE: signature.to_json(), CARD: card(_facts(model, source, signature, preprocessor))}
@@ -57,7 +57,7 @@ def export_model(call: Call) -> bytes:
         if sha256(weights).hexdigest() != source.digest:
             raise was_changed(model.label)
         _, (file,) = trainer.ask(request, [weights])
-    _check_size(call, form, len(file))
+    _check_size(call, form, len(file))  # defence: size-of-an-export
     return bytes(file)
 
 
@@ -153,6 +153,7 @@ def _facts(
         source.n_bytes // _FLOAT32_BYTES,
         model.configuration.compile_params or None,
         model.configuration.fit_params or None,
+        # defence: no-values-on-cards = tuple(InputColumn(c.name, c.spec.sql_type, str(c.fit)) for c in columns)
         tuple(InputColumn(column.name, column.spec.sql_type, column.spec.kind) for column in columns),
         source.origin,
         source.registration,

@@ -90,7 +90,7 @@ def _origin(found: Mapping[str, Any]) -> CardOrigin | None:
                 for v in lineage.get("visits") or ()
             ),
         )
-    except UNREADABLE:
+    except UNREADABLE:  # defence: details-of-a-run
         return None
 
 

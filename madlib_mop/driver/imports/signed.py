@@ -62,7 +62,7 @@ def meaning_of(session: CallerSession, file: ImportedFile, arch: Node, arguments
             raise contradiction("the file has a preprocessor, but no signature")
         return Meaning(_own_outputs(session, arch, classes), 1.0 if constant is None else constant)
     signature = read_signature(file.additions[SIGNATURE])
-    check_signature(signature, arch, hashlib.sha256(file.weights).hexdigest())
+    check_signature(signature, arch, hashlib.sha256(file.weights).hexdigest())  # defence: model-of-a-signature
     preprocessor = read_preprocessor(signature, file.additions.get(PREPROCESSOR))
     if preprocessor is not None and (classes is not None or constant is not None):
         given = "class_values" if classes is not None else "normalizing_const"

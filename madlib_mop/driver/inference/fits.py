@@ -73,7 +73,7 @@ def check_fit(model: TrainedModel, preprocessor: "Preprocessor") -> None:
     """Raise InvalidParameter if a model's table contradicts the preprocessor that it has."""
     targets = [column.name for column in preprocessor.targets]
     outputs = [output.name for output in model.outputs]
-    if outputs != targets:
+    if outputs != targets:  # defence: preprocessor-of-the-model
         raise _contradiction(model, f"it has the targets {_listed(targets)}, the model {_listed(outputs)}")
     tensors = preprocessor.tensors
     if len(tensors) != model.shape.n_inputs:

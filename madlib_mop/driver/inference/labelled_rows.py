@@ -11,22 +11,24 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 from mop_backend.frames import Blob
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.driver.columns.arrays import encoded_like
 from madlib_mop.driver.columns.recorded import batch_rows_of, needed_fields, together
-from madlib_mop.driver.columns.rows import read_rows, temp_file_limit
+from madlib_mop.driver.columns.rows import SourceRows, read_rows, temp_file_limit
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.columns.spool import beyond_limit
-from madlib_mop.driver.columns.writing import check_kept, encode_rows
+from madlib_mop.driver.columns.writing import Encode, by_columns, check_kept, encode_rows
 from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.data.packed import PackedShard, PackedTable, read_packed_table
 from madlib_mop.driver.inference.fits import EncodedRows, check_fit, check_preprocessor, check_test_table
 from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.packing.preprocessor import encoded_like
+from madlib_mop.driver.inference.rows import image_shape_of
 from madlib_mop.driver.packing.tables import Classes
 from madlib_mop.driver.packing.training import PackedColumn, TrainingTable
 from madlib_mop.driver.session.caller import CallerSession
@@ -38,7 +40,6 @@ Buffer = tuple[list[list[int]], list[Blob]]
 _IN_MEMORY_BYTES = 64 << 20
 _PART_BYTES = 256 << 20
 _SEED = 0  # the order depends on the content alone
-_CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ class _OfSource:
                 found.append(by_document[model.preprocessor])
                 continue
             training = self._training_table(model)
-            key = replace(training, table=""), _image_shape(model)  # the table is for messages only
+            key = replace(training, table=""), _image_shapes(model)  # the table is for messages only
             if key not in by_arrays:
                 by_arrays[key] = self._by_arrays(model, training)
             check_test_table(model, by_arrays[key], self.what)
@@ -274,15 +275,20 @@ class _OfSource:
         order = rows.order()
         found = {}
         for document, preprocessor in preprocessors.items():
-            kept, n_rows = _Kept(temp_file_limit(self.session)), batch_rows_of(preprocessor)
             with FileDecoder() as decode:
                 encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
-                for start in range(0, len(order), n_rows):
-                    tensors = encode_rows(rows, order[start : start + n_rows], encoder, targets)
-                    blobs = [np.ascontiguousarray(tensor).data.cast("B") for tensor in tensors]
-                    kept.add([list(tensor.shape) for tensor in tensors], blobs)
+                kept = self._kept(rows, order, by_columns(encoder, targets), batch_rows_of(preprocessor))
             found[document] = self._encoded(source, preprocessor, targets, kept)
         return found
+
+    def _kept(self, rows: SourceRows, order: npt.NDArray[np.int64], encode: Encode, batch_rows: int) -> _Kept:
+        """Encode the rows in this order."""
+        kept = _Kept(temp_file_limit(self.session))
+        for start in range(0, len(order), batch_rows):
+            tensors = encode_rows(rows, order[start : start + batch_rows], encode)
+            blobs = [np.ascontiguousarray(tensor).data.cast("B") for tensor in tensors]
+            kept.add([list(tensor.shape) for tensor in tensors], blobs)
+        return kept
 
     def _encoded(
         self, source: SourceTable, preprocessor: Preprocessor, targets: Targets, kept: _Kept
@@ -330,26 +336,20 @@ class _OfSource:
         )
 
     def _by_arrays(self, model: TrainedModel, training: TrainingTable) -> _EncodedRows:
-        kept = _Kept(temp_file_limit(self.session))
-        like = encoded_like(self.session, self.name, self.what, training, _image_shape(model))
-        with like as (encoders, buffers):
-            for buffer in buffers:
-                kept.add([list(shape) for shape in buffer.shapes], buffer.values)
+        like = encoded_like(self.session, self.name, self.what, training, _image_shapes(model))
+        with like as (encoding, rows, order):
+            kept = self._kept(rows, order, encoding.encode, encoding.batch_rows)
         return _EncodedRows(
             self.relation,
             list(model.inputs),
             [output.name for output in model.outputs],
             [("text[]", output.values_text) for output in model.outputs],
             model.normalizing_const,
-            [list(encoder.shape) for encoder in encoders],
+            [list(shape) for _, shape in encoding.tensors.values()],
             kept,
         )
 
 
-def _image_shape(model: TrainedModel) -> tuple[int, ...] | None:
-    """Return the size of encoded images: that of the model's inputs, if it has one."""
-    for shape in model.shape.input_shapes:
-        fixed = tuple(size for size in shape or () if size is not None)
-        if shape is not None and len(fixed) == len(shape) == 3 and fixed[2] in _CHANNELS:
-            return fixed
-    return None
+def _image_shapes(model: TrainedModel) -> tuple[tuple[int, ...] | None, ...]:
+    """Return for each input the size of encoded images: that of the model's input, if it has one."""
+    return tuple(image_shape_of(model, number) for number in range(len(model.inputs)))

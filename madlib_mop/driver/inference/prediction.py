@@ -10,7 +10,6 @@ from mop_backend.frames import Frame
 from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.data.copied import quoted
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
-from madlib_mop.driver.inference.ordinary import OrdinaryRows
 from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.inference.results import ResultTable
 from madlib_mop.driver.inference.rows import RowBatch, RowReader
@@ -18,9 +17,6 @@ from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.inference.wanted import PredType, all_of, by_class, choose
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, Unsupported
-
-#: Of arrays, or of the columns of an ordinary table.
-Reader = RowReader | OrdinaryRows
 
 _AHEAD_BYTES = 64 << 20
 
@@ -30,19 +26,19 @@ class Batches(Protocol):
 
     Attributes
     ----------
-    index_inputs : list of int
+    index_inputs : sequence of int
         Which inputs, by number, hold int32 indices.
     """
 
-    index_inputs: list[int]
-
+    @property
+    def index_inputs(self) -> Sequence[int]: ...
     def __iter__(self) -> Iterator[RowBatch]: ...
 
 
 def predict_table(
     session: CallerSession,
     model: TrainedModel,
-    reader: Reader,
+    reader: RowReader,
     output: Relation,
     wanted: PredType,
     gpus: Sequence[int] = (),
@@ -53,7 +49,7 @@ def predict_table(
     ----------
     session : CallerSession
     model : TrainedModel
-    reader : RowReader or OrdinaryRows
+    reader : RowReader
         Of the rows to predict.
     output : Relation
     wanted : PredType
@@ -64,7 +60,8 @@ def predict_table(
     MopError
         If a row cannot be used, or the model cannot be built.
     """
-    results = ResultTable(session, output, reader.table, wanted.has_rank)
+    assert reader.id_column is not None, "rows to predict have an id"
+    results = ResultTable(session, output, reader.relation, reader.id_column, wanted.has_rank)
     with LocalTrainer(session, gpus) as trainer, reader:
         results.create()
         n_rows = 0
@@ -99,7 +96,7 @@ def predicted(
         else:
             scores = _scores(trainer.collect(), model, waiting)
         shapes = [list(x.shape) for x in rows.inputs]
-        request = {"op": "predict", "shapes": shapes, "index_inputs": reader.index_inputs}
+        request = {"op": "predict", "shapes": shapes, "index_inputs": list(reader.index_inputs)}
         trainer.post(request, [np.ascontiguousarray(x).data for x in rows.inputs])
         if waiting is not None:
             yield waiting, scores

@@ -112,7 +112,7 @@ def _model_of(document: Any, label: str, function: str, right: str, details: str
             0,
             _text_or_none(document["compile_params"]),
             _text_or_none(document["fit_params"]),
-            check_architecture(json.dumps(document["arch"])),
+            check_architecture(json.dumps(document["arch"])),  # defence: documents-by-hand = document["arch"]
         ),
         None if metrics is None else [_text(name) for name in metrics],
         _text_or_none(document["loss_type"]),

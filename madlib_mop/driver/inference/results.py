@@ -7,9 +7,9 @@ import numpy as np
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.data.copied import CopiedColumn, array_literal
 from madlib_mop.driver.data.engine import distribution
-from madlib_mop.driver.inference.rows import TestTable
 from madlib_mop.driver.inference.wanted import ScoreChoice
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import InvalidParameter
 
 _COLUMNS = ("class_name", "class_value", "prob", "rank")
@@ -34,7 +34,9 @@ class ResultTable:
     ----------
     session : CallerSession
     output : Relation
-    table : TestTable
+    table : Relation
+        The test table.
+    id_column : Column
     has_rank : bool
 
     Raises
@@ -43,8 +45,10 @@ class ResultTable:
         If the output table has another column with the id column's name.
     """
 
-    def __init__(self, session: CallerSession, output: Relation, table: TestTable, has_rank: bool):
-        name = table.id_column.name
+    def __init__(
+        self, session: CallerSession, output: Relation, table: Relation, id_column: Column, has_rank: bool
+    ):
+        name = id_column.name
         if name in _COLUMNS:
             raise InvalidParameter(
                 f"id_col: the output table already has a column {name!r}. Received: {name!r}",
@@ -55,13 +59,13 @@ class ResultTable:
         self._has_rank = has_rank
         self._output = output
         self._table = table
-        self._id = CopiedColumn(table.id_column)
+        self._id = CopiedColumn(id_column)
         self._insert = statement(
             f"INSERT INTO {{o}} SELECT {self._id.unnested('$1', 't')}, $2,"
             " pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.float8[])"
             + (", pg_catalog.unnest($5::pg_catalog.int4[])" if has_rank else ""),
             o=output,
-            t=table.id_column.sql_type,
+            t=id_column.sql_type,
         )
 
     def create(self) -> None:
@@ -73,15 +77,15 @@ class ResultTable:
                 f" NULL::pg_catalog.text AS class_value, NULL::pg_catalog.float8 AS prob{rank} FROM {{t}} s"
                 " WITH NO DATA",
                 o=self._output,
-                id=Identifier(self._table.id_column.name),
-                t=self._table.relation,
+                id=Identifier(self._id.column.name),
+                t=self._table,
             )
             + distribution(self._session, *self._key())
         )
 
     def _key(self) -> Sequence[str]:
         """Return the columns to distribute the rows by: the id, if its type has a hash function; else none."""
-        column = self._table.id_column
+        column = self._id.column
         (row,) = self._session.execute(_HAS_HASH, [column.type_name])
         return [column.name] if row["yes"] else []
 

@@ -1,73 +1,40 @@
-"""The rows to predict: the test table's id and raw columns, streamed in batches and converted to the model's inputs."""
+"""The rows to predict: a table's id and its input columns, streamed in batches, and encoded as in training.
+
+Columns of models of `pack_columns` are encoded by the recorded preprocessor; arrays, numbers side by side and images of
+models of `training_preprocessor_dl`, and of models from elsewhere, by a fixed one. All else is the same for both.
+"""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.catalog.names import Relation
+from madlib_mop.columns.encoding.encoder import Encoder
+from madlib_mop.columns.encoding.fixed import FixedEncoder
+from madlib_mop.columns.encoding.targets import Targets
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.columns.records import Field
+from madlib_mop.columns.transforms.scaling import NumberFit
+from madlib_mop.driver.columns.arrays import array_source, field_of, fixed_input
+from madlib_mop.driver.columns.recorded import batch_rows_of, check_names, needed_fields, rows_in_batch
+from madlib_mop.driver.columns.rows import names_of, naming_rows, read_batches
+from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.data.copied import CopiedColumn, check_copied
-from madlib_mop.driver.data.decoders import image_decoders
-from madlib_mop.driver.inference.fits import check_input_shape
+from madlib_mop.driver.data.decoders import FileDecoder
+from madlib_mop.driver.inference.fits import check_fit, check_input_shape
 from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.packing.columns import ColumnToPack, PackingKind, as_float4, as_input, find_column, split_columns
-from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession, batch_limits
+from madlib_mop.driver.packing.columns import ColumnToPack, PackingKind, as_input, find_column, joined, split_columns
+from madlib_mop.driver.session.caller import Batch, CallerSession
 from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.literals import shorten
-from madlib_mop.packing.arrays import BadRow, read_header
-from madlib_mop.packing.encoders import ArrayEncoder, ColumnEncoder
-from madlib_mop.packing.images import ImageEncoder
 
-_BATCH_BYTES = 8 << 20
-_MAX_BATCH_ROWS = 10_000
 _UNKNOWN_ROW_BYTES = 8 << 10
 _CHANNELS = (1, 3, 4)
-
-
-@dataclass(frozen=True)
-class InputColumns:
-    """The columns of one input of the model: a column, or several columns of numbers side by side."""
-
-    columns: tuple[ColumnToPack, ...]
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-        return ", ".join(column.name for column in self.columns)
-
-    @property
-    def kind(self) -> PackingKind:
-        """How the columns are read; several are all numbers."""
-        return self.columns[0].kind
-
-    def raw(self, values: Sequence[str]) -> str:
-        """Return the SQL expression that converts the columns' values, passed as expressions, to bytes."""
-        if len(values) == 1:
-            return self.columns[0].raw(values[0])
-        numbers = [as_float4(value, one.column) for value, one in zip(values, self.columns, strict=True)]
-        return f"madlib_mop.array_bytes(ARRAY[{', '.join(numbers)}])"
-
-
-@dataclass(frozen=True)
-class TestTable:
-    """The table to predict from.
-
-    Attributes
-    ----------
-    relation : Relation
-    id_column : Column
-    inputs : tuple of InputColumns
-        One for each input of the model.
-    """
-
-    __test__ = False  # the class name begins with "Test", but pytest must not collect it
-
-    relation: Relation
-    id_column: Column
-    inputs: tuple[InputColumns, ...]
 
 
 @dataclass(frozen=True)
@@ -77,36 +44,181 @@ class RowBatch:
     Attributes
     ----------
     ids : list of (str or None)
-        As text.
+        As text; None without an id column.
     inputs : list of numpy.ndarray
-        (n_rows, ...) each, normalized float32, or uint8 that is not normalized.
+        (n_rows, ...) each: float32 that is normalized, int32 indices, or uint8 that is not normalized.
     """
 
     ids: list[str | None]
     inputs: list[np.ndarray]
 
 
-def read_test_table(
+@dataclass(frozen=True)
+class RowReader:
+    """Streams a table's rows as batches of `RowBatch`; use it as a context manager.
+
+    Attributes
+    ----------
+    session : CallerSession
+    source : SourceTable
+    fields : list of Field
+        The input columns.
+    encoder : Encoder or FixedEncoder
+    decode : FileDecoder
+        Of the encoder.
+    batch_rows : int
+        Most rows in a batch.
+    id_column : Column or None
+        What identifies a row, in the result and in errors.
+    index_inputs : tuple of int
+        Which inputs, by number, hold int32 indices.
+    numbers : Targets or None
+        The targets, if outputs of some of them are scaled numbers.
+    share : float or None
+        Share of the rows to read, drawn at random; None: all.
+    """
+
+    session: CallerSession
+    source: SourceTable
+    fields: list[Field]
+    encoder: Encoder | FixedEncoder
+    decode: FileDecoder
+    batch_rows: int
+    id_column: Column | None = None
+    index_inputs: tuple[int, ...] = ()
+    numbers: Targets | None = None
+    share: float | None = None
+
+    @property
+    def relation(self) -> Relation:
+        """The table."""
+        return self.source.relation
+
+    def __enter__(self) -> "RowReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.decode.__exit__()
+
+    def __iter__(self) -> Iterator[RowBatch]:
+        """Yield all rows, in the order of a scan.
+
+        Raises
+        ------
+        InvalidParameter
+            For a value that cannot be used; the message has the id of its row.
+        """
+        copied = [CopiedColumn(self.id_column)] if self.id_column is not None else []
+        names = [field.name for field in self.fields]
+        n_before = 0
+        naming = self._names if self.id_column is not None else None
+        batches = read_batches(
+            self.session, self.source, self.fields, (), copied, self.batch_rows, self.share, naming=naming
+        )
+        with closing(batches):
+            for batch, raw in batches:
+                with naming_rows((naming or names_of)(batch, n_before)):
+                    tensors = self.encoder.encode(dict(zip(names, raw, strict=True)))
+                n_before += batch.n_rows
+                ids = batch.values_of("k0") if copied else [None] * batch.n_rows
+                yield RowBatch(ids, list(tensors.arrays.values()))
+
+    def _names(self, batch: Batch, n_before: int) -> Callable[[int], str]:
+        """Return what names the rows of a batch in an error."""
+        return partial(self._row_name, batch)
+
+    def _row_name(self, batch: Batch, row: int) -> str:
+        assert self.id_column is not None, "it names the row"
+        found = batch.values_of("k0")[row]
+        return f"row with {self.id_column.name} = {'NULL' if found is None else found}"
+
+    def in_units(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Return the outputs for a target in the units of the table: float64 (n_rows, 1) of a scaled number."""
+        if self.numbers is None:
+            return values
+        numbers = self.numbers.decode({name: values})[name].numbers
+        return values if numbers is None else numbers[:, np.newaxis]
+
+
+def read_rows_to_predict(
     session: CallerSession, name: str | None, id_col: str | None, independent_varname: str | None, model: TrainedModel
-) -> TestTable:
-    """Find the table and the columns.
+) -> RowReader:
+    """Find the table to predict and its columns; no row is read yet.
+
+    Parameters
+    ----------
+    session : CallerSession
+    name, id_col, independent_varname : str or None
+        As written by the caller.
+    model : TrainedModel
 
     Raises
     ------
     MopError
-        For a table or column that does not exist, or of a type that a model cannot use.
+        For a table or column that does not exist, or is of a type that the model cannot use.
     """
+    if model.preprocessor is not None:
+        return _of_columns(session, name, id_col, independent_varname, model)
     relation = session.relation(name, "test_table", any_type=True)
     known = {column.name: column for column in session.columns(relation)}
     inputs = find_inputs(relation, known, independent_varname, model)
-    check_unpacked(known, inputs[0].columns[0].name, relation, name)
-    return TestTable(relation, find_id_column(known, id_col, relation), inputs)
+    check_unpacked(known, inputs[0].sources[0].name, relation, name)
+    return array_rows(session, relation, inputs, model, find_id_column(known, id_col, relation))
+
+
+def _of_columns(
+    session: CallerSession, name: str | None, id_col: str | None, independent_varname: str | None, model: TrainedModel
+) -> RowReader:
+    """Return the rows of an ordinary table, for a model with a preprocessor."""
+    assert model.preprocessor is not None, "the caller looked"
+    preprocessor = Preprocessor.from_json(model.preprocessor)
+    check_fit(model, preprocessor)
+    source = read_source(session, name, "test_table")
+    known = {column.name: column for column in session.columns(source.relation)}
+    check_unpacked(known, preprocessor.tensors[0].name, source.relation, name)
+    id_column = find_id_column(known, id_col, source.relation)
+    check_names(independent_varname, preprocessor.inputs, "independent_varname")
+    fields = needed_fields(preprocessor.inputs, source, "test_table")
+    has_numbers = any(isinstance(column.fit, NumberFit) for column in preprocessor.targets)
+    decode = FileDecoder()
+    return RowReader(
+        session,
+        source,
+        fields,
+        Encoder(preprocessor, decode),
+        decode,
+        batch_rows_of(preprocessor),
+        id_column,
+        tuple(i for i, tensor in enumerate(preprocessor.tensors) if tensor.kind == "index"),
+        Targets(preprocessor) if has_numbers else None,
+    )
+
+
+def array_rows(
+    session: CallerSession,
+    relation: Relation,
+    inputs: Sequence[ColumnToPack],
+    model: TrainedModel,
+    id_column: Column | None = None,
+    share: float | None = None,
+) -> RowReader:
+    """Return the rows of a table of arrays, for a model without a preprocessor."""
+    decode, source = FileDecoder(), array_source(relation, str(relation), inputs)
+
+    def check(number: int, shape: tuple[int, ...]) -> None:
+        check_input_shape(model, number, inputs[number].name, shape)
+
+    fixed = [fixed_input(one, image_shape_of(model, number)) for number, one in enumerate(inputs)]
+    encoder = FixedEncoder(fixed, model.normalizing_const, decode.scaled, check)
+    fields = [field_of(one, model.normalizing_const) for one in source.packed]
+    batch_rows = _batch_rows(model, len(inputs))
+    return RowReader(session, source, fields, encoder, decode, batch_rows, id_column, share=share)
 
 
 def find_inputs(
     relation: Relation, known: dict[str, Column], independent_varname: str | None, model: TrainedModel
-) -> tuple[InputColumns, ...]:
-    """Find the columns of a table that are the inputs of a model. Raises MopError, as `read_test_table`.
+) -> tuple[ColumnToPack, ...]:
+    """Find the columns of a table of arrays that are the inputs of a model; columns of numbers may be one input.
 
     Parameters
     ----------
@@ -116,6 +228,11 @@ def find_inputs(
     independent_varname : str or None
         As written by the caller.
     model : TrainedModel
+
+    Raises
+    ------
+    MopError
+        For a column that does not exist, or of a type that a model cannot use.
     """
     x_names = split_columns(independent_varname, "independent_varname")
     n_inputs = model.shape.n_inputs
@@ -129,14 +246,14 @@ def find_inputs(
         )
     columns = tuple(as_input(find_column(known, x_name, "independent_varname", relation)) for x_name in x_names)
     if not is_one_row:
-        return tuple(InputColumns((column,)) for column in columns)
+        return columns
     for column in columns:
         if column.kind is not PackingKind.NUMBER:
             raise InvalidParameter(
                 f"independent_varname: several columns for one input must all be numbers; {column.name!r} is"
                 f" {column.column.type_sql}. Received: {independent_varname!r}"
             )
-    return (InputColumns(columns),)
+    return (joined(columns, ", ".join(column.name for column in columns)),)
 
 
 def check_unpacked(
@@ -164,131 +281,22 @@ def find_id_column(known: dict[str, Column], id_col: str | None, relation: Relat
     return check_copied(find_column(known, names[0], "id_col", relation), "id_col", id_col).column
 
 
-class RowReader:
-    """Streams the test table's rows as batches of `RowBatch`; use it as a context manager.
+def image_shape_of(model: TrainedModel, number: int) -> tuple[int, ...] | None:
+    """Return the size to resize encoded images to: that of the model's input, if it has one."""
+    shape = _input_shape(model, number)
+    fixed = tuple(size for size in shape if size is not None)
+    return fixed if len(fixed) == len(shape) == 3 and fixed[2] in _CHANNELS else None
 
-    Parameters
-    ----------
-    session : CallerSession
-    table : TestTable
-    model : TrainedModel
-        Defines the shapes and the normalizing constant.
 
-    Attributes
-    ----------
-    table : TestTable
-    index_inputs : list of int
-        Which inputs, by number, hold int32 indices: none.
-    """
+def _input_shape(model: TrainedModel, number: int) -> tuple[int | None, ...]:
+    shapes = model.shape.input_shapes
+    return (shapes[number] if number < len(shapes) else None) or (None,)
 
-    def __init__(self, session: CallerSession, table: TestTable, model: TrainedModel):
-        self._session = session
-        self.table = table
-        self.index_inputs: list[int] = []
-        self._model = model
-        self._pool = image_decoders()
-        self._encoders: list[ColumnEncoder] = []
 
-    def __enter__(self) -> "RowReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.close()
-
-    def __iter__(self) -> Iterator[RowBatch]:
-        """Yield all rows, in the order of a scan.
-
-        Raises
-        ------
-        InvalidParameter
-            For a row that cannot be used; the message has its id.
-        """
-        names: dict[str, Identifier] = {}
-        items: list[str] = []
-        for i, one in enumerate(self.table.inputs):
-            slots = {f"x{i}_{k}": Identifier(column.name) for k, column in enumerate(one.columns)}
-            items.append(f"{one.raw([f's.{{{slot}}}' for slot in slots])} AS x{i}")
-            names |= slots
-        condition, params = self._condition()
-        query = statement(
-            f"SELECT {self._id_sql()} AS id, {', '.join(items)} FROM {{t}} s{condition}",
-            t=self.table.relation,
-            id=Identifier(self.table.id_column.name),
-            **names,
-        )
-        types = ["double precision"] * len(params)
-        limits = batch_limits(self._batch_rows(), any(one.kind is PackingKind.IMAGE for one in self.table.inputs))
-        with closing(self._session.stream(query, params, types, *limits)) as batches:
-            for batch in batches:
-                ids = batch.values_of("id")
-                yield RowBatch(ids, [self._encode(batch, number, ids) for number in range(len(self.table.inputs))])
-
-    def _id_sql(self) -> str:
-        """Return the expression of a row's id, as text."""
-        return CopiedColumn(self.table.id_column).text("s.{id}")
-
-    def _condition(self) -> tuple[str, list[float]]:
-        """Return the condition of the query, and its parameters."""
-        return "", []
-
-    def _row_name(self, row_id: str | None) -> str:
-        """Return the name of a row in an error."""
-        return f"row with {self.table.id_column.name} = {'NULL' if row_id is None else row_id}"
-
-    def in_units(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Return the model's outputs for one dependent column: they are in the units of the table."""
-        return values
-
-    def _encode(self, batch: Batch, number: int, ids: Sequence[str | None]) -> np.ndarray:
-        column = batch.columns[f"x{number}"]
-        try:
-            if isinstance(column, list):  # NULL in all rows
-                raise BadRow(0, "is NULL")
-            if number == len(self._encoders):
-                self._encoders.append(self._make_encoder(number, column))
-            return self._encoders[number].encode(column.data, np.asarray(column.lengths, np.int64))
-        except BadRow as problem:
-            source, row_id = self.table.inputs[number], ids[problem.row]
-            if source.kind is PackingKind.NUMBER and problem.element is not None:
-                source = InputColumns((source.columns[problem.element],))
-                problem.problem = "is NULL" if problem.is_null else problem.problem
-            message = f"column {source.name!r} {problem.problem} ({self._row_name(row_id)})"
-            raise InvalidParameter(message, hint=problem.hint) from None
-
-    def _make_encoder(self, number: int, column: BytesColumn) -> ColumnEncoder:
-        """Create the encoder of a column; its shape is that of the first row, which the model must accept."""
-        source = self.table.inputs[number]
-        if column.lengths[0] < 0:
-            raise BadRow(0, "is NULL")
-        first = memoryview(column.data)[: column.lengths[0]]
-        if source.kind is PackingKind.IMAGE:
-            wanted = self._image_shape(number)
-            shape = self._pool.decode([first], wanted).shape[1:]
-            encoder: ColumnEncoder = ImageEncoder(source.name, shape, wanted, self._pool)
-        else:
-            header = read_header(first)
-            if not header.n_elements:
-                raise BadRow(0, "is an empty array")
-            constant, dtype = self._model.normalizing_const, np.dtype(np.float32)
-            narrowed = any(one.is_narrowed for one in source.columns)
-            encoder = ArrayEncoder(source.name, header.shape, header.element_type, dtype, constant, narrowed)
-        check_input_shape(self._model, number, source.name, tuple(encoder.shape))
-        return encoder
-
-    def _image_shape(self, number: int) -> tuple[int, ...] | None:
-        """Return the size to resize encoded images to: the model's, if it has one."""
-        shape = self._input_shape(number)
-        fixed = tuple(size for size in shape if size is not None)
-        return fixed if len(fixed) == len(shape) == 3 and fixed[2] in _CHANNELS else None
-
-    def _input_shape(self, number: int) -> tuple[int | None, ...]:
-        shapes = self._model.shape.input_shapes
-        return (shapes[number] if number < len(shapes) else None) or (None,)
-
-    def _batch_rows(self) -> int:
-        row_bytes = 0
-        for number in range(len(self.table.inputs)):
-            shape = self._input_shape(number)
-            fixed = [size for size in shape if size is not None]
-            row_bytes += 4 * math.prod(fixed) if len(fixed) == len(shape) else _UNKNOWN_ROW_BYTES
-        return max(1, min(_BATCH_BYTES // max(1, row_bytes), _MAX_BATCH_ROWS))
+def _batch_rows(model: TrainedModel, n_inputs: int) -> int:
+    row_bytes = 0
+    for number in range(n_inputs):
+        shape = _input_shape(model, number)
+        fixed = [size for size in shape if size is not None]
+        row_bytes += 4 * math.prod(fixed) if len(fixed) == len(shape) else _UNKNOWN_ROW_BYTES
+    return rows_in_batch(row_bytes)

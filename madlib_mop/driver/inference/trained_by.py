@@ -5,17 +5,15 @@ It is found by the SHA-256 of the weights: a table of the same name may have bee
 
 from dataclasses import dataclass
 
+from madlib_mop.catalog.facts.reading.shared import EPOCH_OF_WEIGHTS
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.weights import damaged
 from madlib_mop.driver.inference.model import ModelLocation
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import was_changed
 
-_RUN = """
-SELECT m.run_id, m.mst_key,
-       CASE WHEN (m.best_state ->> 'version')::pg_catalog.int8 = m.state_version
-            THEN (m.best_state ->> 'epoch')::pg_catalog.int4
-            ELSE m.epoch END AS epoch
+_RUN = f"""
+SELECT m.run_id, m.mst_key, {EPOCH_OF_WEIGHTS} AS epoch
 FROM madlib_mop.model m JOIN madlib_mop.run r ON r.run_id = m.run_id
 WHERE m.weights_digest = $1
 ORDER BY (r.model_output_table = $2 AND m.mst_key IS NOT DISTINCT FROM $3) DESC NULLS LAST, m.run_id DESC LIMIT 1

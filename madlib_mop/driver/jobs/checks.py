@@ -76,6 +76,7 @@ def own_job(call: Call, record: Record, jobs: Jobs, job_id: int, what: str = "")
         If there is no such job, or it belongs to another role.
     """
     job = jobs.job(job_id)
+    # defence: members-change-a-job = job is None
     if job is None or not record.may_see(call.info.role_oid, job.owner_oid):
         raise InvalidParameter(
             f"{what}you have no job with this number. Received: {job_id}",

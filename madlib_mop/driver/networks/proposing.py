@@ -82,7 +82,7 @@ def propose_search(call: Call) -> list[dict[str, Any]]:
             f"arch_table: {table} is not a table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
             hint="madlib_mop.propose_networks makes one.",
         )
-    if types["model_id"] not in _KEY_TYPES:
+    if types["model_id"] not in _KEY_TYPES:  # defence: ids-of-architectures
         raise InvalidParameter(
             f"arch_table: column model_id of {table} must be of type integer. Received: {types['model_id']}",
             hint="madlib_mop.propose_networks makes such a table.",

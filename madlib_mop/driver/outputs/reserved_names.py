@@ -37,7 +37,7 @@ def reserve_outputs(session: CallerSession, record: Record, run: RunRow, suffixe
     """
     tables = [table for table in _tables(run, suffixes) if not table.is_temp]
     for table in tables:
-        if not record.may_write(session.info.role_oid, table):
+        if not record.may_write(session.info.role_oid, table):  # defence: reserved-names
             raise may_not_create(session.info.role, table.schema, str(table))
     if tables:
         session.check_tablespace(str(tables[0]))

@@ -95,20 +95,22 @@ class ColumnToPack:
         """Whether it is an array of int2, int4 or int8."""
         return self.kind is PackingKind.ARRAY and self.column.element_type in _INTEGERS
 
-    def raw(self, value: str) -> str:
-        """Return the SQL expression that converts one of its values to bytes, for an encoder; not for classes.
+    def sent(self, values: Sequence[str]) -> str:
+        """Return the SQL expression of a row's value as it is read for an encoder: images as they are, all else as an
+        array in its memory layout; not for classes.
 
         Parameters
         ----------
-        value : str
-            The expression of the value.
+        values : sequence of str
+            The expressions of its columns of the source table.
         """
-        if self.kind is PackingKind.NUMBER:
-            return f"madlib_mop.array_bytes(ARRAY[{as_float4(value, self.column)}])"
         if self.kind is PackingKind.IMAGE:
-            return value
-        cast = "::pg_catalog.float4[]" if self.column.element_type == "numeric" else ""
-        return f"madlib_mop.array_bytes({value}{cast})"
+            return values[0]
+        if self.kind is PackingKind.ARRAY and not self.parts:
+            cast = "::pg_catalog.float4[]" if self.column.element_type == "numeric" else ""
+            return f"madlib_mop.array_bytes({values[0]}{cast})"
+        numbers = [as_float4(value, one) for value, one in zip(values, self.sources, strict=True)]
+        return f"madlib_mop.array_bytes(ARRAY[{', '.join(numbers)}])"
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,11 @@ def side_by_side(inputs: tuple[ColumnToPack, ...], y_names: list[str]) -> tuple[
     if len(inputs) < 2 or any(one.kind is not PackingKind.NUMBER for one in inputs):
         return inputs
     names = (f"{_JOINED}{number or ''}" for number in itertools.count())
-    name = next(name for name in names if name not in y_names and f"{name}_shape" not in y_names)
+    return (joined(inputs, next(name for name in names if name not in y_names and f"{name}_shape" not in y_names)),)
+
+
+def joined(inputs: tuple[ColumnToPack, ...], name: str) -> ColumnToPack:
+    """Return columns of numbers as one input of this name."""
     row = replace(
         inputs[0].column,
         name=name,
@@ -231,7 +237,7 @@ def side_by_side(inputs: tuple[ColumnToPack, ...], y_names: list[str]) -> tuple[
         category="A",
         element_type="float4",
     )
-    return (ColumnToPack(row, PackingKind.ARRAY, tuple(one.column for one in inputs)),)
+    return ColumnToPack(row, PackingKind.ARRAY, tuple(one.column for one in inputs))
 
 
 def _check_names_once(names: list[str]) -> None:

@@ -1,25 +1,23 @@
-"""The statements of the preprocessors: queries of the source table, and creation of the packed table and its summary.
+"""The statements of the preprocessors: queries of the source table that count, and creation of a summary.
 
 Everything runs in the caller's session, with the caller's rights.
 """
 
+import re
 import secrets
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, StatementParameter, statement
+from madlib_mop.columns.preprocessors.checks import MAX_CLASS_BYTES, MAX_CLASSES
 from madlib_mop.driver.data.class_values import class_parameter
-from madlib_mop.driver.data.engine import engine_of_table, table_form
-from madlib_mop.driver.packing.columns import ColumnToPack, PackingKind, PackingSource, as_float4
-from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession, batch_limits
-from madlib_mop.driver.session.relations import Column
-from madlib_mop.engines.base.system_columns import row_name, sent
-from madlib_mop.errors import NotReady
+from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.packing.columns import ColumnToPack, PackingKind, PackingSource
+from madlib_mop.driver.session.caller import BytesColumn, CallerSession
+from madlib_mop.engines.base.system_columns import row_name
 
-MAX_CLASSES = 1 << 15
-#: Of the texts of a column's classes. They are sent twice in the header of a frame, with up to six bytes a character.
-MAX_CLASS_BYTES = 16 << 20
+_BLANK_PADDED = re.compile(r"(character|bpchar)(\(|$)")
 _ROW = "row_"  # prefix of columns that identify a row
 _SUMMARY_COLUMNS = (
     "source_table pg_catalog.text, output_table pg_catalog.text, dependent_varname pg_catalog.text[],"
@@ -113,7 +111,7 @@ class DistinctValues:
 
 
 class SourceQueries:
-    """The queries of the source table; names are quoted once, here.
+    """The queries of the source table that count; names are quoted once, here.
 
     Parameters
     ----------
@@ -124,25 +122,21 @@ class SourceQueries:
     def __init__(self, session: CallerSession, source: PackingSource):
         self.session = session
         self.source = source
-        self._slots: dict[str, Slot] = {"source": source.relation}
-        for i, column in enumerate(source.columns):
-            self._slots.update({slot: Identifier(one.name) for slot, one in _slots_of(i, column).items()})
 
     def count_rows(self) -> tuple[int, list[tuple[str, bool, int]]]:
         """Return the number of rows; for each column its name, whether it has classes, and its rows with a value."""
         columns = [
-            (slot, one.name, column.kind is PackingKind.CLASS)
-            for i, column in enumerate(self.source.columns)
-            for slot, one in _slots_of(i, column).items()
+            (one.name, column.kind is PackingKind.CLASS) for column in self.source.columns for one in column.sources
         ]
-        counts = ", ".join(f"pg_catalog.count(s.{{{slot}}}) AS {slot}" for slot, _, _ in columns)
-        (row,) = self._ask(f"SELECT pg_catalog.count(*) AS n_rows, {counts} FROM {{source}} s")
-        return row["n_rows"], [(name, has_classes, row[slot]) for slot, name, has_classes in columns]
+        slots = {f"c{i}": Identifier(name) for i, (name, _) in enumerate(columns)}
+        counts = ", ".join(f"pg_catalog.count(s.{{{slot}}}) AS {slot}" for slot in slots)
+        (row,) = self._ask(f"SELECT pg_catalog.count(*) AS n_rows, {counts} FROM {{source}} s", slots)
+        return row["n_rows"], [(name, has_classes, row[f"c{i}"]) for i, (name, has_classes) in enumerate(columns)]
 
-    def distinct_values(self, i: int) -> "DistinctValues":
-        """Return column i's distinct values with the rows of each, NULL first; only their number if classes cannot have
+    def distinct_values(self, column: ColumnToPack) -> DistinctValues:
+        """Return a column's distinct values with the rows of each, NULL first; only their number if classes cannot have
         them."""
-        order = f"v{self._collation(i)} NULLS FIRST"
+        order = f"v{_collation(column)} NULLS FIRST"
         few = f"FILTER (WHERE n_values <= {MAX_CLASSES:d} AND n_bytes <= {MAX_CLASS_BYTES:d})"
         (row,) = self._ask(
             # convert by the types' own output functions: the type's owner may have defined a cast to text
@@ -152,153 +146,78 @@ class SourceQueries:
             f" pg_catalog.array_agg(n ORDER BY {order}) {few} AS counts,"
             " pg_catalog.max(n_values) AS n_values, pg_catalog.max(n_bytes) AS n_bytes"
             " FROM (SELECT v, n, pg_catalog.count(*) OVER () AS n_values, coalesce(pg_catalog.sum("
-            f"pg_catalog.octet_length({self.source.columns[i].text('v')})) OVER (), 0) AS n_bytes"
-            f" FROM (SELECT s.{{c{i}}}{self._collation(i)} AS v, pg_catalog.count(*) AS n FROM {{source}} s"
-            " GROUP BY 1) d) w) e"
+            f"pg_catalog.octet_length({column.text('v')})) OVER (), 0) AS n_bytes"
+            f" FROM (SELECT s.{{c}}{_collation(column)} AS v, pg_catalog.count(*) AS n FROM {{source}} s"
+            " GROUP BY 1) d) w) e",
+            {"c": Identifier(column.name)},
         )
         return DistinctValues(
             row["n_values"], row["n_bytes"], row["literal"] or "", row["texts"] or [], row["counts"] or []
         )
 
-    def class_counts(self, i: int, classes: Classes) -> tuple[int, ...]:
-        """Return the number of rows of each class value in column i."""
-        rows = self._ask(
-            "SELECT p.position, pg_catalog.count(*) AS n FROM"
-            f" (SELECT {self._position(i, f's.{{c{i}}}', classes)} AS position FROM {{source}} s) p"
-            " WHERE p.position IS NOT NULL GROUP BY 1",
-            {i: classes},
-        )
-        found = {row["position"]: row["n"] for row in rows}
-        return tuple(found.get(position, 0) for position in range(1, classes.width + 1))
-
-    def special_number(self, i: int) -> str | None:
-        """Return NaN or an infinity if scalar column i of a floating type has one."""
-        rows = self._ask(
-            f"SELECT s.{{c{i}}}::pg_catalog.text AS value FROM {{source}} s"
-            f" WHERE s.{{c{i}}}::pg_catalog.text IN ('NaN', 'Infinity', '-Infinity') LIMIT 1"
-        )
-        return rows[0]["value"] if rows else None
-
-    def fits_smallint(self, i: int) -> bool:
-        """Return whether all elements of integer array column i fit smallint."""
+    def fits_smallint(self, column: ColumnToPack) -> bool:
+        """Return whether all elements of a column of integer arrays fit smallint."""
         (row,) = self._ask(
             "SELECT pg_catalog.bool_and(v.v BETWEEN -32768 AND 32767) AS fits"
-            f" FROM {{source}} s, pg_catalog.unnest(s.{{c{i}}}) AS v"
+            " FROM {source} s, pg_catalog.unnest(s.{c}) AS v",
+            {"c": Identifier(column.name)},
         )
         return row["fits"] is not False
 
-    def unseen_classes(self, i: int, classes: Classes, limit: int = 5) -> list[str | None]:
-        """Return some of column i's values that are not among the class values."""
-        rows = self._ask(
-            f"SELECT DISTINCT {self.source.columns[i].text(f's.{{c{i}}}')} AS value FROM {{source}} s"
-            f" WHERE {self._position(i, f's.{{c{i}}}', classes)} IS NULL LIMIT {limit:d}",
-            {i: classes},
+    def unseen_classes(self, column: ColumnToPack, classes: Classes, limit: int = 5) -> list[str | None]:
+        """Return some of a column's values that are not among the class values."""
+        position, slots = class_position(column, classes, "c", 1)
+        params, types = class_params(self.session, {column.name: classes}, [column])
+        query = statement(
+            f"SELECT DISTINCT {column.text('s.{c}')} AS value FROM {{source}} s WHERE {position} IS NULL"
+            f" LIMIT {limit:d}",
+            source=self.source.relation,
+            **slots,
         )
-        return [row["value"] for row in rows]
+        return [row["value"] for row in self.session.execute(query, params, types)]
 
-    def first_row(self) -> dict[int, bytes]:
-        """Return the raw value of each column but the classes', of any one row."""
-        wanted = [i for i, column in enumerate(self.source.columns) if column.kind is not PackingKind.CLASS]
-        values = ", ".join(f"{self._raw(i, self._value(i), None)} AS c{i}" for i in wanted)
-        rows = self._ask(f"SELECT {values} FROM {{source}} s LIMIT 1")
-        if not rows:
-            raise NotReady(f"{self.source.relation} had rows, and now has none", hint="Call again.")
-        return {i: rows[0][f"c{i}"] for i in wanted}
+    def _ask(self, template: str, slots: Mapping[str, Slot]) -> list[dict[str, Any]]:
+        return self.session.execute(statement(template, source=self.source.relation, **slots))
 
-    def stream(self, classes: dict[int, Classes], seed: int | None, batch_rows: int) -> Generator[Batch, None, None]:
-        """Yield the raw values as bytea columns ``c0`` ..., and the system columns that name a row (`row_label`).
 
-        With a seed, the order depends only on it and on the rows' content, not on their storage: rows are sorted by
-        the SHA-256 of seed and content. The inner query sorts rows whose arrays are still TOAST pointers;
-        OFFSET 0 prevents flattening, so only the outer query reads them. The outer query is ordered too: that costs
-        nothing here, and Greenplum does not preserve the order of an inner query. Without a seed, the order is that of
-        a scan; for a distributed table, where a scan has no order, it is that of seed 0.
-        """
-        if seed is None and not engine_of_table(self.session, self.source.relation).keeps_order:
-            seed = 0
-        indices = range(len(self.source.columns))
-        inner = ", ".join(map(self._value, indices))
-        names = ", ".join(f"c{i}" for i in indices)
-        given, given_types = self._class_params(classes)
-        outer = ", ".join(f"{self._raw(i, f't.c{i}', classes.get(i))} AS c{i}" for i in indices)
-        for column in self.source.naming:
-            inner, names = f"{inner}, s.{column}", f"{names}, {_ROW}{column}"
-            outer += f", {sent(f't.{_ROW}{column}', column)} AS {_ROW}{column}"
-        order = outer_order = ""
-        if seed is not None:
-            content = " || ".join(
-                f"coalesce({self._raw(i, self._value(i), classes.get(i))}, ''::pg_catalog.bytea)" for i in indices
-            )
-            # Compare in hexadecimal, which sorts in byte order: Greenplum 7 sorts bytea from 80 to ff, then 00 to 7f.
-            digest = f"pg_catalog.sha256(pg_catalog.int8send(${len(given) + 1}) || {content})"
-            inner = f"{inner}, pg_catalog.encode({digest}, 'hex') COLLATE pg_catalog.\"C\""
-            names = f"{names}, shuffled"
-            order, outer_order = f" ORDER BY {names.count(',') + 1} OFFSET 0", " ORDER BY t.shuffled"
-        template = f"SELECT {outer} FROM (SELECT {inner} FROM {{source}} s{order}) AS t ({names}){outer_order}"
-        query = statement(template, **self._slots, **self._class_slots(classes))
-        params = [*given, *([] if seed is None else [seed])]
-        types = [*given_types, *([] if seed is None else ["bigint"])]
-        has_images = any(column.kind is PackingKind.IMAGE for column in self.source.columns)
-        return self.session.stream(query, params, types, *batch_limits(batch_rows, has_images))
+def class_position(column: ColumnToPack, classes: Classes, slot: str, parameter: int) -> tuple[str, dict[str, Slot]]:
+    """Return the expression for the 1-based position of a column's value among its class values, and its names.
 
-    def _ask(self, template: str, classes: Mapping[int, Classes] | None = None) -> list[dict[str, Any]]:
-        slots = self._class_slots(classes or {})
-        return self.session.execute(statement(template, **self._slots, **slots), *self._class_params(classes or {}))
+    It is NULL for a value that is not among them. Of classes that no table has, the statement's parameter of this
+    number has the values. The concatenation with an empty array detoasts long values once for each query.
+    """
+    value = f"s.{{{slot}}}"
+    slots: dict[str, Slot] = {slot: Identifier(column.name), f"{slot}_t": SqlType(column.class_type)}
+    if classes.holder is None:
+        slots[f"{slot}_p"] = StatementParameter(parameter)
+        # the cast to text removes the blanks that fill up a char(n), of the values as of the column's value
+        cast = "::pg_catalog.bpchar[]" if _BLANK_PADDED.match(classes.type_sql) else ""
+        values = f"(SELECT {{{slot}_p}}{cast}::{{{slot}_t}}[])"
+    else:
+        slots |= {f"{slot}_v": Identifier(classes.column), f"{slot}_h": classes.holder}
+        values = f"(SELECT pg_catalog.array_cat(k.{{{slot}_v}}, '{{{{}}}}')::{{{slot}_t}}[] FROM {{{slot}_h}} k)"
+    position = f"pg_catalog.array_position({values}, {value}::{{{slot}_t}}{_collation(column)})"
+    return position if classes.has_null else f"CASE WHEN {value} IS NOT NULL THEN {position} END", slots
 
-    def _value(self, i: int) -> str:
-        """Return the expression of a column's value in the source table ``s``."""
-        column = self.source.columns[i]
-        if not column.parts:
-            return f"s.{{c{i}}}"
-        return f"ARRAY[{', '.join(as_float4(f's.{{{slot}}}', one) for slot, one in _slots_of(i, column).items())}]"
 
-    def _raw(self, i: int, value: str, classes: Classes | None) -> str:
-        """Return the expression that converts a column's value to bytes."""
-        column = self.source.columns[i]
-        if column.kind is PackingKind.CLASS:
-            assert classes is not None, "a column of classes has their values"
-            return f"pg_catalog.int4send({self._position(i, value, classes)})"
-        return column.raw(value)
+def class_params(
+    session: CallerSession, classes: Mapping[str, Classes], columns: Sequence[ColumnToPack]
+) -> tuple[list[Any], list[str]]:
+    """Return the class values that no table has, as the first parameters of a statement, and their types."""
+    given = [
+        class_parameter(session, f"{column.class_type}[]", classes[column.name].values)
+        for column in columns
+        if column.name in classes and classes[column.name].holder is None
+    ]
+    return [value for value, _ in given], [sql_type for _, sql_type in given]
 
-    def _position(self, i: int, value: str, classes: Classes) -> str:
-        """Return the expression for a value's 1-based position among the class values; NULL if it is not among them.
 
-        The concatenation with an empty array detoasts long values once for each query.
-        """
-        values = f"(SELECT pg_catalog.array_cat(k.{{v{i}}}, '{{{{}}}}')::{{t{i}}}[] FROM {{h{i}}} k)"
-        if classes.holder is None:
-            values = f"(SELECT {{p{i}}}::{{t{i}}}[])"
-        position = f"pg_catalog.array_position({values}, {value}::{{t{i}}}{self._collation(i)})"
-        return position if classes.has_null else f"CASE WHEN {value} IS NOT NULL THEN {position} END"
-
-    def _collation(self, i: int) -> str:
-        return ' COLLATE pg_catalog."C"' if self.source.columns[i].class_type == "pg_catalog.text" else ""
-
-    def _class_slots(self, classes: Mapping[int, Classes]) -> dict[str, Slot]:
-        slots: dict[str, Slot] = {}
-        n_given = 0
-        for i, known in classes.items():
-            slots[f"t{i}"] = SqlType(self.source.columns[i].class_type)
-            if known.holder is None:
-                n_given += 1
-                slots[f"p{i}"] = StatementParameter(n_given)
-            else:
-                slots[f"v{i}"] = Identifier(known.column)
-                slots[f"h{i}"] = known.holder
-        return slots
-
-    def _class_params(self, classes: Mapping[int, Classes]) -> tuple[list[Any], list[str]]:
-        """Return the class values that no table has, as the first parameters of a statement, and their types."""
-        given = [
-            class_parameter(self.session, f"{self.source.columns[i].class_type}[]", known.values)
-            for i, known in classes.items()
-            if known.holder is None
-        ]
-        return [value for value, _ in given], [sql_type for _, sql_type in given]
+def _collation(column: ColumnToPack) -> str:
+    return ' COLLATE pg_catalog."C"' if column.class_type == "pg_catalog.text" else ""
 
 
 def row_label(columns: Mapping[str, BytesColumn | list[Any]], row: int, n_before: int) -> str:
-    """Return the description of a row of a batch of `SourceQueries.stream` for messages.
+    """Return the description of a row of a batch of `SourceTable.rows_query` for messages.
 
     Parameters
     ----------
@@ -311,11 +230,6 @@ def row_label(columns: Mapping[str, BytesColumn | list[Any]], row: int, n_before
     """
     naming = {name.removeprefix(_ROW): c for name, c in columns.items() if name.startswith(_ROW)}
     return row_name(naming, row) if naming else f"row {n_before + row + 1} in reading order"
-
-
-def _slots_of(i: int, column: ColumnToPack) -> dict[str, Column]:
-    """Return the source table's columns of column i, by their slots in statements."""
-    return {f"c{i}_{k}": part for k, part in enumerate(column.parts)} or {f"c{i}": column.column}
 
 
 def create_summary(

@@ -1,6 +1,6 @@
 """A packed training table for validation_preprocessor_dl: its constant, classes and shapes, and checks against them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
@@ -9,7 +9,6 @@ from madlib_mop.driver.packing.tables import Classes
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import InvalidParameter, UndefinedTable
-from madlib_mop.packing.encoders import ColumnEncoder
 
 _PACK_AGAIN = "Pass the output table of training_preprocessor_dl."
 _NEEDED = ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const", "num_classes")
@@ -97,12 +96,12 @@ class TrainingTable:
                     hint="Cast it in a view.",
                 )
 
-    def check_shapes(self, encoders: list[ColumnEncoder]) -> None:
-        """Reject rows of other shapes."""
-        for encoder, ours in zip(encoders, self.independent + self.dependent, strict=True):
-            if tuple(encoder.shape) != ours.shape:
+    def check_shapes(self, found: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+        """Reject rows of other shapes, by the names and shapes of inputs and targets."""
+        for (name, shape), ours in zip(found, self.independent + self.dependent, strict=True):
+            if shape != ours.shape:
                 raise InvalidParameter(
-                    f"column {encoder.name!r} has rows of the shape {list(encoder.shape)}, but column {ours.name!r} of"
+                    f"column {name!r} has rows of the shape {list(shape)}, but column {ours.name!r} of"
                     f" {self.table} has {list(ours.shape)}",
                     hint="image_shape resizes encoded images." if ours.itemsize == 1 else None,
                 )

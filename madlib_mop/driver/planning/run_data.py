@@ -106,6 +106,7 @@ class Data:
             training=self.source.as_plan(),
             validation=self.validation.as_plan() if self.validation else None,
             trainer=settings.trainer_start(),
+            # defence: settings-in-the-plan = self.settings
             shares={server: settings.share_at_host(n) for server, n in self.source.n_at_hosts.items()},
             gpus=self.gpus,
             worker_host=settings.worker_host,

@@ -71,7 +71,7 @@ def of_details(found: Any) -> Ensemble | None:
         )
         metrics = {str(name): to_number(value) for name, value in found["metrics"].items()}
         return Ensemble(str(found["table"]), found["metric"], members, runs, metrics)
-    except UNREADABLE:
+    except UNREADABLE:  # defence: details-of-an-ensemble
         return None
 
 

@@ -417,7 +417,7 @@ class _Worker:
             raise failed or StatementFailed(answer.error["sqlstate"], answer.error["message"])
         if not isinstance(answer, ShardLoaded):
             return answer
-        self._shared.consistency.check_shard(wanted.shard, answer.shard)
+        self._shared.consistency.check_shard(wanted.shard, answer.shard)  # defence: rows-of-the-run
         return None
 
     async def _load_by(

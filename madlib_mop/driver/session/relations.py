@@ -31,6 +31,7 @@ WHERE c.oid = $1::pg_catalog.oid
 # A user's type may have the name of a built-in one: names of types outside pg_catalog include the schema.
 _COLUMNS = """
 SELECT a.attname::pg_catalog.text AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_sql,
+       -- defence: schema-of-a-type = t.typname::pg_catalog.text AS type_name,
        CASE WHEN tn.nspname <> 'pg_catalog' THEN tn.nspname || '.' ELSE '' END || t.typname AS type_name,
        t.typcategory = 'A' AS is_array, t.typtype = 'e' AS is_enum, t.typcategory::pg_catalog.text AS category,
        coalesce(CASE WHEN en.nspname <> 'pg_catalog' THEN en.nspname || '.' ELSE '' END || e.typname, '') AS element_type,
@@ -173,9 +174,9 @@ class RelationLookup(ABC):
         rows = self.execute(_RELATION, [row["oid"]], ["bigint"])
         found = Relation(**rows[0]) if rows else None
         if found is not None and found.kind in _WITH_ROWS:
-            check_owners(self, found, what)
+            check_owners(self, found, what)  # defence: owners-of-relations
             if not any_type:
-                check_types(self, found, what)
+                check_types(self, found, what)  # defence: types-of-our-tables
         return found
 
     def lock_to_write(self, table: Relation, what: str = "table") -> None:
@@ -187,7 +188,7 @@ class RelationLookup(ABC):
         if not self.info.is_superuser or table.kind not in ("r", "p"):
             return
         self.execute(statement("LOCK TABLE {table} IN ROW EXCLUSIVE MODE", table=table))
-        self.existing(table.sql, what)
+        self.existing(table.sql, what)  # defence: triggers-of-an-output
 
     def output(
         self,
@@ -295,7 +296,7 @@ class RelationLookup(ABC):
         )
         if not row["allowed"]:
             raise may_not_create(self.info.role, target.schema, repr(name), f"{what}: ")
-        check_schema(self, target.schema, str(target), what)
+        check_schema(self, target.schema, str(target), what)  # defence: schema-of-an-output
         if not target.is_temp:
             self.check_tablespace(repr(name), f"{what}: ")
 
@@ -321,7 +322,7 @@ class RelationLookup(ABC):
             If there is another number of rows: a view, and a row policy, may show others each time.
         """
         rows = self.execute(query)
-        if len(rows) != 1:
+        if len(rows) != 1:  # defence: rows-of-a-view
             raise NotReady(
                 f"{relation} had one row, and now has {len(rows)}: it was changed while it was being read",
                 hint="Call again. If it is a view: it must show the same row each time.",

@@ -31,7 +31,8 @@ WITH RECURSIVE used (classid, objid) AS (
     UNION
     SELECT next.classid, next.objid FROM used u CROSS JOIN LATERAL (
         SELECT d.refclassid AS classid, d.refobjid AS objid FROM pg_catalog.pg_depend d
-        WHERE d.classid = u.classid AND d.objid = u.objid AND d.refclassid IN (
+        WHERE d.classid = u.classid AND d.objid = u.objid  -- defence: what-relations-use = WHERE false
+              AND d.refclassid IN (
             'pg_catalog.pg_class'::pg_catalog.regclass, 'pg_catalog.pg_proc'::pg_catalog.regclass,
             'pg_catalog.pg_operator'::pg_catalog.regclass, 'pg_catalog.pg_type'::pg_catalog.regclass,
             'pg_catalog.pg_cast'::pg_catalog.regclass)
@@ -68,7 +69,8 @@ SELECT u.objid = $1::pg_catalog.oid AND kind <> 'type' AS is_itself, kind, name,
     WHERE u.classid = 'pg_catalog.pg_operator'::pg_catalog.regclass AND o.oid = u.objid
     UNION ALL SELECT 'type', pg_catalog.format_type(t.oid, NULL), t.typowner FROM pg_catalog.pg_type t
     WHERE u.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND t.oid = u.objid
-    UNION ALL SELECT 'schema', pg_catalog.quote_ident(n.nspname), {owner} FROM pg_catalog.pg_namespace n WHERE n.oid = (
+    UNION ALL SELECT 'schema', pg_catalog.quote_ident(n.nspname), {owner} FROM pg_catalog.pg_namespace n
+    WHERE n.oid = (  -- defence: schema-of-an-input = WHERE 0 = (
         SELECT c.relnamespace FROM pg_catalog.pg_class c
         WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.oid = u.objid
         UNION ALL SELECT t.typnamespace FROM pg_catalog.pg_type t

@@ -61,7 +61,7 @@ def line(run: RunRow, what: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    return json.dumps(name).replace("\x7f", "\\u007f")
+    return json.dumps(name).replace("\x7f", "\\u007f")  # defence: names-in-the-log = f'"{name}"'
 
 
 def _write(record: Record, text: str) -> None:

@@ -103,7 +103,7 @@ def log_in(
     open_session = _opened_in_time if waits else _opened
     connection = open_session(options, application_name, session_options)
     try:
-        if must_use_password and not connection.pgconn.used_password:
+        if must_use_password and not connection.pgconn.used_password:  # defence: used-password
             raise NotLetIn(
                 "2F003",
                 "it does not request a password, and only superusers may log in without one",
@@ -125,7 +125,7 @@ def _opened(options: Mapping[str, Any], application_name: str, session_options: 
     keywords: dict[str, Any] = {
         **options,
         **_LIVENESS,
-        **protected,
+        **protected,  # defence: password-of-a-host
         "client_encoding": "UTF8",
         "application_name": application_name,
         "options": session_options,
@@ -160,4 +160,5 @@ def _is_up(options: Mapping[str, Any]) -> bool:
     libpq's ping answers a server that asks for a password, in any way, so it gets none.
     """
     without = {**options, "password": "", "passfile": _NO_FILE}
+    # defence: ping-without-password = pq.PGconn.ping(make_conninfo(**options).encode()) == pq.Ping.OK
     return pq.PGconn.ping(make_conninfo(**without).encode()) == pq.Ping.OK

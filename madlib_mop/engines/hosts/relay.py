@@ -60,7 +60,7 @@ def limit_memory() -> None:
     libpq reads each row of a host whole, before anybody can see how large it is.
     """
     most = _USUAL_BYTES + 2 * (of_answers().blob_bytes or 0)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))  # defence: memory-of-the-relay
 
 
 class NotSealed(Exception):
@@ -170,11 +170,11 @@ class HostSession:
         if not isinstance(sealed, str):
             raise NotSealed
         signature, answer = sealed[:_SIGNATURE_CHARACTERS], sealed[_SIGNATURE_CHARACTERS:]
-        of_answers().check_header(answer.encode())
-        if not seals.is_signed(self._answer_key, answer, signature):
+        of_answers().check_header(answer.encode())  # defence: size-of-an-answer
+        if not seals.is_signed(self._answer_key, answer, signature):  # defence: signed-answers
             raise NotSealed
         fields: Header = json.loads(answer)
-        if fields.pop("number") != self._n_messages:
+        if fields.pop("number") != self._n_messages:  # defence: number-of-an-answer = fields.pop("number") is None
             raise NotSealed
         return fields
 
@@ -185,10 +185,11 @@ class HostSession:
         limits.check_blobs([0] * len(digests))
         for number, digest in enumerate(digests):
             part = self._value("SELECT madlib_mop_calls.segment_get(%s::integer)", number)
+            # defence: digest-of-a-blob = not isinstance(part, bytes)
             if not isinstance(part, bytes) or seals.digest_of(part) != digest:
                 raise NotSealed
             parts.append(part)
-            limits.check_blobs([len(part) for part in parts])
+            limits.check_blobs([len(part) for part in parts])  # defence: blobs-together
         return parts
 
     def close(self) -> None:
@@ -202,6 +203,7 @@ class HostSession:
 
     def _value(self, query: LiteralString, *values: object) -> Any:
         # Never a prepared statement: code of the shard table's owner that ran there could have replaced it.
+        # defence: no-prepared-statements = self._cursor.execute(query, values, prepare=True).fetchone()
         row = self._cursor.execute(query, values, prepare=False).fetchone()
         assert row is not None, "each of the queries gives one row"
         return row[0]

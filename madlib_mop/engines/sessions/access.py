@@ -69,6 +69,7 @@ class Access:
         """
         session = self._session(reader_name(self.run_id))
         settings = [(_SET, [name, value]) for name, value in self.settings.items()]
+        # defence: reader-as-caller = [(LIFT_NEW_TIMEOUTS, []), *settings]
         steps: list[tuple[str, list[Any]]] = [(LIFT_NEW_TIMEOUTS, []), *settings, (BECOME, [self.caller])]
         if self.login is None:
             return LoginTarget({**self.catalog, **session}, steps)
@@ -78,7 +79,7 @@ class Access:
     def policy(self, query: str, search_path: str | None, timeout_s: int) -> LoginTarget:
         """Return how the session of a policy is opened: a reader's, with a time limit, in which ``query`` is prepared
         as ``policy``."""
-        reader = self.reader()
+        reader = self.reader()  # defence: rights-of-a-policy = self.writer(0)
         limits = {"search_path": search_path or "pg_catalog, pg_temp", "statement_timeout": f"{timeout_s}s"}
         settings = [(_SET, [name, value]) for name, value in limits.items()]
         prepare = f"PREPARE policy (pg_catalog.int8) AS {query}"

@@ -30,7 +30,7 @@ PREFIX = "madlib_mop_run_"
 JOB_PREFIX = "madlib_mop_job_"
 _VALID_S = 60
 _LOCK_TIMEOUT_MS = 2000
-_NUMBERS = "([0-9]{1,10})_([0-9]{1,19})_[0-9a-f]{8}"
+_NUMBERS = "([0-9]{1,10})_([0-9]{1,19})_[0-9a-f]{8}"  # defence: names-of-login-roles = r"(\d+)_(.+)_[0-9a-f]{8}"
 _SWEEP_LOCK_TIMEOUT_MS = 100  # the waits for roles of several earlier runs must not add up
 _MOST_OBJECTS = 1000  # dropping them takes one lock each, from the lock table that all sessions share
 _MOST_LEFT = 2  # roles without any right that a sweep tries to drop: a user can prevent it, by grants elsewhere
@@ -54,8 +54,15 @@ WHERE s.setrole = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = %s)
 """  # noqa: E501
 # Settings that readers set themselves (engines/sessions/options.py), or that would change the rights of the catalog
 # session.
-_NOT_COPIED = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout",
-               "transaction_timeout", "role", "session_authorization"]  # fmt: skip
+_NOT_COPIED = [
+    "statement_timeout",
+    "lock_timeout",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "transaction_timeout",
+    "role",  # defence: roles-by-settings
+    "session_authorization",
+]
 _N_OWNED = """
 SELECT pg_catalog.count(*) FROM pg_catalog.pg_shdepend d JOIN pg_catalog.pg_roles r ON r.oid = d.refobjid
 WHERE d.refclassid = 'pg_catalog.pg_authid'::pg_catalog.regclass AND d.deptype = 'o' AND r.rolname = %s
@@ -94,7 +101,7 @@ class RunLogin:
         and ask for it.
         """
         found = {"user": self.role, "password": self.password}
-        return found | protecting(found, libpq_version())
+        return found | protecting(found, libpq_version())  # defence: protected-password = found
 
 
 def is_superuser(catalog: connection, role: str) -> bool:
@@ -126,7 +133,7 @@ def create_login(catalog: connection, run_id: int, caller: str, prefix: str = PR
     RunLogin or None
         None for a superuser: then the readers log in like the catalog session.
     """
-    if is_superuser(catalog, caller):
+    if is_superuser(catalog, caller):  # defence: login-of-superusers
         return None
     role = f"{prefix}{_database_oid(catalog)}_{run_id}_{secrets.token_hex(4)}"
     login = RunLogin(role, secrets.token_urlsafe(32))
@@ -143,8 +150,9 @@ def create_login(catalog: connection, run_id: int, caller: str, prefix: str = PR
             cursor, create.format(sql.Identifier(role), limit, sql.Literal(verifier), until, sql.Identifier(caller))
         )
         try:
-            _copy_settings(cursor, caller, role)
+            _copy_settings(cursor, caller, role)  # defence: settings-of-the-caller
             # The queries of the run's sessions must not be visible to other sessions of the caller's role.
+            # defence: hidden-activity
             cursor.execute(sql.SQL("ALTER ROLE {} SET track_activities = off").format(sql.Identifier(role)))
         except BaseException:
             drop_login(catalog, role)
@@ -194,15 +202,16 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
         try:
             with contextlib.suppress(errors.UndefinedObject):
                 _execute_with_retries(cursor, sql.SQL("ALTER ROLE {} NOLOGIN").format(name))
-            cursor.execute(_END_SESSIONS, [role])
+            cursor.execute(_END_SESSIONS, [role])  # defence: sessions-of-a-reader
             cursor.execute(_N_OWNED, [role])
             if one_row(cursor)[0] <= _MOST_OBJECTS:
                 _attempt(cursor, sql.SQL("DROP OWNED BY {} CASCADE").format(name), 2 * lock_timeout_ms)
             drop = sql.SQL("DROP ROLE {}").format(name)
             if _attempt(cursor, drop, 2 * lock_timeout_ms) is errors.LockNotAvailable:
-                end_holders(catalog, _LOCK_OF_ROLE, [role])
+                end_holders(catalog, _LOCK_OF_ROLE, [role])  # defence: lockers-of-a-role
                 _attempt(cursor, drop, 2 * lock_timeout_ms)
             cursor.execute(_MEMBERSHIPS, [role])
+            # defence: rights-of-a-left-role
             for granted, grantor in cursor.fetchall():  # memberships remain if the role could not be dropped
                 revoke: sql.Composable = sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(granted), name)
                 if catalog.server_version >= 160000:  # each grantor's grant is a separate one
@@ -243,7 +252,7 @@ def sweep_logins(catalog: connection, is_live: Callable[[int], bool], prefix: st
             continue
         database, run_id = map(int, ours.groups())
         n_left += not has_rights
-        if n_left > _MOST_LEFT and not has_rights:
+        if n_left > _MOST_LEFT and not has_rights:  # defence: roles-that-are-left
             continue
         if database not in databases or (database == own and not is_live(run_id)):
             drop_login(catalog, role, _SWEEP_LOCK_TIMEOUT_MS)
@@ -255,9 +264,10 @@ def _attempt(cursor: Cursor, step: sql.Composable, limit_ms: int = 0) -> type[ps
     The statement fails after ``limit_ms``; 0 is no limit.
     """
     try:
+        # defence: time-to-drop-a-role = cursor.execute("SET statement_timeout = 0")
         cursor.execute("SET statement_timeout = %s", [limit_ms])
         _execute_with_retries(cursor, step)
-    except psycopg2.DatabaseError as error:
+    except psycopg2.DatabaseError as error:  # defence: errors-of-a-drop = errors.UndefinedObject
         if cursor.connection.closed:
             raise
         return type(error)

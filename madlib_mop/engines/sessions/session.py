@@ -102,8 +102,9 @@ class AsyncSession:
         self.is_busy = True
         try:
             keywords = self._target.keywords
+            # defence: encoding-of-a-session = psycopg2.connect(**keywords, async_=1)
             self._connection = psycopg2.connect(**keywords, client_encoding="UTF8", async_=1)
-            self._connection.notices = _Ignored()
+            self._connection.notices = _Ignored()  # defence: notices-of-jobs
             self._connection.notifies = _Ignored()
             await self._answered(self._connection)
             self.pid = self._connection.info.backend_pid

@@ -96,7 +96,7 @@ class WeightsFile:
         for name in group:
             place = f"{path}/{name}" if path else name
             link = group.get(name, getlink=True)
-            if not isinstance(link, h5py.HardLink):
+            if not isinstance(link, h5py.HardLink):  # defence: hdf5-links
                 raise _refused(f"{place[:100]!r} is a link to another place or file ({type(link).__name__})")
             child = group[name]
             if isinstance(child, h5py.Group):
@@ -112,7 +112,7 @@ class WeightsFile:
         """Count an object; each may have one name, so that there are no circles."""
         information = h5py.h5o.get_info(item.id)
         identity = (information.fileno, information.addr)
-        if identity in self._seen:
+        if identity in self._seen:  # defence: hdf5-circles
             raise _refused(f"{path[:100]!r} is another name of something else")
         self._seen.add(identity)
         if len(self._seen) > MAX_OBJECTS:
@@ -133,20 +133,20 @@ def _reading() -> Iterator[None]:
 def _check_dataset(dataset: h5py.Dataset, path: str) -> None:
     shown = repr(path[:100])
     form = dataset.id.get_create_plist()
-    if form.get_layout() not in _LAYOUTS:
+    if form.get_layout() not in _LAYOUTS:  # defence: hdf5-layouts
         raise _refused(f"array {shown} is put together from other arrays or files (a virtual dataset)")
-    if form.get_external_count():
+    if form.get_external_count():  # defence: hdf5-external-files
         raise _refused(f"array {shown} is in another file")
-    if form.get_nfilters():
+    if form.get_nfilters():  # defence: hdf5-filters
         raise _refused(f"array {shown} has a filter, such as compression")
     dtype, shape = dataset.dtype, dataset.shape
     is_number = dtype.kind in _NUMBERS and dtype.itemsize <= 8 and dtype.subdtype is None
-    if not is_number and not _is_bfloat16(dataset, path):
+    if not is_number and not _is_bfloat16(dataset, path):  # defence: hdf5-numbers
         raise _refused(f"array {shown} does not consist of plain numbers. Received: type {str(dtype)[:60]}")
     if shape is None:
         raise _refused(f"array {shown} has no shape")
     n_bytes, n_stored = prod(shape) * dtype.itemsize, dataset.id.get_storage_size()
-    if n_stored < n_bytes:
+    if n_stored < n_bytes:  # defence: hdf5-bytes
         raise _refused(f"array {shown} should have {n_bytes:,} bytes, and the file has {n_stored:,} of them")
 
 
@@ -165,12 +165,13 @@ def _texts_of(attributes: h5py.AttributeManager, name: str, place: str, is_list:
     identity = attributes.get_id(name)
     if 0 in identity.shape:  # Keras writes an empty list as one of numbers
         return []
+    # defence: hdf5-type = h5py.check_string_dtype(identity.dtype) is not None
     is_text = h5py.check_string_dtype(identity.dtype) is not None and (is_list or not identity.shape)
     if not is_text or identity.get_storage_size() > _MAX_ATTRIBUTE_BYTES:
         raise _refused(f"attribute {name!r} of {place[:100]!r} is not a {'list of names' if is_list else 'name'}")
     value = np.asarray(attributes[name], dtype=object).ravel().tolist()
     texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in value]
-    if not identity.shape and len(texts[0]) > _MAX_NAME:
+    if not identity.shape and len(texts[0]) > _MAX_NAME:  # defence: hdf5-names
         raise _refused(f"attribute {name!r} of {place[:100]!r} has more than {_MAX_NAME:,} characters")
     return texts
 

@@ -4,23 +4,48 @@ Altair, with Vega-Lite behind it, is used because its figures are data: JSON tha
 of the reader's choice, and whose numbers a table beside the figure repeats.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from madlib_mop.reports.facts import RunFacts
+from madlib_mop.catalog.facts import RunFacts
 from madlib_mop.reports.figures.curves import curves
 from madlib_mop.reports.figures.figure import Figure
 from madlib_mop.reports.figures.history import history
 from madlib_mop.reports.figures.parameters import parameters
 from madlib_mop.reports.figures.schedule import schedule
 
-#: The figures of each section of a page, in order.
-SECTIONS = {"curves": curves, "parameters": parameters, "schedule": schedule, "history": history}
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of figures, in the report and on the live page; a run without data for a figure has none.
+
+    Attributes
+    ----------
+    title : str
+    make : callable
+        Yields the figures of a run's facts.
+    is_apart : bool
+        Whether the report shows the figures in other sections, beside the tables that they belong to.
+    """
+
+    title: str
+    make: Callable[[RunFacts], Iterable[Figure]]
+    is_apart: bool = False
+
+
+#: The sections, by their names in links, in order.
+SECTIONS = {
+    "curves": Section("Learning curves", curves),
+    "parameters": Section("Hyper-parameters", parameters),
+    "schedule": Section("Schedule", schedule),
+    "history": Section("History", history, is_apart=True),
+}
 
 
 def figures_of(facts: RunFacts) -> Iterator[Figure]:
     """Yield the figures that the run has data for."""
-    for make in SECTIONS.values():
-        yield from make(facts)
+    for section in SECTIONS.values():
+        yield from section.make(facts)
 
 
-__all__ = ["SECTIONS", "Figure", "figures_of"]
+__all__ = ["SECTIONS", "Figure", "Section", "figures_of"]

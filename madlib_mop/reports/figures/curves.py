@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from madlib_mop.reports.facts import Band, MetricPoint, RunFacts
+from madlib_mop.catalog.facts import Band, MetricPoint, RunFacts
 from madlib_mop.reports.figures.drawing import BAND, COLOURS, N_COLOURED, QUIET, data, label, spec
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.formats import number

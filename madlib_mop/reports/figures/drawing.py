@@ -6,8 +6,9 @@ from typing import Any
 
 import altair as alt
 
-from madlib_mop.reports.facts import ModelFacts, RunFacts
+from madlib_mop.catalog.facts import ModelFacts, RunFacts
 from madlib_mop.reports.formats import number
+from madlib_mop.reports.named import named_parameters
 
 #: Colours are the page's CSS variables, so that a figure changes with the page, and in print.
 COLOURS = tuple(f"var(--c{i})" for i in range(1, 9))
@@ -74,7 +75,7 @@ def label(model: ModelFacts) -> str:
 
 def in_words(model: ModelFacts, names: Sequence[str]) -> str:
     """Return a model's varied hyper-parameters as one text."""
-    given = model.hyper_parameters
+    given = named_parameters(model)
     return ", ".join(f"{name} {value_text(given[name])}" for name in names if name in given)
 
 
@@ -83,8 +84,3 @@ def value_text(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return number(value)
-
-
-def best(facts: RunFacts) -> ModelFacts | None:
-    """Return the best model with a figure."""
-    return next((m for m in facts.models if facts.score(m) is not None and m.state != "failed"), None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import altair as alt
 
-from madlib_mop.reports.facts import Lineage, RunFacts
+from madlib_mop.catalog.facts import Lineage, RunFacts
 from madlib_mop.reports.figures.drawing import COLOURS, QUIET, data, spec
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.formats import duration, number

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import altair as alt
 
-from madlib_mop.reports.facts import ModelFacts, RunFacts
+from madlib_mop.catalog.facts import ModelFacts, RunFacts
 from madlib_mop.reports.figures.drawing import (
     COLOURS,
     data,
@@ -20,6 +20,7 @@ from madlib_mop.reports.figures.positions import dimension
 from madlib_mop.reports.figures.slices import slices, together
 from madlib_mop.reports.formats import number, percent
 from madlib_mop.reports.importance import Importance, importance, ranked, varied
+from madlib_mop.reports.named import named_parameters
 
 #: Parameters in one figure.
 MAX_PARAMETERS = 8
@@ -67,12 +68,12 @@ def _importance(facts: RunFacts, found: Importance) -> Figure:
 
 
 def _parallel(facts: RunFacts, models: Sequence[ModelFacts], names: Sequence[str]) -> Figure:
-    dimensions = [dimension(name, [m.hyper_parameters.get(name) for m in models]) for name in names]
-    dimensions.append(dimension(facts.score_name, [facts.score(m) for m in models]))
+    dimensions = [dimension(name, [named_parameters(m).get(name) for m in models]) for name in names]
+    dimensions.append(dimension(facts.score_name, [m.score for m in models]))
     order = [d.name for d in dimensions]
     # the best model comes last, so that it is drawn above the other ones
     lines = [
-        {"m": m.mst_key, "k": d.name, "p": round(p + _apart(i, len(models), d.is_discrete), 4), "s": facts.score(m),
+        {"m": m.mst_key, "k": d.name, "p": round(p + _apart(i, len(models), d.is_discrete), 4), "s": m.score,
          "t": text}
         for d in dimensions
         for i, (m, p, text) in reversed(list(enumerate(zip(models, d.places, d.texts, strict=True))))
@@ -94,7 +95,7 @@ def _parallel(facts: RunFacts, models: Sequence[ModelFacts], names: Sequence[str
     )  # fmt: skip
     texts = readable_text(alt.Chart(data("ticks")).encode(x, y, text="t:N"), align="right", dx=-8)
     top = models[0]
-    body, n_rows = table([(m.mst_key, *_cells(m, names), number(facts.score(m))) for m in models])
+    body, n_rows = table([(m.mst_key, *_cells(m, names), number(m.score)) for m in models])
     return Figure(
         key="parallel",
         title="Parallel coordinates",
@@ -121,7 +122,8 @@ def _apart(i: int, n: int, is_discrete: bool) -> float:
 
 
 def _cells(model: ModelFacts, names: Sequence[str]) -> list[str]:
-    return [value_text(model.hyper_parameters[n]) if n in model.hyper_parameters else "" for n in names]
+    given = named_parameters(model)
+    return [value_text(given[n]) if n in given else "" for n in names]
 
 
 def _of_how_many(facts: RunFacts, models: Sequence[ModelFacts]) -> str:

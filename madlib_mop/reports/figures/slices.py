@@ -6,11 +6,12 @@ from typing import Any
 
 import altair as alt
 
-from madlib_mop.reports.facts import ModelFacts, RunFacts
+from madlib_mop.catalog.facts import ModelFacts, RunFacts
 from madlib_mop.reports.figures.drawing import COLOURS, data, readable_text, score_colour, spec, value_text
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.figures.positions import Dimension, dimension, in_order
 from madlib_mop.reports.formats import number
+from madlib_mop.reports.named import named_parameters
 
 Places = list[dict[str, Any]]
 #: Letters of all labels of a parameter that fit side by side in a narrow figure, and in a wide one.
@@ -19,9 +20,9 @@ _FEW_LETTERS, _MOST_LETTERS = 7, 14
 
 def slices(facts: RunFacts, models: Sequence[ModelFacts], names: Sequence[str]) -> Figure:
     """Return the figure of some parameters, one beside the other."""
-    dimensions = [dimension(name, [m.hyper_parameters.get(name) for m in models]) for name in names]
+    dimensions = [dimension(name, [named_parameters(m).get(name) for m in models]) for name in names]
     rows = [
-        {"m": m.mst_key, "k": d.name, "p": round(i + 0.1 + 0.8 * p, 4), "s": facts.score(m), "t": text}
+        {"m": m.mst_key, "k": d.name, "p": round(i + 0.1 + 0.8 * p, 4), "s": m.score, "t": text}
         for i, d in enumerate(dimensions)
         for m, p, text in zip(models, d.places, d.texts, strict=True)
     ]
@@ -93,12 +94,12 @@ def _ticks(number: int, of: Dimension) -> Places:
 
 def _groups(facts: RunFacts, models: Sequence[ModelFacts], name: str) -> dict[str, list[float]]:
     """Return the figures of the models by the value of a parameter, in the order of the values."""
-    values = sorted({m.hyper_parameters[name] for m in models if name in m.hyper_parameters}, key=in_order)
+    values = sorted({given[name] for given in map(named_parameters, models) if name in given}, key=in_order)
     found: dict[str, list[float]] = {value_text(value): [] for value in values}
     for m in models:
-        score = facts.score(m)
-        if name in m.hyper_parameters and score is not None:
-            found[value_text(m.hyper_parameters[name])].append(score)
+        score = m.score
+        if name in named_parameters(m) and score is not None:
+            found[value_text(named_parameters(m)[name])].append(score)
     return {text: sorted(scores, reverse=facts.higher_is_better) for text, scores in found.items() if scores}
 
 
@@ -123,9 +124,9 @@ def _of_slices(facts: RunFacts, models: Sequence[ModelFacts], names: Sequence[st
 
 def together(facts: RunFacts, models: Sequence[ModelFacts], first: str, second: str) -> Figure:
     """Return the figure of two parameters: cells where they have few values, otherwise a surface between the models."""
-    across, up = (dimension(n, [m.hyper_parameters.get(n) for m in models]) for n in (first, second))
+    across, up = (dimension(n, [named_parameters(m).get(n) for m in models]) for n in (first, second))
     rows: Places = [
-        {"m": m.mst_key, "x": p, "y": q, "a": a, "b": b, "s": facts.score(m)}
+        {"m": m.mst_key, "x": p, "y": q, "a": a, "b": b, "s": m.score}
         for m, p, q, a, b in zip(models, across.places, up.places, across.texts, up.texts, strict=True)
     ]
     if across.is_discrete and up.is_discrete:

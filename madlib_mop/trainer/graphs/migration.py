@@ -45,7 +45,7 @@ def own(
     ours = choice.current().name
     if state.backend == ours:
         return state
-    if not begins:
+    if not begins:  # defence: state-of-another-backend
         raise RequestFailure(INTERNAL, MopError(f"a state of the backend {state.backend} in a run on {ours}"))
     fresh = ModelVariables(build())
     if may_lack_optimizer and "optimizer" in groups and not fresh.may_move_in(state, "optimizer"):

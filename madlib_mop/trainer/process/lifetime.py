@@ -55,7 +55,7 @@ def set_up_forked() -> tuple[int, int]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     write_oom_score(1000)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))  # defence: size-of-messages-file
     pipes = take_pipes()
     faulthandler.enable()
     return pipes

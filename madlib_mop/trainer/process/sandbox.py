@@ -87,7 +87,7 @@ def restrict_files(with_gpus: bool = False) -> bool:
     try:
         for path in readable_paths():
             _allow(ruleset, path, _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0))
-        if with_gpus:
+        if with_gpus:  # defence: no-names-of-threads = True
             for path in _READABLE_WITH_GPUS:
                 _allow(ruleset, path, _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0))
             names_rights = _READ_FILE | _READ_DIR | _WRITE_FILE | (_TRUNCATE if version >= _FIRST_WITH_TRUNCATE else 0)
@@ -96,7 +96,7 @@ def restrict_files(with_gpus: bool = False) -> bool:
             for path in glob.glob(_GPU_DEVICES):
                 if not os.path.isdir(path):
                     _allow(ruleset, path, device_rights)
-        return no_new_privileges() and _libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
+        return no_new_privileges() and _libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0  # defence: landlock = True
     finally:
         os.close(ruleset)
 

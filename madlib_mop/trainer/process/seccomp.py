@@ -58,6 +58,7 @@ def filter_for(architecture: syscalls.ProcessorArchitecture, own_pid: int, with_
     program = [(_LOAD, 0, 0, _ARCH_AT), (_EQUAL, 1, 0, architecture.audit), _KILL_PROCESS, (_LOAD, 0, 0, _NUMBER_AT)]
     if column == 0:
         program += [(_AT_LEAST, 0, 1, _X32_BIT), _MISSING]
+    # defence: no-files-in-memory = (*syscalls.ALLOWED.values(), *syscalls.SHARED_MEMORY.values())
     for numbers in (*syscalls.ALLOWED.values(), *(syscalls.SHARED_MEMORY.values() if with_gpus else ())):
         program += _if_call(numbers, column, [_ALLOW])
     for name, checked in syscalls.CHECKED.items():
@@ -71,6 +72,7 @@ def filter_for(architecture: syscalls.ProcessorArchitecture, own_pid: int, with_
         program += _if_call(checked.numbers, column, body)
     for numbers in syscalls.MISSING.values():
         program += _if_call(numbers, column, [_MISSING])
+    # defence: unlisted-calls = [*program, (_AT_LEAST, 0, 1, syscalls.FIRST_UNKNOWN), _MISSING, _ALLOW]
     return [*program, (_AT_LEAST, 0, 1, syscalls.FIRST_UNKNOWN), _MISSING, _REFUSE]
 
 

@@ -115,6 +115,7 @@ _O_ASYNC = 0o20000
 _F_SETFL = 4
 # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_QUERY, F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ, F_ADD_SEALS,
 # F_GET_SEALS; not F_SETOWN, F_SETOWN_EX or F_SETSIG, which send signals to others, nor locks, leases or notifications
+# defence: no-signals-by-fcntl = (0, 1, 2, 3, 8, 10, 15, 1027, 1030, 1031, 1032, 1033, 1034)
 _FCNTL = (0, 1, 2, 3, 1027, 1030, 1031, 1032, 1033, 1034)
 # TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX; not FIOSETOWN, SIOCSPGRP, FIOASYNC, TIOCSTI
 _IOCTL = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
@@ -129,15 +130,17 @@ _CLONE_MORE = 0x7E020000 | 0x00002000 | 0x00800000 | 0x00004000
 
 #: Allowed where the argument is harmless.
 CHECKED: Mapping[str, Checked] = {
+    # defence: no-shared-maps = Checked((9, 222), 3)
     "mmap": Checked((9, 222), 3, mask=_MAP_SHARED, only_with=_MAP_ANONYMOUS),
     "open": Checked((2, None), 1, mask=_O_WRITING),
-    "openat": Checked((257, 56), 2, mask=_O_WRITING),
+    "openat": Checked((257, 56), 2, mask=_O_WRITING),  # defence: no-files-to-write = Checked((257, 56), 2)
     "fcntl": Checked((72, 25), 1, values=_FCNTL),
     "ioctl": Checked((16, 29), 1, values=_IOCTL),
     "prctl": Checked((157, 167), 0, values=_PRCTL),
+    # defence: threads-only = Checked((56, 220), 0, mask=_CLONE_MORE)
     "clone": Checked((56, 220), 0, mask=_CLONE_MORE, needed=_CLONE_THREAD),
-    "kill": Checked((62, 129), 0, values=(), own_pid=True),
-    "tgkill": Checked((234, 131), 0, values=(), own_pid=True),
+    "kill": Checked((62, 129), 0, values=(), own_pid=True),  # defence: no-kill = Checked((62, 129), 0)
+    "tgkill": Checked((234, 131), 0, values=(), own_pid=True),  # defence: no-tgkill = Checked((234, 131), 0)
     "prlimit64": Checked((302, 261), 0, values=(0,), own_pid=True),
     "sched_setaffinity": Checked((203, 122), 0, values=(0,), own_pid=True),
 }

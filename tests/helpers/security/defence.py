@@ -10,13 +10,9 @@ class Defence:
     Attributes
     ----------
     name : str
-        The guarantee that the defence provides, in one sentence.
-    file : str
-        Path in the repository.
-    text : str
-        A text that the file contains exactly once.
-    instead : str
-        The text that replaces it.
+        Its name, which its marker in the sources has (``markers.py``).
+    guarantee : str
+        What it guarantees, in one sentence.
     tests : tuple of str
         Pytest's names of tests, of which at least one must fail without the defence.
     as_root : bool
@@ -24,8 +20,6 @@ class Defence:
     """
 
     name: str
-    file: str
-    text: str
-    instead: str
+    guarantee: str
     tests: tuple[str, ...]
     as_root: bool = False

@@ -117,6 +117,11 @@ class FakeSegments:
         return self._has_news and not self._policies
 
     @property
+    def orders(self) -> list[Order]:
+        """The orders in flight."""
+        return list(self._orders.values())
+
+    @property
     def unread(self) -> list[int]:
         """The models whose visit is committed, but not answered."""
         orders = [self._orders[segment] for segment in self._committed]

@@ -16,7 +16,9 @@ import pytest
 from sqlalchemy import create_engine
 
 import madlib_mop.client
-from madlib_mop.catalog.live.facts import ModelLine, RunNow, RunStatus
+from madlib_mop.catalog.facts.models import ModelLine
+from madlib_mop.catalog.facts.now import RunNow, RunStatus
+from madlib_mop.catalog.facts.reader import login
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.cli.sessions import connect as cli_connect
@@ -33,7 +35,6 @@ from madlib_mop.client.progress import html_of, reporter_of
 from madlib_mop.client.runs import Run
 from madlib_mop.client.targets import Target, facts_of, value_of_json
 from madlib_mop.errors import InvalidParameter, NotReady, Unsupported
-from madlib_mop.reports.reader import login
 from madlib_mop.trackers.following import RunSession
 
 SECRET = "hunter2secret"

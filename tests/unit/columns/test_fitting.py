@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from madlib_mop.columns import raw
+from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.description import describe
 from madlib_mop.columns.preprocessors.fitting import fit_preprocessor
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.errors import InvalidParameter
 from tests.helpers.unit.columns import error_text, fitted, moments, numbers, spec, target, texts, vectors
@@ -79,6 +81,15 @@ def test_vectors_are_scaled_by_one_mean_and_deviation_or_not_at_all():
     assert (plain.offset, plain.divisor) == (0.0, 1.0)
 
 
+def test_a_target_can_have_as_many_classes_as_int16_has_indices():
+    """The same number as training_preprocessor_dl takes."""
+    column = texts([f"{i:05}" for i in range(1 << 15)])
+    one = target("y", encode="index")
+    preprocessor = Preprocessor.from_json(fitted([(spec("x"), numbers(range(1 << 15))), (one, column)]).to_json())
+    indices = Targets(preprocessor).encode({"y": column})["y"]
+    assert indices.dtype == np.int16 and indices[:, 0].tolist() == list(range(1 << 15))
+
+
 def test_classes_are_sorted_as_in_collation_c_or_as_given():
     def classes(one, column):
         return fitted([(spec("x"), numbers(range(column.n_rows))), (one, column)]).targets[0].fit.classes
@@ -124,7 +135,12 @@ ONE_CLASS = texts(["a"] * 3)
         (target("t"), texts(["a", "b", None]), ["target 't' is NULL in 1 training row", "WHERE t IS NOT NULL"]),
         (target('Y "y"'), texts(["a", "b", None, None]), ["NULL in 2 training rows", 'WHERE "Y ""y""" IS NOT NULL']),
         (target("order"), texts(["a", "b", None]), ['WHERE "order" IS NOT NULL']),
-        (target("t"), texts([f"l{i}" for i in range(20_000)]), ["20,000 classes", "regression"]),
+        (target("t"), texts([f"l{i}" for i in range(32_769)]), ["32,769 classes; 32,768 are the most", "regression"]),
+        (
+            target("t"),
+            texts([f"{i:0200000}" for i in range(100)]),
+            ["the names of the 100 classes have 20,000,000 bytes"],
+        ),
         (target("t", levels=("a", "c")), texts(["a", "b"]), ["class 'b' is not in levels"]),
         (target("t"), numbers([1.0, 2.0**53 + 2]), ["numbers beyond 2^53, such as 9007199254740994", "t::text"]),
         (spec("c", "category"), numbers([-1e18, 2.0]), ["numbers beyond 2^53", "Cast it in a view"]),

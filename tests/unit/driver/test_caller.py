@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.inference.rows import InputColumns, RowReader, TestTable
-from madlib_mop.driver.packing.columns import ColumnToPack, PackingKind, PackingSource
-from madlib_mop.driver.packing.tables import SourceQueries
+from madlib_mop.driver.inference.rows import array_rows
+from madlib_mop.driver.packing.columns import ColumnToPack, PackingKind
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import MopError
@@ -98,15 +97,13 @@ class Limits:
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [(PackingKind.IMAGE, (128, 16 << 20)), (PackingKind.ARRAY, (2000, None))]
+    ("kind", "expected"), [(PackingKind.IMAGE, (128, 16 << 20)), (PackingKind.ARRAY, (10_000, None))]
 )
 def test_rows_with_encoded_images_are_read_in_batches_of_a_number_of_bytes(kind, expected):
     """However small the images become when they are packed or predicted."""
     session, relation = Limits(), Relation("public", "photos", 1, "r", False)
     column = ColumnToPack(Column("x", "bytea", "bytea", False, False, "U", "", True), kind)
-    list(SourceQueries(session, PackingSource("photos", relation, (column,), (), ())).stream({}, 1, 2000))
-    assert session.noted == expected
     model = SimpleNamespace(shape=SimpleNamespace(input_shapes=((8, 8, 3),)), normalizing_const=1.0)
-    with RowReader(session, TestTable(relation, column.column, (InputColumns((column,)),)), model) as reader:
+    with array_rows(session, relation, [column], model, column.column) as reader:
         assert list(reader) == []
-    assert session.noted[1] == expected[1] and (kind is PackingKind.ARRAY or session.noted[0] == expected[0])
+    assert session.noted == expected

@@ -5,8 +5,10 @@ from random import Random
 import pytest
 from mop_backend.messages import Evaluate, Failed, Train
 
+from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import Cancelled, MopError
+from madlib_mop.models.changes import Stop
 from madlib_mop.schedule.bulk import AVERAGING
 from tests.helpers.unit.fake_segments import Fault
 from tests.helpers.unit.memory_runs import PASSING, RULE, Driver
@@ -82,6 +84,39 @@ def test_models_that_cannot_be_evaluated_together_are_evaluated_separately(bad):
         assert failed.state is ModelState.FAILED
         assert failed.state_detail.startswith("not enough memory (evaluation, segment ")
     assert driver.record.the_run.plan.fused_training.dissolved == ()
+
+
+def test_a_member_that_was_stopped_fails_with_its_evaluation_and_the_others_go_on():
+    found = {_stop_in_evaluation(seed) for seed in range(40)}
+    assert found == {ModelState.TRAINING, ModelState.STOPPED}, "the command is obeyed after the evaluation, or before"
+
+
+def _stop_in_evaluation(seed):
+    """Return the state of a member of a group when its evaluation failed, during which a command stopped it."""
+    driver = Driver(seed, n_models=3, n_segments=2, n_epochs=3, groups=[[1, 2]], metrics_compute_frequency=1)
+    do, stop, found = driver.record.do, Stop(1, "enough", at_once=True), []
+
+    def evaluated(order):
+        return [key for key in order.members if key is not None] if isinstance(order, Evaluate) else []
+
+    def fail(order):
+        if 1 not in evaluated(order):
+            return do(order)
+        if evaluated(order) == [1]:
+            found.append(driver.record.rows[1].state)
+        return Failed({"sqlstate": "53200", "message": "not enough memory", "hint": None}, "model")
+
+    def issue():
+        if not driver.record.changes and [1] in map(evaluated, driver.segments.orders):
+            driver.record.issue(ChangeRow.asked(1, Stop.function, {}, 10).checked(stop))
+            driver.segments.is_woken = True
+
+    driver.record.do, driver.between = fail, issue
+    driver.drive()
+    states = {key: (model.state, model.epoch) for key, model in driver.record.rows.items()}
+    trained = (ModelState.TRAINED, 3)
+    assert states == {1: (ModelState.FAILED, 1), 2: trained, 3: trained}
+    return found[0]
 
 
 def test_early_stopping_ends_a_model_with_its_best_state_whatever_happens():

@@ -7,11 +7,11 @@ import zlib
 import numpy as np
 import pytest
 
+from madlib_mop.columns.layout import BadRow
 from madlib_mop.driver.data.decoders import image_decoders
 from madlib_mop.packing import images
-from madlib_mop.packing.arrays import BadRow
 from madlib_mop.packing.decoder import MAX_PIXELS, BadImage, decode_image
-from madlib_mop.packing.images import DecoderPool, ImageEncoder
+from madlib_mop.packing.images import DecoderPool
 from madlib_mop.trainer.process.syscalls import ARCHITECTURES
 from tests.helpers.images import BAD_FILES
 
@@ -34,10 +34,8 @@ def png_header(width, height):
     return begin + struct.pack(">I", 1000) + b"IDAT"
 
 
-def test_png_pixels_come_back_in_order(pool, pixels, image, batch):
-    column = batch([image(one) for one in pixels])
-    encoder = ImageEncoder("x", (12, 10, 3), None, pool)
-    assert np.array_equal(encoder.encode(column.data, np.array(column.lengths)), pixels)
+def test_png_pixels_come_back_in_order(pool, pixels, image):
+    assert np.array_equal(pool.decode([image(one) for one in pixels], None, (12, 10, 3)), pixels)
 
 
 @pytest.mark.parametrize(("mode", "n_channels"), [("L", 1), ("1", 1), ("RGB", 3), ("P", 3), ("RGBA", 4), ("LA", 4)])
@@ -106,12 +104,6 @@ def test_the_image_that_is_not_like_the_others_is_named(pool, pixels, image, whe
     assert caught.value.row == where
     assert caught.value.problem == "is an image of the shape [5, 10, 3], but [12, 10, 3] is expected"
     assert "image_shape" in caught.value.hint
-
-
-def test_a_null_is_named(pool, pixels, image, batch):
-    column = batch([image(pixels[0]), None])
-    with pytest.raises(BadRow, match="row 1 is NULL"):
-        ImageEncoder("x", (12, 10, 3), None, pool).encode(column.data, np.array(column.lengths))
 
 
 def test_an_image_that_ends_its_decoder_is_named_and_the_pool_lives_on(pixels, image, monkeypatch):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import vl_convert
 
-from madlib_mop.reports.facts import Band, BusyBin, Counts, Lineage, Schedule, SegmentLoad
+from madlib_mop.catalog.facts import Band, BusyBin, Counts, Lineage, Schedule, SegmentLoad
 from madlib_mop.reports.figures import figures_of
 from madlib_mop.reports.figures.figure import MAX_ROWS
 from tests.helpers.reports import HOSTILE, a_model, some_facts
@@ -118,7 +118,7 @@ def test_time_of_the_parts_and_between_tasks_is_the_time_of_the_segments(figures
 
 @pytest.mark.slow
 def test_models_with_the_same_parameters_have_no_figures_of_them():
-    same = tuple(replace(a_model(key), hyper_parameters={"network": "1"}) for key in range(1, 13))
+    same = tuple(replace(a_model(key), model_id=1, hyper_parameters={"architecture": 1}) for key in range(1, 13))
     keys = {f.key for f in figures_of(some_facts(sample=same))}
     assert not keys & {"importance", "parallel", "slices", "contour"}
 
@@ -130,14 +130,15 @@ def test_a_failed_model_is_in_no_figure_of_parameters():
 
 
 def test_two_parameters_with_few_values_are_cells_and_others_a_surface(figures):
-    few = tuple(replace(a_model(key), hyper_parameters={"a": key % 2, "b": key % 3}) for key in range(1, 13))
+    given = {key: {"a": key % 2, "b": key % 3} for key in range(1, 13)}
+    few = tuple(a_model(key, model_id=1, hyper_parameters=those) for key, those in given.items())
     cells = next(f for f in figures_of(some_facts(sample=few)) if f.key == "contour")
     first, second = cells.headings[:2]
     found = {(c["a"], c["b"]) if first == "a" else (c["b"], c["a"]): c["n"] for c in data_of(cells)["cells"]}
     assert {first, second} == {"a", "b"}
     assert found == {(str(a), str(b)): 2 for a in (0, 1) for b in (0, 1, 2)}
     surface = data_of(figures["contour"])["surface"]
-    scores = [some_facts().score(m) for m in some_facts().sample]
+    scores = [m.score for m in some_facts().sample]
     assert min(scores) <= min(c["s"] for c in surface) and max(c["s"] for c in surface) <= max(scores)
 
 

@@ -54,7 +54,7 @@ def test_models_of_other_iterations_do_not_count_if_enough_are_comparable():
 
 
 def test_only_parameters_with_two_values_are_varied():
-    pair = (a_model(1, hyper_parameters={"a": 1, "b": 2}), a_model(2, hyper_parameters={"a": 1, "b": 3, "c": 4}))
+    pair = (a_model(1, hyper_parameters={"a": 1, "b": 2}), a_model(3, hyper_parameters={"a": 1, "b": 3, "c": 4}))
     assert varied(pair) == ("b", "c")
 
 

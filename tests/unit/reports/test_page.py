@@ -10,7 +10,9 @@ from html.parser import HTMLParser
 import pytest
 
 from madlib_mop.calls.shared import depends_on_timing
-from madlib_mop.reports.facts import ClassCount, CommandFacts, FailureGroup, OutputFacts
+from madlib_mop.catalog.facts import ClassCount, CommandFacts, FailureGroup, OutputFacts
+from madlib_mop.dash import reporting
+from madlib_mop.reports.figures import SECTIONS, Figure, Section, figures_of
 from madlib_mop.reports.page import TEMPLATES, embedded, page
 from madlib_mop.schedule import SCHEDULES
 from tests.helpers.reports import HOSTILE, a_model, some_facts
@@ -83,8 +85,8 @@ def test_nothing_refers_to_elsewhere(read):
 def test_every_section_is_there_and_linked(read):
     sections = [s["id"] for s in read.of("section")]
     assert sections == [
-        "leaderboard", "curves", "parameters", "schedule", "search", "steering", "lineage", "failures", "difference",
-        "data", "repeat",
+        "leaderboard", *(name for name, one in SECTIONS.items() if not one.is_apart), "search", "steering", "lineage",
+        "failures", "difference", "data", "repeat",
     ]  # fmt: skip
     links = [a["href"] for a in read.of("a")]
     assert {f"#{name}" for name in sections} <= set(links) and links[0] == "#content"
@@ -114,7 +116,7 @@ def test_headings_are_in_order_and_unique_ids_name_the_regions(read):
 
 def test_each_figure_has_words_for_those_who_do_not_see_it(read):
     charts = [attrs for tag, attrs in read.elements if attrs.get("class") == "chart"]
-    assert len(charts) == len(read.of("figure")) == 14
+    assert len(charts) == len(read.of("figure")) == len([*figures_of(some_facts())])
     assert all(chart["role"] == "img" and len(chart["aria-label"]) > 40 for chart in charts)
     specs = {attrs["data-spec"]: text for attrs, text in read.scripts if "data-spec" in attrs}
     assert {chart["data-figure"] for chart in charts} == set(specs)
@@ -150,19 +152,19 @@ def test_auto_is_rotation_where_models_are_no_more_than_segments():
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_name_is_text_everywhere(text, read):
     models = tuple(
-        a_model(key, reason=text, state="stopped", compile_params=text, fit_params=text, metric_name=text,
-                hyper_parameters={"network": "1", text: text if key % 2 else "x"})
+        a_model(key, detail=text, state="stopped", compile_params=text, fit_params=text, metric_name=text,
+                hyper_parameters={"architecture": 1, text: text if key % 2 else "x"})
         for key in range(1, 10)  # too few for their importance, which takes a second
     )  # fmt: skip
     facts = some_facts(
         models=models, sample=models, metric_name=text, owner=text, viewer=text, database=text, state_detail=text,
-        policy=text,
+        policy=text, source_table=text, validation_table=text,
         model_output_table=f"public.{text}", versions={text: text},
         curves=tuple(replace(p, name=text if p.name == "accuracy" else p.name) for p in some_facts().curves),
         failures=(FailureGroup("failed", text, 1, (1,)),),
         commands=(CommandFacts(1, "stop_model", json.dumps({"reason": text}), "person", text, 1.0, "refused", text),),
         data=replace(
-            some_facts().data, source_table=text, validation_table=text, inputs=(text,),
+            some_facts().data, inputs=(text,),
             outputs=(OutputFacts(text, (ClassCount(text, 1), ClassCount("b", 2)), 2),),
         ),
         architectures=(replace(some_facts().architectures[0], layers=text),),
@@ -180,3 +182,21 @@ def test_a_hostile_name_is_text_everywhere(text, read):
 def test_embedded_json_cannot_end_its_element():
     written = str(embedded(json.dumps({"a": "</script><!--\u2028&"}, ensure_ascii=False)))
     assert not set("<>&\u2028") & set(written) and json.loads(written) == {"a": "</script><!--\u2028&"}
+
+
+def test_a_section_of_figures_is_in_the_report_and_on_the_live_page(monkeypatch):
+    """Nothing but its entry in SECTIONS puts it there."""
+    facts = some_facts()
+
+    def weights(facts):
+        yield Figure(f"weights-{facts.run_id}", "Weights & <b>", "What they are.", "They are equal.", "{}")
+
+    monkeypatch.setitem(SECTIONS, "weights", Section("Weights & biases", weights))
+    read = Read(page(facts))
+    assert any(attrs.get("href") == "#weights" for attrs in read.of("a"))
+    assert any(attrs.get("id") == "weights" for attrs in read.of("section"))
+    texts = "".join(read.texts)
+    assert texts.count("Weights & biases") == 2 and "They are equal." in texts
+    drawn = [one for one in reporting.figures_json(facts) if one["section"] == "weights"]
+    assert [one["key"] for one in drawn] == [f"weights-{facts.run_id}"]
+    assert ("weights", "Weights & biases") in reporting.section_titles()

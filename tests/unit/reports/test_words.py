@@ -2,11 +2,12 @@
 
 import pytest
 
+from madlib_mop.catalog.facts.hyper_parameters import hyper_parameters
+from madlib_mop.catalog.facts.layers import layers_in_words
 from madlib_mop.reports.difference import differences
 from madlib_mop.reports.figures.positions import dimension
 from madlib_mop.reports.formats import count, duration, fixed, number, percent, size
-from madlib_mop.reports.hyper_parameters import hyper_parameters
-from madlib_mop.reports.layers import layers_in_words
+from madlib_mop.reports.named import named_parameters
 from tests.helpers.reports import a_model, some_facts
 
 
@@ -41,7 +42,8 @@ def test_sizes_shares_and_counts():
 
 def test_hyper_parameters_are_those_of_the_record():
     recorded = {"architecture": 2, "optimizer": "Adam", "learning_rate": 0.001, "loss": "mse", "class_weight": "x" * 99}
-    found = hyper_parameters(recorded, 2, "not read", None)
+    assert hyper_parameters(recorded, 2, "not read", None) == recorded
+    found = named_parameters(a_model(2, model_id=2, hyper_parameters=recorded))
     assert found == {
         "network": "2", "optimizer": "Adam", "learning_rate": 0.001, "loss": "mse", "class_weight": "x" * 59 + "…",
     }  # fmt: skip
@@ -51,15 +53,15 @@ def test_hyper_parameters_are_those_of_the_record():
 def test_hyper_parameters_that_are_not_recorded_are_parsed():
     texts = "loss='mse', optimizer='Adam(lr=0.01, beta_1=0.8)', metrics=['mae']", "batch_size=32, epochs=2, verbose=1"
     assert hyper_parameters({}, 2, *texts) == {
-        "network": "2", "loss": "mse", "optimizer": "Adam", "learning_rate": 0.01, "beta_1": 0.8, "batch_size": 32,
+        "architecture": 2, "loss": "mse", "optimizer": "Adam", "learning_rate": 0.01, "beta_1": 0.8, "batch_size": 32,
         "epochs": 2,
     }  # fmt: skip
 
 
 def test_parameters_that_cannot_be_parsed_are_one_text():
     found = hyper_parameters({}, 1, "not ) readable", "batch_size=1")
-    assert found == {"network": "1", "compile_params": "not ) readable", "fit_params": "batch_size=1"}
-    assert len(hyper_parameters({}, 1, "(" * 500, None)["compile_params"]) == 60
+    assert found == {"architecture": 1, "compile_params": "not ) readable", "fit_params": "batch_size=1"}
+    assert hyper_parameters({}, 1, "(" * 500, None)["compile_params"] == "(" * 500
 
 
 def test_layers_are_named_in_order_with_their_sizes():
@@ -80,7 +82,7 @@ def test_a_deep_network_is_shortened():
 
 def test_the_difference_of_two_models_has_what_differs_only():
     facts = some_facts()
-    first, second = a_model(1), a_model(4, reason="stopped by ada", state="stopped")
+    first, second = a_model(1), a_model(4, detail="stopped by ada", state="stopped")
     found = {d.name: (d.first, d.second) for d in differences(facts, first, second)}
     assert found["learning_rate"] == ("0.001", "0.004") and found["state"] == ("trained", "stopped: stopped by ada")
     assert found["network"] == ("2: Flatten → Dense 10 softmax", "1: Dense 10 softmax")

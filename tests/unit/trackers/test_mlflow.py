@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedState
 from madlib_mop.errors import InvalidParameter, NotReady
-from madlib_mop.trackers.facts import TrackedMetric, TrackedState
 from madlib_mop.trackers.mlflow_runs import MlflowTracker
 from tests.helpers.trackers import (
     BEGAN,
@@ -68,7 +68,7 @@ class Logged:
 
 
 def test_a_run_and_its_models_are_there_with_parameters_tags_and_states(uri):
-    models = (a_model(1), a_model(2, state="failed", reason="its loss is NaN"), a_model(3, state="stopped"))
+    models = (a_model(1), a_model(2, state="failed", detail="its loss is NaN"), a_model(3, state="stopped"))
     tracker = log(uri, replace(a_record(3, a_run(name="spring")), models=models))
     logged = Logged(uri)
     (parent,) = logged.parents
@@ -169,7 +169,7 @@ def test_a_run_that_is_resumed_runs_again(uri):
 def test_a_run_of_the_same_number_in_another_database_is_another_run(uri):
     log(uri, a_record(1))
     for change in ({"database": "other"}, {"system_identifier": "8"}, {"created_at": BEGAN + 1e-3}):
-        log(uri, a_record(1, a_run(origin=replace(a_run().origin, **change))))
+        log(uri, a_record(1, a_run(**change)))
     assert len(Logged(uri).parents) == 4
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from madlib_mop.catalog.facts.tracked import TrackedState
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 from madlib_mop.trackers.exported import Models, chosen
-from madlib_mop.trackers.facts import TrackedState
 from madlib_mop.trackers.mlflow_runs import MlflowTracker
 from tests.helpers.trackers import Session, a_model, a_record, an_export, empty_mlflow
 from tests.unit.trackers.test_mlflow import EXPERIMENT, Logged
@@ -132,7 +132,7 @@ def test_a_run_without_a_trained_model_says_so(uri):
 
 
 def test_the_best_models_come_first_and_only_trained_ones():
-    models = (a_model(1, rank=None), a_model(2, rank=2), a_model(3, rank=1), a_model(4, rank=3, state="stopped"))
+    models = (a_model(1, rank=4), a_model(2, rank=2), a_model(3, rank=1), a_model(4, rank=3, state="stopped"))
     assert [model.mst_key for model in chosen(models, Models.ALL)] == [3, 2, 1]
     assert [model.mst_key for model in chosen(models, Models.BEST)] == [3]
     assert chosen(models, Models.NONE) == [] and chosen((), Models.BEST) == []

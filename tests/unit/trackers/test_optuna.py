@@ -11,8 +11,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
+from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedState
 from madlib_mop.errors import InvalidParameter, NotReady
-from madlib_mop.trackers.facts import TrackedMetric, TrackedState
 from madlib_mop.trackers.optuna_study import OptunaTracker
 from tests.helpers.trackers import (
     BEGAN,
@@ -111,7 +111,7 @@ def test_a_parameter_of_some_models_belongs_to_their_trials_only(journal):
 
 def test_a_loss_is_minimized_and_training_data_serve_where_there_are_no_others(journal):
     run = a_run(metric_name=None, higher_is_better=False)
-    model = a_model(1, validation_loss=None, validation_metric=None)
+    model = a_model(1, validation_loss=None, validation_metric=None, ranked_by="loss")
     points = tuple(p for p in points_of(1) if p.data_set == "training")
     store(journal, TrackedState(run, (model,), points))
     study = load(journal)
@@ -126,14 +126,14 @@ def test_a_loss_is_minimized_and_training_data_serve_where_there_are_no_others(j
     [
         ({}, {"state": "trained"}, TrialState.COMPLETE),
         ({}, {"state": "stopped"}, TrialState.PRUNED),
-        ({}, {"state": "failed", "reason": "its loss is NaN"}, TrialState.FAIL),
+        ({}, {"state": "failed", "detail": "its loss is NaN"}, TrialState.FAIL),
         ({}, {"state": "trained", "validation_metric": math.nan}, TrialState.FAIL),
         ({"state": "cancelled"}, {"state": "training"}, TrialState.FAIL),
         ({"state": "interrupted"}, {"state": "waiting", "started_at": None, "ended_at": None}, TrialState.FAIL),
         (RUNNING, {"state": "training"}, TrialState.RUNNING),
         (RUNNING, {"state": "trained"}, TrialState.RUNNING),
         (RUNNING, {"state": "waiting", "started_at": None, "ended_at": None}, TrialState.WAITING),
-        (RUNNING, {"state": "failed", "reason": "x"}, TrialState.FAIL),
+        (RUNNING, {"state": "failed", "detail": "x"}, TrialState.FAIL),
     ],
 )
 def test_states_of_trials(journal, run, model, expected):
@@ -212,7 +212,7 @@ def test_a_metric_that_becomes_known_later_makes_the_study_again(address):
 
 def test_a_study_of_another_run_is_kept(address):
     store(address, a_record())
-    other = a_run(origin=replace(a_run().origin, created_at=BEGAN + 1))
+    other = a_run(created_at=BEGAN + 1)
     with pytest.raises(InvalidParameter, match="the storage has another study of this name. Received: 'run 7 of lab'"):
         store(address, a_record(1, other))
     assert len(load(address).trials) == 3

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedState
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
-from madlib_mop.trackers.facts import TrackedMetric, TrackedState
 from madlib_mop.trackers.tensorboard import MARKER, TensorBoardTracker
 from tests.helpers.trackers import (
     BEGAN,
@@ -128,10 +128,10 @@ def test_a_second_call_replaces_the_files(tmp_path):
 
 def test_two_runs_share_a_directory_and_those_of_other_databases_are_kept(tmp_path):
     run = written(tmp_path, a_record())
-    other = a_run(origin=replace(a_run().origin, run_id=8))
+    other = a_run(run_id=8)
     assert written(tmp_path, a_record(1, other)) == tmp_path / "run_8"
     files = {name: (run / name).read_bytes() for name in files_below(run)}
-    stranger = a_run(origin=replace(a_run().origin, database="another"))
+    stranger = a_run(database="another")
     with pytest.raises(InvalidParameter, match="run_7 has files of another run, or of another program"):
         written(tmp_path, a_record(1, stranger))
     assert {name: (run / name).read_bytes() for name in files_below(run)} == files
@@ -228,7 +228,7 @@ def test_values_that_are_no_finite_numbers_of_32_bits_are_kept_as_far_as_possibl
 
 def test_the_marker_says_whose_directory_it_is(tmp_path):
     run = written(tmp_path, a_record())
-    assert a_run().origin.key in (run / MARKER).read_text()
+    assert a_run().key in (run / MARKER).read_text()
 
 
 def test_tensorflow_is_not_imported(tmp_path):

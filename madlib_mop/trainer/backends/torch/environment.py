@@ -9,7 +9,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "KERAS_TORCH_DEVICE": "cpu",
     # A part of PyTorch that Keras imports has a directory for compiled code, by default below /tmp, and would load what
     # lies there. Nothing is compiled here; in this one, which exists, only root can write.
-    "TORCHINDUCTOR_CACHE_DIR": "/",
+    "TORCHINDUCTOR_CACHE_DIR": "/",  # defence: cache-of-pytorch = "/tmp"
 }
 #: What a trainer with GPUs sets instead.
 WITH_GPUS: Mapping[str, str] = {"KERAS_TORCH_DEVICE": "cuda"}

@@ -1,0 +1,108 @@
+"""The readers of facts: in the session of a driver's caller, and on connections of psycopg 3."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import psycopg
+
+from madlib_mop.catalog.sessions.dsn import check_dsn
+from madlib_mop.errors import NAME_THE_SERVER, NotReady, cannot_log_in, read_server_error
+
+#: What the library's own SQL functions set: names mean the same in every session.
+_PIN = "SET LOCAL search_path = pg_catalog, pg_temp"
+
+
+class ReportSession(Protocol):
+    """What `SessionReader` needs of a session: that of the driver's caller has it."""
+
+    def execute(
+        self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """Run one statement with ``$1`` ... parameters; return its rows."""
+
+
+class SessionReader:
+    """Reads in the caller's session, in the caller's transaction."""
+
+    def __init__(self, session: ReportSession):
+        self._session = session
+
+    def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Return the rows of one statement; see `shared.FactsReader`."""
+        texts = [None if value is None else str(value) for value in values]
+        return self._session.execute(statement, texts)
+
+
+class ConnectionReader:
+    """Reads on a connection of psycopg 3, which `reading` opens or a web page has."""
+
+    def __init__(self, connection: psycopg.Connection[Any]):
+        self._connection = connection
+
+    def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Return the rows of one statement; see `shared.FactsReader`."""
+        texts = [None if value is None else str(value) for value in values]
+        try:
+            with psycopg.RawCursor(self._connection, row_factory=psycopg.rows.dict_row) as cursor:
+                return cursor.execute(statement, texts or None).fetchall()
+        except psycopg.OperationalError as error:
+            found = read_server_error(error)
+            if found.sqlstate is None:
+                raise NotReady("the session was lost", detail=found.first_line) from None
+            raise found.as_error() from None
+        except psycopg.Error as error:
+            raise read_server_error(error).as_error() from None
+
+
+@contextmanager
+def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[ConnectionReader]:
+    """Read everything in one snapshot, in a read-only transaction that is rolled back at the end.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+        Outside of a transaction.
+
+    Raises
+    ------
+    MopError
+        The server's error.
+    """
+    try:
+        connection.autocommit = True
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    except psycopg.Error as error:
+        raise read_server_error(error).as_error() from None
+    try:
+        connection.execute(_PIN)
+        yield ConnectionReader(connection)
+    finally:
+        if not connection.closed:
+            connection.execute("ROLLBACK")
+
+
+@contextmanager
+def login(dsn: str) -> Iterator[ConnectionReader]:
+    """Log in with a DSN, and read everything in one snapshot.
+
+    Parameters
+    ----------
+    dsn : str
+        URI or keywords of libpq; PGHOST and the other variables of libpq supply the rest.
+
+    Raises
+    ------
+    NotReady
+        If the login fails.
+    """
+    check_dsn(dsn)
+    try:
+        connection = psycopg.connect(dsn, connect_timeout=10, application_name="madlib-mop", autocommit=True)
+    except psycopg.Error as error:
+        raise cannot_log_in(error, NAME_THE_SERVER) from None
+    try:
+        with one_snapshot(connection) as reader:
+            yield reader
+    finally:
+        connection.close()

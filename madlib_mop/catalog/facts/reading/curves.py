@@ -1,0 +1,104 @@
+"""Reads learning curves: of the best models point by point, of all models as quantiles."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from madlib_mop.catalog.facts import Band, MetricPoint
+from madlib_mop.catalog.facts.reading.shared import FactsReader
+
+_T = TypeVar("_T")
+#: Models with curves of their own.
+MAX_MODELS = 50
+#: Points of a curve, and of a band.
+MAX_ITERATIONS = 40
+#: Points of all curves, and of all curves on samples.
+MAX_POINTS = 4000
+#: Curves of a model: loss and first metric, on training and validation data.
+_MAX_CURVES = 4
+
+_EPOCHS = """
+SELECT x.epoch, count(*) OVER () AS n FROM (SELECT DISTINCT t.epoch FROM madlib_mop.metric t
+    WHERE t.run_id = $1::bigint AND ($2::integer[] IS NULL OR t.mst_key = ANY ($2::integer[]))) x ORDER BY x.epoch
+"""
+_POINTS = """
+SELECT t.mst_key, t.data_set, t.name, t.ordinal, t.epoch::float8 AS iteration, t.elapsed_s,
+       coalesce(v.n_rows, 0)::float8 AS rows, t.value
+FROM madlib_mop.metric t
+LEFT JOIN LATERAL (SELECT sum(x.n_rows) AS n_rows FROM madlib_mop.visit x
+    WHERE x.run_id = t.run_id AND x.mst_key = t.mst_key AND x.epoch <= t.epoch) v ON true
+WHERE t.run_id = $1::bigint AND t.mst_key = ANY ($2::integer[]) AND t.epoch = ANY ($3::integer[]) AND t.ordinal <= 1
+      AND t.value > '-Infinity' AND t.value < 'Infinity'
+ORDER BY t.mst_key, t.data_set, t.ordinal, t.epoch
+"""
+# the sample's figures have no time of their own: they are committed with their visit
+_SAMPLED = """
+SELECT y.mst_key, y.data_set, y.name, y.ordinal, y.iteration, y.elapsed_s, y.rows, y.value FROM (
+    SELECT x.mst_key, x.data_set, x.name, x.ordinal, x.visits, x.value,
+           x.epoch - 1 + x.position::float8 / r.n_segments AS iteration,
+           EXTRACT(epoch FROM v.ended_at - r.created_at)::float8 AS elapsed_s,
+           (sum(v.n_rows) OVER (PARTITION BY x.mst_key, x.ordinal ORDER BY x.visits))::float8 AS rows,
+           row_number() OVER (PARTITION BY x.mst_key, x.data_set, x.ordinal ORDER BY x.visits) AS number,
+           count(*) OVER (PARTITION BY x.mst_key, x.data_set, x.ordinal) AS n
+    FROM madlib_mop.visit_metric x JOIN madlib_mop.run r ON r.run_id = x.run_id
+    JOIN madlib_mop.visit v
+        ON v.run_id = x.run_id AND v.mst_key = x.mst_key AND v.epoch = x.epoch AND v.position = x.position
+    WHERE x.run_id = $1::bigint AND x.mst_key = ANY ($2::integer[]) AND x.ordinal <= 1
+          AND x.value > '-Infinity' AND x.value < 'Infinity') y
+WHERE y.number % ((y.n + $3::bigint - 1) / $3::bigint) = 0 OR y.number = 1 OR y.number = y.n
+ORDER BY y.mst_key, y.data_set, y.ordinal, y.visits
+"""
+_BANDS = """
+SELECT t.data_set, t.name, t.epoch AS iteration, count(*) AS n,
+       percentile_cont(ARRAY[0.1, 0.5, 0.9]) WITHIN GROUP (ORDER BY t.value) AS q
+FROM madlib_mop.metric t
+WHERE t.run_id = $1::bigint AND t.epoch = ANY ($2::integer[]) AND t.ordinal <= 1
+      AND t.value > '-Infinity' AND t.value < 'Infinity'
+GROUP BY t.data_set, t.name, t.epoch ORDER BY t.data_set, t.name, t.epoch
+"""
+
+
+def read_curves(reader: FactsReader, run_id: int, keys: Sequence[int]) -> tuple[MetricPoint, ...]:
+    """Return loss and first metric of the best models, from the first to the last iteration that has some.
+
+    Parameters
+    ----------
+    keys : sequence of int
+        mst_keys, best first.
+    """
+    first = keys[:MAX_MODELS]
+    chosen = _array(first)
+    limit = MAX_POINTS // (_MAX_CURVES * max(1, len(first)))  # so that each model has the same share of the points
+    all_epochs = [row["epoch"] for row in reader.rows(_EPOCHS, run_id, chosen)]
+    epochs = thinned(all_epochs, min(MAX_ITERATIONS, limit))
+    points = [MetricPoint(**_point(row)) for row in reader.rows(_POINTS, run_id, chosen, _array(epochs))]
+    sampled = reader.rows(_SAMPLED, run_id, chosen, limit - 2)  # the first and the last point are always there
+    return (*points, *(MetricPoint(**_point(row), is_sample=True) for row in sampled))
+
+
+def read_bands(reader: FactsReader, run_id: int) -> tuple[Band, ...]:
+    """Return the quantiles of all models, from the first to the last iteration."""
+    epochs = thinned([row["epoch"] for row in reader.rows(_EPOCHS, run_id, None)], MAX_ITERATIONS)
+    rows = reader.rows(_BANDS, run_id, _array(epochs))
+    bands = []
+    for row in rows:
+        low, median, high = map(float, row["q"])
+        bands.append(Band(row["data_set"], row["name"], row["iteration"], low, median, high, int(row["n"])))
+    return tuple(bands)
+
+
+def thinned(items: Sequence[_T], limit: int) -> list[_T]:
+    """Return at most ``limit`` items, evenly chosen, with the first and the last."""
+    if len(items) <= limit:
+        return list(items)
+    step = (len(items) - 1) / (limit - 1)
+    return [items[round(i * step)] for i in range(limit)]
+
+
+def _point(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row as arguments of `MetricPoint`; the loss is called so whatever its name is."""
+    name = "loss" if row["ordinal"] == 0 else row["name"]
+    return {**{key: value for key, value in row.items() if key != "ordinal"}, "name": name}
+
+
+def _array(values: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, values)) + "}"

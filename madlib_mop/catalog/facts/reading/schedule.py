@@ -1,0 +1,96 @@
+"""Reads when the segments worked: every visit and evaluation, or if there are too many, shares of bins of time."""
+
+from math import ceil
+
+from madlib_mop.catalog.facts import Bar, BusyBin, Schedule, SegmentLoad, TimeSpent
+from madlib_mop.catalog.facts.reading.shared import FactsReader
+
+#: Bars of one figure.
+MAX_BARS = 2000
+#: Cells of the figure that replaces them.
+MAX_CELLS = 6000
+_MAX_BINS = 200
+
+# a visit of a fused group is one of several that train at once, each with its share of the time
+_WORK = """
+    SELECT 'visit' AS kind, v.segment_id, v.mst_key, v.epoch, v.position, v.attempt, NULL::text AS data_set, v.n_rows,
+           v.started_at, v.ended_at, v.timing, coalesce((v.timing ->> 'fused')::float8, 1) AS of_group
+    FROM madlib_mop.visit v WHERE v.run_id = $1::bigint
+    UNION ALL
+    SELECT 'evaluation', e.segment_id, e.mst_key, e.epoch, NULL, 1, e.data_set, e.n_rows, e.started_at, e.ended_at,
+           e.timing, coalesce((e.timing ->> 'fused')::float8, 1)
+    FROM madlib_mop.evaluation e WHERE e.run_id = $1::bigint
+"""
+_PARTS = ("state_in_s", "build_s", "features_s", "trace_s", "compute_s", "state_out_s", "sample_s")
+_SUMS = ", ".join(f"sum((w.timing ->> '{part}')::float8) AS {part}" for part in _PARTS)
+_LOADS = f"""
+SELECT w.segment_id, w.kind, count(*) AS n,
+       sum(EXTRACT(epoch FROM w.ended_at - w.started_at)::float8 / w.of_group) AS seconds,
+       EXTRACT(epoch FROM min(w.started_at) - min(r.created_at))::float8 AS start_s,
+       EXTRACT(epoch FROM max(w.ended_at) - min(r.created_at))::float8 AS end_s, {_SUMS}
+FROM ({_WORK}) w CROSS JOIN (SELECT x.created_at FROM madlib_mop.run x WHERE x.run_id = $1::bigint) r
+GROUP BY w.segment_id, w.kind ORDER BY w.segment_id, w.kind
+"""
+_BARS = f"""
+SELECT w.kind, w.segment_id, w.mst_key, w.epoch, w.position, w.attempt, w.data_set, w.n_rows,
+       EXTRACT(epoch FROM w.started_at - r.created_at)::float8 AS start_s,
+       EXTRACT(epoch FROM w.ended_at - r.created_at)::float8 AS end_s
+FROM ({_WORK}) w CROSS JOIN (SELECT x.created_at FROM madlib_mop.run x WHERE x.run_id = $1::bigint) r
+ORDER BY w.started_at, w.segment_id, w.mst_key
+"""
+_BINS = f"""
+SELECT x.segment_id, b.bin,
+       sum((least(x.e, (b.bin + 1) * $3::float8) - greatest(x.s, b.bin * $3::float8)) / x.of_group)
+       / $3::float8 AS share
+FROM (SELECT w.segment_id, w.of_group, EXTRACT(epoch FROM w.started_at - r.created_at)::float8 - $2::float8 AS s,
+             EXTRACT(epoch FROM w.ended_at - r.created_at)::float8 - $2::float8 AS e
+      FROM ({_WORK}) w CROSS JOIN (SELECT y.created_at FROM madlib_mop.run y WHERE y.run_id = $1::bigint) r) x
+CROSS JOIN LATERAL generate_series(floor(x.s / $3::float8)::bigint, floor(x.e / $3::float8)::bigint) AS b (bin)
+GROUP BY x.segment_id, b.bin ORDER BY x.segment_id, b.bin
+"""
+
+
+def read_schedule(reader: FactsReader, run_id: int) -> Schedule:
+    """Return the visits and evaluations of a run, by segment."""
+    rows = reader.rows(_LOADS, run_id)
+    if not rows:
+        return Schedule()
+    start, end = min(row["start_s"] for row in rows), max(row["end_s"] for row in rows)
+    numbers = sorted({row["segment_id"] for row in rows})
+    counts = {kind: sum(int(row["n"]) for row in rows if row["kind"] == kind) for kind in ("visit", "evaluation")}
+    loads = []
+    for segment in numbers:
+        of = {row["kind"]: row for row in rows if row["segment_id"] == segment}
+        n = {kind: int(row["n"]) for kind, row in of.items()}
+        seconds = {kind: float(row["seconds"]) for kind, row in of.items()}
+        idle = max(0.0, end - start - sum(seconds.values()))
+        loads.append(
+            SegmentLoad(
+                segment, n.get("visit", 0), n.get("evaluation", 0), seconds.get("visit", 0.0),
+                seconds.get("evaluation", 0.0), idle,
+            )
+        )  # fmt: skip
+    spent = []
+    for kind in ("visit", "evaluation"):
+        parts = {p: sum(float(row[p] or 0) for row in rows if row["kind"] == kind) for p in _PARTS}
+        whole = sum(float(row["seconds"]) for row in rows if row["kind"] == kind)
+        parts["other_s"] = max(0.0, whole - sum(parts.values()))
+        spent += [TimeSpent(kind, part, seconds) for part, seconds in parts.items() if seconds > 0]
+    bars: tuple[Bar, ...] = ()
+    bins: tuple[BusyBin, ...] = ()
+    if sum(counts.values()) <= MAX_BARS:
+        bars = tuple(Bar(**row) for row in reader.rows(_BARS, run_id))
+    else:
+        bins = _bins(reader, run_id, start, end, len(numbers))
+    return Schedule(bars, bins, tuple(loads), tuple(spent), counts["visit"], counts["evaluation"])
+
+
+def _bins(reader: FactsReader, run_id: int, start: float, end: float, n_segments: int) -> tuple[BusyBin, ...]:
+    n_bins = max(1, min(_MAX_BINS, ceil(MAX_CELLS / n_segments)))
+    width = max((end - start) / n_bins, 1e-3)
+    rows = reader.rows(_BINS, run_id, start, width)
+    return tuple(
+        BusyBin(r["segment_id"], start + r["bin"] * width, start + (r["bin"] + 1) * width, min(1.0, float(r["share"])))
+        for r in rows
+        if r["bin"] < n_bins
+    )

@@ -1,0 +1,83 @@
+"""The facts of a run have one home: which rules it has, and that nobody else queries the record to show a run."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from madlib_mop.catalog.facts.models import best_model, in_order
+from madlib_mop.catalog.facts.now import RunNow
+from madlib_mop.catalog.live.words import best_of
+from madlib_mop.reports.figures import figures_of
+from madlib_mop.reports.importance import ranked
+from madlib_mop.reports.page import page
+from madlib_mop.trackers.mlflow_runs import _run_tags
+from tests.helpers import trackers
+from tests.helpers.reports import a_model, some_facts
+from tests.helpers.unit.findings import assert_none
+
+LIBRARY = Path(__file__).resolve().parents[3] / "madlib_mop"
+#: Folders that show runs.
+SHOW = ("cli", "client", "dash", "exports", "reports", "trackers")
+_TABLES = (
+    "run|segment|model|visit|evaluation|metric|visit_metric|search_event|change|progress|leaderboard|timeline"
+    "|search_history|steering|metric_series|model_summary|visit_gantt"
+)
+_QUERY = re.compile(rf"\b(?:FROM|JOIN) madlib_mop\.(?:{_TABLES})\b(?!;)")  # a statement with a semicolon is a hint
+#: What is no fact of a run that is shown.
+OTHERS = {
+    "cli/sessions.py": "the number of the run that a call has begun",
+    "client/training.py": "the number of the run that a call has begun",
+    "cli/simulate.py": "costs for a forecast",
+    "trackers/weights.py": "states",
+}
+
+
+def queries_of(path: Path) -> list[int]:
+    """Return the lines of a file that query what is recorded of runs."""
+    text = path.read_text()
+    return [text.count("\n", 0, found.start()) + 1 for found in _QUERY.finditer(text)]
+
+
+def test_what_shows_a_run_has_no_queries_of_its_own():
+    files = [path for folder in SHOW for path in sorted((LIBRARY / folder).rglob("*.py"))]
+    known = {str(path.relative_to(LIBRARY)): queries_of(path) for path in files}
+    assert_none(f"{name}:{line}" for name, lines in known.items() if name not in OTHERS for line in lines)
+    assert all(known[name] for name in OTHERS)
+
+
+@pytest.mark.parametrize(
+    ("ranked_by", "figures", "score"),
+    [
+        ("accuracy", {}, 0.99),
+        ("loss", {}, 0.1),
+        ("accuracy", {"validation_loss": None, "validation_metric": None}, 0.995),
+        ("loss", {"validation_loss": math.nan}, None),
+        ("accuracy", {"validation_metric": math.inf}, None),
+        ("loss", {"validation_loss": None, "training_loss": None}, None),
+    ],
+)
+def test_a_model_is_ranked_by_one_figure(ranked_by, figures, score):
+    assert a_model(1, ranked_by=ranked_by, **figures).score == score
+
+
+def test_figures_on_training_data_do_not_stand_for_those_on_validation_data_that_are_nan():
+    models = (a_model(1, ranked_by="loss", validation_loss=math.nan), a_model(2, ranked_by="loss"))
+    facts = some_facts(models=models, sample=models, metric_name=None)
+    assert [model.mst_key for model in ranked(facts)] == [2]
+    text = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", page(facts)))
+    assert "best loss 0.2 model 2, on validation data" in text and " nan " in text
+    assert list(figures_of(facts))
+
+
+def test_every_page_and_tracker_names_the_same_best_model():
+    nan = {"validation_metric": math.nan, "rank": 1}
+    lines = (trackers.a_model(3, **nan), trackers.a_model(2, rank=2), trackers.a_model(1, rank=3, state="failed"))
+    record = trackers.TrackedState(trackers.a_run(), lines, ())
+    assert best_model(lines).mst_key == 2 and [model.mst_key for model in in_order(reversed(lines))] == [3, 2, 1]
+    assert _run_tags(record)["madlib_mop.best_mst_key"] == "2"
+    assert best_of(RunNow(None, lines, (), (), ())).startswith("model 2 leads by accuracy: ")
+    none = tuple(trackers.a_model(key, validation_metric=None) for key in (1, 2))
+    assert "madlib_mop.best_mst_key" not in _run_tags(trackers.TrackedState(trackers.a_run(), none, ()))
+    assert best_of(RunNow(None, none, (), (), ())) is None
