@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from madlib_mop.client.calling.errors import misfit
-from madlib_mop.client.calling.sessions import ClientSessions, execute
+from madlib_mop.client.calling.sessions import ClientSessions, execute, own_path
 from madlib_mop.client.calling.statements import call_of, scalar
 from madlib_mop.client.frames.results import frame_of
 
@@ -50,7 +50,7 @@ class Calls:
             return None if row is None or row[0] == "" else row[0]
 
     def query(self, sql: str, values: Sequence[object] = ()) -> "pandas.DataFrame":
-        """Return the rows of a query; parameters are written ``%s``, and a percent sign ``%%`` if there are values.
+        """Return the rows of your query; parameters are written ``%s``, and a percent sign ``%%`` if there are values.
 
         Several columns may have the same name. A statement without rows returns an empty frame.
 
@@ -60,9 +60,15 @@ class Calls:
             If the values do not fit the statement, or are of types that no driver converts.
         """
         given = [scalar(value) for value in values]
-        with self.sessions.begin() as connection:
+        with self.sessions.begin() as connection, own_path(connection):
             try:
                 result = execute(connection, sql, given)
             except (IndexError, TypeError, ValueError) as error:  # psycopg2's, for parameters and values
                 raise misfit(error) from None
             return frame_of(result)
+
+
+def read_own(sessions: ClientSessions, statement: str, values: Sequence[object] = ()) -> "pandas.DataFrame":
+    """Return the rows of a query of the library's own as a data frame."""
+    with sessions.begin() as connection:
+        return frame_of(execute(connection, statement, values))

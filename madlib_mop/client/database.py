@@ -12,6 +12,7 @@ from madlib_mop.catalog.facts.reading.now import read_runs
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.sessions import ClientSessions, check_settings, make_engine
 from madlib_mop.client.calling.statements import arguments_of, call_of
+from madlib_mop.client.calls import read_own
 from madlib_mop.client.exported.incoming import bytes_of
 from madlib_mop.client.jobs import Job
 from madlib_mop.client.models import Model, RegisteredModel
@@ -272,7 +273,7 @@ class Database(Preparing):
 
     def registry(self) -> "pandas.DataFrame":
         """Return the versions of all registered models that the role may use: a row for each."""
-        return self.query("SELECT * FROM madlib_mop.registry ORDER BY name, version")
+        return read_own(self.sessions, "SELECT * FROM madlib_mop.registry ORDER BY name, version")
 
     def _fit_arguments(
         self,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from madlib_mop.catalog.rows.states import JobState
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.statements import whole_number
-from madlib_mop.client.calls import Calls
+from madlib_mop.client.calls import Calls, read_own
 from madlib_mop.client.runs import Run
 from madlib_mop.errors import NotReady
 
@@ -41,7 +41,7 @@ class Job:
 
     def frame(self) -> "pandas.DataFrame":
         """Return the job's row of view ``madlib_mop.job``."""
-        return self._calls.query(_ALL, [self.job_id])
+        return read_own(self._calls.sessions, _ALL, [self.job_id])
 
     def run(self, timeout_s: float | None = None) -> Run:
         """Wait until the job has started its run; return the run.

@@ -12,7 +12,7 @@ from mop_backend.weights import WEIGHTS_DAMAGED, WRITE_AGAIN, are_damaged
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.statements import call_of, whole_number
-from madlib_mop.client.calls import Calls
+from madlib_mop.client.calls import Calls, read_own
 from madlib_mop.client.exported.weights import read_safetensors
 from madlib_mop.client.predicting import ClientPredictor
 from madlib_mop.client.tables import Packed
@@ -356,7 +356,7 @@ class RegisteredModel(Model):
 
     def history(self) -> "pandas.DataFrame":
         """Return the changes of the aliases of this model, the newest first: who, when, why, to which version."""
-        return self._calls.query(_HISTORY, [self._model])
+        return read_own(self._calls.sessions, _HISTORY, [self._model])
 
     def register(self, name: str, note: str | None = None, baseline: Packed | str | None = None) -> "RegisteredModel":
         """Raise Unsupported: a version cannot be registered again; `deploy` gives it an alias."""

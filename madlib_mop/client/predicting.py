@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from madlib_mop.catalog.names import Identifier, statement
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.client.calling.sessions import ClientSessions, execute, rows_of
+from madlib_mop.client.calling.sessions import ClientSessions, execute, own_path, rows_of
 from madlib_mop.client.calling.statements import call_of
 from madlib_mop.client.frames.columns import Frame, FrameColumn, read_frame
 from madlib_mop.client.frames.results import frame_of, like, pandas_of, series_like
@@ -143,7 +143,9 @@ class ClientPredictor:
             source = find_table(connection, table, "data")
             names = statement("SELECT t.{k}", k=Identifier(key)).replace("%", "%%")
             query = f"{names}, madlib_mop.{form}(%s, %s, {row.replace('%', '%%')}) FROM "
-            found = rows_of(connection, query + source.sql.replace("%", "%%") + " AS t", [self._table, self._mst_key])
+            query += source.sql.replace("%", "%%") + " AS t"
+            with own_path(connection):  # functions of a view may depend on it
+                found = rows_of(connection, query, [self._table, self._mst_key])
         return Answers(None, [row[0] for row in found], [_first(function, row[1]) for row in found], key)
 
     def _of_arrays(self, function: str, data: Any) -> "Answers":

@@ -43,8 +43,7 @@ class Preparing(Calls):
         frame = read_frame(data)
         name = read_name(table if table is not None else new_name("frame"), "table")
         with self.sessions.begin() as connection:
-            create_table(self.sessions, connection, name.sql, frame)
-            return find_table(connection, name.sql, "table").sql
+            return create_table(self.sessions, connection, name.sql, frame)
 
     def pack(
         self,
@@ -291,8 +290,7 @@ class Preparing(Calls):
     def _copied(self, frame: Frame, table: str | None) -> str:
         name = read_name(table if table is not None else new_name("frame"), "table")
         with self.sessions.begin() as connection:
-            create_table(self.sessions, connection, name.sql, frame)
-            return find_table(connection, name.sql, "table").sql
+            return create_table(self.sessions, connection, name.sql, frame)
 
     def _packed(self, table: str, source: str | None, owns_source: bool) -> Packed:
         with self.sessions.begin() as connection:

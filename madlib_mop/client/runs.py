@@ -14,7 +14,7 @@ from madlib_mop.catalog.facts.reading.tables import LEADERBOARD, METRICS, VISITS
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.statements import Statement, call_of, whole_number
-from madlib_mop.client.calls import Calls
+from madlib_mop.client.calls import Calls, read_own
 from madlib_mop.client.models import Model
 from madlib_mop.client.networks import Params, texts_of
 from madlib_mop.client.progress import Progress, html_of, reporter_of
@@ -98,7 +98,7 @@ class Run:
 
     def leaderboard(self) -> "pandas.DataFrame":
         """Return the models, best first, with the columns of view ``leaderboard``; indexed by ``mst_key``."""
-        return self._calls.query(LEADERBOARD, [self.run_id]).drop(columns="run_id").set_index("mst_key")
+        return read_own(self._calls.sessions, LEADERBOARD, [self.run_id]).drop(columns="run_id").set_index("mst_key")
 
     def metrics(self) -> "pandas.DataFrame":
         """Return all metrics of all rows: a row for each model, epoch, data set and metric.
@@ -106,12 +106,12 @@ class Run:
         Columns: ``mst_key``, ``epoch`` (from 1), ``data_set`` (``training`` or ``validation``), ``name``, ``value``,
         ``elapsed_s`` (seconds since the start of the run), ``at``.
         """
-        return self._calls.query(METRICS, [self.run_id])
+        return read_own(self._calls.sessions, METRICS, [self.run_id])
 
     def visits(self) -> "pandas.DataFrame":
         """Return the committed visits, with the columns of view ``timeline``: ``start_s`` and ``end_s`` are seconds
         since the start of the run."""
-        return self._calls.query(VISITS, [self.run_id]).drop(columns="run_id").set_index("visit_id")
+        return read_own(self._calls.sessions, VISITS, [self.run_id]).drop(columns="run_id").set_index("visit_id")
 
     # ---- waiting
 

@@ -8,18 +8,20 @@ from sqlalchemy import Connection
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Identifier, Relation, SqlType, split_name, statement
 from madlib_mop.client.calling.errors import bad_input, noted
-from madlib_mop.client.calling.sessions import ClientSessions, execute, rows_of
-from madlib_mop.client.calls import Calls
+from madlib_mop.client.calling.sessions import ClientSessions, execute, own_path, rows_of
+from madlib_mop.client.calls import Calls, read_own
 from madlib_mop.client.frames.columns import Frame
 from madlib_mop.errors import MopError, UndefinedTable
 
 if TYPE_CHECKING:
     import pandas
 
-_FIND = """
+_LOOK_UP = "SELECT pg_catalog.to_regclass(%s)::pg_catalog.oid"
+_NAMES = """
 SELECT n.nspname, c.relname FROM pg_catalog.pg_class AS c
-JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = pg_catalog.to_regclass(%s)
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s::pg_catalog.oid
 """
+_FIRST_SCHEMA = "SELECT pg_catalog.current_schema()"
 _SUFFIXES = ("", "_summary")
 
 
@@ -41,14 +43,17 @@ def read_name(name: object, what: str) -> Relation | Identifier:
 
 
 def find_table(connection: Connection, name: object, what: str) -> Relation:
-    """Return a table with its schema, by the search_path of the session.
+    """Return a table with its schema, by the person's search_path.
 
     Raises
     ------
     UndefinedTable
         If there is none.
     """
-    rows = rows_of(connection, _FIND, [read_name(name, what).sql])
+    given = read_name(name, what).sql
+    with own_path(connection):
+        ((oid,),) = rows_of(connection, _LOOK_UP, [given])
+    rows = rows_of(connection, _NAMES, [oid])
     if not rows:
         raise noted(UndefinedTable(f"{what}: there is no table {name}", hint="Write schema.name, or check the name."))
     ((schema, own),) = rows
@@ -58,7 +63,7 @@ def find_table(connection: Connection, name: object, what: str) -> Relation:
 def create_table(
     sessions: ClientSessions, connection: Connection, name: str, frame: Frame, temporary: bool = False
 ) -> str:
-    """Create a table with the rows of a frame; return its quoted name.
+    """Create a table with the rows of a frame; return its quoted name, with its schema.
 
     Parameters
     ----------
@@ -70,23 +75,36 @@ def create_table(
     temporary : bool
         Whether it is a temporary table, which the end of the transaction drops.
     """
-    relation = read_name(name, "table")
+    given = read_name(name, "table")
+    relation = Relation("pg_temp", given.name) if temporary else _to_be_created(connection, given)
     columns = ", ".join(
         statement("{name} {type}", name=Identifier(column.name), type=SqlType(column.sql_type))
         for column in frame.columns
     )
-    made = "CREATE TEMPORARY TABLE" if temporary else "CREATE TABLE"
-    end = " ON COMMIT DROP" if temporary else ""
+    made, end = ("CREATE TEMPORARY TABLE", " ON COMMIT DROP") if temporary else ("CREATE TABLE", "")
     execute(connection, f"{made} {relation.sql} ({columns}){end}", [])
     names = [Identifier(column.name) for column in frame.columns]
-    target = Relation("pg_temp", relation.name) if temporary else relation
-    sessions.copy(connection, statement("COPY {t} ({c}) FROM STDIN", t=target, c=names), frame.pieces())
-    return target.sql
+    sessions.copy(connection, statement("COPY {t} ({c}) FROM STDIN", t=relation, c=names), frame.pieces())
+    return relation.sql
+
+
+def _to_be_created(connection: Connection, name: Relation | Identifier) -> Relation:
+    """Return a name with its schema: as CREATE TABLE does, without one the first schema of the person's path."""
+    if isinstance(name, Relation):
+        return name
+    with own_path(connection):
+        ((schema,),) = rows_of(connection, _FIRST_SCHEMA)
+    if schema is None:
+        raise bad_input(
+            f"table {name.name} has no schema to be created in: search_path contains no existing schema",
+            "Write schema.name.",
+        )
+    return Relation(schema, name.name)
 
 
 def drop_tables(sessions: ClientSessions, relations: Iterable[Relation | Identifier]) -> None:
     """Drop tables, as far as they exist."""
-    with sessions.begin() as connection:
+    with sessions.begin() as connection, own_path(connection):
         for relation in relations:
             execute(connection, statement("DROP TABLE IF EXISTS {t}", t=relation))
 
@@ -167,7 +185,7 @@ class Configurations:
         """Return the rows: ``mst_key``, ``model_id``, ``compile_params``, ``fit_params``."""
         columns = [Identifier(name) for name in ("mst_key", "model_id", "compile_params", "fit_params")]
         query = statement("SELECT {c} FROM {t} ORDER BY {k}", c=columns, t=self._table, k=columns[0])
-        return self._calls.query(query)
+        return read_own(self._calls.sessions, query)
 
     def drop(self) -> None:
         """Drop the model selection table, and the table of architectures. Trained models stay."""

@@ -49,13 +49,31 @@ class Search(ABC):
         Of all chance; the driver draws one where the user gave none, and records it.
     past : sequence of PastTrial
         Configurations of earlier runs. The driver records them, and gives the same ones after a resume.
+    can_pace : bool
+        False for a search that an earlier version began, which began all its configurations.
+
+    Attributes
+    ----------
+    is_paced : bool
+        Whether there is a time budget, and a method that can begins no more configurations than it allows.
+    notices : list of str
+        What the caller is told of the last decision; the driver empties it.
     """
 
-    def __init__(self, params: SearchParams, space: SearchSpace, random_state: int, past: Sequence[PastTrial] = ()):
+    def __init__(
+        self,
+        params: SearchParams,
+        space: SearchSpace,
+        random_state: int,
+        past: Sequence[PastTrial] = (),
+        can_pace: bool = True,
+    ):
         self.params = params
         self.space = space
         self.random_state = random_state
         self.past = tuple(past)
+        self.is_paced = can_pace and params.budget_s is not None
+        self.notices: list[str] = []
         self._models: dict[int, _Standing] = {}
         self._n_in_training = 0
         self._iterations_left: float = math.inf  # as `time_left` was told

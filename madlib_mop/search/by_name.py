@@ -90,6 +90,7 @@ def make_search(
     space: SearchSpace,
     random_state: int,
     past: Sequence[PastTrial] = (),
+    can_pace: bool = True,
 ) -> Search:
     """Make a search.
 
@@ -104,6 +105,8 @@ def make_search(
         A search without one could not be resumed: draw one and record it where the user gave none.
     past : sequence of PastTrial
         Configurations of earlier runs.
+    can_pace : bool
+        False for a search that an earlier version began.
 
     Raises
     ------
@@ -116,4 +119,4 @@ def make_search(
     if random_state is None:
         raise ValueError("a search needs a random_state")
     check_random_state(random_state)
-    return search_class(name)(params, space, random_state, past)
+    return search_class(name)(params, space, random_state, past, can_pace)

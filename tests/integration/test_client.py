@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from contextlib import closing
 
 import numpy as np
@@ -117,8 +118,7 @@ def test_a_frame_of_polars_gets_the_same_predictions_as_polars(model, frame):
 
 
 def test_rows_of_a_table_are_predicted_where_they_are(model, frame, client):
-    with client.sessions.begin() as connection:
-        connection.exec_driver_sql("CREATE VIEW with_key AS SELECT row_number() OVER () AS id, c.* FROM customers AS c")
+    client.query("CREATE VIEW with_key AS SELECT row_number() OVER () AS id, c.* FROM customers AS c")
     predicted = model.predict("with_key", key="id")
     assert predicted.index.name == "id"
     assert predicted.sort_index().tolist() == model.predict(frame).tolist()
@@ -333,9 +333,9 @@ def test_an_engine_of_psycopg_3_serves_too(db, packed, frame, model):
         assert client.model(model.table, model.mst_key).predict(frame).equals(model.predict(frame))
         found = client.run(client.runs().index[0])
         assert len(found.leaderboard()) >= 1
-        with closing(client.sessions.listen("madlib_mop_runs")) as listener:
+        with closing(client.sessions.listen()) as listener:
             threading.Timer(0.2, lambda: client.query("SELECT pg_notify('madlib_mop_runs', '7')")).start()
-            listener.wait("7", 10)
+            assert listener.wait(7, time.monotonic() + 10).is_told
     with engine.connect() as connection:  # closing the handle does not close the engine
         assert connection.exec_driver_sql("SELECT 1").scalar() == 1
     engine.dispose()

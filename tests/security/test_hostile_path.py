@@ -7,8 +7,12 @@ schema, in a session whose path is not pinned, is counted.
 
 import signal
 
+import pandas as pd
 import pytest
+from sqlalchemy import create_engine
 
+from madlib_mop.client import connect
+from madlib_mop.errors import MopError
 from tests.conftest import Database
 from tests.helpers.commands import run
 from tests.helpers.dash import serving
@@ -16,7 +20,7 @@ from tests.helpers.faults import wait_for
 from tests.helpers.invented import invent_run
 from tests.helpers.jobs import JobWorker
 from tests.helpers.security.attacks import record_run, recorded_plan, user
-from tests.helpers.training import script
+from tests.helpers.training import one_thread, script
 from tests.security.test_columns import LINEAR
 
 pytestmark = pytest.mark.slow
@@ -211,3 +215,69 @@ def test_the_live_page_springs_no_trap(trapped):
         browser = dash.browser(ALICE)
         for page in ("/", "/jobs", f"/runs/{run_id}"):
             browser.get(page)
+
+
+DRIVERS = ("postgresql+psycopg2", "postgresql+psycopg")
+
+
+@pytest.mark.parametrize("driver", ["libpq", *DRIVERS])
+def test_the_python_client_springs_no_trap(trapped, driver, tmp_path):
+    """Each statement of the client's own, of the driver and of SQLAlchemy: from a login to a deployed model."""
+    one_thread()
+    db, run_id = trapped
+    name = f"ours.{driver.partition('+')[2] or driver}"
+    frame = pd.DataFrame({"a": [1.5, 2.5, 3.5, 4.5] * 15, "b": list("abcd") * 15, "y": [0.5, 1.0, 1.5, 2.0] * 15})
+    with connect(db.dsn.replace("postgresql", driver) if driver in DRIVERS else db.dsn) as client:
+        packed = client.pack(frame, "y", table=f"{name}_rows", packed=f"{name}_packed", seed=1)
+        assert not packed.describe().empty
+        configs = client.configurations([LINEAR], compile="optimizer='adam', loss='mse'", fit="batch_size=32",
+                                        table=f"{name}_configs")  # fmt: skip
+        assert len(configs) == len(configs.frame()) == 1
+        configs = client.networks(packed, n_configs=1, epochs=1, table=f"{name}_proposed")
+        run = client.fit(packed, configs, epochs=1, models=f"{name}_models", seed=1, progress=False)
+        assert run.progress.state == "finished"
+        for read in (run.leaderboard, run.metrics, run.visits, client.runs, client.registry):
+            read()
+        model = run.best()
+        assert len(model.predict(frame)) == len(model.predict(packed.source, key="a")) == 60
+        model.drift(frame)
+        model.card()
+        model.export(tmp_path)
+        model.to_keras()
+        version = model.register(name.partition(".")[2], baseline=packed)
+        version.deploy("champion", reason="test")
+        assert len(client.registered(f"{name.partition('.')[2]}@champion").predict(frame)) == 60
+        version.history()
+        job = client.submit(packed, configs, 1, models=f"{name}_of_job")
+        assert job.state == "waiting" and len(job.frame()) == 1
+        job.cancel()
+        client.run(run_id).leaderboard()
+        for handle in (packed, configs):
+            handle.drop()
+
+
+@pytest.mark.parametrize("level", ["AUTOCOMMIT", "REPEATABLE READ"])
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_an_engine_of_the_persons_keeps_its_path_and_names_are_found_on_it(hostile, driver, level):
+    """Also after an error, and in the person's own statements."""
+    db, _ = hostile
+    engine = create_engine(db.dsn.replace("postgresql", driver), isolation_level=level)
+    with engine.connect() as connection:
+        path = connection.exec_driver_sql("SHOW search_path").scalar_one()
+        assert path == "evil, pg_catalog, public"
+    before = calls(db)
+    with connect(engine) as client:
+        rows = client.upload(pd.DataFrame({"id": [1]}))
+        assert rows.startswith('"evil".')
+        assert client.query("SHOW search_path").iloc[0, 0] == path
+        with pytest.raises(MopError, match="there is no table nowhere"):
+            client.model("nowhere")
+        with pytest.raises(MopError):
+            client.query("SELECT nothing")
+        assert client.query("SHOW search_path").iloc[0, 0] == path
+        client.query("SET search_path = ours, public")
+        assert client.query("SHOW search_path").iloc[0, 0] == "ours, public"
+        with engine.connect() as connection:
+            assert connection.exec_driver_sql("SHOW search_path").scalar_one() == "ours, public"
+    assert calls(db) == before
+    engine.dispose()

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from madlib_mop.catalog.sessions.session_settings import CATALOG_OPTIONS, PIN_AND_KEEP_SCHEMAS, PIN_SEARCH_PATH
+from madlib_mop.catalog.sessions.session_settings import (
+    CATALOG_OPTIONS,
+    KEPT_PATH,
+    LIFT_NEW_TIMEOUTS,
+    PIN_AND_KEEP_PATH,
+    PIN_AND_KEEP_SCHEMAS,
+    PIN_FOR_TRANSACTION,
+    PIN_SEARCH_PATH,
+)
+from madlib_mop.client import tables
 from madlib_mop.engines.sessions.options import SESSION_OPTIONS
 
 LIBRARY = Path(__file__).resolve().parents[2] / "madlib_mop"
@@ -17,7 +26,7 @@ PINNED_BY = {
     "cli/doctor/__init__.py": ("cli/doctor/__init__.py", "context.row(PIN_SEARCH_PATH)"),
     "cli/doctor/logins.py": None,
     "cli/sessions.py": ("cli/sessions.py", "_row(connection, PIN_SEARCH_PATH)"),
-    "client/calling/sessions.py": None,
+    "client/calling/sessions.py": ("client/calling/sessions.py", "execute(connection, PIN_AND_KEEP_PATH)"),
     "dash/logins.py": ("dash/logins.py", "-c search_path=pg_catalog,pg_temp"),
     "engines/hosts/login.py": ("engines/hosts/login.py", "OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS"),
     "engines/sessions/session.py": ("engines/sessions/options.py", "return _EVERYWHERE + _PATH"),
@@ -56,9 +65,44 @@ def test_sessions_at_hosts_with_the_path_of_the_role_pin_it_before_any_other_sta
 
 def test_the_pins_name_everything_with_its_schema_and_use_no_operator():
     """They run while the path is still that of the login."""
-    for pin in (PIN_SEARCH_PATH, PIN_AND_KEEP_SCHEMAS):
+    lift = LIFT_NEW_TIMEOUTS.replace("OPERATOR(pg_catalog.<>)", "")
+    pins = (PIN_SEARCH_PATH, PIN_AND_KEEP_SCHEMAS, PIN_AND_KEEP_PATH, PIN_FOR_TRANSACTION, KEPT_PATH, lift)
+    for pin in pins:
         without_texts = re.sub(r"'[^']*'", "", pin)
-        assert not re.search(r"(?<![.\w])(?!SELECT\b|false\b)[a-z_]+\s*\(", without_texts), pin
+        assert not re.search(r"(?<![.\w])(?!SELECT\b|false\b|true\b)[a-z_]+\s*\(", without_texts), pin
         assert re.findall(r"::(\S+?)[,)\s]", without_texts) in ([], ["pg_catalog.text"])
         assert not re.search(r"[-+*/<>=~!@#%^&|`?]|\b(?:IN|LIKE|BETWEEN)\b", without_texts), pin
     assert "-c search_path=pg_catalog" in CATALOG_OPTIONS and "-c search_path=pg_catalog" in SESSION_OPTIONS
+
+
+#: Function of the client -> the statement that it runs with the person's search_path; None: the person wrote it.
+OWN_PATH = {
+    "client/calls.py: query": None,
+    "client/predicting.py: _of_table": "SELECT t.k, madlib_mop.predict(%s, %s, t.*) FROM s.r AS t",
+    "client/tables.py: find_table": tables._LOOK_UP,
+    "client/tables.py: _to_be_created": tables._FIRST_SCHEMA,
+    "client/tables.py: drop_tables": "DROP TABLE IF EXISTS r",
+}
+
+
+def uses_own_path(node: ast.AST) -> bool:
+    """Return whether a node is a call of `own_path`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "own_path"
+
+
+def test_every_place_that_returns_to_the_persons_path_is_known():
+    found = {
+        f"{path.relative_to(LIBRARY)}: {function.name}"
+        for path in LIBRARY.rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef) and any(map(uses_own_path, ast.walk(function)))
+    }
+    assert found == OWN_PATH.keys()
+
+
+def test_statements_with_the_persons_path_name_everything_with_its_schema_and_use_no_operator():
+    for statement in filter(None, OWN_PATH.values()):
+        bare = statement.replace("%s", "").replace("t.*", "t").replace("::", " ")
+        assert not re.search(r"(?<![.\w])(?!SELECT\b)[a-z_]+\s*\(", bare), statement
+        assert re.findall(r"::(\S+)", statement) in ([], ["pg_catalog.oid"]), statement
+        assert not re.search(r"[-+*/<>=~!@#%^&|`?]|\b(?:IN|LIKE|BETWEEN|CAST)\b", bare), statement

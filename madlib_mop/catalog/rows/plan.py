@@ -135,6 +135,9 @@ class SearchPlan:
         What it begins with (``start_from``); the earlier runs are not read again.
     drawing : int
         The way in which it draws from ranges; see `search_grid.DRAWING`. Older plans do not have it.
+    is_paced : bool
+        Whether it begins no more configurations than its time budget allows (`Search.is_paced`). Older plans do not
+        have it, and begin all of them.
     """
 
     method: str
@@ -150,6 +153,7 @@ class SearchPlan:
     selection: OutputName
     past: tuple[PastConfiguration, ...] = ()
     drawing: int = _EARLIEST_DRAWING
+    is_paced: bool = False
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
@@ -158,12 +162,13 @@ class SearchPlan:
         return cls(**{**found, "selection": OutputName.from_json(found["selection"]), "past": past})
 
     def as_json(self) -> Json:
-        """Return the value for the plan; it has neither an empty ``past`` nor the earliest way of drawing."""
-        written = dataclasses.asdict(self)
-        past, drawing = list(written.pop("past")), written.pop("drawing")
-        if past:
-            written["past"] = past
-        return written if drawing == _EARLIEST_DRAWING else {**written, "drawing": drawing}
+        """Return the value for the plan; it has neither an empty ``past`` nor what older plans do not have."""
+        written = {**dataclasses.asdict(self), "past": [dataclasses.asdict(one) for one in self.past]}
+        earliest = {"past": [], "drawing": _EARLIEST_DRAWING, "is_paced": False}
+        for name, value in earliest.items():
+            if written[name] == value:
+                del written[name]
+        return written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,10 @@ CATALOG_OPTIONS = (
 # pg_settings has more than 64 kB: it would need a temporary file if work_mem is as small, and temp_file_limit may be 0.
 _LIFT = (
     "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.unnest(ARRAY[{names}]) AS name"
-    " WHERE pg_catalog.current_setting(name, true) <> '0'"
+    " WHERE pg_catalog.current_setting(name, true) OPERATOR(pg_catalog.<>) '0'"
 )
-#: The first statement of a new session: lifts timeouts of PostgreSQL 14 and 17, which older servers reject as options.
+#: The first statement of a new session, whose search_path may not be pinned: lifts timeouts of PostgreSQL 14 and 17,
+#: which older servers reject as options.
 LIFT_NEW_TIMEOUTS = _LIFT.format(names="'idle_session_timeout', 'transaction_timeout'")
 #: Settings that only superusers may change. A statement, not an option: as an option, it would reject roles that are
 #: not superusers before a clear error. The server's views of sessions and locks can need a temporary file.
@@ -45,6 +46,17 @@ LIFT_TIMEOUTS = _LIFT.format(
 PIN_SEARCH_PATH = (
     "SELECT pg_catalog.current_setting('search_path'),"
     " pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
+)
+#: The same within one transaction, for the login of an engine of SQLAlchemy: the end of the transaction undoes it.
+PIN_FOR_TRANSACTION = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
+#: The same, for the client: setting madlib_mop_client.search_path has the person's path, for names that they gave.
+PIN_AND_KEEP_PATH = (
+    "SELECT pg_catalog.set_config('madlib_mop_client.search_path', pg_catalog.current_setting('search_path'), true),"
+    " pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
+)
+#: In a transaction with this pin: returns to the person's path.
+KEPT_PATH = (
+    "SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('madlib_mop_client.search_path'), true)"
 )
 #: The same, for a session that will create tables: setting madlib_mop.own_schemas has the schemas of that path.
 PIN_AND_KEEP_SCHEMAS = (

@@ -1,17 +1,28 @@
-"""Sessions of the client: transactions of an SQLAlchemy engine, COPY, LISTEN and cancel, with psycopg2 or psycopg 3."""
+"""Sessions of the client: transactions of an SQLAlchemy engine, COPY, LISTEN and cancel, with psycopg2 or psycopg 3.
+
+The client's own statements run with a pinned search_path, because the owner of the database or of a schema on the
+person's path can have put functions, operators and types of his own there. The person's path is only for the person's
+own statements and for names that the person gave (`own_path`).
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Engine, create_engine
+from sqlalchemy import Connection, CursorResult, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from madlib_mop.catalog.live.following import RunListener
 from madlib_mop.catalog.sessions.dsn import check_dsn
-from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS, TEXT_SETTINGS
+from madlib_mop.catalog.sessions.session_settings import (
+    KEPT_PATH,
+    LIFT_NEW_TIMEOUTS,
+    PIN_AND_KEEP_PATH,
+    PIN_FOR_TRANSACTION,
+    TEXT_SETTINGS,
+)
 from madlib_mop.client.calling.errors import bad_input, noted, of_login, of_server
 from madlib_mop.errors import MopError, Unsupported
 
@@ -42,21 +53,53 @@ def make_engine(dsn: str) -> Engine:
     name = next((driver for driver in _DRIVERS if find_spec(driver)), None)
     if name is None:
         raise noted(Unsupported("no driver of PostgreSQL is installed", hint="pip install psycopg2-binary"))
-    creator = _psycopg2_login(dsn) if name == "psycopg2" else _psycopg_login(dsn)
+    login = _psycopg2_login(dsn) if name == "psycopg2" else _psycopg_login(dsn)
     # One session is kept between calls: it may have a trainer for predictions (600 MB).
-    return create_engine(
-        f"postgresql+{name}://", creator=creator, pool_size=1, max_overflow=-1, pool_pre_ping=True, hide_parameters=True
+    engine = create_engine(
+        f"postgresql+{name}://", pool_size=1, max_overflow=-1, pool_pre_ping=True, hide_parameters=True
     )
+    return _pinned_at_login(engine, login)
 
 
 def _engine_of_url(url: str) -> Engine:
     try:
-        return create_engine(
+        engine = create_engine(
             url, pool_size=1, max_overflow=-1, pool_pre_ping=True, hide_parameters=True,
             connect_args={"client_encoding": _ENCODING},
         )  # fmt: skip
     except (SQLAlchemyError, ImportError, ValueError):
         raise _unreadable() from None
+    return _pinned_at_login(engine)
+
+
+def _pinned_at_login(engine: Engine, login: Callable[[], Any] | None = None) -> Engine:
+    """Let the statements of SQLAlchemy and of its drivers at a login run with a pinned search_path.
+
+    They name functions and tables of pg_catalog without their schema.
+
+    Parameters
+    ----------
+    engine : sqlalchemy.Engine
+    login : callable, optional
+        Returns a connection of the driver. Default: the engine's URL is used.
+    """
+
+    @event.listens_for(engine, "do_connect")
+    def pin(dialect: Any, record: Any, arguments: Any, keywords: Any) -> Any:
+        raw = dialect.connect(*arguments, **keywords) if login is None else login()
+        try:
+            with raw.cursor() as cursor:
+                cursor.execute(PIN_FOR_TRANSACTION)  # defence: path-of-a-client-login
+        except BaseException:
+            raw.close()
+            raise
+        return raw
+
+    @event.listens_for(engine, "connect")  # after the statements of SQLAlchemy, whose listeners are older
+    def unpin(raw: Any, record: Any) -> None:
+        raw.rollback()
+
+    return engine
 
 
 def _psycopg2_login(dsn: str) -> Any:
@@ -131,6 +174,8 @@ class ClientSessions:
     def begin(self) -> Iterator[Connection]:
         """Open a session and a transaction, which commits at the end, and rolls back after an error.
 
+        Its search_path is pinned, and is the person's again when it ends.
+
         Raises
         ------
         MopError
@@ -139,6 +184,7 @@ class ClientSessions:
         connection = self._connect()
         try:
             with connection, connection.begin():
+                execute(connection, PIN_AND_KEEP_PATH)  # defence: path-of-the-client
                 connection.exec_driver_sql(self._set, tuple(self._values))
                 yield connection
         except DBAPIError as error:
@@ -195,6 +241,17 @@ class ClientSessions:
             raise of_login(error) from None
         except ArgumentError:
             raise _unreadable() from None
+
+
+@contextmanager
+def own_path(connection: Connection) -> Iterator[None]:
+    """Run statements with the person's search_path: the person's own ones, and those with a name that the person gave.
+
+    The latter have no operator, and no other name without its schema. An error ends the transaction, and the pin too.
+    """
+    execute(connection, KEPT_PATH)
+    yield
+    execute(connection, PIN_FOR_TRANSACTION)
 
 
 def rows_of(connection: Connection, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:

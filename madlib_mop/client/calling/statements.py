@@ -12,6 +12,8 @@ from madlib_mop.catalog.names import quote
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.errors import MopError, not_whole
 
+#: The person's search_path, on which names of tables are found: the session's is pinned (`sessions`).
+_PATH = "caller_path => pg_catalog.current_setting('madlib_mop_client.search_path')"
 _BY_NAME = {function.name: function for function in USER_FUNCTIONS}
 
 
@@ -56,8 +58,11 @@ def call_of(name: str, given: Mapping[str, object]) -> Statement:
         checked = read_arguments(function, values)
     except MopError as error:
         raise noted(error) from None
-    slots = ", ".join(f"{quote(key)} => CAST(%s AS {_type(known[key], checked[key])})" for key in values)
-    return Statement(f"SELECT * FROM {function.schema}.{function.name}({slots})", tuple(checked[key] for key in values))
+    slots = [f"{quote(key)} => CAST(%s AS {_type(known[key], checked[key])})" for key in values]
+    if function.takes_path:
+        slots.append(_PATH)
+    text = f"SELECT * FROM {function.schema}.{function.name}({', '.join(slots)})"
+    return Statement(text, tuple(checked[key] for key in values))
 
 
 def arguments_of(name: str, given: Mapping[str, object]) -> dict[str, Any]:

@@ -125,6 +125,8 @@ class Changes:
             apply()
         if decision.event is not None:
             self._side.decided(decision.event)
+        for sentence in decision.notices:
+            self._side.tell(sentence)
 
     def _row(self, decision: Decision, number: int, change: Change, keys: Sequence[int]) -> ChangeRow:
         """Return the row of one change of a decision."""

@@ -24,11 +24,14 @@ class Decision:
     changes : sequence of Change
     event : SearchEvent or None
         What a search was told; recorded with its decision, which may be to change nothing.
+    notices : sequence of str
+        Sentences for the caller.
     """
 
     source: ChangeSource
     changes: Sequence[Change]
     event: SearchEvent | None = None
+    notices: Sequence[str] = ()
 
 
 #: Each is made before the next is asked for, so a decider sees the models that it has changed.

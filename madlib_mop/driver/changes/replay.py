@@ -27,6 +27,8 @@ class RecordedSearch:
     ----------
     untrained : set of int
         The models that were not trained to their ends.
+    notices : list of str
+        None: the repeated search has told them.
     """
 
     def __init__(self, events: Sequence[SearchEvent], models: Sequence[ModelRow]):
@@ -34,6 +36,7 @@ class RecordedSearch:
         self._reach = {m.mst_key: m.last_epoch for m in models}
         self._last_epochs: dict[int, int] = {}  # mst_key -> the last epoch that was requested
         self.untrained = {m.mst_key for m in models if not m.is_alive}
+        self.notices: list[str] = []
         self._next = 0
         self._known: set[tuple[int, int]] = set()
 

@@ -69,7 +69,7 @@ def make_searcher(record: Record, run: RunRow, elapsed_s: Callable[[], float]) -
         return Searcher(run, recorded, history, elapsed_s)
     space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid, plan.drawing)
     past = past_trials(plan.past, space, plan.custom_names)
-    search = make_search(plan.method, params, space, plan.random_state, past)
+    search = make_search(plan.method, params, space, plan.random_state, past, plan.is_paced)
     return Searcher(run, search, history, elapsed_s, params.budget_s)
 
 
@@ -118,6 +118,7 @@ class Searcher(Decider):
         self._models = models
         for event in self._history.events:
             self._repeat(event)
+        self._notices()  # an earlier driver has told them
         if not self._history.events:
             yield self._report("start")
         elif not any(isinstance(change, Finish) for event in self._history.events for change in event.changes):
@@ -200,7 +201,12 @@ class Searcher(Decider):
         )
         self._n_events += 1
         self._note_starts(changes)
-        return Decision(ChangeSource.SEARCH, changes, row)
+        return Decision(ChangeSource.SEARCH, changes, row, self._notices())
+
+    def _notices(self) -> list[str]:
+        """Return what the search says of its last decision."""
+        said, self._search.notices = self._search.notices, []
+        return said
 
     def _note_starts(self, changes: Iterable[Change]) -> None:
         if self._budget_s is None:  # in a replay, one decision can add a model and extend it

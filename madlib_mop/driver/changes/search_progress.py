@@ -38,7 +38,6 @@ class SearchProgress(ProgressReporter):
         self._n_added = self._n_results = 0
         self._counts: Counter[str] = Counter()
         self._notified_at = -math.inf
-        self._told_time_is_short = False
         for event in events:
             self._repeated(event)
 
@@ -78,8 +77,6 @@ class SearchProgress(ProgressReporter):
     def decided(self, event: SearchEvent) -> None:
         """Write a NOTICE about a search's decision."""
         self._repeated(event)
-        if event.event == "budget" and event.epoch is not None:
-            self._tell_time_is_short()
         for change in event.changes:
             if isinstance(change, Finish):
                 self._session.notice(
@@ -94,14 +91,6 @@ class SearchProgress(ProgressReporter):
         """Write a NOTICE about the end of the search."""
         self._counts["the search is over"] = 0
         self._notify()
-
-    def _tell_time_is_short(self) -> None:
-        if not self._told_time_is_short:
-            self._told_time_is_short = True
-            self.tell(
-                "the rest of the time budget is too short for a new model to go on after its first comparison; as long"
-                " as that is so, the best models that wait go on in place of new ones"
-            )
 
     def _note_loss(self, mst_key: int, epoch: int, loss: float) -> None:
         if math.isfinite(loss):

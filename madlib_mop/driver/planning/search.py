@@ -80,6 +80,7 @@ def plan_search(call: Call, record: Record) -> RunPlan:
         selection=OutputName.of(target),
         past=_past_experience(session, record, search, archs, functions.objects, inputs.data),
         drawing=space.drawing,
+        is_paced=search.is_paced,
     )
     return complete_plan(
         inputs,

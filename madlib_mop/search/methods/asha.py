@@ -93,7 +93,19 @@ class Asha(Search):
         self._rung_of: dict[int, int] = {}
         self._points = self._points_from_first()
         self._n_free = n_slots
+        self._is_told = False
         return self._fill()
+
+    def time_left(self, n_iterations: int) -> list[Action]:
+        """Record how many iterations a new model can make; say it when a new model cannot go on."""
+        said = super().time_left(n_iterations)
+        if not self._is_told and n_iterations < self.enough_iterations:
+            self._is_told = True
+            self.notices.append(
+                "the rest of the time budget is too short for a new model to go on after its first comparison; as long"
+                " as that is so, the best models that wait go on in place of new ones"
+            )
+        return said
 
     def _result(self, mst_key: int) -> list[Action]:
         insort(self._rungs[self._rung_of[mst_key]].members, (self._loss(mst_key), mst_key))

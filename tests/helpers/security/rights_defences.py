@@ -289,4 +289,14 @@ DEFENCES_OF_RIGHTS = (
         "the text that stands for a role's model in a plan cannot be guessed by another role in the session",
         ("tests/unit/backend/test_planned_models.py::test_each_plan_has_a_text_of_its_own_and_the_name_of_the_query",),
     ),
+    Defence(
+        "path-of-the-client",
+        "operators of other roles do not serve the statements of the Python client",
+        ("tests/security/test_hostile_path.py::test_the_python_client_springs_no_trap",),
+    ),
+    Defence(
+        "path-of-a-client-login",
+        "operators of other roles do not serve the statements of SQLAlchemy at a login of the client",
+        ("tests/security/test_hostile_path.py::test_the_python_client_springs_no_trap",),
+    ),
 )

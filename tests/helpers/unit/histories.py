@@ -250,7 +250,7 @@ class History(Life):
         if self.kind == "search":
             method = chance.choice(_METHODS)
             params = SMALLEST[method] + (f", budget_s={chance.randint(5, 60)}" if chance.random() < 0.3 else "")
-            search = a_search(method, params=params, archs={"1": json.dumps(ARCH)}, **_GRIDS)
+            search = a_search(method, params=params, is_paced=True, archs={"1": json.dumps(ARCH)}, **_GRIDS)
             plan, record.rows = replace(plan, search=search), {}
             record.the_run = replace(record.the_run, kind="automl", metrics_compute_frequency=None)
         record.the_run = replace(record.the_run, plan=plan)

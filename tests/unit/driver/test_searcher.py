@@ -360,6 +360,72 @@ def test_a_slow_start_makes_asha_cautious_until_iterations_are_fast():
     assert len(record.models(1)) == 7, "all configurations were tried"
 
 
+def paced(can_pace: bool = True):
+    """Return a hyperband with a time budget."""
+    return make_search("hyperband", "R=4, eta=2, budget_s=100", SearchSpace.read([1], *GRIDS), 7, can_pace=can_pace)
+
+
+@pytest.mark.parametrize(("task_s", "made"), [(9.0, [3, 1]), (6.0, [5, 1]), (4.0, [7, 1, 1])])
+def test_hyperband_with_a_short_budget_leaves_time_for_its_rounds(task_s, made):
+    """All configurations at once, as an earlier version begins them, spend the budget in their first iteration."""
+    assert epochs_of(whole("hyperband", search=paced(can_pace=False), task_s=task_s)) == [1] * 9
+    record = whole("hyperband", search=paced(), task_s=task_s)
+    assert epochs_of(record) == made
+    assert history(replayed(record, "hyperband"))[1] == history(record)[1]
+
+
+def test_hyperband_with_time_enough_trains_all_configurations_in_all_rounds():
+    record = whole("hyperband", search=paced(), task_s=0.1)
+    assert epochs_of(record) == epochs_of(whole("hyperband"))
+    assert history(replayed(record, "hyperband"))[1] == history(record)[1]
+
+
+@pytest.mark.parametrize("task_s", [0.1, 6.0])
+def test_killed_after_any_write_hyperband_with_a_budget_goes_on(task_s):
+    """The decisions before the fault are those of the record, also those by the time, and a replay repeats all."""
+    for n_writes in range(0, 40, 2):
+        record = MemoryRecord()
+        record.writes_left = n_writes
+        with suppress(Killed):
+            Driver(record, "hyperband", paced(), task_s=task_s).live()
+        record.writes_left = math.inf
+        before = list(record.tables["events"])
+        Driver(record, "hyperband", paced(), task_s=task_s).live()
+        assert record.tables["events"][: len(before)] == before
+        assert history(replayed(record, "hyperband"))[1] == history(record)[1]
+
+
+def test_hyperband_with_a_budget_that_an_older_version_began_goes_on_as_it_began():
+    """Its plan does not say that it is paced; decisions that differ from the recorded ones would be an error."""
+    params = "R=4, eta=2, budget_s=100"
+    fields = {"params": params, "compile_params_grid": GRIDS[0], "fit_params_grid": GRIDS[1], "drawing": DRAWING}
+    older = a_plan(search=a_search("hyperband", **fields)).as_json()
+    assert "is_paced" not in older["search"]
+    record = whole("hyperband", search=paced(can_pace=False), task_s=6.0)
+    events = [event for event in record.tables["events"] if event.event != "budget"]
+    record.tables["events"] = events
+    newer = older | {"search": older["search"] | {"is_paced": True}}
+    assert Plan.from_json(newer).as_json() == newer
+    searcher = make_searcher(record, a_run(Plan.from_json(older)), lambda: 0.0)
+    list(searcher.begin(record.tables["models"]))
+    with pytest.raises(NotReady, match="differs from the recorded one at event 0"):
+        list(make_searcher(record, a_run(Plan.from_json(newer)), lambda: 0.0).begin({}))
+
+
+def test_the_notices_of_a_search_go_with_its_decision_and_are_not_repeated_after_a_fault():
+    record, told = MemoryRecord(), []
+    driver = Driver(record, "hyperband", paced(), task_s=9.0)
+    driver.progress.tell = told.append
+    driver.live()
+    short, waits = told
+    assert short.startswith("the time budget is too short for all configurations: bracket 2 begins 2 of 4")
+    assert waits.startswith("the rest of the time budget is too short for all rounds of bracket 1")
+    again = Driver(record, "hyperband", paced(), task_s=9.0)
+    again.progress.tell = told.append
+    list(again.searcher.begin(again.models))
+    assert len(told) == 2 and again.searcher._search.notices == []
+
+
 @pytest.mark.parametrize("method", SMALLEST)
 def test_killed_near_the_end_of_its_budget_a_search_goes_on(method):
     """The decisions before the fault are those of the record, and a replay repeats all of them."""

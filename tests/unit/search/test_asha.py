@@ -71,6 +71,15 @@ def test_near_the_end_of_the_budget_the_best_model_that_waits_takes_the_place_of
     assert brief(lab.result(3, math.nan)) == ["add 6 to 1"], "none waits any more"
 
 
+def test_a_budget_that_is_short_for_new_models_is_told_once():
+    search = search_of("asha", "R=9, eta=3")
+    search.start(1)
+    for left in (2, 1, 3, 0):
+        search.time_left(left)
+    (said,) = search.notices
+    assert said.startswith("the rest of the time budget is too short for a new model to go on")
+
+
 def test_with_all_configurations_begun_the_budget_promotes_no_more_than_before():
     """Where no new model is left, the promotions are those of the paper."""
     lab = Laboratory(search_of("asha", "R=9, eta=3, num_configs=2"))

@@ -2,12 +2,15 @@
 
 import itertools
 import random
+from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.search import Add, Extend, HyperbandParams, Round, Stop, hyperband_rounds
-from tests.helpers.unit.searches import Laboratory, search_of
+from madlib_mop.search import Add, Extend, HyperbandParams, Round, Stop, hyperband_rounds, make_search
+from tests.helpers.unit.searches import Laboratory, search_of, space
 
 SCHEDULES = {  # (R, eta, skip_last): brackets from s_max down, "n_i/r_i" for each round
     (81, 3, 0): "81/1 27/3 9/9 3/27 1/81 | 27/3 9/9 3/27 1/81 | 9/9 3/27 1/81 | 6/27 2/81 | 5/81",
@@ -109,3 +112,70 @@ def test_configurations_of_all_brackets_are_distinct():
     assert len(proposals) == 27 + 9 + 6 + 4
     assert len({(p.model_id, p.compile_params, p.fit_params) for p in proposals}) == len(proposals)
     assert lab.search.max_epochs == max(lab.reached.values()) == 1 + 3 + 9 + 27
+
+
+def begun(lab):
+    """Return how many configurations began in each bracket."""
+    return Counter(action.proposal.s for action in lab.actions if isinstance(action, Add))
+
+
+def test_with_a_budget_the_first_round_leaves_time_for_the_next_one():
+    """Two segments: after the first result, the time is enough for five iterations of a model."""
+    lab = Laboratory(search_of("hyperband", "R=9, budget_s=90"), loss=lambda params, key, epoch: float(key))
+    assert [action.proposal.mst_key for action in lab.call("start", 2)] == [1, 2]
+    assert lab.search.enough_iterations == 27 + 18 + 27
+    lab.call("time_left", 5)
+    assert [action.proposal.mst_key for action in lab.result(1)] == [3], "2, 3 and the promotion fit"
+    lab.call("time_left", 4)
+    assert [action.proposal.mst_key for action in lab.result(2)] == [4]
+    lab.call("time_left", 3)
+    assert lab.result(3) == [], "another one would take the time of the promotion"
+    assert lab.search.notices == []
+    stopped = "not among the best 1 of 4 in bracket 2"
+    assert lab.result(4) == [Extend(1, 4, 1), *(Stop(key, stopped) for key in (2, 3, 4))]
+    assert lab.search.notices[0].endswith("bracket 2 begins 4 of 9, and the best of them go on in the rest of the time")
+    assert lab.search.notices[1].startswith("the rest of the time budget is too short for all rounds of bracket 1")
+    lab.call("time_left", 0)
+    assert lab.result(1) == [Extend(1, 13, 2)], "as far as the budget goes"
+
+
+def test_a_bracket_that_waits_for_time_begins_when_an_iteration_turns_out_to_be_cheap():
+    """The first iterations also pay for the start of the trainers."""
+    lab = Laboratory(search_of("hyperband", "R=3, budget_s=90"))
+    lab.call("start", 1)
+    for left in (6, 5):
+        lab.call("time_left", left)
+        lab.result(min(lab.awaited))
+    lab.call("time_left", 4)
+    assert begun(lab) == {1: 3}
+    lab.result(min(lab.awaited))
+    lab.call("time_left", 2)
+    assert begun(lab) == {1: 3}
+    lab.call("time_left", 3)
+    lab.result(min(lab.awaited))
+    assert begun(lab) == {1: 3, 0: 1}
+
+
+def test_with_time_enough_all_brackets_begin_all_configurations():
+    """They are those of a search without a budget, as long as the brackets draw apart."""
+    lab = Laboratory(search_of("hyperband", "R=9, budget_s=90")).run(4, random.Random(1))
+    other = Laboratory(search_of("hyperband", "R=9")).run(4, random.Random(1))
+    assert begun(lab) == begun(other) == {2: 9, 1: 3, 0: 3}
+    assert sorted(lab.reached.values()) == sorted(other.reached.values())
+    assert lab.search.notices == []
+
+
+def test_a_search_that_an_earlier_version_began_begins_all_configurations_at_once():
+    search = make_search("hyperband", "R=9, budget_s=90", space(), 1, can_pace=False)
+    assert search.start(2) == search_of("hyperband", "R=9").start(2) and search.enough_iterations == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(["R=9", "R=8, eta=2", "R=27", "R=9, skip_last=1"]), st.integers(1, 6), st.integers(0, 10**6))
+def test_whatever_time_is_left_it_ends_and_the_same_calls_give_the_same_actions(params, n_slots, seed):
+    """Some models fail or have no loss: the laboratory checks that a driver can execute each action."""
+    lab = Laboratory(search_of("hyperband", f"{params}, budget_s=9"))
+    lab.run(n_slots, random.Random(seed), fail=0.1, nan=0.1, hurry=0.4)
+    again = search_of("hyperband", f"{params}, budget_s=9")
+    assert [getattr(again, name)(*arguments) for name, arguments in lab.calls] == lab.said
+    assert again.done and again.best() == lab.search.best()
