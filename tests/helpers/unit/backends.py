@@ -172,7 +172,7 @@ def _compilations(case, predicted) -> dict[str, int]:
     return {**found, "predicted": of_predictions["run"]}
 
 
-def _evaluate(visitor, case, parts) -> dict:
+def _evaluate(visitor, case, parts):
     from madlib_mop.trainer.visits import Start
 
     return visitor.evaluate(_recipe(case), Start(parts=list(parts)), _shard(case, SHARDS[0]))
@@ -184,7 +184,7 @@ def _evaluation(visitor, case, model, parts) -> float:
     found = _evaluate(visitor, case, parts)
     xs, ys = (columns if len(columns) > 1 else columns[0] for columns in case.data(n_rows))
     expected = model.evaluate(xs, ys, batch_size=n_rows, verbose=0, return_dict=True)
-    pairs = [(found["loss"], expected["loss"]), *((value, expected[n]) for n, value in found["metrics"].items())]
+    pairs = [(found.loss, expected["loss"]), *((value, expected[n]) for n, value in found.metrics.items())]
     return max(abs(a - b) / max(abs(b), 1e-3) for a, b in pairs)
 
 
