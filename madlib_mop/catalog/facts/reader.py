@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import psycopg
 
 from madlib_mop.catalog.sessions.dsn import check_dsn
-from madlib_mop.errors import NAME_THE_SERVER, NotReady, cannot_log_in, read_server_error
+from madlib_mop.errors import NAME_THE_SERVER, MopError, cannot_log_in, connection_lost, read_server_error
 
 #: What the library's own SQL functions set: names mean the same in every session.
 _PIN = "SET LOCAL search_path = pg_catalog, pg_temp"
@@ -46,13 +46,8 @@ class ConnectionReader:
         try:
             with psycopg.RawCursor(self._connection, row_factory=psycopg.rows.dict_row) as cursor:
                 return cursor.execute(statement, texts or None).fetchall()
-        except psycopg.OperationalError as error:
-            found = read_server_error(error)
-            if found.sqlstate is None:
-                raise NotReady("the session was lost", detail=found.first_line) from None
-            raise found.as_error() from None
         except psycopg.Error as error:
-            raise read_server_error(error).as_error() from None
+            raise _mop_error(error) from None
 
 
 @contextmanager
@@ -73,7 +68,7 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[ConnectionRead
         connection.autocommit = True
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     except psycopg.Error as error:
-        raise read_server_error(error).as_error() from None
+        raise _mop_error(error) from None
     try:
         connection.execute(_PIN)
         yield ConnectionReader(connection)
@@ -106,3 +101,9 @@ def login(dsn: str) -> Iterator[ConnectionReader]:
             yield reader
     finally:
         connection.close()
+
+
+def _mop_error(error: psycopg.Error) -> MopError:
+    """Return the server's error as one of ours; without its SQLSTATE, the session was lost."""
+    found = read_server_error(error)
+    return connection_lost("Try again.") if found.sqlstate is None else found.as_error()

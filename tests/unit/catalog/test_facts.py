@@ -4,11 +4,14 @@ import math
 import re
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from madlib_mop.catalog.facts.models import best_model, in_order
 from madlib_mop.catalog.facts.now import RunNow
+from madlib_mop.catalog.facts.reader import one_snapshot
 from madlib_mop.catalog.live.words import best_of
+from madlib_mop.errors import NotReady
 from madlib_mop.reports.figures import figures_of
 from madlib_mop.reports.importance import ranked
 from madlib_mop.reports.page import page
@@ -81,3 +84,16 @@ def test_every_page_and_tracker_names_the_same_best_model():
     none = tuple(trackers.a_model(key, validation_metric=None) for key in (1, 2))
     assert "madlib_mop.best_mst_key" not in _run_tags(trackers.TrackedState(trackers.a_run(), none, ()))
     assert best_of(RunNow(None, none, (), (), ())) is None
+
+
+def test_a_session_that_is_lost_before_a_reading_is_one_clear_error():
+    """Who follows a run has heard of the loss before, so that the driver of PostgreSQL says it in its own words."""
+
+    class Lost:
+        autocommit = True
+
+        def execute(self, statement: str) -> None:
+            raise psycopg.OperationalError("the connection is lost")
+
+    with pytest.raises(NotReady, match="^the connection to the server was lost"), one_snapshot(Lost()):
+        pass
