@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from random import Random
 
-from mop_backend.messages import Answer, Died, Failed, Order, Train
+from mop_backend.messages import Answer, Died, Evaluate, Failed, Order, Train
 from mop_backend.refusals import STATE_DAMAGED
 
 from madlib_mop.catalog.rows.plan import PolicyPlan
@@ -133,6 +133,8 @@ class FakeSegments:
 
     def begin(self, segment: int, order: Order) -> None:
         assert segment in self._ready and segment not in self._orders, "a segment that is ready has one task at a time"
+        if isinstance(order, Train | Evaluate):
+            assert any(member is not None for member in order.members), "a task is about some model"
         self._orders[segment] = order
 
     def ask_policy(self, plan: PolicyPlan, query: str) -> None:
