@@ -200,7 +200,7 @@ def test_buffers_that_could_not_be_read_are_refused(pets):
     pets.rows("SELECT madlib_mop.propose_columns('many', 'many_columns', 'kind')")
     pets.rows("UPDATE many_columns SET width = 512 WHERE name = 'photo'")
     error = refusal(pets, "pack_columns('many', 'out', 'kind', columns => 'many_columns', buffer_size => 100000)")
-    assert "bytes of input 'photo', more than" in str(error)
+    assert "bytes of column 'photo', more than" in str(error)
 
 
 def test_bytes_that_are_no_images_are_ignored_with_a_reason(pets):

@@ -18,15 +18,15 @@ _MAX_CURVES = 4
 
 _EPOCHS = """
 SELECT x.epoch, count(*) OVER () AS n FROM (SELECT DISTINCT t.epoch FROM madlib_mop.metric t
-    WHERE t.run_id = $1::bigint AND ($2::integer[] IS NULL OR t.mst_key = ANY ($2::integer[]))) x ORDER BY x.epoch
+    WHERE t.run_id = $1::pg_catalog.int8 AND ($2::pg_catalog.int4[] IS NULL OR t.mst_key = ANY ($2::pg_catalog.int4[]))) x ORDER BY x.epoch
 """
 _POINTS = """
-SELECT t.mst_key, t.data_set, t.name, t.ordinal, t.epoch::float8 AS iteration, t.elapsed_s,
-       coalesce(v.n_rows, 0)::float8 AS rows, t.value
+SELECT t.mst_key, t.data_set, t.name, t.ordinal, t.epoch::pg_catalog.float8 AS iteration, t.elapsed_s,
+       coalesce(v.n_rows, 0)::pg_catalog.float8 AS rows, t.value
 FROM madlib_mop.metric t
 LEFT JOIN LATERAL (SELECT sum(x.n_rows) AS n_rows FROM madlib_mop.visit x
     WHERE x.run_id = t.run_id AND x.mst_key = t.mst_key AND x.epoch <= t.epoch) v ON true
-WHERE t.run_id = $1::bigint AND t.mst_key = ANY ($2::integer[]) AND t.epoch = ANY ($3::integer[]) AND t.ordinal <= 1
+WHERE t.run_id = $1::pg_catalog.int8 AND t.mst_key = ANY ($2::pg_catalog.int4[]) AND t.epoch = ANY ($3::pg_catalog.int4[]) AND t.ordinal <= 1
       AND t.value > '-Infinity' AND t.value < 'Infinity'
 ORDER BY t.mst_key, t.data_set, t.ordinal, t.epoch
 """
@@ -34,24 +34,24 @@ ORDER BY t.mst_key, t.data_set, t.ordinal, t.epoch
 _SAMPLED = """
 SELECT y.mst_key, y.data_set, y.name, y.ordinal, y.iteration, y.elapsed_s, y.rows, y.value FROM (
     SELECT x.mst_key, x.data_set, x.name, x.ordinal, x.visits, x.value,
-           x.epoch - 1 + x.position::float8 / r.n_segments AS iteration,
-           EXTRACT(epoch FROM v.ended_at - r.created_at)::float8 AS elapsed_s,
-           (sum(v.n_rows) OVER (PARTITION BY x.mst_key, x.ordinal ORDER BY x.visits))::float8 AS rows,
+           x.epoch - 1 + x.position::pg_catalog.float8 / r.n_segments AS iteration,
+           EXTRACT(epoch FROM v.ended_at - r.created_at)::pg_catalog.float8 AS elapsed_s,
+           (sum(v.n_rows) OVER (PARTITION BY x.mst_key, x.ordinal ORDER BY x.visits))::pg_catalog.float8 AS rows,
            row_number() OVER (PARTITION BY x.mst_key, x.data_set, x.ordinal ORDER BY x.visits) AS number,
            count(*) OVER (PARTITION BY x.mst_key, x.data_set, x.ordinal) AS n
     FROM madlib_mop.visit_metric x JOIN madlib_mop.run r ON r.run_id = x.run_id
     JOIN madlib_mop.visit v
         ON v.run_id = x.run_id AND v.mst_key = x.mst_key AND v.epoch = x.epoch AND v.position = x.position
-    WHERE x.run_id = $1::bigint AND x.mst_key = ANY ($2::integer[]) AND x.ordinal <= 1
+    WHERE x.run_id = $1::pg_catalog.int8 AND x.mst_key = ANY ($2::pg_catalog.int4[]) AND x.ordinal <= 1
           AND x.value > '-Infinity' AND x.value < 'Infinity') y
-WHERE y.number % ((y.n + $3::bigint - 1) / $3::bigint) = 0 OR y.number = 1 OR y.number = y.n
+WHERE y.number % ((y.n + $3::pg_catalog.int8 - 1) / $3::pg_catalog.int8) = 0 OR y.number = 1 OR y.number = y.n
 ORDER BY y.mst_key, y.data_set, y.ordinal, y.visits
 """
 _BANDS = """
 SELECT t.data_set, t.name, t.epoch AS iteration, count(*) AS n,
        percentile_cont(ARRAY[0.1, 0.5, 0.9]) WITHIN GROUP (ORDER BY t.value) AS q
 FROM madlib_mop.metric t
-WHERE t.run_id = $1::bigint AND t.epoch = ANY ($2::integer[]) AND t.ordinal <= 1
+WHERE t.run_id = $1::pg_catalog.int8 AND t.epoch = ANY ($2::pg_catalog.int4[]) AND t.ordinal <= 1
       AND t.value > '-Infinity' AND t.value < 'Infinity'
 GROUP BY t.data_set, t.name, t.epoch ORDER BY t.data_set, t.name, t.epoch
 """

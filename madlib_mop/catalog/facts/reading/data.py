@@ -13,25 +13,25 @@ from madlib_mop.errors import MopError
 MAX_CLASSES = 100
 _SEGMENTS = """
 SELECT s.data_set, s.segment_id, s.place, s.n_rows, s.n_bytes, s.fingerprint FROM madlib_mop.segment s
-WHERE s.run_id = $1::bigint ORDER BY s.data_set, s.segment_id
+WHERE s.run_id = $1::pg_catalog.int8 ORDER BY s.data_set, s.segment_id
 """
 _SUMMARY = """
-SELECT (r.plan -> 'summary' -> 'independent_varname')::text AS inputs,
-       (r.plan -> 'summary' -> 'dependent_varname')::text AS outputs,
-       (r.plan -> 'summary' -> 'num_classes')::text AS num_classes,
-       (r.plan -> 'summary' -> 'class_counts')::text AS class_counts,
+SELECT (r.plan -> 'summary' -> 'independent_varname')::pg_catalog.text AS inputs,
+       (r.plan -> 'summary' -> 'dependent_varname')::pg_catalog.text AS outputs,
+       (r.plan -> 'summary' -> 'num_classes')::pg_catalog.text AS num_classes,
+       (r.plan -> 'summary' -> 'class_counts')::pg_catalog.text AS class_counts,
        r.plan -> 'summary' ->> 'preprocessor_digest' AS digest
-FROM madlib_mop.run r WHERE r.run_id = $1::bigint
+FROM madlib_mop.run r WHERE r.run_id = $1::pg_catalog.int8
 """
 _CLASSES = """
-SELECT o.number, cardinality(v.names) AS n, v.names[1:$2::integer] AS names
+SELECT o.number, cardinality(v.names) AS n, v.names[1:$2::pg_catalog.int4] AS names
 FROM madlib_mop.run r
 CROSS JOIN LATERAL jsonb_array_elements(r.plan -> 'summary' -> 'class_values') WITH ORDINALITY AS o (pair, number)
-CROSS JOIN LATERAL (SELECT (o.pair ->> 1)::text[] AS names) v
-WHERE r.run_id = $1::bigint
+CROSS JOIN LATERAL (SELECT (o.pair ->> 1)::pg_catalog.text[] AS names) v
+WHERE r.run_id = $1::pg_catalog.int8
 """
 _MAY_READ = "SELECT has_table_privilege('madlib_mop.preprocessor', 'SELECT') AS may"
-_PREPROCESSOR = "SELECT p.document FROM madlib_mop.preprocessor p WHERE p.run_id = $1::bigint"
+_PREPROCESSOR = "SELECT p.document FROM madlib_mop.preprocessor p WHERE p.run_id = $1::pg_catalog.int8"
 _NOT_RECORDED = "The record does not have the number of rows of each class."
 
 

@@ -8,23 +8,23 @@ from madlib_mop.catalog.facts.reading.shared import FactsReader
 from madlib_mop.catalog.facts.run import RunHead
 
 _RUN = """
-SELECT r.run_id, r.kind, r.state, r.state_detail, pg_get_userbyid(r.owner)::text AS owner, current_user::text AS viewer,
-       current_database()::text AS database, madlib_mop_calls.may_own(r.owner) AS may_own,
+SELECT r.run_id, r.kind, r.state, r.state_detail, pg_get_userbyid(r.owner)::pg_catalog.text AS owner, current_user::pg_catalog.text AS viewer,
+       current_database()::pg_catalog.text AS database, madlib_mop_calls.may_own(r.owner) AS may_own,
        r.arguments ->> 'name' AS name, r.arguments ->> 'description' AS description, r.source_table, r.validation_table,
        r.model_output_table, r.model_selection_table, r.model_arch_table, r.num_iterations, r.seed, r.schedule,
        r.n_segments, r.n_threads, r.warm_start, r.parent_run_id,
        (CASE WHEN p.policy IS NULL THEN r.arguments ELSE r.arguments || jsonb_build_object('policy', p.policy) END
-       )::text AS arguments, r.versions::text AS versions,
-       EXTRACT(epoch FROM r.created_at)::float8 AS created_at, EXTRACT(epoch FROM r.ended_at)::float8 AS ended_at,
-       EXTRACT(epoch FROM clock_timestamp())::float8 AS read_at, r.makespan_s, r.lower_bound_s, r.idle_share,
+       )::pg_catalog.text AS arguments, r.versions::pg_catalog.text AS versions,
+       EXTRACT(epoch FROM r.created_at)::pg_catalog.float8 AS created_at, EXTRACT(epoch FROM r.ended_at)::pg_catalog.float8 AS ended_at,
+       EXTRACT(epoch FROM clock_timestamp())::pg_catalog.float8 AS read_at, r.makespan_s, r.lower_bound_s, r.idle_share,
        jsonb_build_object('source_table', r.plan -> 'training' -> 'sql_name',
-                          'validation_table', r.plan -> 'validation' -> 'sql_name')::text AS names,
-       (r.plan -> 'summary' -> 'qualified_names')::text AS qualified,
+                          'validation_table', r.plan -> 'validation' -> 'sql_name')::pg_catalog.text AS names,
+       (r.plan -> 'summary' -> 'qualified_names')::pg_catalog.text AS qualified,
        CASE WHEN r.plan ? 'policy' THEN coalesce(p.policy, r.arguments ->> 'policy') END AS policy,
        x.ranked_by, madlib_mop.higher_is_better(nullif(x.ranked_by, 'loss')) AS higher_is_better
 FROM madlib_mop.run r LEFT JOIN madlib_mop.run_policy p ON p.run_id = r.run_id
-CROSS JOIN (SELECT min(l.ranked_by) AS ranked_by FROM madlib_mop.leaderboard l WHERE l.run_id = $1::bigint) x
-WHERE r.run_id = $1::bigint
+CROSS JOIN (SELECT min(l.ranked_by) AS ranked_by FROM madlib_mop.leaderboard l WHERE l.run_id = $1::pg_catalog.int8) x
+WHERE r.run_id = $1::pg_catalog.int8
 """
 _OF_HEAD = RunHead.__dataclass_fields__.keys()
 

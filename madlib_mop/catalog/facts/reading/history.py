@@ -9,26 +9,26 @@ MAX_COMMANDS = 500
 MAX_DECISIONS = 1500
 
 _COMMANDS = """
-SELECT s.command_id, s.command, s.arguments::text AS arguments, s.source, s.issued_by::text AS issued_by,
-       EXTRACT(epoch FROM s.issued_at - r.created_at)::float8 AS at_s, s.state, s.detail, s.mst_keys,
+SELECT s.command_id, s.command, s.arguments::pg_catalog.text AS arguments, s.source, s.issued_by::pg_catalog.text AS issued_by,
+       EXTRACT(epoch FROM s.issued_at - r.created_at)::pg_catalog.float8 AS at_s, s.state, s.detail, s.mst_keys,
        count(*) OVER () AS n
 FROM madlib_mop.steering s JOIN madlib_mop.run r ON r.run_id = s.run_id
-WHERE s.run_id = $1::bigint ORDER BY s.command_id LIMIT $2::bigint
+WHERE s.run_id = $1::pg_catalog.int8 ORDER BY s.command_id LIMIT $2::pg_catalog.int8
 """
 # The first and the last decision and the lowest loss are always chosen.
 _SEARCH = """
 SELECT y.* FROM (
     SELECT x.*, count(*) OVER () AS n, row_number() OVER (ORDER BY x.ordinal, x.action_number) AS number,
            row_number() OVER (ORDER BY x.event <> 'result', x.loss NULLS LAST, x.ordinal, x.action_number) AS place,
-           (sum(x.is_result) OVER ())::bigint AS n_results
+           (sum(x.is_result) OVER ())::pg_catalog.int8 AS n_results
     FROM (SELECT h.ordinal, h.seconds AS at_s, h.event, h.mst_key, h.epoch,
                  CASE WHEN h.loss > '-Infinity' AND h.loss < 'Infinity' THEN h.loss END AS loss, h.action,
                  h.action_mst_key AS action_key, h.until_epoch, h.source_mst_key AS source_key, h.reason,
                  h.action_number,
                  CASE WHEN h.event = 'result' AND h.loss > '-Infinity' AND h.loss < 'Infinity'
                            AND coalesce(h.action_number, 1) = 1 THEN 1 ELSE 0 END AS is_result
-          FROM madlib_mop.search_history h WHERE h.run_id = $1::bigint) x) y
-WHERE y.number % ((y.n + $2::bigint - 1) / $2::bigint) = 0 OR y.number = 1 OR y.number = y.n OR y.place = 1
+          FROM madlib_mop.search_history h WHERE h.run_id = $1::pg_catalog.int8) x) y
+WHERE y.number % ((y.n + $2::pg_catalog.int8 - 1) / $2::pg_catalog.int8) = 0 OR y.number = 1 OR y.number = y.n OR y.place = 1
 ORDER BY y.number
 """
 

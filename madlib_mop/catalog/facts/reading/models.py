@@ -21,49 +21,49 @@ SELECT {BOARD}, m.first_epoch, m.hyper_parameters::pg_catalog.text, m.ordinal, m
        v.started_at, v.ended_at, coalesce(v.seconds, 0) AS seconds
 FROM madlib_mop.leaderboard l
 JOIN madlib_mop.model m ON m.run_id = l.run_id AND m.mst_key = l.mst_key
-LEFT JOIN (SELECT x.mst_key, EXTRACT(epoch FROM min(x.started_at))::float8 AS started_at,
-                  EXTRACT(epoch FROM max(x.ended_at))::float8 AS ended_at, {SECONDS_OF_VISITS} AS seconds
-           FROM madlib_mop.visit x WHERE x.run_id = $1::bigint GROUP BY x.mst_key) v ON v.mst_key = l.mst_key
-WHERE l.run_id = $1::bigint AND ($2::bigint IS NULL OR l.rank <= $2::bigint OR l.rank % $3::bigint = 0)
+LEFT JOIN (SELECT x.mst_key, EXTRACT(epoch FROM min(x.started_at))::pg_catalog.float8 AS started_at,
+                  EXTRACT(epoch FROM max(x.ended_at))::pg_catalog.float8 AS ended_at, {SECONDS_OF_VISITS} AS seconds
+           FROM madlib_mop.visit x WHERE x.run_id = $1::pg_catalog.int8 GROUP BY x.mst_key) v ON v.mst_key = l.mst_key
+WHERE l.run_id = $1::pg_catalog.int8 AND ($2::pg_catalog.int8 IS NULL OR l.rank <= $2::pg_catalog.int8 OR l.rank % $3::pg_catalog.int8 = 0)
 ORDER BY l.rank, l.mst_key
 """
 _FAILURES = """
-SELECT x.state, x.reason, count(*) AS n, (array_agg(x.mst_key ORDER BY x.mst_key))[1:$2::integer] AS keys
+SELECT x.state, x.reason, count(*) AS n, (array_agg(x.mst_key ORDER BY x.mst_key))[1:$2::pg_catalog.int4] AS keys
 FROM (SELECT m.state, m.mst_key, coalesce(m.state_detail, 'No reason was recorded.') AS reason FROM madlib_mop.model m
-      WHERE m.run_id = $1::bigint AND m.state IN ('failed', 'stopped')) x
-GROUP BY x.state, x.reason ORDER BY x.state, count(*) DESC, min(x.mst_key) LIMIT $3::bigint
+      WHERE m.run_id = $1::pg_catalog.int8 AND m.state IN ('failed', 'stopped')) x
+GROUP BY x.state, x.reason ORDER BY x.state, count(*) DESC, min(x.mst_key) LIMIT $3::pg_catalog.int8
 """
 _ARCHITECTURES = """
-SELECT a.model_id, a.n, (SELECT m.model_arch::text FROM madlib_mop.model m
-                         WHERE m.run_id = $1::bigint AND m.mst_key = a.mst_key) AS arch
+SELECT a.model_id, a.n, (SELECT m.model_arch::pg_catalog.text FROM madlib_mop.model m
+                         WHERE m.run_id = $1::pg_catalog.int8 AND m.mst_key = a.mst_key) AS arch
 FROM (SELECT m.model_id, min(m.mst_key) AS mst_key, count(*) AS n FROM madlib_mop.model m
-      WHERE m.run_id = $1::bigint GROUP BY m.model_id ORDER BY m.model_id LIMIT 100) a ORDER BY a.model_id
+      WHERE m.run_id = $1::pg_catalog.int8 GROUP BY m.model_id ORDER BY m.model_id LIMIT 100) a ORDER BY a.model_id
 """
 _LINEAGE = """
 SELECT x.*, count(*) OVER () AS n FROM (
-    SELECT 'clone' AS kind, m.mst_key, (m.cloned_from ->> 'mst_key')::integer AS from_key,
-           (m.cloned_from ->> 'epoch')::integer AS epoch, (m.cloned_from ->> 'position')::integer AS position,
-           NULL::text AS origin, EXTRACT(epoch FROM c.settled_at - r.created_at)::float8 AS at_s, 0 AS place
+    SELECT 'clone' AS kind, m.mst_key, (m.cloned_from ->> 'mst_key')::pg_catalog.int4 AS from_key,
+           (m.cloned_from ->> 'epoch')::pg_catalog.int4 AS epoch, (m.cloned_from ->> 'position')::pg_catalog.int4 AS position,
+           NULL::pg_catalog.text AS origin, EXTRACT(epoch FROM c.settled_at - r.created_at)::pg_catalog.float8 AS at_s, 0 AS place
     FROM madlib_mop.model m JOIN madlib_mop.run r ON r.run_id = m.run_id
     LEFT JOIN madlib_mop.change c ON c.run_id = m.run_id AND c.change_id = m.command_id
-    WHERE m.run_id = $1::bigint AND m.cloned_from IS NOT NULL
+    WHERE m.run_id = $1::pg_catalog.int8 AND m.cloned_from IS NOT NULL
     UNION ALL
-    SELECT 'exploit', (c.work ->> 'mst_key')::integer, (c.work ->> 'source')::integer, s.epoch, NULL, NULL,
-           EXTRACT(epoch FROM e.at - r.created_at)::float8, 1
+    SELECT 'exploit', (c.work ->> 'mst_key')::pg_catalog.int4, (c.work ->> 'source')::pg_catalog.int4, s.epoch, NULL, NULL,
+           EXTRACT(epoch FROM e.at - r.created_at)::pg_catalog.float8, 1
     FROM madlib_mop.change c JOIN madlib_mop.run r ON r.run_id = c.run_id
     JOIN madlib_mop.search_event e ON e.run_id = c.run_id AND e.ordinal = c.event
     LEFT JOIN LATERAL (SELECT max(b.epoch) AS epoch FROM madlib_mop.search_event b
                        WHERE b.run_id = e.run_id AND b.ordinal <= e.ordinal AND b.event = 'result'
-                             AND b.mst_key = (c.work ->> 'source')::integer) s ON true
-    WHERE c.run_id = $1::bigint AND c.change = 'exploit'
+                             AND b.mst_key = (c.work ->> 'source')::pg_catalog.int4) s ON true
+    WHERE c.run_id = $1::pg_catalog.int8 AND c.change = 'exploit'
     UNION ALL
     SELECT 'warm start', m.mst_key, NULL, m.first_epoch - 1, NULL, 'run ' || r.parent_run_id, NULL, 2
     FROM madlib_mop.model m JOIN madlib_mop.run r ON r.run_id = m.run_id
-    WHERE m.run_id = $1::bigint AND r.warm_start AND m.first_epoch > 1 AND m.cloned_from IS NULL
+    WHERE m.run_id = $1::pg_catalog.int8 AND r.warm_start AND m.first_epoch > 1 AND m.cloned_from IS NULL
     UNION ALL
     SELECT 'start weights', m.mst_key, NULL, NULL, NULL, m.start_weights, NULL, 3
-    FROM madlib_mop.model m WHERE m.run_id = $1::bigint AND m.start_weights IS NOT NULL
-) x ORDER BY x.place, x.at_s NULLS FIRST, x.mst_key LIMIT $2::bigint
+    FROM madlib_mop.model m WHERE m.run_id = $1::pg_catalog.int8 AND m.start_weights IS NOT NULL
+) x ORDER BY x.place, x.at_s NULLS FIRST, x.mst_key LIMIT $2::pg_catalog.int8
 """
 
 

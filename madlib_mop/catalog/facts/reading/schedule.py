@@ -13,39 +13,39 @@ _MAX_BINS = 200
 
 # a visit of a fused group is one of several that train at once, each with its share of the time
 _WORK = """
-    SELECT 'visit' AS kind, v.segment_id, v.mst_key, v.epoch, v.position, v.attempt, NULL::text AS data_set, v.n_rows,
-           v.started_at, v.ended_at, v.timing, coalesce((v.timing ->> 'fused')::float8, 1) AS of_group
-    FROM madlib_mop.visit v WHERE v.run_id = $1::bigint
+    SELECT 'visit' AS kind, v.segment_id, v.mst_key, v.epoch, v.position, v.attempt, NULL::pg_catalog.text AS data_set, v.n_rows,
+           v.started_at, v.ended_at, v.timing, coalesce((v.timing ->> 'fused')::pg_catalog.float8, 1) AS of_group
+    FROM madlib_mop.visit v WHERE v.run_id = $1::pg_catalog.int8
     UNION ALL
     SELECT 'evaluation', e.segment_id, e.mst_key, e.epoch, NULL, 1, e.data_set, e.n_rows, e.started_at, e.ended_at,
-           e.timing, coalesce((e.timing ->> 'fused')::float8, 1)
-    FROM madlib_mop.evaluation e WHERE e.run_id = $1::bigint
+           e.timing, coalesce((e.timing ->> 'fused')::pg_catalog.float8, 1)
+    FROM madlib_mop.evaluation e WHERE e.run_id = $1::pg_catalog.int8
 """
 _PARTS = ("state_in_s", "build_s", "features_s", "trace_s", "compute_s", "state_out_s", "sample_s")
-_SUMS = ", ".join(f"sum((w.timing ->> '{part}')::float8) AS {part}" for part in _PARTS)
+_SUMS = ", ".join(f"sum((w.timing ->> '{part}')::pg_catalog.float8) AS {part}" for part in _PARTS)
 _LOADS = f"""
 SELECT w.segment_id, w.kind, count(*) AS n,
-       sum(EXTRACT(epoch FROM w.ended_at - w.started_at)::float8 / w.of_group) AS seconds,
-       EXTRACT(epoch FROM min(w.started_at) - min(r.created_at))::float8 AS start_s,
-       EXTRACT(epoch FROM max(w.ended_at) - min(r.created_at))::float8 AS end_s, {_SUMS}
-FROM ({_WORK}) w CROSS JOIN (SELECT x.created_at FROM madlib_mop.run x WHERE x.run_id = $1::bigint) r
+       sum(EXTRACT(epoch FROM w.ended_at - w.started_at)::pg_catalog.float8 / w.of_group) AS seconds,
+       EXTRACT(epoch FROM min(w.started_at) - min(r.created_at))::pg_catalog.float8 AS start_s,
+       EXTRACT(epoch FROM max(w.ended_at) - min(r.created_at))::pg_catalog.float8 AS end_s, {_SUMS}
+FROM ({_WORK}) w CROSS JOIN (SELECT x.created_at FROM madlib_mop.run x WHERE x.run_id = $1::pg_catalog.int8) r
 GROUP BY w.segment_id, w.kind ORDER BY w.segment_id, w.kind
 """
 _BARS = f"""
 SELECT w.kind, w.segment_id, w.mst_key, w.epoch, w.position, w.attempt, w.data_set, w.n_rows,
-       EXTRACT(epoch FROM w.started_at - r.created_at)::float8 AS start_s,
-       EXTRACT(epoch FROM w.ended_at - r.created_at)::float8 AS end_s
-FROM ({_WORK}) w CROSS JOIN (SELECT x.created_at FROM madlib_mop.run x WHERE x.run_id = $1::bigint) r
+       EXTRACT(epoch FROM w.started_at - r.created_at)::pg_catalog.float8 AS start_s,
+       EXTRACT(epoch FROM w.ended_at - r.created_at)::pg_catalog.float8 AS end_s
+FROM ({_WORK}) w CROSS JOIN (SELECT x.created_at FROM madlib_mop.run x WHERE x.run_id = $1::pg_catalog.int8) r
 ORDER BY w.started_at, w.segment_id, w.mst_key
 """
 _BINS = f"""
 SELECT x.segment_id, b.bin,
-       sum((least(x.e, (b.bin + 1) * $3::float8) - greatest(x.s, b.bin * $3::float8)) / x.of_group)
-       / $3::float8 AS share
-FROM (SELECT w.segment_id, w.of_group, EXTRACT(epoch FROM w.started_at - r.created_at)::float8 - $2::float8 AS s,
-             EXTRACT(epoch FROM w.ended_at - r.created_at)::float8 - $2::float8 AS e
-      FROM ({_WORK}) w CROSS JOIN (SELECT y.created_at FROM madlib_mop.run y WHERE y.run_id = $1::bigint) r) x
-CROSS JOIN LATERAL generate_series(floor(x.s / $3::float8)::bigint, floor(x.e / $3::float8)::bigint) AS b (bin)
+       sum((least(x.e, (b.bin + 1) * $3::pg_catalog.float8) - greatest(x.s, b.bin * $3::pg_catalog.float8)) / x.of_group)
+       / $3::pg_catalog.float8 AS share
+FROM (SELECT w.segment_id, w.of_group, EXTRACT(epoch FROM w.started_at - r.created_at)::pg_catalog.float8 - $2::pg_catalog.float8 AS s,
+             EXTRACT(epoch FROM w.ended_at - r.created_at)::pg_catalog.float8 - $2::pg_catalog.float8 AS e
+      FROM ({_WORK}) w CROSS JOIN (SELECT y.created_at FROM madlib_mop.run y WHERE y.run_id = $1::pg_catalog.int8) r) x
+CROSS JOIN LATERAL generate_series(floor(x.s / $3::pg_catalog.float8)::pg_catalog.int8, floor(x.e / $3::pg_catalog.float8)::pg_catalog.int8) AS b (bin)
 GROUP BY x.segment_id, b.bin ORDER BY x.segment_id, b.bin
 """
 

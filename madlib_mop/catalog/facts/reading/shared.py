@@ -39,7 +39,7 @@ class FactsReader(Protocol):
         Parameters
         ----------
         statement : str
-            With ``$1`` ... parameters, each with a cast to its type: ``$1::bigint``.
+            With ``$1`` ... parameters, each with a cast to its type: ``$1::pg_catalog.int8``.
         *values
             Texts and numbers, and None for NULL. An array is a text such as ``{1,2}``.
 
