@@ -18,7 +18,8 @@ _MAX_CURVES = 4
 
 _EPOCHS = """
 SELECT x.epoch, count(*) OVER () AS n FROM (SELECT DISTINCT t.epoch FROM madlib_mop.metric t
-    WHERE t.run_id = $1::pg_catalog.int8 AND ($2::pg_catalog.int4[] IS NULL OR t.mst_key = ANY ($2::pg_catalog.int4[]))) x ORDER BY x.epoch
+    WHERE t.run_id = $1::pg_catalog.int8 AND ($2::pg_catalog.int4[] IS NULL
+        OR t.mst_key = ANY ($2::pg_catalog.int4[]))) x ORDER BY x.epoch
 """
 _POINTS = """
 SELECT t.mst_key, t.data_set, t.name, t.ordinal, t.epoch::pg_catalog.float8 AS iteration, t.elapsed_s,
@@ -26,7 +27,8 @@ SELECT t.mst_key, t.data_set, t.name, t.ordinal, t.epoch::pg_catalog.float8 AS i
 FROM madlib_mop.metric t
 LEFT JOIN LATERAL (SELECT sum(x.n_rows) AS n_rows FROM madlib_mop.visit x
     WHERE x.run_id = t.run_id AND x.mst_key = t.mst_key AND x.epoch <= t.epoch) v ON true
-WHERE t.run_id = $1::pg_catalog.int8 AND t.mst_key = ANY ($2::pg_catalog.int4[]) AND t.epoch = ANY ($3::pg_catalog.int4[]) AND t.ordinal <= 1
+WHERE t.run_id = $1::pg_catalog.int8 AND t.mst_key = ANY ($2::pg_catalog.int4[])
+    AND t.epoch = ANY ($3::pg_catalog.int4[]) AND t.ordinal <= 1
       AND t.value > '-Infinity' AND t.value < 'Infinity'
 ORDER BY t.mst_key, t.data_set, t.ordinal, t.epoch
 """

@@ -8,14 +8,16 @@ from madlib_mop.catalog.facts.reading.shared import FactsReader
 from madlib_mop.catalog.facts.run import RunHead
 
 _RUN = """
-SELECT r.run_id, r.kind, r.state, r.state_detail, pg_get_userbyid(r.owner)::pg_catalog.text AS owner, current_user::pg_catalog.text AS viewer,
+SELECT r.run_id, r.kind, r.state, r.state_detail, pg_get_userbyid(r.owner)::pg_catalog.text AS owner,
+       current_user::pg_catalog.text AS viewer,
        current_database()::pg_catalog.text AS database, madlib_mop_calls.may_own(r.owner) AS may_own,
        r.arguments ->> 'name' AS name, r.arguments ->> 'description' AS description, r.source_table, r.validation_table,
        r.model_output_table, r.model_selection_table, r.model_arch_table, r.num_iterations, r.seed, r.schedule,
        r.n_segments, r.n_threads, r.warm_start, r.parent_run_id,
        (CASE WHEN p.policy IS NULL THEN r.arguments ELSE r.arguments || jsonb_build_object('policy', p.policy) END
        )::pg_catalog.text AS arguments, r.versions::pg_catalog.text AS versions,
-       EXTRACT(epoch FROM r.created_at)::pg_catalog.float8 AS created_at, EXTRACT(epoch FROM r.ended_at)::pg_catalog.float8 AS ended_at,
+       EXTRACT(epoch FROM r.created_at)::pg_catalog.float8 AS created_at,
+       EXTRACT(epoch FROM r.ended_at)::pg_catalog.float8 AS ended_at,
        EXTRACT(epoch FROM clock_timestamp())::pg_catalog.float8 AS read_at, r.makespan_s, r.lower_bound_s, r.idle_share,
        jsonb_build_object('source_table', r.plan -> 'training' -> 'sql_name',
                           'validation_table', r.plan -> 'validation' -> 'sql_name')::pg_catalog.text AS names,

@@ -9,7 +9,8 @@ MAX_COMMANDS = 500
 MAX_DECISIONS = 1500
 
 _COMMANDS = """
-SELECT s.command_id, s.command, s.arguments::pg_catalog.text AS arguments, s.source, s.issued_by::pg_catalog.text AS issued_by,
+SELECT s.command_id, s.command, s.arguments::pg_catalog.text AS arguments, s.source,
+    s.issued_by::pg_catalog.text AS issued_by,
        EXTRACT(epoch FROM s.issued_at - r.created_at)::pg_catalog.float8 AS at_s, s.state, s.detail, s.mst_keys,
        count(*) OVER () AS n
 FROM madlib_mop.steering s JOIN madlib_mop.run r ON r.run_id = s.run_id
@@ -28,7 +29,8 @@ SELECT y.* FROM (
                  CASE WHEN h.event = 'result' AND h.loss > '-Infinity' AND h.loss < 'Infinity'
                            AND coalesce(h.action_number, 1) = 1 THEN 1 ELSE 0 END AS is_result
           FROM madlib_mop.search_history h WHERE h.run_id = $1::pg_catalog.int8) x) y
-WHERE y.number % ((y.n + $2::pg_catalog.int8 - 1) / $2::pg_catalog.int8) = 0 OR y.number = 1 OR y.number = y.n OR y.place = 1
+WHERE y.number % ((y.n + $2::pg_catalog.int8 - 1) / $2::pg_catalog.int8) = 0 OR y.number = 1 OR y.number = y.n
+    OR y.place = 1
 ORDER BY y.number
 """
 

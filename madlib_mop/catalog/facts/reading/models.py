@@ -24,7 +24,8 @@ JOIN madlib_mop.model m ON m.run_id = l.run_id AND m.mst_key = l.mst_key
 LEFT JOIN (SELECT x.mst_key, EXTRACT(epoch FROM min(x.started_at))::pg_catalog.float8 AS started_at,
                   EXTRACT(epoch FROM max(x.ended_at))::pg_catalog.float8 AS ended_at, {SECONDS_OF_VISITS} AS seconds
            FROM madlib_mop.visit x WHERE x.run_id = $1::pg_catalog.int8 GROUP BY x.mst_key) v ON v.mst_key = l.mst_key
-WHERE l.run_id = $1::pg_catalog.int8 AND ($2::pg_catalog.int8 IS NULL OR l.rank <= $2::pg_catalog.int8 OR l.rank % $3::pg_catalog.int8 = 0)
+WHERE l.run_id = $1::pg_catalog.int8 AND ($2::pg_catalog.int8 IS NULL OR l.rank <= $2::pg_catalog.int8
+    OR l.rank % $3::pg_catalog.int8 = 0)
 ORDER BY l.rank, l.mst_key
 """
 _FAILURES = """
@@ -42,13 +43,16 @@ FROM (SELECT m.model_id, min(m.mst_key) AS mst_key, count(*) AS n FROM madlib_mo
 _LINEAGE = """
 SELECT x.*, count(*) OVER () AS n FROM (
     SELECT 'clone' AS kind, m.mst_key, (m.cloned_from ->> 'mst_key')::pg_catalog.int4 AS from_key,
-           (m.cloned_from ->> 'epoch')::pg_catalog.int4 AS epoch, (m.cloned_from ->> 'position')::pg_catalog.int4 AS position,
-           NULL::pg_catalog.text AS origin, EXTRACT(epoch FROM c.settled_at - r.created_at)::pg_catalog.float8 AS at_s, 0 AS place
+           (m.cloned_from ->> 'epoch')::pg_catalog.int4 AS epoch,
+           (m.cloned_from ->> 'position')::pg_catalog.int4 AS position,
+           NULL::pg_catalog.text AS origin,
+           EXTRACT(epoch FROM c.settled_at - r.created_at)::pg_catalog.float8 AS at_s, 0 AS place
     FROM madlib_mop.model m JOIN madlib_mop.run r ON r.run_id = m.run_id
     LEFT JOIN madlib_mop.change c ON c.run_id = m.run_id AND c.change_id = m.command_id
     WHERE m.run_id = $1::pg_catalog.int8 AND m.cloned_from IS NOT NULL
     UNION ALL
-    SELECT 'exploit', (c.work ->> 'mst_key')::pg_catalog.int4, (c.work ->> 'source')::pg_catalog.int4, s.epoch, NULL, NULL,
+    SELECT 'exploit', (c.work ->> 'mst_key')::pg_catalog.int4, (c.work ->> 'source')::pg_catalog.int4,
+           s.epoch, NULL, NULL,
            EXTRACT(epoch FROM e.at - r.created_at)::pg_catalog.float8, 1
     FROM madlib_mop.change c JOIN madlib_mop.run r ON r.run_id = c.run_id
     JOIN madlib_mop.search_event e ON e.run_id = c.run_id AND e.ordinal = c.event

@@ -13,7 +13,8 @@ _MAX_BINS = 200
 
 # a visit of a fused group is one of several that train at once, each with its share of the time
 _WORK = """
-    SELECT 'visit' AS kind, v.segment_id, v.mst_key, v.epoch, v.position, v.attempt, NULL::pg_catalog.text AS data_set, v.n_rows,
+    SELECT 'visit' AS kind, v.segment_id, v.mst_key, v.epoch, v.position, v.attempt,
+           NULL::pg_catalog.text AS data_set, v.n_rows,
            v.started_at, v.ended_at, v.timing, coalesce((v.timing ->> 'fused')::pg_catalog.float8, 1) AS of_group
     FROM madlib_mop.visit v WHERE v.run_id = $1::pg_catalog.int8
     UNION ALL
@@ -40,12 +41,15 @@ ORDER BY w.started_at, w.segment_id, w.mst_key
 """
 _BINS = f"""
 SELECT x.segment_id, b.bin,
-       sum((least(x.e, (b.bin + 1) * $3::pg_catalog.float8) - greatest(x.s, b.bin * $3::pg_catalog.float8)) / x.of_group)
+       sum((least(x.e, (b.bin + 1) * $3::pg_catalog.float8) - greatest(x.s, b.bin * $3::pg_catalog.float8))
+           / x.of_group)
        / $3::pg_catalog.float8 AS share
-FROM (SELECT w.segment_id, w.of_group, EXTRACT(epoch FROM w.started_at - r.created_at)::pg_catalog.float8 - $2::pg_catalog.float8 AS s,
+FROM (SELECT w.segment_id, w.of_group,
+             EXTRACT(epoch FROM w.started_at - r.created_at)::pg_catalog.float8 - $2::pg_catalog.float8 AS s,
              EXTRACT(epoch FROM w.ended_at - r.created_at)::pg_catalog.float8 - $2::pg_catalog.float8 AS e
       FROM ({_WORK}) w CROSS JOIN (SELECT y.created_at FROM madlib_mop.run y WHERE y.run_id = $1::pg_catalog.int8) r) x
-CROSS JOIN LATERAL generate_series(floor(x.s / $3::pg_catalog.float8)::pg_catalog.int8, floor(x.e / $3::pg_catalog.float8)::pg_catalog.int8) AS b (bin)
+CROSS JOIN LATERAL generate_series(floor(x.s / $3::pg_catalog.float8)::pg_catalog.int8,
+                                   floor(x.e / $3::pg_catalog.float8)::pg_catalog.int8) AS b (bin)
 GROUP BY x.segment_id, b.bin ORDER BY x.segment_id, b.bin
 """
 

@@ -14,7 +14,10 @@ from madlib_mop.catalog.facts.reading.schedule import read_schedule
 from madlib_mop.catalog.facts.reading.shared import FactsReader
 from madlib_mop.errors import not_your_run
 
-_STATES = "SELECT state, count(*) AS n FROM madlib_mop.model WHERE run_id = $1::pg_catalog.int8 GROUP BY state ORDER BY state"
+_STATES = (
+    "SELECT state, count(*) AS n FROM madlib_mop.model WHERE run_id = $1::pg_catalog.int8"
+    " GROUP BY state ORDER BY state"
+)
 _FUNCTIONS = {
     "fit_multiple_model": "madlib_keras_fit_multiple_model",
     "fit": "madlib_keras_fit",
