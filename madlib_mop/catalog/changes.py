@@ -140,9 +140,10 @@ class RunChanges(RunDrivers):
             cursor.execute(f"LISTEN {SETTLED_CHANNEL}")
 
     def end_training(self, run_id: int) -> bool:
-        """Mark a run as trained; False, and nothing is done, if it was cancelled before.
+        """Mark a run as trained, now; False, and nothing is done, if it was cancelled before.
 
-        Commands that came after the driver had looked for the last time are refused.
+        The time belongs to the state: a dump or a crash may come before `end_run`. Commands that came after the driver
+        had looked for the last time are refused.
         """
         with self.transaction() as session:
             query = select(t.run.c.cancelled_by).where(t.run.c.run_id == run_id).with_for_update()
@@ -151,7 +152,7 @@ class RunChanges(RunDrivers):
             for command in self.commands(run_id, ChangeState.PENDING):
                 too_late = "it came too late: the run has just ended its training. Issue it again to prepare the run"
                 self.record_outcome(command, Outcome(ChangeState.REFUSED, too_late))
-            self.set_run(run_id, state=str(RunState.TRAINED))
+            self.set_run(run_id, state=str(RunState.TRAINED), ended_at=func.clock_timestamp())
         return True
 
     def finish(self, run_id: int) -> None:

@@ -213,6 +213,15 @@ class Record(RunChanges, RunAdmission, ReservedTables):
             driver_pid=None,
         )
 
+    def set_end_if_unknown(self, run_id: int) -> None:
+        """Set the end of a trained run that has none: that of its newest visit.
+
+        Drivers of version 1.0.0 wrote it after the state. A dump could lack it, and a crash could come between.
+        """
+        last = select(func.max(t.visit.c.ended_at)).where(t.visit.c.run_id == run_id).scalar_subquery()
+        unknown = update(t.run).where(t.run.c.run_id == run_id, t.run.c.ended_at.is_(None))
+        self._do(unknown.values(ended_at=func.coalesce(last, func.clock_timestamp())))
+
     def delete_run(self, run_id: int) -> None:
         """Delete a run and everything that belongs to it but its states, which `sweep_slots` drops.
 

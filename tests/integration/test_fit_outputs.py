@@ -5,6 +5,8 @@ import re
 import numpy as np
 import pytest
 
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from tests.conftest import BACKEND
 from tests.helpers.oracle import shard
 from tests.helpers.training import (
@@ -294,3 +296,22 @@ def test_every_metric_has_its_evaluations(bench):
         assert (n_shards, n_rows) == (2, n_all[data_set])
     laps = "SELECT DISTINCT jsonb_object_keys(timing) FROM madlib_mop.evaluation WHERE run_id = %s"
     assert {"state_in_s", "compute_s"} <= {lap for (lap,) in bench.rows(laps, [run_id])}
+
+
+def test_a_run_that_was_trained_when_its_driver_died_is_written_by_resume(bench):
+    """A dump, or a crash, comes after the state was committed, and before the run's end was."""
+    record, run_id = Record(*connect_by_dsn(bench.dsn)), bench.run.run_id
+    weights_before = weights(bench, "out")
+    set_run = f"UPDATE madlib_mop.run SET {{}} WHERE run_id = {run_id}"
+    bench.rows(set_run.format("state = 'running', ended_at = NULL"))
+    assert record.end_training(run_id)
+    record.raw.close()
+    assert bench.value("SELECT ended_at > created_at FROM madlib_mop.run WHERE run_id = %s", [run_id])
+    bench.rows(set_run.format("ended_at = NULL"))  # as version 1.0.0
+    bench.rows("DROP TABLE out, out_info, out_summary")
+    bench.rows(f"SELECT madlib_mop.resume({run_id})")
+    assert weights(bench, "out") == weights_before
+    assert bench.value(
+        "SELECT end_training_time AT TIME ZONE 'UTC' = (SELECT max(ended_at) FROM madlib_mop.visit WHERE run_id = %s)"
+        " FROM out_summary", [run_id]
+    )  # fmt: skip

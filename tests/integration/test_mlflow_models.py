@@ -261,9 +261,11 @@ def test_weights_of_another_run_are_not_written(owned, keras, capsys, uri, clien
 
     owned.rows(f"CREATE TABLE {OWNER}.again AS TABLE {OWNER}.numbers; CREATE TABLE {OWNER}.again_info AS TABLE"
                f" {OWNER}.numbers_info; CREATE TABLE {OWNER}.again_summary AS TABLE {OWNER}.numbers_summary")
-    name_output(owned, run_id := invent_run(owned, n_models=2), OWNER, "again")
+    for table in ("again", "again_info", "again_summary"):
+        owned.rows(f"ALTER TABLE {OWNER}.{table} OWNER TO {OWNER}")
+    name_output(owned, run_id := invent_run(owned, n_models=2, owner=OWNER), OWNER, "again")
     owned.rows(f"UPDATE {OWNER}.again SET model_weights = %s", [weights_of(number_net(keras, 9.0))])
-    status, number, line = status_here(capsys, owned.dsn, "mlflow", run_id)
+    status, number, line = status_here(capsys, owned.dsn_of(OWNER), "mlflow", run_id)
     best = owned.value("SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = %s AND rank = 1", [run_id])
     assert (status, line) == (
         0,

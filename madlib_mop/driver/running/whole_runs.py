@@ -52,6 +52,7 @@ def finish_run(call: Call, record: Record, run_id: int) -> None:
             models = drive(call, record, run_id, recorded)
         else:
             call.session.run_started(run_id)  # this driver, too, may be killed
+            record.set_end_if_unknown(run_id)
         with telling_how_to_resume(run):
             write_outputs(call.session, record, run_id, models)
             keep_when_prepared(call.session, record)
