@@ -184,7 +184,9 @@ class ClientSessions:
         connection = self._connect()
         try:
             with connection, connection.begin():
-                execute(connection, PIN_AND_KEEP_PATH)  # defence: path-of-the-client
+                # defence: path-of-the-client = (execute(connection, PIN_AND_KEEP_PATH),
+                #     execute(connection, KEPT_PATH))
+                execute(connection, PIN_AND_KEEP_PATH)
                 connection.exec_driver_sql(self._set, tuple(self._values))
                 yield connection
         except DBAPIError as error:
