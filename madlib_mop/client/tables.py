@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
@@ -134,7 +135,6 @@ class Packed:
         owns_source: bool = False,
     ):
         self._calls = calls
-        self._relations = [table] if validation is None else [table, validation]
         self._owned = [source] if owns_source and source is not None else []
         self.table = table.sql
         self.validation = None if validation is None else validation.sql
@@ -151,9 +151,16 @@ class Packed:
         return frame
 
     def drop(self) -> None:
-        """Drop the packed tables, and the table that was made of a data frame. Trained models stay."""
-        packed = [relation.with_suffix(end) for relation in self._relations for end in _SUFFIXES]
-        drop_tables(self._calls.sessions, [*packed, *self._owned])
+        """Drop the packed tables with ``drop_packed``, and the table made of a data frame. Trained models stay.
+
+        Raises
+        ------
+        NotReady
+            If a run that is not at its end needs the packed tables.
+        """
+        with suppress(UndefinedTable):  # they were dropped before
+            self._calls.call("drop_packed", packed_table=self.table)
+        drop_tables(self._calls.sessions, self._owned)
 
 
 class Configurations:

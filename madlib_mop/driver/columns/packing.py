@@ -30,9 +30,10 @@ from madlib_mop.driver.columns.proposing import COLUMNS, count, table_columns
 from madlib_mop.driver.columns.rows import SourceRows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.columns.splitting import choose_validation, class_codes, split_rule
-from madlib_mop.driver.columns.writing import VALIDATION, check_kept, prepare, write_columns
+from madlib_mop.driver.columns.writing import check_kept, prepare, write_columns
 from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.packing.columns import MAX_PACKED_COLUMNS, check_packed_names, split_columns
+from madlib_mop.driver.packing.dropping import VALIDATION
 from madlib_mop.driver.packing.tables import draw_seed
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession

@@ -20,6 +20,7 @@ from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.threads import computed_ahead
 from madlib_mop.driver.data.copied import array_literal, quoted
 from madlib_mop.driver.data.engine import engine_of
+from madlib_mop.driver.packing.dropping import VALIDATION
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
 from madlib_mop.driver.packing.tables import Classes, SummaryRow, comment_on, create_summary
 from madlib_mop.driver.session.call import Call
@@ -28,7 +29,6 @@ from madlib_mop.engines.base.interface import Engine
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.packing.buffers import MAX_VALUE_BYTES, BufferPlan, default_buffer_size, plan_buffers
 
-VALIDATION = "_validation"
 Array = npt.NDArray[np.generic]
 #: Encodes some rows: the tensors of the inputs, then those of the targets.
 Encode = Callable[[Mapping[str, RawColumn]], list[Array]]

@@ -25,6 +25,7 @@ COMMANDS = {
     "generate_model_configs": "commands.configurations:generate_model_configs",
     "propose_columns": "columns.proposing:propose_columns",
     "pack_columns": "columns.packing:pack_columns",
+    "drop_packed": "packing.dropping:drop_packed",
     "describe_preprocessor": "columns.describing:describe_preprocessor",
     "transform": "columns.transforming:transform",
     "propose_networks": "networks.proposing:propose_networks",
