@@ -61,6 +61,11 @@ PACK = Function(
         BUFFER_SIZE,
         RULES,
         _TASK,
+        Argument(
+            "replace", "boolean",
+            "whether a packed table of this name is dropped, with all that belongs to it, when the new one is made",
+            default=False,
+        ),
     ),
     schema="madlib_mop",
     comments=(

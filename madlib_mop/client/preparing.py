@@ -54,6 +54,7 @@ class Preparing(Calls):
         packed: str | None = None,
         validation: float | str | None = 0.2,
         seed: int = 1,
+        replace: bool = False,
         **arguments: Any,
     ) -> Packed:
         """Pack rows of ordinary columns for training, with ``pack_columns``.
@@ -73,6 +74,9 @@ class Preparing(Calls):
             Rows to keep for validation: a share, or a rule such as ``'last 20% by joined'``; None: no rows.
         seed : int
             Of the order of the rows, and of the validation rows.
+        replace : bool
+            Whether an existing packed table ``packed`` is dropped, with all that belongs to it, in the transaction that
+            makes the new one.
         **arguments
             Further arguments of ``pack_columns``, such as ``exclude`` and ``columns``.
 
@@ -84,7 +88,9 @@ class Preparing(Calls):
         """
         targets = [target] if isinstance(target, str) else list(target)
         check_names(targets, "target")
-        given = {"validation": validation, "seed": seed, **arguments}
+        if replace and packed is None:
+            raise bad_input("replace=True needs packed, the name of the packed table to replace. Received: None")
+        given = {"validation": validation, "seed": seed, **({"replace": True} if replace else {}), **arguments}
         dependent = ", ".join(Identifier(name).sql for name in targets)
         call_of("pack_columns", {"source_table": "x", "output_table": "x", "dependent": dependent, **given})
         if isinstance(data, str):

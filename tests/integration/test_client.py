@@ -302,6 +302,23 @@ def test_a_frame_that_cannot_be_packed_leaves_no_table(client, frame):
         client.upload(frame, "customers")
 
 
+def test_a_packed_table_is_replaced_and_dropped(client, packed, frame):
+    first = client.pack(frame, target="left", packed="again", seed=1)
+    with pytest.raises(DuplicateTable, match="again") as raised:
+        client.pack("customers", target="left", packed="again")
+    assert "replace => true" in raised.value.hint
+    second = client.pack("customers", target="left", packed="again", validation=None, replace=True)
+    assert second.table == first.table and second.validation is None
+    found = client.query("SELECT source_table, to_regclass('again_validation') IS NULL AS gone FROM again_summary")
+    assert found.iloc[0].tolist() == ["customers", True]
+    with pytest.raises(InvalidParameter, match="replace=True needs packed"):
+        client.pack("customers", target="left", replace=True)
+    for handle in (second, first, first):  # the source of the first is its own
+        handle.drop()
+    gone = "SELECT to_regclass('again') IS NULL AND to_regclass(%s) IS NULL AS gone"
+    assert client.query(gone, [first.source])["gone"][0] and client.query("SELECT 1 FROM customers LIMIT 1").size
+
+
 def test_configurations_of_python_dictionaries(client, packed):
     width = sum(map(len, packed.describe()["units"].dropna()))
     dense = {"class_name": "Dense", "config": {"units": 2, "activation": "softmax"}}

@@ -89,6 +89,8 @@ def pack_columns(call: Call) -> None:
         preprocessor, ignored = _fit(source, rows, training, given, dependent, exclude, classes)
         encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
         first = order.result()
+        for replaced in packing.drops:  # the old tables come back if what follows fails
+            replaced.execute()
         write_columns(call, packing, packing.output, packing.output_text, rows, first, encoder, targets, thread)
         if validation is not None:
             output, text = packing.output.with_suffix(VALIDATION), with_end(packing.output_text, VALIDATION)

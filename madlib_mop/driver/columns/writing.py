@@ -20,7 +20,7 @@ from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.threads import computed_ahead
 from madlib_mop.driver.data.copied import array_literal, quoted
 from madlib_mop.driver.data.engine import engine_of
-from madlib_mop.driver.packing.dropping import VALIDATION
+from madlib_mop.driver.packing.dropping import VALIDATION, PackedDrop, if_there
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
 from madlib_mop.driver.packing.tables import Classes, SummaryRow, comment_on, create_summary
 from madlib_mop.driver.session.call import Call
@@ -53,6 +53,8 @@ class Packing:
         Of the order of rows; None keeps their order.
     rule : SplitRule or None
         What is kept for validation.
+    drops : tuple of PackedDrop
+        The packed table that is replaced, to be dropped before the new tables are made.
     """
 
     engine: Engine
@@ -63,6 +65,7 @@ class Packing:
     buffer_size: int | None
     seed: int | None
     rule: SplitRule | None = None
+    drops: tuple[PackedDrop, ...] = ()
 
 
 def prepare(call: Call, source: SourceTable, seed: int | None, rule: SplitRule | None = None) -> Packing:
@@ -71,7 +74,7 @@ def prepare(call: Call, source: SourceTable, seed: int | None, rule: SplitRule |
     Raises
     ------
     MopError
-        If an output table exists, or segments cannot be chosen.
+        If an output table exists and cannot be replaced, or segments cannot be chosen.
     """
     session, arguments = call.session, call.arguments
     engine = engine_of(session)
@@ -80,9 +83,12 @@ def prepare(call: Call, source: SourceTable, seed: int | None, rule: SplitRule |
     suffixes = ["", "_summary", *parts]
     if rule is not None:
         suffixes += [VALIDATION + suffix for suffix in suffixes]
-    output = session.output(arguments["output_table"], suffixes, "output_table")
+    drops: list[PackedDrop] = []
+    existing = if_there(call, "output_table", drops)
+    output = session.output(arguments["output_table"], suffixes, "output_table", existing)
     text = arguments["output_table"].strip()
-    return Packing(engine, source, output, text, distribution, arguments["buffer_size"], seed, rule)
+    buffer_size = arguments["buffer_size"]
+    return Packing(engine, source, output, text, distribution, buffer_size, seed, rule, tuple(drops))
 
 
 def check_kept(rows: SourceRows, names: Sequence[str], hint: str) -> None:

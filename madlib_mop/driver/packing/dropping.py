@@ -1,9 +1,10 @@
-"""The command drop_packed: a packed table is dropped with all that belongs to it.
+"""Packed tables are dropped, with all that belongs to them: by `drop_packed`, and when `pack_columns` replaces one.
 
 Everything is dropped in the caller's transaction, with the caller's rights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Relation, statement
@@ -13,6 +14,7 @@ from madlib_mop.driver.data.summaries import PackedSummary, names_of, preprocess
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import was_changed
+from madlib_mop.driver.session.relations import exist_already
 from madlib_mop.errors import (
     DuplicateTable,
     InsufficientPrivilege,
@@ -33,6 +35,11 @@ _NOT_DROPPABLE = (InsufficientPrivilege.sqlstate, DuplicateTable.sqlstate)
 _DEADLOCK = "40P01"
 #: A column of the summaries of this library that those of MADlib lack.
 _OWN_COLUMN = "independent_columns"
+_PARTITIONS = """
+SELECT c.relname::pg_catalog.text AS name FROM pg_catalog.pg_inherits i
+JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid JOIN pg_catalog.pg_class p ON p.oid = i.inhparent
+WHERE i.inhparent = $1::pg_catalog.oid AND c.relnamespace = p.relnamespace
+"""
 
 
 @dataclass(frozen=True)
@@ -181,6 +188,59 @@ def find_packed(session: CallerSession, table: Relation, what: str) -> PackedSet
                 raise
             left.append((other, error.message.removeprefix(f"{what}: ").removesuffix(".")))
     return PackedSet(tuple(pairs), tuple(left))
+
+
+def if_there(
+    call: Call, what: str, drops: list[PackedDrop]
+) -> Callable[[Relation, list[Relation]], str | None]:
+    """Return the callback of `RelationLookup.output` for existing packed tables.
+
+    Parameters
+    ----------
+    call : Call
+        With the argument ``replace``, they are replaced; then each must belong to the packed table of the name.
+    what : str
+        The argument that has the name.
+    drops : list of PackedDrop
+        Gets the drop to execute before the new tables are made.
+    """
+    session, replace = call.session, call.arguments.get("replace")
+
+    def answer(output: Relation, there: list[Relation]) -> str | None:
+        if not replace:
+            with suppress(MopError):  # the error is that the table exists, not why it could not be replaced
+                table = session.existing(output.sql, what)
+                if table is not None and find_packed(session, table, what) is not None:
+                    return _hint_of_existing(table, "replace" in call.arguments)
+            return ""
+        table = session.existing(output.sql, what)
+        found = None if table is None else find_packed(session, table, what)
+        known = set() if found is None else _names(session, found)
+        if strange := [one for one in there if one.name not in known]:
+            raise DuplicateTable(
+                f"{what}: {exist_already(strange)}, and replace => true replaces only a packed table with all that"
+                f" belongs to it. Received: {call.arguments[what]!r}",
+                hint="Drop what is in the way, or choose another name.",
+            )
+        assert found is not None, "a table is there, and belongs to it"
+        drops.append(PackedDrop(call, found, what))
+        return None
+
+    return answer
+
+
+def _hint_of_existing(table: Relation, may_replace: bool) -> str:
+    name = table.written.replace("'", "''")
+    replaces = "replace => true replaces it; " if may_replace else ""
+    return f"{replaces}SELECT madlib_mop.drop_packed('{name}'); drops it. Or choose another name."
+
+
+def _names(session: CallerSession, found: PackedSet) -> set[str]:
+    """Return the names of the tables, and of the partitions of the packed ones."""
+    names = {table.name for table in found.tables}
+    for table in found.packed:
+        names |= {row["name"] for row in session.execute(_PARTITIONS, [table.oid], ["bigint"])}
+    return names
 
 
 def _summary_of(session: CallerSession, table: Relation, what: str) -> PackedSummary | None:
