@@ -117,8 +117,8 @@ class Packed:
     ----------
     table : str
         Its quoted name, with its schema.
-    validation : str or None
-        The packed table of the validation rows.
+    validation, test : str or None
+        The packed tables of the validation rows and of the test rows.
     source : str or None
         The table whose rows were packed.
     targets : tuple of str
@@ -130,6 +130,7 @@ class Packed:
         calls: Calls,
         table: Relation,
         validation: Relation | None,
+        test: Relation | None,
         source: Relation | None,
         targets: tuple[str, ...],
         owns_source: bool = False,
@@ -138,11 +139,13 @@ class Packed:
         self._owned = [source] if owns_source and source is not None else []
         self.table = table.sql
         self.validation = None if validation is None else validation.sql
+        self.test = None if test is None else test.sql
         self.source = None if source is None else source.sql
         self.targets = targets
 
     def __repr__(self) -> str:
         kept = f", validation={self.validation!r}" if self.validation else ""
+        kept += f", test={self.test!r}" if self.test else ""
         return f"Packed({self.table!r}{kept}, targets={list(self.targets)})"
 
     def describe(self) -> "pandas.DataFrame":

@@ -313,7 +313,10 @@ def test_a_packed_table_is_replaced_and_dropped(client, packed, frame):
     assert found.iloc[0].tolist() == ["customers", True]
     with pytest.raises(InvalidParameter, match="replace=True needs packed"):
         client.pack("customers", target="left", replace=True)
-    for handle in (second, first, first):  # the source of the first is its own
+    third = client.pack("customers", target="left", packed="again", seed=1, test=0.1, replace=True)
+    assert third.test == '"public"."again_test"' and third.validation == '"public"."again_validation"'
+    assert client.packed("again").test == third.test and third.test in repr(third)
+    for handle in (third, second, first):  # the source of the first is its own
         handle.drop()
     gone = "SELECT to_regclass('again') IS NULL AND to_regclass(%s) IS NULL AS gone"
     assert client.query(gone, [first.source])["gone"][0] and client.query("SELECT 1 FROM customers LIMIT 1").size

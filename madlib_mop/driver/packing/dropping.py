@@ -25,10 +25,10 @@ from madlib_mop.errors import (
     UndefinedTable,
 )
 
-#: The suffix of the packed table of the validation rows.
-VALIDATION = "_validation"
+#: The suffixes of the packed tables of the validation rows and of the test rows.
+VALIDATION, TEST = "_validation", "_test"
 #: The suffixes of packed tables that belong to another one if they were packed in the same way.
-COMPANIONS = (VALIDATION,)
+COMPANIONS = (VALIDATION, TEST)
 _TABLE = "packed_table"
 #: SQLSTATEs of tables that the caller cannot drop: those of other roles, and those on which something depends.
 _NOT_DROPPABLE = (InsufficientPrivilege.sqlstate, DuplicateTable.sqlstate)
