@@ -51,7 +51,7 @@ MAY_IMPORT = {
     },  # fmt: skip
     "cli": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
-        "reports", "driver", "dash", "trackers", "exports", "imports",
+        "driver", "dash", "trackers", "exports", "imports",
     },
 }
 HEAVY = {"tensorflow", "keras"}
