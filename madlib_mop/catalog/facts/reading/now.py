@@ -63,8 +63,9 @@ SELECT r.run_id, r.kind, r.state, r.state_detail, pg_catalog.pg_get_userbyid(r.o
            'madlib_mop.stop_model(bigint,integer,text)', 'EXECUTE') AS may_steer,
        r.seed, r.num_iterations, r.n_segments, m.n_models, m.n_waiting, m.n_training, m.n_trained, m.n_stopped,
        m.n_failed, m.visits_done, m.visits_total,
-       (SELECT EXTRACT(epoch FROM p.time_left) FROM madlib_mop.progress AS p
-        WHERE p.run_id = r.run_id)::pg_catalog.float8 AS time_left_s,
+       CASE WHEN r.state = 'running' AND r.paused_by IS NULL THEN (
+           SELECT EXTRACT(epoch FROM p.time_left) FROM madlib_mop.progress AS p WHERE p.run_id = r.run_id
+       )::pg_catalog.float8 END AS time_left_s,
        EXTRACT(epoch FROM coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at)::pg_catalog.float8
            AS elapsed_s,
        EXTRACT(epoch FROM r.created_at)::pg_catalog.float8 AS created_at,
