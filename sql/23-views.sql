@@ -36,7 +36,7 @@ CROSS JOIN LATERAL (
            pg_catalog.sum(greatest(0, c.seconds - coalesce(nullif(c.steady_s, 0), c.seconds))) AS building_s,
            pg_catalog.count(DISTINCT pg_catalog.concat(c.segment_id, ' ', c.model_id)) AS n_built
     FROM (SELECT x.ended_at, x.segment_id, o.model_id,
-                 EXTRACT(epoch FROM x.ended_at - x.started_at)::double precision
+                 pg_catalog.date_part('epoch', x.ended_at - x.started_at)
                      / coalesce((x.timing ->> 'fused')::double precision, 1) AS seconds,
                  coalesce((x.timing ->> 'state_in_s')::double precision, 0) + coalesce((x.timing ->> 'compute_s')::double precision, 0)
                      + coalesce((x.timing ->> 'state_out_s')::double precision, 0) AS steady_s
@@ -44,7 +44,7 @@ CROSS JOIN LATERAL (
           WHERE x.run_id = r.run_id) c) v
 CROSS JOIN LATERAL (
     SELECT pg_catalog.sum(least(c.seconds, coalesce(nullif(c.steady_s, 0), c.seconds))) AS steady_s
-    FROM (SELECT EXTRACT(epoch FROM x.ended_at - x.started_at)::double precision
+    FROM (SELECT pg_catalog.date_part('epoch', x.ended_at - x.started_at)
                      / coalesce((x.timing ->> 'fused')::double precision, 1) AS seconds,
                  coalesce((x.timing ->> 'state_in_s')::double precision, 0) + coalesce((x.timing ->> 'compute_s')::double precision, 0) AS steady_s
           FROM madlib_mop.evaluation x WHERE x.run_id = r.run_id) c) e

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from madlib_mop.calls import find_function
-from madlib_mop.catalog.facts.reading.now import read_progress
-from madlib_mop.catalog.live.words import clean
+from madlib_mop.catalog.facts.reading.now import read_runs, read_times_left
+from madlib_mop.catalog.live.words import clean, duration
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.calls import command_for
 from madlib_mop.cli.queries import query
@@ -44,11 +44,12 @@ def runs(dsn: Dsn = "") -> None:
     """List the runs that you may see, with their progress."""
     titles = ("run", "kind", "state", "owner", "output table", "models", "failed", "done", "elapsed", "left")
     table = Table(*titles, box=None)
-    for run in read_progress(lambda statement, values: query(dsn, statement, *values)):
-        left = "" if run.time_left is None else str(run.time_left)
+    times_left = read_times_left(lambda statement, values: query(dsn, statement, *values))
+    for run in reversed(read_runs(lambda statement, values: query(dsn, statement, *values), None)):
         table.add_row(
             str(run.run_id), run.kind, run.state, Text(clean(run.owner)), Text(clean(run.output_table)),
-            str(run.n_models), str(run.n_failed), f"{run.percent_done}%", str(run.elapsed), left,
+            str(run.n_models), str(run.n_failed), f"{run.percent_done}%", duration(run.elapsed_s),
+            duration(times_left.get(run.run_id)),
         )  # fmt: skip
     Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
 

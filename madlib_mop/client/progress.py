@@ -53,8 +53,8 @@ def html_of(now: RunNow) -> str:
 
 
 def _row(model: ModelLine) -> str:
-    figures = (model.validation_metric, model.validation_loss, model.training_metric, model.training_loss)
-    cells = (model.rank, model.mst_key, clean(model.state), model.epoch, *map(number, figures))
+    figures = (number(value) for _, value in model.figures)
+    cells = (model.rank, model.mst_key, clean(model.state), model.epoch, *figures)
     return "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells) + "</tr>"
 
 
@@ -97,10 +97,3 @@ class _Lines:
         best = best_of(now)
         words = [f"run {status.run_id}: {clean(state_of(status))}", progress_of(status), *([best] if best else [])]
         print(", ".join(words), file=sys.stderr, flush=True)
-
-
-def text_of(status: RunStatus) -> str:
-    """Return a state of a run in one line."""
-    return f"run {status.run_id}: {clean(state_of(status))}, {progress_of(status)}"
-
-

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madlib_mop.catalog.facts.now import RunNow, RunStatus
-from madlib_mop.catalog.facts.reading.now import read_best_trained, read_status
+from madlib_mop.catalog.facts.reading.now import read_status, read_trained
 from madlib_mop.catalog.facts.reading.tables import LEADERBOARD, METRICS, VISITS
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.client.calling.errors import bad_input, noted
@@ -264,10 +264,10 @@ class Run:
         NotReady
             If no model is trained yet, or the output table is not written yet.
         """
-        key = read_best_trained(self._calls.sessions.rows, self.run_id)
-        if key is None:
+        keys = read_trained(self._calls.sessions.rows, self.run_id)
+        if not keys:
             raise noted(NotReady(f"run {self.run_id} has no trained model", hint="run.leaderboard() shows the models."))
-        return self.model(key)
+        return self.model(keys[0])
 
     def model(self, mst_key: int) -> Model:
         """Return the handle of one of its models, in the run's output table.

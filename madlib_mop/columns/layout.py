@@ -14,8 +14,7 @@ import numpy.typing as npt
 from mop_backend.frames import Blob
 
 from madlib_mop.columns.cells import Cells, UnreadableValue
-from madlib_mop.columns.raw import Vectors
-from madlib_mop.columns.vectors import VectorReader
+from madlib_mop.columns.vectors import Elements, VectorReader
 
 ELEMENT_TYPES: dict[int, np.dtype] = {
     21: np.dtype(np.int16),
@@ -187,10 +186,10 @@ class LayoutReader(VectorReader):
 
     def __init__(self, layout: ArrayLayout):
         self._layout = layout
-        self._shape: tuple[int, ...] | None = None
+        self._shape: tuple[int, ...] = ()  # a value that is read has one
 
-    def read(self, cells: Cells) -> Vectors:
-        """Return the arrays of a batch: float32 (n_rows, n_elements), zeros where NULL.
+    def vectors(self, cells: Cells) -> Elements:
+        """Return the arrays of rows none of which is NULL: float32 (n_rows, n_elements).
 
         Raises
         ------
@@ -198,26 +197,19 @@ class LayoutReader(VectorReader):
             If an array has another shape than the first one that was read, a NULL element, or a number that is not
             finite as float32.
         """
-        present = np.flatnonzero(~cells.missing)
-        if not len(present):
-            return Vectors(np.zeros((cells.n_rows, 0), np.float32), cells.missing, cells.column)
-        few = cells if len(present) == cells.n_rows else cells.take(present)
         try:
-            elements = self._elements(few)
+            return self._elements(cells).reshape(cells.n_rows, -1)
         except BadRow as bad:
-            raise self._unreadable(bad, cells.column, int(present[bad.row])) from None
-        values = elements.reshape(few.n_rows, -1)
-        if few is not cells:
-            spread = np.zeros((cells.n_rows, values.shape[1]), np.float32)
-            spread[present] = values
-            values = spread
-        dimensions = elements.shape[1:]
-        return Vectors(values, cells.missing, cells.column, dimensions=dimensions if len(dimensions) > 1 else ())
+            raise self._unreadable(bad, cells.column) from None
+
+    def dimensions(self, cells: Cells) -> tuple[int, ...]:
+        """Return the dimensions that all arrays have, if they are several."""
+        return self._shape if len(self._shape) > 1 else ()
 
     def _elements(self, cells: Cells) -> npt.NDArray[np.float32]:
         """Return the elements, float32 (n_rows, *shape); no row is NULL."""
         header = read_header(cells.at(0))
-        if self._shape is None:
+        if not self._shape:
             if not header.n_elements:
                 raise BadRow(0, "is an empty array", "Exclude such rows with a view.")
             self._shape = header.shape
@@ -249,9 +241,9 @@ class LayoutReader(VectorReader):
         bad = is_nan if is_nan.any() else np.isinf(found)
         return BadRow(row, problem, "Replace it, or exclude the row.", int(np.argmax(bad)))
 
-    def _unreadable(self, bad: BadRow, column: str, row: int) -> UnreadableValue:
+    def _unreadable(self, bad: BadRow, column: str) -> UnreadableValue:
         """Return the error for a row: of several columns, it names the one with the problem."""
         if not self._layout.parts or bad.element is None:
-            return UnreadableValue(column, row, bad.problem, bad.hint)
+            return UnreadableValue(column, bad.row, bad.problem, bad.hint)
         problem = "is NULL" if bad.is_null else bad.problem
-        return UnreadableValue(self._layout.parts[bad.element], row, problem, bad.hint)
+        return UnreadableValue(self._layout.parts[bad.element], bad.row, problem, bad.hint)

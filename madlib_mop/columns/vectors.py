@@ -28,7 +28,7 @@ class VectorReader(CellReader):
     """Reads rows of numbers into a matrix of float32; a few rows are read as many are."""
 
     def read(self, cells: Cells) -> Vectors:
-        """Return the vectors of a batch: float32 (n_rows, width).
+        """Return the vectors of a batch: float32 (n_rows, width), zeros where NULL.
 
         Raises
         ------
@@ -41,21 +41,20 @@ class VectorReader(CellReader):
             return Vectors(np.zeros((cells.n_rows, 0), np.float32), cells.missing, cells.column)
         few = cells if len(present) == cells.n_rows else cells.take(present)
         try:
-            elements = self._elements_of_one_width(few)
+            values = self.vectors(few)
         except UnreadableValue as error:
             raise error.at(int(present[error.row])) from None
-        dimensions = self.dimensions(few)
-        if few is cells:
-            return Vectors(elements, cells.missing, cells.column, dimensions=dimensions)
-        values = np.zeros((cells.n_rows, elements.shape[1]), np.float32)
-        values[present] = elements
-        return Vectors(values, cells.missing, cells.column, dimensions=dimensions)
+        if few is not cells:
+            found, values = values, np.zeros((cells.n_rows, values.shape[1]), np.float32)
+            values[present] = found
+        return Vectors(values, cells.missing, cells.column, dimensions=self.dimensions(few))
 
     def dimensions(self, cells: Cells) -> tuple[int, ...]:
         """Return the dimensions that all arrays have, if they are several; no row is NULL, all have one width."""
         return ()
 
-    def _elements_of_one_width(self, cells: Cells) -> Elements:
+    def vectors(self, cells: Cells) -> Elements:
+        """Return the vectors of rows none of which is NULL, at least one: float32 (n_rows, width)."""
         widths = self.widths(cells)
         wrong = widths != widths[0]
         if wrong.any():

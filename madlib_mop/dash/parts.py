@@ -13,7 +13,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from madlib_mop.catalog.facts.now import JobLine, RunLine, RunNow
-from madlib_mop.catalog.live.words import best_of, clean, duration, end_of, number, progress_of, state_of, task_of
+from madlib_mop.catalog.live import words
+from madlib_mop.catalog.live.words import clean, number
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -30,8 +31,8 @@ class Pages:
             lstrip_blocks=True,
         )
         self._jinja.filters |= {
-            "clean": clean, "duration": duration, "number": number, "instant": instant, "state": state_of,
-            "end": end_of, "task": task_of, "arguments": arguments, "cell": cell,
+            "clean": clean, "duration": words.duration, "number": number, "instant": instant, "state": words.state_of,
+            "end": words.end_of, "task": words.task_of, "newest": words.newest_of, "arguments": arguments, "cell": cell,
             "count": lambda n: "" if n is None else f"{n:,}",
         }  # fmt: skip
         self._jinja.globals |= known
@@ -67,8 +68,9 @@ class Pages:
 
 def spoken(now: RunNow) -> str:
     """Return the state of a run for screen readers: one or two sentences."""
-    best = best_of(now)
-    return f"Run {now.status.run_id} {state_of(now.status)}: {progress_of(now.status)}." + (f" {best}." if best else "")
+    best, status = words.best_of(now), now.status
+    line = f"Run {status.run_id} {words.state_of(status)}: {words.progress_of(status)}."
+    return f"{line} {best}." if best else line
 
 
 def instant(at: datetime | None) -> str:

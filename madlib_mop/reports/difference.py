@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from madlib_mop.catalog.facts import Architecture, ModelFacts, RunFacts
-from madlib_mop.reports.formats import duration, number, size
+from madlib_mop.catalog.live.words import duration, number
+from madlib_mop.reports.formats import size
 from madlib_mop.reports.named import named_parameters
 
 
@@ -19,18 +20,12 @@ class ModelDifference:
 def properties(facts: RunFacts, model: ModelFacts) -> dict[str, str]:
     """Return the properties of a model as texts by name, in the order in which they are shown."""
     network = next((a for a in facts.architectures if a.model_id == model.model_id), None)
-    figures = {
-        f"validation {model.metric_name}": model.validation_metric,
-        "validation loss": model.validation_loss,
-        f"training {model.metric_name}": model.training_metric,
-        "training loss": model.training_loss,
-    }
     found = {
         "rank": "" if model.rank is None else str(model.rank),
         "state": model.state + (f": {model.detail}" if model.detail else ""),
         "network": _network(model, network),
-        **{name: _text(value) for name, value in named_parameters(model).items() if name != "network"},
-        **{name: number(value, 5) for name, value in figures.items() if value is not None},
+        **{name: str(value) for name, value in named_parameters(model).items() if name != "network"},
+        **{name: number(value, 5) for name, value in model.figures if value is not None},
         "iterations": str(model.epoch),
         "time in visits": duration(model.seconds),
         "size of its state": size(model.state_bytes),
@@ -51,7 +46,3 @@ def differences(facts: RunFacts, first: ModelFacts, second: ModelFacts) -> tuple
 
 def _network(model: ModelFacts, network: Architecture | None) -> str:
     return str(model.model_id) if network is None else f"{model.model_id}: {network.layers}"
-
-
-def _text(value: object) -> str:
-    return str(value)

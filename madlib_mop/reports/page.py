@@ -19,6 +19,8 @@ from madlib_mop.catalog.facts import OutputFacts, RunFacts
 from madlib_mop.catalog.facts.models import best_model
 from madlib_mop.catalog.facts.reading.shared import FactsReader
 from madlib_mop.catalog.facts.reading.whole import read_run
+from madlib_mop.catalog.facts.run import KINDS
+from madlib_mop.catalog.live import words
 from madlib_mop.reports import formats
 from madlib_mop.reports.assets import vega_bundle
 from madlib_mop.reports.difference import differences, properties
@@ -33,20 +35,6 @@ TEMPLATES = Path(__file__).parent / "templates"
 MAX_COLUMNS = 10
 #: What an element of data of a page must not contain: it would end it, or begin a comment.
 _IN_JSON = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-_STATES = {
-    "running": "training",
-    "trained": "trained; its output tables are not written yet",
-    "finished": "finished",
-    "interrupted": "interrupted",
-    "cancelled": "cancelled",
-    "failed": "failed",
-}
-_KINDS = {
-    "fit_multiple_model": "Model hopping",
-    "fit": "Model averaging",
-    "automl": "Search",
-    "replay": "Replay",
-}
 
 
 def report(reader: FactsReader, run_id: int) -> str:
@@ -81,8 +69,10 @@ def page(facts: RunFacts) -> str:
         models_json=as_data(models),
         call_again=call_again(facts),
         replay=replay(facts),
-        state=_STATES.get(facts.state, facts.state),
-        kind=_KINDS.get(facts.kind, facts.kind),
+        state=words.state_of(facts),
+        detail=words.end_of(facts.status) or words.clean(facts.state_detail),
+        progress=words.progress_of(facts.status),
+        kind=KINDS.get(facts.kind, facts.kind).capitalize(),
     )
 
 
@@ -110,16 +100,19 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.filters |= {
-        "number": formats.number,
+        "number": words.number,
         "fixed": formats.fixed,
         "count": formats.count,
-        "duration": formats.duration,
+        "duration": words.duration,
         "size": formats.size,
         "moment": formats.moment,
         "percent": formats.percent,
         "value": value_text,
         "named_parameters": named_parameters,
         "embedded": embedded,
+        "json": json.dumps,
+        "newest": words.newest_of,
+        "task": words.task_of,
     }
     return made
 

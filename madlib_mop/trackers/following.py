@@ -1,7 +1,5 @@
 """Writes a run to a tracker, once or until it has ended; called by the commands of the trackers."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -10,10 +8,11 @@ import psycopg
 from madlib_mop.catalog.facts.models import ModelFacts
 from madlib_mop.catalog.facts.reader import one_snapshot
 from madlib_mop.catalog.facts.reading.models import read_all_models
-from madlib_mop.catalog.facts.reading.now import is_lost
 from madlib_mop.catalog.facts.reading.tracked import read_points, read_tracked
-from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedRun, TrackedState
+from madlib_mop.catalog.facts.tracked import TrackedRun, TrackedState
+from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.catalog.live.following import RunFollower, RunListener, wait_for_output
+from madlib_mop.catalog.live.words import state_of
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.errors import NAME_THE_SERVER, InvalidParameter, NotReady, cannot_log_in, connection_lost
@@ -86,8 +85,6 @@ class RunSession:
                 points = read_points(reader, self.run_id, since)
         except psycopg.Error:
             raise _lost() from None
-        if not run.has_ended and is_lost(self._fetch, self.run_id):
-            run = replace(run, is_lost=True)
         self._was_running |= not run.has_ended
         new = tuple(point for point in points if _identity(point) not in self._known)
         self._known.update(map(_identity, new))
@@ -135,12 +132,6 @@ class RunSession:
         except psycopg.Error:
             raise _lost() from None
 
-    def _fetch(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        try:
-            return self._connection.execute(statement, values).fetchall()
-        except psycopg.Error:
-            raise _lost() from None
-
 
 class Tracker(Protocol):
     """A program that tracks experiments, and gets one run."""
@@ -177,18 +168,18 @@ def track(session: RunSession, tracker: Tracker, follow: bool) -> TrackedState:
         If there is no such run, the role may not see it, or it has no metrics and gets none.
     """
     record = session.read()
-    if not record.points and (record.run.has_ended or record.run.is_lost or not follow):
+    if not record.points and (record.run.has_ended or not follow):
         raise InvalidParameter(
-            f"run {session.run_id} has no metrics; it is {record.run.state}",
-            hint="Metrics are known after an iteration that is evaluated (metrics_compute_frequency)."
-            if record.run.has_ended
-            else f"No process trains it. SELECT madlib_mop.resume({session.run_id}); continues it."
+            f"run {session.run_id} has no metrics; it is {state_of(record.run)}",
+            hint=f"No process trains it. SELECT madlib_mop.resume({session.run_id}); continues it."
             if record.run.is_lost
+            else "Metrics are known after an iteration that is evaluated (metrics_compute_frequency)."
+            if record.run.has_ended
             else "Its first metrics are known after an iteration. --follow waits for them.",
         )
     tracker.start(record)
     tracker.write(record)
-    while follow and not (record.run.has_ended or record.run.is_lost):
+    while follow and not record.run.has_ended:
         session.news.wait()
         record = session.read()
         tracker.write(record)
@@ -196,7 +187,7 @@ def track(session: RunSession, tracker: Tracker, follow: bool) -> TrackedState:
     return record
 
 
-def _identity(point: TrackedMetric) -> tuple[Any, ...]:
+def _identity(point: MetricPoint) -> tuple[Any, ...]:
     return point.mst_key, point.data_set, point.name, point.is_sample, point.step
 
 

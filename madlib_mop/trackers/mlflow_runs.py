@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from madlib_mop.catalog.facts.models import ModelFacts, best_model
-from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedRun, TrackedState
+from madlib_mop.catalog.facts.tracked import TrackedRun, TrackedState
+from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.errors import InvalidParameter, MopError
@@ -136,7 +137,7 @@ class MlflowTracker:
     def write(self, record: TrackedState) -> None:
         """Log parameters, metrics, tags and states that are not logged yet."""
         run = record.run
-        points: dict[int, list[TrackedMetric]] = {}
+        points: dict[int, list[MetricPoint]] = {}
         for point in record.points:
             points.setdefault(point.mst_key, []).append(point)
         with self._calling():
@@ -146,7 +147,8 @@ class MlflowTracker:
                     logged = self._model(run, model)
                     self._log(logged, _model_params(model), _model_tags(model), points.get(model.mst_key, ()))
                     self._set_status(logged, _model_status(run, model), model.ended_at or run.ended_at)
-            self._set_status(self._run, _RUN_STATES.get(RunState(run.state), _KILLED), run.ended_at)
+            status = _KILLED if run.is_lost else _RUN_STATES.get(RunState(run.state), _KILLED)
+            self._set_status(self._run, status, run.ended_at)
 
     def finish(self, record: TrackedState, session: RunSession) -> None:
         """Log the report of the run and the models as artifacts; note in `problems` which models are not there."""
@@ -235,7 +237,7 @@ class MlflowTracker:
         return self._models[model.mst_key]
 
     def _log(
-        self, logged: _Logged, params: Mapping[str, str], tags: Mapping[str, str], points: Sequence[TrackedMetric]
+        self, logged: _Logged, params: Mapping[str, str], tags: Mapping[str, str], points: Sequence[MetricPoint]
     ) -> None:
         """Log what a run of MLflow lacks. MLflow refuses other values of a parameter, so the first ones are kept."""
         metrics = {}

@@ -6,19 +6,19 @@ Names and reasons come from other roles: they are data, whatever characters they
 import hashlib
 import re
 
-from madlib_mop.catalog.facts.tracked import TrackedMetric
+from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.catalog.live.words import clean
 
 _NO_KEY = re.compile(r"[^A-Za-z0-9_. -]")
 _MAX_KEY = 200
 
 
-def history_name(point: TrackedMetric) -> str:
+def history_name(point: MetricPoint) -> str:
     """Return the name of a metric as in Keras' history: ``loss``, ``val_loss``; of a sample ``sample_loss``."""
     return f"{'sample_' if point.is_sample else ''}{'val_' if point.data_set == 'validation' else ''}{point.name}"
 
 
-def tag_of(point: TrackedMetric) -> str:
+def tag_of(point: MetricPoint) -> str:
     """Return the tag of a metric as Keras' callback TensorBoard names it; of a sample, ``visit_`` and its name."""
     # defence: tags-of-tensorboard = f"{'visit' if point.is_sample else 'epoch'}_{point.name}"
     return f"{'visit' if point.is_sample else 'epoch'}_{clean(point.name)}"

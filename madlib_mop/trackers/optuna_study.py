@@ -25,8 +25,9 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog.facts.models import ModelFacts, Value
-from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedRun, TrackedState
-from madlib_mop.catalog.live.words import clean
+from madlib_mop.catalog.facts.tracked import TrackedRun, TrackedState
+from madlib_mop.catalog.facts.training import MetricPoint
+from madlib_mop.catalog.live.words import clean, state_of
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.reports.importance import is_logarithmic
@@ -105,7 +106,7 @@ class OptunaTracker:
     def __init__(self, storage: str, study_name: str | None = None):
         self._address = storage
         self._name = study_name
-        self._points: dict[int, list[TrackedMetric]] = defaultdict(list)
+        self._points: dict[int, list[MetricPoint]] = defaultdict(list)
         self._study: optuna.Study | None = None
         self._trials: dict[int, FrozenTrial] = {}
         if "://" in storage:
@@ -297,7 +298,7 @@ def _study_attributes(run: TrackedRun) -> dict[str, Any]:
 def _attributes(run: TrackedRun, model: ModelFacts) -> dict[str, Any]:
     reason = model.detail
     if reason is None and run.has_ended and model.state in (ModelState.WAITING, ModelState.TRAINING):
-        reason = f"the run is {run.state}"
+        reason = f"the run is {state_of(run)}"
     values = {
         "mst_key": model.mst_key,
         "state": model.state,

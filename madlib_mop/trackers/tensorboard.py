@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from madlib_mop.catalog.facts.models import ModelFacts
-from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedRun, TrackedState
+from madlib_mop.catalog.facts.tracked import TrackedRun, TrackedState
+from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
@@ -136,7 +137,7 @@ class TensorBoardTracker:
         return self._files[mst_key, folder]
 
 
-def _event_of(point: TrackedMetric) -> Any:
+def _event_of(point: MetricPoint) -> Any:
     return event(point.at, point.step, scalar(tag_of(point), point.value))
 
 

@@ -24,6 +24,7 @@ from madlib_mop.catalog.facts import (
     SegmentLoad,
     TimeSpent,
 )
+from madlib_mop.catalog.facts.now import RunStatus
 from tests.helpers.training import script
 from tests.helpers.unit.rows import a_plan, a_summary
 
@@ -146,16 +147,33 @@ def a_model(key: int, **fields) -> ModelFacts:
     return ModelFacts(**given | fields)
 
 
+def a_status(n_models: int, **fields) -> RunStatus:
+    """Return how far a finished run on two segments is."""
+    given = {
+        "run_id": 7, "kind": "fit_multiple_model", "state": "finished", "detail": None, "owner": "ada",
+        "source_table": "public.packed", "validation_table": "public.valid", "output_table": "public.models",
+        "schedule": "rotation", "paused_by": None, "waits": False, "may_steer": False, "seed": 11, "num_iterations": 2,
+        "n_segments": 2, "n_models": n_models, "n_waiting": 0, "n_training": 0, "n_trained": n_models, "n_stopped": 0,
+        "n_failed": 0, "visits_done": 4 * n_models, "visits_total": 4 * n_models,
+        "created_at": datetime.fromtimestamp(BEGAN, UTC), "ended_at": datetime.fromtimestamp(BEGAN + 60, UTC),
+        "elapsed_s": 60.0, "time_left_s": None,
+    }  # fmt: skip
+    return RunStatus(**given | fields)
+
+
 def some_facts(n_models: int = 12, **fields) -> RunFacts:
     """Return the facts of a run on two segments, with something of everything; ``fields`` replace some of them."""
     models = tuple(a_model(key) for key in range(1, n_models + 1))
     points = tuple(
-        MetricPoint(m.mst_key, data_set, name, float(epoch), 10.0 * epoch, 100.0 * epoch, value / epoch)
+        MetricPoint(
+            m.mst_key, BEGAN + 10.0 * epoch, data_set, name, value / epoch, epoch, 2 * epoch, False, 10.0 * epoch,
+            100.0 * epoch,
+        )
         for m in models
         for epoch in (1, 2)
         for data_set in ("training", "validation")
         for name, value in (("loss", m.validation_loss), ("accuracy", m.validation_metric))
-    )
+    )  # fmt: skip
     bars = tuple(
         Bar("visit", segment, m.mst_key, 1, 1 + segment, float(i), i + 0.8, 50)
         for i, m in enumerate(models)
@@ -176,7 +194,8 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
         "parent_run_id": None, "versions": {"keras": "3.15.1"}, "created_at": BEGAN,
         "ended_at": BEGAN + 60, "read_at": BEGAN + 3600, "source_table": "public.packed",
         "validation_table": "public.valid",
-        "makespan_s": 60.0, "lower_bound_s": 50.0, "idle_share": 0.1, "counts": Counts(n_models, {"trained": n_models}),
+        "makespan_s": 60.0, "lower_bound_s": 50.0, "idle_share": 0.1, "counts": Counts(),
+        "status": a_status(n_models),
         "data": DataFacts(
             ("x",), (OutputFacts("y", (ClassCount("0", 30), ClassCount("1", 70)), 2),),
             (SegmentFacts("training", 0, None, 50, 4000, "ab" * 32), SegmentFacts("training", 1, None, 50, 4000, None)),
@@ -190,7 +209,10 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
         "lineage": (Lineage("clone", 2, 1, 1, 2, None, 12.0), Lineage("start weights", 3, origin="model_id 1")),
         "failures": (FailureGroup("stopped", "stopped by ada: too slow", 1, (4,)),),
         "commands": (
-            CommandFacts(1, "stop_model", '{"mst_key": 4}', "person", "ada", 20.0, "obeyed", "stopped", (4,)),
+            CommandFacts(
+                1, "stop_model", {"mst_key": 4}, "person", "ada", datetime.fromtimestamp(BEGAN + 20, UTC), "obeyed",
+                "stopped", (4,),
+            ),
         ),
         "search": (SearchEventFacts(1, 30.0, "result", 1, 1, 0.5, "extend", 1, 2, None, None),),
         "policy": "SELECT 1",

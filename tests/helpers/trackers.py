@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from madlib_mop.catalog.facts.models import ModelFacts
-from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedRun, TrackedState
+from madlib_mop.catalog.facts.tracked import TrackedRun, TrackedState
+from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.catalog.names import Relation
 from madlib_mop.errors import MopError, NotReady
 from madlib_mop.exports.formats import CARD, SIGNATURE, archive
@@ -67,10 +68,10 @@ def a_model(key: int, **fields) -> ModelFacts:
     return ModelFacts(**given | fields)
 
 
-def points_of(key: int, n_epochs: int = 3, first: int = 1) -> tuple[TrackedMetric, ...]:
+def points_of(key: int, n_epochs: int = 3, first: int = 1) -> tuple[MetricPoint, ...]:
     """Return loss and accuracy of a model on both data sets after each epoch."""
     return tuple(
-        TrackedMetric(key, BEGAN + 100 * epoch + key, data_set, name, value / epoch, epoch, 2 * epoch, False)
+        MetricPoint(key, BEGAN + 100 * epoch + key, data_set, name, value / epoch, epoch, 2 * epoch, False)
         for epoch in range(first, first + n_epochs)
         for data_set in ("training", "validation")
         for name, value in (("loss", key / 10), ("accuracy", 1 - key / 100))
@@ -94,7 +95,7 @@ def hostile_record() -> TrackedState:
     model = a_model(1, hyper_parameters={text: text for text in HOSTILE}, detail=HOSTILE[3], state="trained")
     failed = a_model(2, hyper_parameters={others[0]: 1}, detail=first, state="failed")
     points = tuple(
-        TrackedMetric(key, BEGAN + i, data_set, text, float(i), 1, 2, is_sample)
+        MetricPoint(key, BEGAN + i, data_set, text, float(i), 1, 2, is_sample)
         for key in (1, 2)
         for i, text in enumerate(HOSTILE)
         for data_set in ("training", "validation")

@@ -168,7 +168,7 @@ def test_runs_in_the_wrong_state_are_told_so(bench, session):
         ("resume(52)", "55000", "run 52 repeats run 4711, whose record was dropped", "drop_run(52)"),
         ("resume(53)", "42P07", "run 53 cannot write its tables: table public.out_53_info exists already", "drop it"),
         ("resume(51)", "55000", "run 51 is in progress in another session", "madlib_mop.cancel(51)"),
-        ("drop_run(51)", "55000", "run 51 is running", "madlib_mop.cancel(51)"),
+        ("drop_run(51)", "55000", "run 51 is in progress in another session", "madlib_mop.cancel(51)"),
     ):
         before = traces(bench)
         error = refusal(session, f"SELECT madlib_mop.{statement}")

@@ -9,9 +9,10 @@ import pytest
 from madlib_mop.catalog.facts import ModelLine
 from madlib_mop.catalog.facts.reader import one_snapshot
 from madlib_mop.catalog.facts.reading.models import read_all_models
-from madlib_mop.catalog.facts.reading.now import read_models, read_progress, read_runs, read_segments, read_status
+from madlib_mop.catalog.facts.reading.now import read_models, read_runs, read_segments, read_status
 from madlib_mop.catalog.facts.reading.tracked import read_tracked
 from madlib_mop.catalog.facts.reading.whole import read_run
+from tests.helpers.commands import run
 from tests.helpers.invented import invent_run
 
 N_MODELS, N_SEGMENTS, N_EPOCHS, VISIT_S = 6, 2, 3, 0.02
@@ -31,7 +32,8 @@ def reader(db):
 def test_seconds_of_models_that_train_together_are_divided_among_them(db, run_id, reader):
     db.rows("""UPDATE madlib_mop.visit SET timing = '{"fused": 2}' WHERE run_id = %s""", [run_id])
     whole = N_MODELS * N_SEGMENTS * N_EPOCHS * VISIT_S / 2
-    assert sum(segment.busy_s for segment in read_segments(db.rows, run_id)) == pytest.approx(whole)
+    segments = read_segments(db.rows, read_status(db.rows, run_id))
+    assert sum(segment.busy_s for segment in segments) == pytest.approx(whole)
     assert sum(model.seconds for model in read_all_models(reader, run_id)) == pytest.approx(whole)
     facts = read_run(reader, run_id)
     assert sum(model.seconds for model in facts.models) == pytest.approx(whole)
@@ -40,9 +42,9 @@ def test_seconds_of_models_that_train_together_are_divided_among_them(db, run_id
 
 def test_a_run_is_as_done_in_the_list_of_the_command_line_as_elsewhere(db, run_id):
     db.rows("UPDATE madlib_mop.model SET state = 'failed' WHERE run_id = %s", [run_id])
-    (listed,) = [run.percent_done for run in read_runs(db.rows, 50) if run.run_id == run_id]
-    (printed,) = [run.percent_done for run in read_progress(db.rows) if run.run_id == run_id]
-    assert listed == printed == read_status(db.rows, run_id).percent_done == 100
+    (listed,) = [line.percent_done for line in read_runs(db.rows, 50) if line.run_id == run_id]
+    printed = next(line for line in run(db, "runs").stdout.splitlines() if line.split()[:1] == [str(run_id)])
+    assert listed == read_status(db.rows, run_id).percent_done == 100 and "100.0%" in printed
 
 
 def test_figures_that_are_nan_are_known_to_all_readers(db, run_id, reader):
@@ -60,5 +62,5 @@ def test_figures_that_are_nan_are_known_to_all_readers(db, run_id, reader):
 
 def test_a_report_and_a_tracker_read_the_same_row_of_the_run(run_id, reader):
     report, tracked = read_run(reader, run_id), read_tracked(reader, run_id)
-    same = [field.name for field in fields(tracked) if field.name not in ("system_identifier", "is_lost")]
+    same = [field.name for field in fields(tracked) if field.name != "system_identifier"]
     assert [getattr(report, name) for name in same] == [getattr(tracked, name) for name in same]

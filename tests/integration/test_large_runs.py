@@ -41,9 +41,9 @@ def test_every_model_has_its_curve_from_the_first_to_the_last_point(run_id, read
     assert {p.mst_key for p in points} == set(KEYS)
     first = 1 / N_SEGMENTS if is_sample else 1.0
     for key in KEYS:
-        iterations = [p.iteration for p in points if p.mst_key == key]
+        iterations = [p.iteration(N_SEGMENTS) for p in points if p.mst_key == key]
         assert len(iterations) >= 30 and (min(iterations), max(iterations)) == (pytest.approx(first), N_EPOCHS)
-    (rows,) = {p.rows for p in points if p.iteration == N_EPOCHS}
+    (rows,) = {p.rows for p in points if p.iteration(N_SEGMENTS) == N_EPOCHS}
     assert rows == N_EPOCHS * N_SEGMENTS * 1000.0
 
 

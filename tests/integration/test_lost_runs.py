@@ -2,10 +2,15 @@
 
 from contextlib import closing, contextmanager
 
+import psycopg
 import pytest
 
+from madlib_mop.catalog.facts.reader import one_snapshot
 from madlib_mop.catalog.facts.reading.now import read_status
+from madlib_mop.catalog.facts.reading.tracked import read_tracked
+from madlib_mop.catalog.facts.reading.whole import read_run
 from madlib_mop.catalog.run_locks import LOCK_CLASS
+from madlib_mop.reports.page import page
 from tests.helpers.commands import run
 from tests.helpers.invented import invent_run
 
@@ -34,6 +39,21 @@ def test_who_watches_it_is_told(db, lost):
     assert (watched.returncode, watched.stderr) == (1, "")
     assert f"run {run_id} {state} (its session has ended): " in watched.stdout
     assert f"run {run_id} {state}: no process trains it: SELECT madlib_mop.resume({run_id});" in watched.stdout
+
+
+def test_who_reads_its_report_is_told(db, lost):
+    run_id, state = lost
+    task = "UPDATE madlib_mop.segment SET task = %s, task_since = now() WHERE run_id = %s AND data_set = 'training'"
+    db.rows(task, ['{"kind": "visit", "mst_keys": [1], "epoch": 1}', run_id])
+    with closing(psycopg.connect(db.dsn)) as connection, one_snapshot(connection) as reader:
+        facts, tracked = read_run(reader, run_id), read_tracked(reader, run_id)
+    assert facts.is_lost and facts.status.is_lost and tracked.is_lost
+    assert {segment.task for segment in facts.data.segments} == {None}, "nobody has cleared it"
+    for text in (db.value("SELECT madlib_mop.report(%s)", [run_id]), page(facts)):
+        assert f"{state} (its session has ended)" in text
+        assert f"no process trains it: SELECT madlib_mop.resume({run_id}); continues it" in text
+    with session_of(db, lock=run_id), closing(psycopg.connect(db.dsn)) as one, one_snapshot(one) as reader:
+        assert not read_run(reader, run_id).is_lost
 
 
 @pytest.mark.slow

@@ -31,5 +31,10 @@ def test_segments_at_other_nodes_of_citus_take_no_memory_of_this_server(monkeypa
 
 def test_runs_of_another_version_are_not_ended():
     """Its functions are not there: the update comes first, as another check says."""
-    context = SimpleNamespace(is_superuser=True, extension_version="1.0.0", value=lambda _: True)
-    assert list(runs.check(context, "host=/nowhere")) == []
+    context = SimpleNamespace(
+        is_superuser=True, extension_version="1.0.0", value=lambda query, values=None: 3 if values else True
+    )
+    (found,) = runs.check(context, "host=/nowhere")
+    assert (found.check, found.state) == ("runs", CheckState.SKIP)
+    assert found.found == "not checked in version 1.0.0; login roles of runs without a session: 3"
+    assert "After the update" in found.mend

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "trainer": {"columns", "exports", "imports", "models"},
     "engines": {"calls", "catalog"},
     "jobs": {"calls", "catalog", "engines"},
-    "reports": {"calls", "catalog", "columns", "models", "search"},
+    "reports": {"calls", "catalog", "columns", "exports", "models", "search"},
     "dash": {"calls", "catalog", "reports"},
     "trackers": {"catalog", "columns", "exports", "imports", "reports", "trainer"},
     "client": {"calls", "catalog", "columns", "exports", "imports", "models"},

@@ -1,22 +1,31 @@
 """What a run was trained on: tables, shards, classes, columns; made by `reading`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """One shard of the run's data.
+    """One shard of the run's data, and what its segment has done and does.
 
     Attributes
     ----------
     data_set : str
-        ``training``, ``validation`` or ``sample``.
+        ``training``, ``validation`` or ``sample``. Only segments of training data make visits.
     segment_id : int
     place : str or None
         The foreign server that stores it; None for this server.
     n_rows, n_bytes : int or None
     fingerprint : str or None
         SHA-256 of its rows; None until a trainer has loaded them.
+    n_visits, busy_s
+        Of all its visits; the seconds of models that trained together are divided among them.
+    mst_key, epoch, seconds, loss, ended_at
+        Of its newest visit.
+    task : mapping or None
+        What it has been doing for a second: ``kind``, ``mst_keys`` and perhaps ``epoch``, as `madlib_mop.segment`.
     """
 
     data_set: str
@@ -25,6 +34,15 @@ class SegmentFacts:
     n_rows: int | None
     n_bytes: int | None
     fingerprint: str | None
+    n_visits: int = 0
+    busy_s: float = 0.0
+    mst_key: int | None = None
+    epoch: int | None = None
+    seconds: float | None = None
+    loss: float | None = None
+    ended_at: datetime | None = None
+    task: Mapping[str, Any] | None = None
+    task_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

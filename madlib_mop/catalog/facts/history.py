@@ -1,6 +1,9 @@
 """What people, policies and searches did to a run; made by `reading`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,11 @@ class CommandFacts:
     ----------
     command_id : int
     command : str
-    arguments : str
-        JSON.
+    arguments : mapping
     source : str
         ``person`` or ``policy``.
     issued_by : str
-    at_s : float
+    issued_at : datetime
     state : str
     detail : str or None
     mst_keys : tuple of int
@@ -55,10 +57,10 @@ class CommandFacts:
 
     command_id: int
     command: str
-    arguments: str
+    arguments: Mapping[str, Any]
     source: str
     issued_by: str
-    at_s: float
+    issued_at: datetime
     state: str
     detail: str | None
     mst_keys: tuple[int, ...] = ()

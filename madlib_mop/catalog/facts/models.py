@@ -102,6 +102,15 @@ class ModelLine:
     ranked_by: str = LOSS
 
     @property
+    def figures(self) -> tuple[tuple[str, float | None], ...]:
+        """Its figures with their names, those on validation data first."""
+        metric = self.metric_name or "metric"
+        return (
+            (f"validation {metric}", self.validation_metric), ("validation loss", self.validation_loss),
+            (f"training {metric}", self.training_metric), ("training loss", self.training_loss),
+        )  # fmt: skip
+
+    @property
     def is_validated(self) -> bool:
         """Whether the figures on validation data count; otherwise those on training data."""
         return self.validation_loss is not None

@@ -3,14 +3,23 @@
 Times of day are aware datetimes. Durations are seconds (``_s``).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from decimal import Decimal
-from typing import Any
+from datetime import datetime
 
+from madlib_mop.catalog.facts.data import SegmentFacts
+from madlib_mop.catalog.facts.history import CommandFacts
 from madlib_mop.catalog.facts.models import ModelLine
 from madlib_mop.catalog.rows.states import ENDED, RunState
+
+
+def percent_done(state: str, visits_done: int, visits_total: int) -> float:
+    """Return which part of a run's visits is done, in percent.
+
+    A run whose training is complete is done, also if its last models failed or were stopped.
+    """
+    if RunState(state).is_trained:
+        return 100.0
+    return min(100.0, round(100.0 * visits_done / max(1, visits_total), 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +49,6 @@ class RunLine:
     percent_done: float
     created_at: datetime
     elapsed_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """One run in view ``progress``; ``time_left`` is None if it does not train, or has no visit yet."""
-
-    run_id: int
-    kind: str
-    state: str
-    owner: str
-    output_table: str
-    n_models: int
-    n_failed: int
-    percent_done: Decimal
-    elapsed: timedelta
-    time_left: timedelta | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,32 +133,8 @@ class RunStatus:
 
     @property
     def percent_done(self) -> float:
-        """Visits that are done, of those that are planned; a finished run's are 100."""
-        if self.state in (RunState.TRAINED, RunState.FINISHED):
-            return 100.0
-        return min(100.0, round(100.0 * self.visits_done / max(1, self.visits_total), 1))
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentLine:
-    """One segment: how many visits it made, the newest one, and what it is doing.
-
-    ``task`` has ``kind``, ``mst_keys`` and perhaps ``epoch``, as `madlib_mop.segment`. It is None if the segment does
-    nothing, or does it for less than a second.
-    """
-
-    segment_id: int
-    place: str | None
-    n_rows: int | None
-    n_visits: int
-    busy_s: float
-    mst_key: int | None
-    epoch: int | None
-    ended_at: datetime | None
-    seconds: float | None
-    loss: float | None
-    task: Mapping[str, Any] | None = None
-    task_since: datetime | None = None
+        """Which part of its visits is done."""
+        return percent_done(self.state, self.visits_done, self.visits_total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,20 +147,6 @@ class ModelFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandLine:
-    """One command to the run, and what became of it."""
-
-    command_id: int
-    command: str
-    arguments: Mapping[str, Any]
-    source: str
-    issued_by: str
-    issued_at: datetime
-    state: str
-    detail: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class RunNow:
     """One state of a run: its progress, a page of its leaderboard, its segments, failures and commands.
 
@@ -200,15 +155,16 @@ class RunNow:
     status : RunStatus
     models : tuple of ModelLine
         Best first.
-    segments : tuple of SegmentLine
+    segments : tuple of SegmentFacts
+        Of the training data.
     failures : tuple of ModelFailure
         Newest first.
-    commands : tuple of CommandLine
+    commands : tuple of CommandFacts
         Newest first.
     """
 
     status: RunStatus
     models: tuple[ModelLine, ...]
-    segments: tuple[SegmentLine, ...]
+    segments: tuple[SegmentFacts, ...]
     failures: tuple[ModelFailure, ...]
-    commands: tuple[CommandLine, ...]
+    commands: tuple[CommandFacts, ...]

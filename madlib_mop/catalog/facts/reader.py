@@ -1,11 +1,15 @@
 """The readers of facts: in the session of a driver's caller, and on connections of psycopg 3."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+import re
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Protocol
 
 import psycopg
 
+from madlib_mop.catalog.facts.reading.now import lost_runs
 from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.errors import NAME_THE_SERVER, MopError, cannot_log_in, connection_lost, read_server_error
 
@@ -33,12 +37,26 @@ class SessionReader:
         texts = [None if value is None else str(value) for value in values]
         return self._session.execute(statement, texts)
 
+    def fetch(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        """Return the rows of one statement; see `shared.FactsReader`."""
+        numbers = itertools.count(1)
+        numbered = re.sub("%s", lambda _: f"${next(numbers)}", statement)
+        types = ["bigint" if isinstance(value, int) else "text" for value in values]
+        return [tuple(row.values()) for row in self._session.execute(numbered, values, types)]
+
+    @cached_property
+    def lost(self) -> Collection[int]:
+        """The runs that had no process; see `shared.FactsReader`. In one snapshot of the caller's it is not known."""
+        ((level,),) = self.fetch("SELECT pg_catalog.current_setting('transaction_isolation') AS level", [])
+        return lost_runs(self.fetch) if level == "read committed" else ()
+
 
 class ConnectionReader:
-    """Reads on a connection of psycopg 3, which `reading` opens or a web page has."""
+    """Reads on a connection of psycopg 3, which `reading` opens or a web page has; ``lost`` as `shared.FactsReader`."""
 
-    def __init__(self, connection: psycopg.Connection[Any]):
+    def __init__(self, connection: psycopg.Connection[Any], lost: Collection[int] = ()):
         self._connection = connection
+        self.lost = lost
 
     def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
         """Return the rows of one statement; see `shared.FactsReader`."""
@@ -49,10 +67,19 @@ class ConnectionReader:
         except psycopg.Error as error:
             raise _mop_error(error) from None
 
+    def fetch(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        """Return the rows of one statement; see `shared.FactsReader`."""
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except psycopg.Error as error:
+            raise _mop_error(error) from None
+
 
 @contextmanager
 def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[ConnectionReader]:
     """Read everything in one snapshot, in a read-only transaction that is rolled back at the end.
+
+    Which runs are lost is found in a transaction before: a run could end between the snapshot and a look at processes.
 
     Parameters
     ----------
@@ -64,14 +91,22 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[ConnectionRead
     MopError
         The server's error.
     """
+    with _transaction(connection, "READ COMMITTED"):
+        lost = lost_runs(ConnectionReader(connection).fetch)
+    with _transaction(connection, "REPEATABLE READ"):
+        yield ConnectionReader(connection, lost)
+
+
+@contextmanager
+def _transaction(connection: psycopg.Connection[Any], isolation: str) -> Iterator[None]:
     try:
         connection.autocommit = True
-        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.execute(f"BEGIN ISOLATION LEVEL {isolation} READ ONLY")
     except psycopg.Error as error:
         raise _mop_error(error) from None
     try:
         connection.execute(_PIN)
-        yield ConnectionReader(connection)
+        yield
     finally:
         if not connection.closed:
             connection.execute("ROLLBACK")

@@ -6,24 +6,22 @@ from dataclasses import dataclass, field
 from madlib_mop.catalog.facts.data import DataFacts
 from madlib_mop.catalog.facts.history import CommandFacts, SearchEventFacts
 from madlib_mop.catalog.facts.models import LOSS, Architecture, FailureGroup, Lineage, ModelFacts
+from madlib_mop.catalog.facts.now import RunStatus
 from madlib_mop.catalog.facts.training import Band, MetricPoint, Schedule
 from madlib_mop.catalog.rows.states import ENDED
+
+#: How a run trains, and the SQL function that begins it, by its kind.
+KINDS = {"fit_multiple_model": "model hopping", "fit": "model averaging", "automl": "search", "replay": "replay"}
+FUNCTIONS = {
+    "fit_multiple_model": "madlib_keras_fit_multiple_model", "fit": "madlib_keras_fit",
+    "automl": "madlib_keras_automl", "replay": "replay",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many there are, where the facts have only some of them.
+    """How many there are, where the facts have only some of them."""
 
-    Attributes
-    ----------
-    models : int
-    states : dict of str to int
-        Models by state.
-    search_decisions, search_results, commands, lineage : int
-    """
-
-    models: int
-    states: Mapping[str, int]
     search_decisions: int = 0
     search_results: int = 0
     commands: int = 0
@@ -60,6 +58,11 @@ class RunHead:
         ``fit_multiple_model``, ``fit``, ``automl`` or ``replay``.
     state : str
     state_detail : str or None
+    paused_by : str or None
+    waits : bool
+        Whether it waits for its turn to train.
+    is_lost : bool
+        Whether its state is one of a run at work, but its session has ended and nothing continues it.
     owner, viewer, database : str
     may_own : bool
         Whether the viewer is a member of the role that owns the run, and so may read training states.
@@ -86,6 +89,9 @@ class RunHead:
     owner: str
     viewer: str
     database: str
+    paused_by: str | None = None
+    waits: bool = False
+    is_lost: bool = False
     may_own: bool = False
     name: str | None = None
     description: str | None = None
@@ -106,8 +112,8 @@ class RunHead:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended; `resume` can continue it unless it is finished."""
-        return self.state in ENDED
+        """Whether no process trains it; `resume` can continue it unless it is finished."""
+        return self.state in ENDED or self.is_lost
 
     @property
     def score_name(self) -> str:
@@ -122,6 +128,8 @@ class RunFacts(RunHead):
     Attributes
     ----------
     call : CallFacts
+    status : RunStatus
+        How far it is.
     n_threads : int
     depends_on_timing : bool
         Whether the order of visits can depend on timing.
@@ -145,12 +153,14 @@ class RunFacts(RunHead):
     lineage : tuple of Lineage
     failures : tuple of FailureGroup
     commands : tuple of CommandFacts
+        The newest ones, the oldest of them first.
     search : tuple of SearchEventFacts
     policy : str or None
         The query of the run's policy.
     """
 
     call: CallFacts
+    status: RunStatus
     n_threads: int
     depends_on_timing: bool
     warm_start: bool

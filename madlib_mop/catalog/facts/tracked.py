@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from madlib_mop.catalog.facts.models import ModelFacts
 from madlib_mop.catalog.facts.run import RunHead
+from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.catalog.rows.states import ModelState
 
 
@@ -17,12 +18,9 @@ class TrackedRun(RunHead):
     ----------
     system_identifier : str
         The server's, given by initdb. A standby and a copy of the data directory have the same one.
-    is_lost : bool
-        Whether its state is one of a run at work, but its session has ended and nothing continues it.
     """
 
     system_identifier: str
-    is_lost: bool = False
 
     @property
     def key(self) -> str:
@@ -39,43 +37,6 @@ class TrackedRun(RunHead):
 
 
 @dataclass(frozen=True, slots=True)
-class TrackedMetric:
-    """One metric of one model on one data set.
-
-    Attributes
-    ----------
-    mst_key : int
-    at : float
-        When it was known.
-    data_set : str
-        ``training`` or ``validation``.
-    name : str
-        By Keras' name; ``loss`` is the loss.
-    value : float
-        Can be NaN or infinite.
-    epoch : int
-    visits : int
-        Number of visits that the model had made.
-    is_sample : bool
-        Whether it was computed on the sample of metrics_every, after a visit; otherwise on all rows, after an epoch.
-    """
-
-    mst_key: int
-    at: float
-    data_set: str
-    name: str
-    value: float
-    epoch: int
-    visits: int
-    is_sample: bool
-
-    @property
-    def step(self) -> int:
-        """Where it stands on the horizontal axis: the epoch, or for a sample the number of visits."""
-        return self.visits if self.is_sample else self.epoch
-
-
-@dataclass(frozen=True, slots=True)
 class TrackedState:
     """One state of a run: all its models, and metrics that have become known since the state before.
 
@@ -84,10 +45,10 @@ class TrackedState:
     run : TrackedRun
     models : tuple of ModelFacts
         In the order in which the run got them.
-    points : tuple of TrackedMetric
+    points : tuple of MetricPoint
         The earliest first.
     """
 
     run: TrackedRun
     models: tuple[ModelFacts, ...]
-    points: tuple[TrackedMetric, ...]
+    points: tuple[MetricPoint, ...]

@@ -1,37 +1,52 @@
 """Learning curves and the schedule of a run; made by `reading`."""
 
 from dataclasses import dataclass
+from math import nan
 
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """One metric of one model at one point of its training.
+    """One metric of one model on one data set, at one point of its training.
 
     Attributes
     ----------
     mst_key : int
-    data_set, name : str
-        ``training`` or ``validation``; ``loss`` or the first metric.
-    iteration : float
-        Iterations of this model; with metrics_every, parts of an iteration.
-    elapsed_s : float
-        Since the start of the run.
-    rows : float
-        Rows that the model had been trained on in this run.
+    at : float
+        When it was known, in seconds since 1970.
+    data_set : str
+        ``training`` or ``validation``.
+    name : str
+        By Keras' name; ``loss`` is the loss.
     value : float
-        Finite.
+        Can be NaN or infinite, except in curves.
+    epoch : int
+    visits : int
+        Number of visits that the model had made.
     is_sample : bool
-        Whether it was computed on the sample of metrics_every.
+        Whether it was computed on the sample of metrics_every, after a visit; otherwise on all rows, after an epoch.
+    elapsed_s, rows : float
+        Of curves only: seconds since the start of the run, and rows that the model had been trained on in this run.
     """
 
     mst_key: int
+    at: float
     data_set: str
     name: str
-    iteration: float
-    elapsed_s: float
-    rows: float
     value: float
-    is_sample: bool = False
+    epoch: int
+    visits: int
+    is_sample: bool
+    elapsed_s: float = nan
+    rows: float = nan
+
+    @property
+    def step(self) -> int:
+        """Where it stands on the axis of a tracker: the epoch, or for a sample the number of visits."""
+        return self.visits if self.is_sample else self.epoch
+
+    def iteration(self, n_segments: int) -> float:
+        """Return the iterations that the model had made; of a sample, with parts of an iteration."""
+        return self.epoch - 1 + ((self.visits - 1) % n_segments + 1) / n_segments if self.is_sample else self.epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
-"""The words for a run that people watch: states and numbers as text; called by the live page and `madlib-mop watch`."""
+"""The words for a run: states and numbers as text; called by reports, cards, the live page, `madlib-mop watch`, the
+client and trackers."""
 
+import math
 from datetime import datetime
 
+from madlib_mop.catalog.facts.data import SegmentFacts
 from madlib_mop.catalog.facts.models import ModelLine, best_model
-from madlib_mop.catalog.facts.now import RunNow, RunStatus, SegmentLine
+from madlib_mop.catalog.facts.now import RunNow, RunStatus
+from madlib_mop.catalog.facts.run import RunHead
 from madlib_mop.catalog.rows.states import RunState
 
 
@@ -16,20 +20,34 @@ def clean(text: str | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration in words of a clock: ``45 s``, ``2:05 min``, ``1:02:03 h``."""
+    """Return a duration such as ``0.21 s``, ``8.4 s``, ``3 min 20 s``, ``5 h 3 min`` or ``2 d 4 h``."""
     if seconds is None:
         return ""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02} min"
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02} h"
+    if seconds < 100:
+        return f"{number(seconds, 2 if seconds < 10 else 3)} s"
+    whole = round(seconds)
+    for large, small, size, part in (("min", "s", 60, 1), ("h", "min", 3600, 60), ("d", "h", 86400, 3600)):
+        if whole < size * (60 if large == "min" else 24) or large == "d":
+            first, rest = divmod(whole, size)
+            return f"{first} {large} {rest // part} {small}" if rest // part else f"{first} {large}"
+    raise AssertionError("every duration has a form")
 
 
-def number(value: float | None) -> str:
-    """Return a metric with four significant digits."""
-    return "" if value is None else f"{value:.4g}"
+def number(value: float | int | None, digits: int = 4) -> str:
+    """Return a number with at most so many significant digits; '' for None."""
+    if value is None:
+        return ""
+    if not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) or (value == int(value) and abs(value) < 1e15 and abs(value) >= 10**digits):
+        return f"{int(value):,}"
+    if value == 0:
+        return "0"
+    if 1e-4 <= abs(value) < 1e6:
+        places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+        text = f"{value:,.{places}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{value:.{digits}g}"
 
 
 def clock(at: datetime | None) -> str:
@@ -37,7 +55,7 @@ def clock(at: datetime | None) -> str:
     return "" if at is None else f"{at.astimezone():%H:%M:%S}"
 
 
-def state_of(status: RunStatus) -> str:
+def state_of(status: RunStatus | RunHead) -> str:
     """Return the state of a run with what holds it up."""
     if status.is_lost:
         return f"{status.state} (its session has ended)"
@@ -45,6 +63,8 @@ def state_of(status: RunStatus) -> str:
         return f"paused by {clean(status.paused_by)}"
     if status.state == RunState.RUNNING and status.waits:
         return "running (waits for its turn)"
+    if status.state == RunState.TRAINED:
+        return "trained (its output tables are not written yet)"
     return status.state
 
 
@@ -78,7 +98,7 @@ def parameters_of(model: ModelLine) -> str:
     return f"network {model.model_id}, {clean(model.compile_params)} {clean(model.fit_params)}"
 
 
-def task_of(segment: SegmentLine) -> str:
+def task_of(segment: SegmentFacts) -> str:
     """Return what a segment is doing; '' if it does nothing, or does it for less than a second."""
     if segment.task is None:
         return ""
@@ -87,12 +107,14 @@ def task_of(segment: SegmentLine) -> str:
     return f"{words}, iteration {segment.task['epoch']}" if "epoch" in segment.task else words
 
 
+def newest_of(segment: SegmentFacts) -> str:
+    """Return the newest visit of a segment; '' before there is one."""
+    if segment.mst_key is None:
+        return ""
+    return f"model {segment.mst_key}, iteration {segment.epoch}, {duration(segment.seconds)}"
+
+
 def figures_of(model: ModelLine) -> str:
     """Return the figures of a model in one line."""
-    name = clean(model.metric_name)
-    figures = (
-        (f"validation {name}", model.validation_metric), ("validation loss", model.validation_loss),
-        (f"training {name}", model.training_metric), ("training loss", model.training_loss),
-    )  # fmt: skip
-    words = [f"{what} {number(value)}" for what, value in figures if value is not None]
+    words = [f"{clean(name)} {number(value)}" for name, value in model.figures if value is not None]
     return ", ".join([f"iteration {model.metric_epoch}", *words])

@@ -10,9 +10,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from madlib_mop.catalog.facts.data import SegmentFacts
 from madlib_mop.catalog.facts.models import ModelLine
-from madlib_mop.catalog.facts.now import RunNow, SegmentLine
-from madlib_mop.catalog.live.words import clean, clock, duration, number, parameters_of, progress_of, state_of, task_of
+from madlib_mop.catalog.facts.now import RunNow
+from madlib_mop.catalog.live.words import clean, clock, newest_of, number, parameters_of, progress_of, state_of, task_of
 from madlib_mop.cli.watching.prompts import KEYS
 
 _STYLES = {"failed": "red", "stopped": "yellow", "trained": "green", "finished": "green", "cancelled": "yellow",
@@ -75,11 +76,10 @@ def _leaderboard(now: RunNow, view: View, n_lines: int, is_wide: bool) -> Table:
 
 def _cells(model: ModelLine, n_figures: int) -> tuple[Text, ...]:
     state = Text(model.state + (", pinned" if model.pinned else ""), style=_STYLES.get(model.state, ""))
-    figures = (model.validation_metric, model.validation_loss, model.training_metric, model.training_loss)
     reason = f"{clean(model.detail)}  " if model.detail else ""
     return (
         Text(str(model.rank)), Text(str(model.mst_key)), state, Text(f"{model.epoch}/{model.last_epoch}"),
-        *(Text(number(value)) for value in figures[:n_figures]),
+        *(Text(number(value)) for _, value in model.figures[:n_figures]),
         Text(f"{reason}{parameters_of(model)}"),
     )  # fmt: skip
 
@@ -99,15 +99,12 @@ def _segments(now: RunNow) -> Table:
     return table
 
 
-def _work(segment: SegmentLine) -> str:
+def _work(segment: SegmentFacts) -> str:
     """Return what a segment is doing, or else its newest visit."""
     if segment.task is not None:
         return f"{task_of(segment)}, since {clock(segment.task_since)}"
-    if segment.mst_key is None:
-        return "no visit yet"
-    lasted = duration(segment.seconds)
-    newest = f"newest visit: model {segment.mst_key}, iteration {segment.epoch}, {lasted}"
-    return f"{newest}, ended {clock(segment.ended_at)}"
+    newest = newest_of(segment)
+    return f"newest visit: {newest}, ended {clock(segment.ended_at)}" if newest else "no visit yet"
 
 
 def _news(now: RunNow) -> Table:

@@ -147,12 +147,17 @@ def report(call: Call) -> str:
 
 
 def drop_run(call: Call) -> None:
-    """Drop the record and states of a run; output tables stay."""
+    """Drop the record and states of a run; output tables stay.
+
+    A run whose driver has died is locked for a moment, while another session ends it.
+    """
     record = open_record(call.info)
     run = find_run(record, call)
     run_id = run.run_id
     if not record.lock_run(run_id):
-        raise NotReady(f"run {run_id} is running", hint=f"SELECT madlib_mop.cancel({run_id}); stops it.")
+        if run.state is RunState.RUNNING and record.is_at_work(run.caller_pid, call.info.pid):
+            raise NotReady(f"run {run_id} is running", hint=f"SELECT madlib_mop.cancel({run_id}); stops it.")
+        become_driver(record, run_id)
     end_old_writers(record, run_id)
     record.delete_run(run_id)
     sweep_slots(record, [call.info.pid])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from mop_backend.keras_backends import BackendName
 
 import madlib_mop
+from madlib_mop.catalog.facts.layers import layers_in_words
 from madlib_mop.driver.commands.scoring import describe_outputs
 from madlib_mop.driver.exports.origin import ExportSource, read_source
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
@@ -14,10 +15,10 @@ from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.messages import was_changed
 from madlib_mop.errors import Unsupported
-from madlib_mop.exports.card import CardFacts, InputColumn, card
 from madlib_mop.exports.formats import CARD, MAX_BYTES, PREPROCESSOR, SIGNATURE, Format
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature, file_names
 from madlib_mop.models.ensemble import input_dtypes
+from madlib_mop.reports.card import CardFacts, InputColumn, card
 
 if TYPE_CHECKING:  # imports NumPy
     from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
@@ -146,10 +147,9 @@ def _facts(
     model: TrainedModel, source: ExportSource, signature: Signature, preprocessor: "Preprocessor | None"
 ) -> CardFacts:
     columns = () if preprocessor is None else preprocessor.inputs
-    layers = model.configuration.arch["config"]["layers"]
     return CardFacts(
         signature,
-        tuple((str(layer["config"].get("name", layer.get("name"))), str(layer["class_name"])) for layer in layers),
+        layers_in_words(model.configuration.arch),
         source.n_bytes // _FLOAT32_BYTES,
         model.configuration.compile_params or None,
         model.configuration.fit_params or None,

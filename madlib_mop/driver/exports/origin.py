@@ -8,10 +8,10 @@ from typing import Any
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel
 from madlib_mop.driver.inference.trained_by import measure_weights
 from madlib_mop.driver.registry.lineage import lineage_of
-from madlib_mop.driver.registry.members import UNREADABLE, of_details, read_ensemble, to_number, to_whole
+from madlib_mop.driver.registry.members import UNREADABLE, of_details, read_ensemble, to_whole
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.exports.card import CardOrigin, CardVisit, Ensemble, Registration
+from madlib_mop.reports.card import CardOrigin, CardVisit, Ensemble, Registration
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _origin(found: Mapping[str, Any]) -> CardOrigin | None:
             to_whole(lineage.get("parent_run_id")),
             None if cloned_from is None else int(cloned_from["mst_key"]),
             {str(name): str(version) for name, version in (lineage.get("versions") or {}).items()},
-            {str(name): to_number(value) for name, value in found["metrics"].items()},
+            {str(name): None if value is None else float(value) for name, value in found["metrics"].items()},
             tuple(
                 CardVisit(int(v["epoch"]), int(v["segment_id"]), int(v["n_rows"]), _text_or_none(v["rows_digest"]))
                 for v in lineage.get("visits") or ()

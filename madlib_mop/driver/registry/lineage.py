@@ -6,6 +6,7 @@ The copy stays if the run is dropped.
 import json
 from typing import Any
 
+from madlib_mop.catalog.facts.reading.now import read_trained
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.inference.trained_by import TrainedBy, find_run
 from madlib_mop.driver.session.caller import CallerSession
@@ -46,7 +47,6 @@ ORDER BY v.epoch DESC, v.position DESC
 _VISITS_TYPES = ["bigint", "integer", "integer", "integer"]
 _WEIGHTS = "SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest FROM {t} WHERE mst_key = $1"
 _MOST_TRIED = 20  # models whose weights are read; somebody may have changed those of some
-_RANKED = "SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = $1 AND state <> 'failed' ORDER BY rank"
 
 
 def best_key(session: CallerSession, relation: Relation, keys: list[int]) -> int | None:
@@ -54,12 +54,14 @@ def best_key(session: CallerSession, relation: Relation, keys: list[int]) -> int
 
     The run is found by the weights. A newer run with the same output table may not have written it.
     """
+    from madlib_mop.catalog.facts.reader import SessionReader  # brings psycopg 3 along
+
     for key in keys[:_MOST_TRIED]:
         for row in session.execute(statement(_WEIGHTS, t=relation), [key], ["integer"]):
             run = find_run(session, relation, key, row["digest"])
             if run is not None:
-                ranked = [row["mst_key"] for row in session.execute(_RANKED, [run.run_id], ["bigint"])]
-                return next((key for key in ranked if key in keys), None)
+                trained = read_trained(SessionReader(session).fetch, run.run_id)
+                return next((key for key in trained if key in keys), None)
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from madlib_mop.catalog.names import Identifier, statement
 from madlib_mop.driver.inference.model import ModelLocation
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.exports.card import CardMember, Ensemble, MemberRun
+from madlib_mop.reports.card import CardMember, Ensemble, MemberRun
 
 _COLUMNS = {
     "ensemble_of": "text", "ensemble_mst_keys": "integer[]", "ensemble_weights": "double precision[]",

@@ -1,15 +1,15 @@
 """Learning curves: loss and first metric by iteration, by seconds and by rows; training beside validation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
 
 from madlib_mop.catalog.facts import Band, MetricPoint, RunFacts
+from madlib_mop.catalog.live.words import number
 from madlib_mop.reports.figures.drawing import BAND, COLOURS, N_COLOURED, QUIET, data, label, spec
 from madlib_mop.reports.figures.figure import Figure, table
-from madlib_mop.reports.formats import number
 
 _FEW_POINTS = 120
 #: If the greatest value is so many times the smallest one, the scale is logarithmic.
@@ -18,18 +18,18 @@ _LOG_RATIO = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One way to count progress: its key, a word for it, its title and its field of `MetricPoint`."""
+    """One way to count progress: its key, a word for it, its title, and its value for a point of a run's curves."""
 
     key: str
     words: str
     title: str
-    field: str
+    value: Callable[[MetricPoint, RunFacts], float]
 
 
 AXES = (
-    Axis("iteration", "iteration", "iteration", "iteration"),
-    Axis("seconds", "seconds", "seconds since the start of the run", "elapsed_s"),
-    Axis("rows", "rows seen", "rows that the model was trained on", "rows"),
+    Axis("iteration", "iteration", "iteration", lambda point, facts: point.iteration(facts.n_segments)),
+    Axis("seconds", "seconds", "seconds since the start of the run", lambda point, _: point.elapsed_s),
+    Axis("rows", "rows seen", "rows that the model was trained on", lambda point, _: point.rows),
 )
 
 
@@ -47,7 +47,7 @@ def _figure(facts: RunFacts, name: str, points: Sequence[MetricPoint], axis: Axi
     with_curves = {p.mst_key for p in points}
     listed = [m for m in facts.models if m.mst_key in with_curves]
     labels = {m.mst_key: label(m) for m in listed[:N_COLOURED]}
-    rows = [_row(p, axis, labels) for p in points]
+    rows = [_row(p, axis.value(p, facts), labels) for p in points]
     bands = [b for b in facts.bands if b.name == name or (name == "loss" and b.name.endswith("loss"))]
     shows_bands = axis.key == "iteration" and bool(bands)
     kinds = list(dict.fromkeys(row["d"] for row in rows))
@@ -64,9 +64,8 @@ def _figure(facts: RunFacts, name: str, points: Sequence[MetricPoint], axis: Axi
     )
 
 
-def _row(point: MetricPoint, axis: Axis, labels: dict[int, str]) -> dict[str, Any]:
+def _row(point: MetricPoint, x: float, labels: dict[int, str]) -> dict[str, Any]:
     kind = f"{point.data_set} sample" if point.is_sample else point.data_set
-    x = getattr(point, axis.field)
     row = {"m": point.mst_key, "x": round(x, 4), "v": float(f"{point.value:.6g}"), "d": kind}
     return row | ({"l": labels[point.mst_key]} if point.mst_key in labels else {})
 
@@ -116,7 +115,7 @@ def _spec(
 def _description(facts: RunFacts, n_curves: int, n_named: int, kinds: Sequence[str], shows_bands: bool) -> str:
     which = f"The {n_named} best models have a colour; thin lines are the other ones." if n_curves > n_named else ""
     if facts.bands:
-        which += f" Curves are those of the {n_curves} best of {facts.counts.models:,} models."
+        which += f" Curves are those of the {n_curves} best of {facts.status.n_models:,} models."
     both = {"training", "validation"} <= set(kinds)
     gap = " A training curve that goes on improving while the validation curve does not is a sign of overfitting."
     lines = " Validation is drawn as a solid line, training as a dashed one." + gap if both else ""
@@ -131,7 +130,7 @@ def _summary(facts: RunFacts, name: str, points: Sequence[MetricPoint]) -> str:
     own = [p for p in points if p.mst_key == leader and not p.is_sample] or [p for p in points if p.mst_key == leader]
     parts = []
     for data_set in ("validation", "training"):
-        of = sorted((p for p in own if p.data_set == data_set), key=lambda p: p.iteration)
+        of = sorted((p for p in own if p.data_set == data_set), key=lambda p: p.visits)
         if of:
             parts.append(f"{number(of[-1].value)} on {data_set} data")
     higher = facts.higher_is_better and name != "loss"
@@ -139,16 +138,16 @@ def _summary(facts: RunFacts, name: str, points: Sequence[MetricPoint]) -> str:
     top = (max if higher else min)(judged, key=lambda p: p.value)
     return (
         f"The best model, {leader}, ended with {name} {' and '.join(parts)}. Its best value was {number(top.value)},"
-        f" at iteration {number(top.iteration)}."
+        f" at iteration {number(top.iteration(facts.n_segments))}."
     )
 
 
 def _table(facts: RunFacts, points: Sequence[MetricPoint], keys: Sequence[int]) -> list[tuple[Any, ...]]:
     order = {key: i for i, key in enumerate(keys)}
-    own = sorted((p for p in points if p.mst_key in order), key=lambda p: (order[p.mst_key], p.data_set, p.iteration))
+    own = sorted((p for p in points if p.mst_key in order), key=lambda p: (order[p.mst_key], p.data_set, p.visits))
     return [
         (
-            p.mst_key, f"{p.data_set} sample" if p.is_sample else p.data_set, number(p.iteration, 3),
+            p.mst_key, f"{p.data_set} sample" if p.is_sample else p.data_set, number(p.iteration(facts.n_segments), 3),
             number(p.elapsed_s, 3), round(p.rows), number(p.value, 5),
         )
         for p in own

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from madlib_mop.catalog.facts import ModelFacts, RunFacts
-from madlib_mop.reports.formats import number
+from madlib_mop.catalog.live.words import number
 from madlib_mop.reports.named import named_parameters
 
 #: Colours are the page's CSS variables, so that a figure changes with the page, and in print.

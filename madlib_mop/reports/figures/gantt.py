@@ -6,9 +6,10 @@ from typing import Any
 import altair as alt
 
 from madlib_mop.catalog.facts import SegmentLoad
+from madlib_mop.catalog.live.words import duration
 from madlib_mop.reports.figures.drawing import IDLE, Rows, data, spec
 from madlib_mop.reports.figures.figure import Cell, table
-from madlib_mop.reports.formats import count, duration
+from madlib_mop.reports.formats import count
 
 #: Of `load_rows`, after the heading of the lane.
 LOAD_HEADINGS = ("visits", "evaluations", "time in visits", "time in evaluations", "between tasks")

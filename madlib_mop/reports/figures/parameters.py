@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import altair as alt
 
 from madlib_mop.catalog.facts import ModelFacts, RunFacts
+from madlib_mop.catalog.live.words import number
 from madlib_mop.reports.figures.drawing import (
     COLOURS,
     data,
@@ -18,7 +19,7 @@ from madlib_mop.reports.figures.drawing import (
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.figures.positions import dimension
 from madlib_mop.reports.figures.slices import slices, together
-from madlib_mop.reports.formats import number, percent
+from madlib_mop.reports.formats import percent
 from madlib_mop.reports.importance import Importance, importance, ranked, varied
 from madlib_mop.reports.named import named_parameters
 
@@ -127,5 +128,5 @@ def _cells(model: ModelFacts, names: Sequence[str]) -> list[str]:
 
 
 def _of_how_many(facts: RunFacts, models: Sequence[ModelFacts]) -> str:
-    n = facts.counts.models
+    n = facts.status.n_models
     return "" if len(models) * 1.1 >= n else f" The lines are an even choice of {len(models):,} from {n:,} models."

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import altair as alt
 
 from madlib_mop.catalog.facts import RunFacts
+from madlib_mop.catalog.live.words import duration
 from madlib_mop.reports.figures.drawing import COLOURS, QUIET, data, labelled_bars, spec
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.figures.gantt import LOAD_HEADINGS, gantt, load_rows
-from madlib_mop.reports.formats import duration, percent
+from madlib_mop.reports.formats import percent
 
 #: The parts of a visit or an evaluation, in words; keys are those of column ``timing``.
 PARTS = {

@@ -7,10 +7,10 @@ from typing import Any
 import altair as alt
 
 from madlib_mop.catalog.facts import ModelFacts, RunFacts
+from madlib_mop.catalog.live.words import number
 from madlib_mop.reports.figures.drawing import COLOURS, data, readable_text, score_colour, spec, value_text
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.figures.positions import Dimension, dimension, in_order
-from madlib_mop.reports.formats import number
 from madlib_mop.reports.named import named_parameters
 
 Places = list[dict[str, Any]]

@@ -109,7 +109,7 @@ DEFENCES_OF_REGISTRY = (
     Defence(
         "text-of-a-card",
         "a card has no control characters",
-        ("tests/unit/exports/test_card.py::test_names_do_not_become_markup_or_commands_of_a_terminal",),
+        ("tests/unit/reports/test_card.py::test_names_do_not_become_markup_or_commands_of_a_terminal",),
     ),
     Defence(
         "report-of-a-model",

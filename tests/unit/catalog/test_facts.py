@@ -2,22 +2,28 @@
 
 import math
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html import unescape
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from madlib_mop.catalog.facts.data import SegmentFacts
 from madlib_mop.catalog.facts.models import best_model, in_order
 from madlib_mop.catalog.facts.now import RunNow
 from madlib_mop.catalog.facts.reader import one_snapshot
-from madlib_mop.catalog.live.words import best_of
+from madlib_mop.catalog.live.words import best_of, state_of
+from madlib_mop.cli.watching.lines import changes
+from madlib_mop.dash.parts import Pages
 from madlib_mop.errors import NotReady
 from madlib_mop.reports.figures import figures_of
 from madlib_mop.reports.importance import ranked
 from madlib_mop.reports.page import page
 from madlib_mop.trackers.mlflow_runs import _run_tags
 from tests.helpers import trackers
-from tests.helpers.reports import a_model, some_facts
+from tests.helpers.reports import a_model, a_status, some_facts
 from tests.helpers.unit.findings import assert_none
 
 LIBRARY = Path(__file__).resolve().parents[3] / "madlib_mop"
@@ -69,7 +75,7 @@ def test_figures_on_training_data_do_not_stand_for_those_on_validation_data_that
     models = (a_model(1, ranked_by="loss", validation_loss=math.nan), a_model(2, ranked_by="loss"))
     facts = some_facts(models=models, sample=models, metric_name=None)
     assert [model.mst_key for model in ranked(facts)] == [2]
-    text = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", page(facts)))
+    text = text_of(page(facts))
     assert "best loss 0.2 model 2, on validation data" in text and " nan " in text
     assert list(figures_of(facts))
 
@@ -84,6 +90,42 @@ def test_every_page_and_tracker_names_the_same_best_model():
     none = tuple(trackers.a_model(key, validation_metric=None) for key in (1, 2))
     assert "madlib_mop.best_mst_key" not in _run_tags(trackers.TrackedState(trackers.a_run(), none, ()))
     assert best_of(RunNow(None, none, (), (), ())) is None
+
+
+HELD_UP = {
+    "running": {},
+    "paused by bob": {"paused_by": "bob"},
+    "running (waits for its turn)": {"waits": True},
+    "running (its session has ended)": {"is_lost": True},
+}
+
+
+@pytest.mark.parametrize("words", HELD_UP)
+def test_a_report_and_the_live_page_say_in_the_same_words_what_holds_up_a_run(words):
+    given = {"state": "running", "ended_at": None, **HELD_UP[words]}
+    segment = SegmentFacts(
+        "training", 0, None, 50, 4000, None, 2, 3.0, 4, 1, 1.5, 0.5, datetime.now(UTC),
+        {"kind": "visit", "mst_keys": [5, 6], "epoch": 2}, datetime.now(UTC),
+    )  # fmt: skip
+    status = a_status(12, visits_done=12, n_trained=3, n_failed=1, **given)
+    facts = some_facts(status=status, data=replace(some_facts().data, segments=(segment,)), **given)
+    report = text_of(page(facts))
+    live = text_of(" ".join(map(str, Pages().of_run(RunNow(status, (), (segment,), (), ())).values())))
+    for text in (words, "12 of 48 visits", "3 trained, 0 stopped, 1 failed"):
+        assert text in report, text
+    lines = " ".join(changes(None, RunNow(status, (), (segment,), (), ())))
+    assert f"run 7 {words}: 25 % (12 of 48 visits)" in lines and f"Run 7 {words}: 25 % (12 of 48 visits)" in live
+    assert state_of(facts) == state_of(status) == words
+    doing = "visit of models 5, 6, iteration 2", "model 4, iteration 1, 1.5 s"
+    assert all(text in live for text in doing)
+    assert [text in report for text in doing] == [not status.is_lost] * 2
+    assert ("no process trains it: SELECT madlib_mop.resume(7);" in report) is status.is_lost
+    assert ("no process trains it: SELECT madlib_mop.resume(7);" in live) is status.is_lost
+
+
+def text_of(document: str) -> str:
+    """Return the text of a page, with single spaces."""
+    return unescape(re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", document)))
 
 
 def test_a_session_that_is_lost_before_a_reading_is_one_clear_error():

@@ -2,6 +2,7 @@
 written, and checked."""
 
 import json
+from math import inf
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ from madlib_mop.driver.exports.origin import ExportSource, read_source
 from madlib_mop.driver.inference.model import RegisteredVersion
 from madlib_mop.driver.registry.members import as_details, of_details
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.exports.card import CardMember, CardOrigin, CardVisit, Ensemble, MemberRun
+from madlib_mop.reports.card import CardMember, CardOrigin, CardVisit, Ensemble, MemberRun
 
 ENSEMBLE = Ensemble(
     "public.models", "loss", (CardMember(3, 0.75, 0.5, 7), CardMember(12, 0.25, None, None)),
@@ -44,8 +45,8 @@ LINEAGE = {
 }  # fmt: skip
 DETAILS = {
     "name": "m", "version": 3, "registered_by": "ann", "registered_at": "2026-01-02T03:04:05+00:00", "note": None,
-    "digest": "ab", "n_bytes": 4, "run_id": 7, "epoch": 2, "metrics": {"training_loss": 0.5, "training_auc": "NaN"},
-    "lineage": LINEAGE,
+    "digest": "ab", "n_bytes": 4, "run_id": 7, "epoch": 2, "lineage": LINEAGE,
+    "metrics": {"training_loss": 0.5, "training_auc": "Infinity"},
 }  # fmt: skip
 
 
@@ -56,7 +57,7 @@ def source(text: str) -> ExportSource:
 
 def test_the_run_is_read_as_it_was_written():
     assert source(json.dumps(DETAILS)).origin == CardOrigin(
-        7, 2, "automl", "public.train", None, 1, None, 3, {"keras": "3"}, {"training_loss": 0.5, "training_auc": None},
+        7, 2, "automl", "public.train", None, 1, None, 3, {"keras": "3"}, {"training_loss": 0.5, "training_auc": inf},
         (CardVisit(1, 0, 9, "aa"),),
     )  # fmt: skip
 

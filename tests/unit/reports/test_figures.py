@@ -57,7 +57,7 @@ def test_a_run_without_visits_has_no_figures():
 def test_curves_have_each_point_on_each_axis(figures):
     facts = some_facts()
     own = [p for p in facts.curves if p.name == "loss"]
-    for axis, field in (("iteration", "iteration"), ("seconds", "elapsed_s"), ("rows", "rows")):
+    for axis, field in (("iteration", "epoch"), ("seconds", "elapsed_s"), ("rows", "rows")):
         drawn = data_of(figures[f"curve-loss-{axis}"])["points"]
         expected = [(p.mst_key, getattr(p, field), p.data_set) for p in own]
         assert [(row["m"], row["x"], row["d"]) for row in drawn] == expected
@@ -65,7 +65,7 @@ def test_curves_have_each_point_on_each_axis(figures):
 
 def test_a_curve_says_where_the_best_model_ended_and_when_it_was_best():
     points = tuple(
-        replace(p, value={1.0: 0.2, 2.0: 0.3}[p.iteration]) if (p.mst_key, p.name) == (1, "loss") else p
+        replace(p, value={1: 0.2, 2: 0.3}[p.epoch]) if (p.mst_key, p.name) == (1, "loss") else p
         for p in some_facts().curves
     )
     figure = next(f for f in figures_of(some_facts(curves=points)) if f.key == "curve-loss-iteration")
@@ -95,7 +95,7 @@ def test_of_many_copies_the_first_ones_are_drawn_with_both_ends():
 
 
 def test_a_search_says_how_many_results_it_had_also_if_not_all_are_drawn():
-    figure = next(f for f in figures_of(some_facts(counts=Counts(12, {}, 9000, 5000))) if f.key == "search")
+    figure = next(f for f in figures_of(some_facts(counts=Counts(9000, 5000))) if f.key == "search")
     assert figure.summary == "5,000 results; the lowest loss is 0.5."
 
 
@@ -157,7 +157,7 @@ def test_a_hostile_value_is_data_in_every_figure(text):
 
 def test_ticks_are_written_out(figures):
     """Not 5e+1: Vega gives a format without a precision that of the distance between two ticks."""
-    points = tuple(replace(p, elapsed_s=50 * p.iteration, value=60 * p.value) for p in some_facts().curves)
+    points = tuple(replace(p, elapsed_s=50 * p.epoch, value=60 * p.value) for p in some_facts().curves)
     figure = next(f for f in figures_of(some_facts(curves=points)) if f.key == "curve-loss-seconds")
     svg = vl_convert.vegalite_to_svg(json.loads(figure.spec) | {"width": 400})
     ticks = re.findall(r">([\d.,e+−-]+)</text>", svg)

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pytest
@@ -162,7 +163,9 @@ def test_a_hostile_name_is_text_everywhere(text, read):
         model_output_table=f"public.{text}", versions={text: text},
         curves=tuple(replace(p, name=text if p.name == "accuracy" else p.name) for p in some_facts().curves),
         failures=(FailureGroup("failed", text, 1, (1,)),),
-        commands=(CommandFacts(1, "stop_model", json.dumps({"reason": text}), "person", text, 1.0, "refused", text),),
+        commands=(
+            CommandFacts(1, "stop_model", {"reason": text}, "person", text, datetime.now(UTC), "refused", text),
+        ),
         data=replace(
             some_facts().data, inputs=(text,),
             outputs=(OutputFacts(text, (ClassCount(text, 1), ClassCount("b", 2)), 2),),

@@ -4,9 +4,10 @@ import pytest
 
 from madlib_mop.catalog.facts.hyper_parameters import hyper_parameters
 from madlib_mop.catalog.facts.layers import layers_in_words
+from madlib_mop.catalog.live.words import duration, number
 from madlib_mop.reports.difference import differences
 from madlib_mop.reports.figures.positions import dimension
-from madlib_mop.reports.formats import count, duration, fixed, number, percent, size
+from madlib_mop.reports.formats import count, fixed, percent, size
 from madlib_mop.reports.named import named_parameters
 from tests.helpers.reports import a_model, some_facts
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedState
+from madlib_mop.catalog.facts.tracked import TrackedState
+from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.trackers.mlflow_runs import MlflowTracker
 from tests.helpers.trackers import (
@@ -181,7 +182,7 @@ def test_a_parameter_that_a_search_changes_keeps_its_first_value_and_the_tag_has
 
 
 def test_samples_have_names_of_their_own(uri):
-    points = [TrackedMetric(1, BEGAN + n, "validation", "loss", 1 / n, 1, n, True) for n in (1, 2)]
+    points = [MetricPoint(1, BEGAN + n, "validation", "loss", 1 / n, 1, n, True) for n in (1, 2)]
     log(uri, replace(a_record(1), points=(*points, *points_of(1))))
     assert [step for step, _, _ in Logged(uri).history(1, "sample_val_loss")] == [1, 2]
 
@@ -201,9 +202,9 @@ def test_hostile_names_are_data(uri, tmp_path):
 
 
 def test_more_metrics_than_one_request_takes_and_values_that_are_not_finite(uri):
-    points = tuple(TrackedMetric(1, BEGAN + n, "training", "loss", 1 / n, n, n, False) for n in range(1, 1502))
+    points = tuple(MetricPoint(1, BEGAN + n, "training", "loss", 1 / n, n, n, False) for n in range(1, 1502))
     odd = tuple(
-        TrackedMetric(1, BEGAN, "validation", "loss", v, n, n, False) for n, v in ((1, math.nan), (2, math.inf))
+        MetricPoint(1, BEGAN, "validation", "loss", v, n, n, False) for n, v in ((1, math.nan), (2, math.inf))
     )
     log(uri, replace(a_record(1), points=(*points, *odd)))
     logged = Logged(uri)

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from madlib_mop.catalog.facts.tracked import TrackedMetric
+from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.trackers.names import history_name, key_of, tag_of, text_of
 from tests.helpers.trackers import HOSTILE
 
 
-def point(data_set: str, name: str, is_sample: bool = False) -> TrackedMetric:
-    return TrackedMetric(1, 0.0, data_set, name, 0.5, 3, 6, is_sample)
+def point(data_set: str, name: str, is_sample: bool = False) -> MetricPoint:
+    return MetricPoint(1, 0.0, data_set, name, 0.5, 3, 6, is_sample)
 
 
 @pytest.mark.parametrize(

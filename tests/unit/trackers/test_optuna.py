@@ -11,7 +11,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedState
+from madlib_mop.catalog.facts.tracked import TrackedState
+from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.trackers.optuna_study import OptunaTracker
 from tests.helpers.trackers import (
@@ -221,7 +222,7 @@ def test_a_study_of_another_run_is_kept(address):
 
 
 def test_metrics_on_samples_are_no_values_of_epochs(journal):
-    sample = TrackedMetric(1, BEGAN, "validation", "accuracy", 0.1, 1, 1, True)
+    sample = MetricPoint(1, BEGAN, "validation", "accuracy", 0.1, 1, 1, True)
     store(journal, replace(a_record(1), points=(sample,)))
     assert load(journal).trials[0].intermediate_values == {}
 
@@ -229,7 +230,7 @@ def test_metrics_on_samples_are_no_values_of_epochs(journal):
 @pytest.mark.one_case
 def test_values_that_are_not_finite(address):
     values = ((1, math.nan), (2, math.inf), (3, 0.5))
-    points = tuple(TrackedMetric(1, BEGAN, "validation", "accuracy", v, n, n, False) for n, v in values)
+    points = tuple(MetricPoint(1, BEGAN, "validation", "accuracy", v, n, n, False) for n, v in values)
     record = replace(a_record(1, validation_loss=math.nan), points=points)
     store(address, record)
     found = load(address).trials[0]

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedState
+from madlib_mop.catalog.facts.tracked import TrackedState
+from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
 from madlib_mop.trackers.tensorboard import MARKER, TensorBoardTracker
 from tests.helpers.trackers import (
@@ -75,7 +76,7 @@ def test_each_model_has_its_metrics_by_step_and_by_time(tmp_path):
 
 
 def test_metrics_on_samples_have_tags_of_their_own_and_steps_of_visits(tmp_path):
-    points = [TrackedMetric(1, BEGAN + n, "validation", "loss", 1 / n, 1, n, True) for n in (1, 2, 3)]
+    points = [MetricPoint(1, BEGAN + n, "validation", "loss", 1 / n, 1, n, True) for n in (1, 2, 3)]
     run = written(tmp_path, replace(a_record(1), points=(*points, *points_of(1))))
     found = scalars(run / "model_1" / "validation")
     assert [(step, at) for step, at, _ in found["visit_loss"]] == [(n, BEGAN + n) for n in (1, 2, 3)]
@@ -220,7 +221,7 @@ def test_histograms_are_refused_to_one_who_may_not_see_states(tmp_path):
 
 def test_values_that_are_no_finite_numbers_of_32_bits_are_kept_as_far_as_possible(tmp_path):
     values = (math.nan, math.inf, -math.inf, 1e300, 1e-300)
-    points = tuple(TrackedMetric(1, BEGAN + i, "training", "loss", v, i, i, False) for i, v in enumerate(values))
+    points = tuple(MetricPoint(1, BEGAN + i, "training", "loss", v, i, i, False) for i, v in enumerate(values))
     run = written(tmp_path, replace(a_record(1), points=points))
     read = [value for _, _, value in scalars(run / "model_1" / "train")["epoch_loss"]]
     assert math.isnan(read[0]) and read[1:] == [math.inf, -math.inf, math.inf, 0.0]

@@ -1,10 +1,10 @@
 """Reads learning curves: of the best models point by point, of all models as quantiles."""
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from madlib_mop.catalog.facts import Band, MetricPoint
-from madlib_mop.catalog.facts.reading.shared import FactsReader
+from madlib_mop.catalog.facts.reading.shared import FactsReader, array
 
 _T = TypeVar("_T")
 #: Models with curves of their own.
@@ -22,9 +22,12 @@ SELECT x.epoch, count(*) OVER () AS n FROM (SELECT DISTINCT t.epoch FROM madlib_
         OR t.mst_key = ANY ($2::pg_catalog.int4[]))) x ORDER BY x.epoch
 """
 _POINTS = """
-SELECT t.mst_key, t.data_set, t.name, t.ordinal, t.epoch::pg_catalog.float8 AS iteration, t.elapsed_s,
-       coalesce(v.n_rows, 0)::pg_catalog.float8 AS rows, t.value
-FROM madlib_mop.metric t
+SELECT t.mst_key, EXTRACT(epoch FROM t.at)::pg_catalog.float8 AS at, t.data_set,
+       CASE WHEN t.ordinal = 0 THEN 'loss' ELSE t.name END AS name, t.value, t.epoch,
+       (t.epoch - m.first_epoch + 1) * r.n_segments AS visits, false AS is_sample, t.elapsed_s,
+       coalesce(v.n_rows, 0)::pg_catalog.float8 AS rows
+FROM madlib_mop.metric t JOIN madlib_mop.run r ON r.run_id = t.run_id
+JOIN madlib_mop.model m ON m.run_id = t.run_id AND m.mst_key = t.mst_key
 LEFT JOIN LATERAL (SELECT sum(x.n_rows) AS n_rows FROM madlib_mop.visit x
     WHERE x.run_id = t.run_id AND x.mst_key = t.mst_key AND x.epoch <= t.epoch) v ON true
 WHERE t.run_id = $1::pg_catalog.int8 AND t.mst_key = ANY ($2::pg_catalog.int4[])
@@ -34,9 +37,9 @@ ORDER BY t.mst_key, t.data_set, t.ordinal, t.epoch
 """
 # the sample's figures have no time of their own: they are committed with their visit
 _SAMPLED = """
-SELECT y.mst_key, y.data_set, y.name, y.ordinal, y.iteration, y.elapsed_s, y.rows, y.value FROM (
-    SELECT x.mst_key, x.data_set, x.name, x.ordinal, x.visits, x.value,
-           x.epoch - 1 + x.position::pg_catalog.float8 / r.n_segments AS iteration,
+SELECT y.mst_key, y.at, y.data_set, y.name, y.value, y.epoch, y.visits, true AS is_sample, y.elapsed_s, y.rows FROM (
+    SELECT x.mst_key, x.data_set, CASE WHEN x.ordinal = 0 THEN 'loss' ELSE x.name END AS name, x.ordinal, x.visits,
+           x.value, x.epoch, EXTRACT(epoch FROM v.ended_at)::pg_catalog.float8 AS at,
            EXTRACT(epoch FROM v.ended_at - r.created_at)::pg_catalog.float8 AS elapsed_s,
            (sum(v.n_rows) OVER (PARTITION BY x.mst_key, x.ordinal ORDER BY x.visits))::pg_catalog.float8 AS rows,
            row_number() OVER (PARTITION BY x.mst_key, x.data_set, x.ordinal ORDER BY x.visits) AS number,
@@ -68,19 +71,19 @@ def read_curves(reader: FactsReader, run_id: int, keys: Sequence[int]) -> tuple[
         mst_keys, best first.
     """
     first = keys[:MAX_MODELS]
-    chosen = _array(first)
+    chosen = array(first)
     limit = MAX_POINTS // (_MAX_CURVES * max(1, len(first)))  # so that each model has the same share of the points
     all_epochs = [row["epoch"] for row in reader.rows(_EPOCHS, run_id, chosen)]
     epochs = thinned(all_epochs, min(MAX_ITERATIONS, limit))
-    points = [MetricPoint(**_point(row)) for row in reader.rows(_POINTS, run_id, chosen, _array(epochs))]
+    points = reader.rows(_POINTS, run_id, chosen, array(epochs))
     sampled = reader.rows(_SAMPLED, run_id, chosen, limit - 2)  # the first and the last point are always there
-    return (*points, *(MetricPoint(**_point(row), is_sample=True) for row in sampled))
+    return tuple(MetricPoint(**row) for row in (*points, *sampled))
 
 
 def read_bands(reader: FactsReader, run_id: int) -> tuple[Band, ...]:
     """Return the quantiles of all models, from the first to the last iteration."""
     epochs = thinned([row["epoch"] for row in reader.rows(_EPOCHS, run_id, None)], MAX_ITERATIONS)
-    rows = reader.rows(_BANDS, run_id, _array(epochs))
+    rows = reader.rows(_BANDS, run_id, array(epochs))
     bands = []
     for row in rows:
         low, median, high = map(float, row["q"])
@@ -94,13 +97,3 @@ def thinned(items: Sequence[_T], limit: int) -> list[_T]:
         return list(items)
     step = (len(items) - 1) / (limit - 1)
     return [items[round(i * step)] for i in range(limit)]
-
-
-def _point(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row as arguments of `MetricPoint`; the loss is called so whatever its name is."""
-    name = "loss" if row["ordinal"] == 0 else row["name"]
-    return {**{key: value for key, value in row.items() if key != "ordinal"}, "name": name}
-
-
-def _array(values: Sequence[int]) -> str:
-    return "{" + ",".join(map(str, values)) + "}"

@@ -11,10 +11,6 @@ from madlib_mop.errors import MopError
 
 #: Classes of an output that are listed.
 MAX_CLASSES = 100
-_SEGMENTS = """
-SELECT s.data_set, s.segment_id, s.place, s.n_rows, s.n_bytes, s.fingerprint FROM madlib_mop.segment s
-WHERE s.run_id = $1::pg_catalog.int8 ORDER BY s.data_set, s.segment_id
-"""
 _SUMMARY = """
 SELECT (r.plan -> 'summary' -> 'independent_varname')::pg_catalog.text AS inputs,
        (r.plan -> 'summary' -> 'dependent_varname')::pg_catalog.text AS outputs,
@@ -35,13 +31,13 @@ _PREPROCESSOR = "SELECT p.document FROM madlib_mop.preprocessor p WHERE p.run_id
 _NOT_RECORDED = "The record does not have the number of rows of each class."
 
 
-def read_data(reader: FactsReader, run_id: int) -> DataFacts:
+def read_data(reader: FactsReader, run_id: int, segments: tuple[SegmentFacts, ...]) -> DataFacts:
     """Return the data of a run: its tables, shards, classes, and the columns of the preprocessor."""
     (summary,) = reader.rows(_SUMMARY, run_id)
     return DataFacts(
         inputs=tuple(_json(summary["inputs"])),
         outputs=_outputs(summary, {int(row["number"]): row for row in reader.rows(_CLASSES, run_id, MAX_CLASSES)}),
-        segments=tuple(SegmentFacts(**row) for row in reader.rows(_SEGMENTS, run_id)),
+        segments=segments,
         columns=_columns(reader, run_id) if summary["digest"] is not None else (),
         preprocessor_digest=summary["digest"],
     )

@@ -4,11 +4,13 @@ import json
 from typing import Any
 
 from madlib_mop.catalog.facts.models import LOSS
-from madlib_mop.catalog.facts.reading.shared import FactsReader
+from madlib_mop.catalog.facts.reading.shared import WAITS, FactsReader
 from madlib_mop.catalog.facts.run import RunHead
+from madlib_mop.catalog.rows.states import ENDED
 
-_RUN = """
-SELECT r.run_id, r.kind, r.state, r.state_detail, pg_get_userbyid(r.owner)::pg_catalog.text AS owner,
+_RUN = f"""
+SELECT r.run_id, r.kind, r.state, r.state_detail, r.paused_by, {WAITS} AS waits,
+       pg_get_userbyid(r.owner)::pg_catalog.text AS owner,
        current_user::pg_catalog.text AS viewer,
        current_database()::pg_catalog.text AS database, madlib_mop_calls.may_own(r.owner) AS may_own,
        r.arguments ->> 'name' AS name, r.arguments ->> 'description' AS description, r.source_table, r.validation_table,
@@ -32,9 +34,10 @@ _OF_HEAD = RunHead.__dataclass_fields__.keys()
 
 
 def read_head(reader: FactsReader, run_id: int) -> dict[str, Any] | None:
-    """Return the columns of a run; None if the viewer may see no run of this number."""
+    """Return the columns of a run, with ``is_lost``; None if the viewer may see no run of this number."""
+    is_lost = run_id in reader.lost  # before its row: it may have ended since
     rows = reader.rows(_RUN, run_id)
-    return rows[0] if rows else None
+    return {**rows[0], "is_lost": is_lost and rows[0]["state"] not in ENDED} if rows else None
 
 
 def head_of(row: dict[str, Any]) -> dict[str, Any]:

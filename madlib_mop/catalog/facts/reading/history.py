@@ -1,20 +1,20 @@
 """Reads what people, policies and searches did to a run."""
 
-from madlib_mop.catalog.facts import CommandFacts, SearchEventFacts
-from madlib_mop.catalog.facts.reading.shared import FactsReader
+import json
 
-#: Commands that are listed, the first ones.
+from madlib_mop.catalog.facts.history import CommandFacts, SearchEventFacts
+from madlib_mop.catalog.facts.reading.shared import FactsReader, Fetch, moment
+
+#: Commands of a report.
 MAX_COMMANDS = 500
 #: Decisions of a search in its figure and table, evenly chosen.
 MAX_DECISIONS = 1500
 
 _COMMANDS = """
-SELECT s.command_id, s.command, s.arguments::pg_catalog.text AS arguments, s.source,
-    s.issued_by::pg_catalog.text AS issued_by,
-       EXTRACT(epoch FROM s.issued_at - r.created_at)::pg_catalog.float8 AS at_s, s.state, s.detail, s.mst_keys,
-       count(*) OVER () AS n
-FROM madlib_mop.steering s JOIN madlib_mop.run r ON r.run_id = s.run_id
-WHERE s.run_id = $1::pg_catalog.int8 ORDER BY s.command_id LIMIT $2::pg_catalog.int8
+SELECT command_id, command, arguments::pg_catalog.text AS arguments, source, issued_by::pg_catalog.text AS issued_by,
+       EXTRACT(epoch FROM issued_at)::pg_catalog.float8 AS issued_at, state, detail, mst_keys,
+       pg_catalog.count(*) OVER () AS n
+FROM madlib_mop.steering WHERE run_id = %s ORDER BY command_id DESC LIMIT %s
 """
 # The first and the last decision and the lowest loss are always chosen.
 _SEARCH = """
@@ -35,14 +35,14 @@ ORDER BY y.number
 """
 
 
-def read_commands(reader: FactsReader, run_id: int) -> tuple[tuple[CommandFacts, ...], int]:
-    """Return the first commands to a run, and how many there are."""
-    rows = reader.rows(_COMMANDS, run_id, MAX_COMMANDS)
-    commands = []
-    for row in rows:
-        given = {name: value for name, value in row.items() if name not in ("n", "mst_keys")}
-        commands.append(CommandFacts(**given, mst_keys=tuple(row["mst_keys"] or ())))
-    return tuple(commands), int(rows[0]["n"]) if rows else 0
+def read_commands(fetch: Fetch, run_id: int, limit: int) -> tuple[tuple[CommandFacts, ...], int]:
+    """Return the newest commands to a run, the newest first, and how many there are."""
+    rows = fetch(_COMMANDS, [run_id, limit])
+    commands = tuple(
+        CommandFacts(number, command, json.loads(given), source, by, moment(at), state, detail, tuple(keys or ()))
+        for number, command, given, source, by, at, state, detail, keys, _ in rows
+    )
+    return commands, rows[0][-1] if rows else 0
 
 
 def read_search(reader: FactsReader, run_id: int) -> tuple[tuple[SearchEventFacts, ...], int, int]:

@@ -4,10 +4,12 @@ Row-level security decides what a viewer sees, so a reading needs no rights of i
 is like one that does not exist.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
-#: Runs one statement with parameters ``%s``, and returns its rows; for `now`, which sessions of psycopg2 read too.
+#: Runs one statement with parameters ``%s``, and returns its rows; for `now`, which sessions of psycopg2 read too. What
+#: reports read too has columns with different names, and times as seconds since 1970.
 Fetch = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
 
 #: The fields of `ModelLine`, in order, of leaderboard ``l`` and model ``m``.
@@ -15,10 +17,8 @@ BOARD = """
     l.rank, l.mst_key, l.model_id, l.state, l.state_detail AS detail, l.epoch, m.position, m.last_epoch, m.pinned,
     l.metric_epoch, coalesce(l.comparable, false) AS comparable, l.metric_name, l.validation_metric, l.validation_loss,
     l.training_metric, l.training_loss, l.compile_params, l.fit_params, l.ranked_by"""
-#: Which part of run ``r``'s visits is done, in percent, of ``visits_done`` and ``visits_total`` of ``m``: a run whose
-#: training is complete is done, also if its last models failed or were stopped.
-PERCENT_DONE = """CASE WHEN r.state IN ('trained', 'finished') THEN 100.0 ELSE
-    least(100.0, pg_catalog.round(100.0 * m.visits_done / greatest(m.visits_total, 1), 1)) END"""
+#: Whether run ``r`` waits for its turn to train.
+WAITS = "r.state = 'running' AND r.asked_at IS NOT NULL AND r.admitted_at IS NULL"
 #: The iteration that the newest weights of model ``m`` are of: an earlier one if its best state was restored.
 EPOCH_OF_WEIGHTS = """CASE WHEN (m.best_state ->> 'version')::pg_catalog.int8 = m.state_version
     THEN (m.best_state ->> 'epoch')::pg_catalog.int4 ELSE m.epoch END"""
@@ -48,3 +48,20 @@ class FactsReader(Protocol):
         MopError
             The server's error.
         """
+
+    def fetch(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        """Return the rows of one statement with parameters ``%s``; see `Fetch`. It raises as `rows` does."""
+
+    @property
+    def lost(self) -> Collection[int]:
+        """The runs that had no process before the row of a run is read; see `now.lost_runs`."""
+
+
+def array(values: Iterable[int]) -> str:
+    """Return numbers as the text of an array."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def moment(at: float) -> datetime:
+    """Return a time in seconds since 1970 as a datetime in UTC."""
+    return datetime.fromtimestamp(at, UTC)

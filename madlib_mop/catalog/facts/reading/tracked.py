@@ -2,7 +2,8 @@
 
 from madlib_mop.catalog.facts.reading.heads import head_of, read_head
 from madlib_mop.catalog.facts.reading.shared import FactsReader
-from madlib_mop.catalog.facts.tracked import TrackedMetric, TrackedRun
+from madlib_mop.catalog.facts.tracked import TrackedRun
+from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.errors import no_run
 
 _SERVER = "SELECT c.system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system() AS c"
@@ -30,7 +31,7 @@ def read_tracked(reader: FactsReader, run_id: int) -> TrackedRun:
     return TrackedRun(**head_of(row), system_identifier=reader.rows(_SERVER)[0]["system_identifier"])
 
 
-def read_points(reader: FactsReader, run_id: int, since: float | None = None) -> tuple[TrackedMetric, ...]:
+def read_points(reader: FactsReader, run_id: int, since: float | None = None) -> tuple[MetricPoint, ...]:
     """Return the metrics of a run, the earliest first.
 
     Parameters
@@ -38,4 +39,4 @@ def read_points(reader: FactsReader, run_id: int, since: float | None = None) ->
     since : float or None
         Only those that have become known at this time or later, in seconds since 1970.
     """
-    return tuple(TrackedMetric(**row) for row in reader.rows(_POINTS, run_id, since))
+    return tuple(MetricPoint(**row) for row in reader.rows(_POINTS, run_id, since))

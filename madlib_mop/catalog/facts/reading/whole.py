@@ -8,22 +8,13 @@ from madlib_mop.catalog.facts import CallFacts, Counts, RunFacts
 from madlib_mop.catalog.facts.reading.curves import MAX_MODELS, read_bands, read_curves
 from madlib_mop.catalog.facts.reading.data import read_data
 from madlib_mop.catalog.facts.reading.heads import head_of, read_head
-from madlib_mop.catalog.facts.reading.history import read_commands, read_search
+from madlib_mop.catalog.facts.reading.history import MAX_COMMANDS, read_commands, read_search
 from madlib_mop.catalog.facts.reading.models import read_architectures, read_failures, read_lineage, read_models
+from madlib_mop.catalog.facts.reading.now import DATA_SETS, read_segments, read_status
 from madlib_mop.catalog.facts.reading.schedule import read_schedule
 from madlib_mop.catalog.facts.reading.shared import FactsReader
+from madlib_mop.catalog.facts.run import FUNCTIONS
 from madlib_mop.errors import not_your_run
-
-_STATES = (
-    "SELECT state, count(*) AS n FROM madlib_mop.model WHERE run_id = $1::pg_catalog.int8"
-    " GROUP BY state ORDER BY state"
-)
-_FUNCTIONS = {
-    "fit_multiple_model": "madlib_keras_fit_multiple_model",
-    "fit": "madlib_keras_fit",
-    "automl": "madlib_keras_automl",
-    "replay": "replay",
-}
 
 
 def read_run(reader: FactsReader, run_id: int) -> RunFacts:
@@ -35,25 +26,22 @@ def read_run(reader: FactsReader, run_id: int) -> RunFacts:
         If the viewer may see no run of this number.
     """
     row = read_head(reader, run_id)
-    if row is None:
+    status = read_status(reader.fetch, run_id, reader.lost) if row is not None else None
+    if row is None or status is None:
         raise not_your_run(run_id)
-    head = head_of(row)
-    states = {row["state"]: int(row["n"]) for row in reader.rows(_STATES, run_id)}
-    n_models = sum(states.values())
+    head, n_models = head_of(row), status.n_models
     models, sample = read_models(reader, run_id, n_models)
-    commands, n_commands = read_commands(reader, run_id)
+    commands, n_commands = read_commands(reader.fetch, run_id, MAX_COMMANDS)
     search, n_decisions, n_results = read_search(reader, run_id)
     lineage, n_lineage = read_lineage(reader, run_id)
     return RunFacts(
         **head,
         **{name: row[name] for name in _AS_THEY_ARE},
-        call=CallFacts(_FUNCTIONS.get(row["kind"]), json.loads(row["arguments"]), _names(row)),
+        call=CallFacts(FUNCTIONS.get(row["kind"]), json.loads(row["arguments"]), _names(row)),
+        status=status,
         depends_on_timing=depends_on_timing(row["schedule"], n_models, row["n_segments"]),
-        counts=Counts(
-            n_models, states, search_decisions=n_decisions, search_results=n_results, commands=n_commands,
-            lineage=n_lineage,
-        ),
-        data=read_data(reader, run_id),
+        counts=Counts(n_decisions, n_results, n_commands, n_lineage),
+        data=read_data(reader, run_id, read_segments(reader.fetch, status, DATA_SETS)),
         architectures=read_architectures(reader, run_id),
         models=models,
         sample=sample,
@@ -62,7 +50,7 @@ def read_run(reader: FactsReader, run_id: int) -> RunFacts:
         timeline=read_schedule(reader, run_id),
         lineage=lineage,
         failures=read_failures(reader, run_id),
-        commands=commands,
+        commands=commands[::-1],
         search=search,
     )
 

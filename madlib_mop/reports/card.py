@@ -8,17 +8,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from madlib_mop.catalog.facts.run import FUNCTIONS, KINDS
+from madlib_mop.catalog.live.words import clean, number
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature
 
 _TO_FILL_IN = "*To be filled in.*"
 _MAX_CLASSES, _MAX_TEXT = 20, 500
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&])")
-_KINDS = {
-    "fit_multiple_model": "model hopping (`madlib_keras_fit_multiple_model`)",
-    "fit": "model averaging (`madlib_keras_fit`)",
-    "automl": "a search (`madlib_keras_automl`)",
-    "replay": "a replay",
-}
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,7 @@ class CardOrigin:
     versions : mapping of str to str
         Of the software that trained.
     metrics : mapping of str to float
-        The newest ones, by data set and name, such as ``validation_accuracy``.
+        Those of the weights, by data set and name, such as ``validation_accuracy``.
     visits : tuple of CardVisit
         In the order in which they trained the weights.
     """
@@ -152,8 +148,8 @@ class CardFacts:
     Attributes
     ----------
     signature : Signature
-    layers : tuple of (str, str)
-        Name and class of each layer.
+    layers : str
+        In words.
     n_weights : int or None
         How many numbers the weights are.
     compile_params, fit_params : str or None
@@ -166,7 +162,7 @@ class CardFacts:
     """
 
     signature: Signature
-    layers: tuple[tuple[str, str], ...]
+    layers: str
     n_weights: int | None
     compile_params: str | None
     fit_params: str | None
@@ -249,8 +245,7 @@ def _metrics(facts: CardFacts) -> Iterator[str]:
         yield "No metrics are recorded."
         yield ""
         return
-    shown = {name: "NaN" if value is None else f"{value:.6g}" for name, value in sorted(metrics.items())}
-    rows = [(*_data_set_of(name), value) for name, value in shown.items()]
+    rows = [(*_data_set_of(name), _figure(value)) for name, value in sorted(metrics.items())]
     yield from _table(("data", "metric", "value"), rows)
 
 
@@ -271,7 +266,7 @@ def _architecture(facts: CardFacts) -> Iterator[str]:
     yield from _table(
         ("", ""),
         [
-            ("layers", ", ".join(f"{name} ({kind})" for name, kind in facts.layers)),
+            ("layers", facts.layers),
             ("weights", n_weights),
             ("compile parameters", facts.compile_params),
             ("fit parameters", facts.fit_params),
@@ -296,7 +291,8 @@ def _lineage(facts: CardFacts) -> Iterator[str]:
         [
             *rows,
             ("run", origin.run_id),
-            ("kind of the run", _Markdown(_KINDS.get(origin.kind or "", plain(origin.kind or "")))),
+            ("kind of the run", KINDS.get(origin.kind or "", origin.kind)),
+            ("function", FUNCTIONS.get(origin.kind or "")),
             ("epoch of the weights", origin.epoch),
             ("seed", origin.seed),
             ("continues run", origin.parent_run_id),
@@ -322,7 +318,7 @@ def _members(ensemble: Ensemble | None) -> Iterator[str]:
         (
             member.mst_key,
             f"{member.share:.4g}",
-            "NaN" if member.metric is None else f"{member.metric:.6g}",
+            _figure(member.metric),
             "unknown" if member.run_id is None else member.run_id,
         )
         for member in ensemble.members
@@ -336,12 +332,6 @@ def _limits(facts: CardFacts) -> Iterator[str]:
     yield ""
 
 
-class _Markdown(str):
-    """A text that is Markdown already."""
-
-    __slots__ = ()
-
-
 def plain(text: object) -> str:
     """Return a text as Markdown that shows it as it is: on one line, without markup, of a limited length.
 
@@ -349,8 +339,7 @@ def plain(text: object) -> str:
     obey them.
     """
     words = " ".join(str(text).split())
-    # defence: text-of-a-card = "".join(words)
-    words = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
+    words = clean(words)  # defence: text-of-a-card = words
     words = words if len(words) <= _MAX_TEXT else f"{words[: _MAX_TEXT - 4]} ..."
     return _SPECIAL.sub(r"\\\1", words)
 
@@ -361,9 +350,12 @@ def _table(head: Sequence[str], rows: Iterable[tuple[object, ...]]) -> Iterator[
     yield "|" + "---|" * len(head)
     for row in rows:
         if row[-1] is not None:
-            cells = [cell if isinstance(cell, _Markdown) else plain("" if cell is None else cell) for cell in row]
-            yield f"| {' | '.join(cells)} |"
+            yield f"| {' | '.join(plain('' if cell is None else cell) for cell in row)} |"
     yield ""
+
+
+def _figure(value: float | None) -> str:
+    return "nan" if value is None else number(value, 6)
 
 
 def _data_set_of(name: str) -> tuple[str, str]:

@@ -1,8 +1,9 @@
 """The card of a model: it says what the record knows, leaves the rest to people, and shows names as they are."""
 
 import dataclasses
+from math import inf
 
-from madlib_mop.exports.card import (
+from madlib_mop.reports.card import (
     CardFacts,
     CardMember,
     CardOrigin,
@@ -18,11 +19,11 @@ from tests.unit.exports.test_signature import SIGNATURE
 
 ORIGIN = CardOrigin(
     7, 2, "fit_multiple_model", "public.train_packed", "public.valid_packed", 1, None, 3, {"keras": "3.15.1"},
-    {"validation_accuracy": 0.875, "training_loss": None},
+    {"validation_accuracy": 0.875, "training_loss": inf},
     (CardVisit(1, 0, 60, "aa"), CardVisit(1, 1, 40, "bb"), CardVisit(2, 0, 60, "aa"), CardVisit(2, 1, 40, "bb")),
 )  # fmt: skip
 FACTS = CardFacts(
-    SIGNATURE, (("dense", "Dense"),), 1234, "loss='mse'", "batch_size=8",
+    SIGNATURE, "Flatten → Dense 2", 1234, "loss='mse'", "batch_size=8",
     (InputColumn("age", "integer", "number"),), ORIGIN, Registration("churn", 3, "ann", "2026-01-02", "the best"),
 )  # fmt: skip
 
@@ -32,9 +33,11 @@ def test_it_says_what_the_record_knows():
     for part in (
         "# Model churn@3", "Version 3 of the registered model churn", "> the best", "| training rows | 100 |",
         "| training table (packed) | public.train\\_packed |", "| validation | accuracy | 0.875 |",
-        "| training | loss | NaN |", "| age | integer | number |", "| churned | churned | text | NULL, yes, nö |",
+        "| training | loss | inf |", "| layers | Flatten → Dense 2 |", "| age | integer | number |",
+        "| churned | churned | text | NULL, yes, nö |",
         "| y | y | real | none: numbers |", "| weights | 1,234 |", "| run | 7 |", "| clone of model | 3 |",
-        "model hopping", "| 1 | 40 | bb |", "| numbers | float32 | 4 | numbers | 255 |",
+        "| kind of the run | model hopping |", "| function | madlib\\_keras\\_fit\\_multiple\\_model |",
+        "| 1 | 40 | bb |", "| numbers | float32 | 4 | numbers | 255 |",
     ):  # fmt: skip
         assert part in text, part
     assert "continues run" not in text
@@ -58,7 +61,7 @@ def test_an_ensemble_has_its_members_and_their_runs():
     for part in (
         "| 7 | public.train\\_packed | none | 1,200 |", "| validation | loss | 0.25 |",
         'The model averages the outputs of these models of public."odd\\|name":',
-        "| mst_key | share | validation loss | run |", "| 3 | 0.75 | 0.5 | 7 |", "| 12 | 0.25 | NaN | unknown |",
+        "| mst_key | share | validation loss | run |", "| 3 | 0.75 | 0.5 | 7 |", "| 12 | 0.25 | nan | unknown |",
     ):  # fmt: skip
         assert part in text, part
     assert "These runs trained its members:" in text and "that trained these weights" not in text
