@@ -108,6 +108,18 @@ class Record(RunChanges, RunAdmission, ReservedTables):
 
     # Runs
 
+    def unused_run_id(self) -> int:
+        """Return a number that no run has or will get."""
+        sequence = "pg_catalog.pg_get_serial_sequence('madlib_mop.run', 'run_id')"
+        return int(self.execute(f"SELECT pg_catalog.nextval({sequence})")[0][0])
+
+    def newest_run_of(self, caller_pid: int | None) -> int | None:
+        """Return the newest run that a server process has called."""
+        rows = self.execute(
+            "SELECT pg_catalog.max(run_id) FROM madlib_mop.run WHERE caller_pid = %s::pg_catalog.int4", [caller_pid]
+        )
+        return None if rows[0][0] is None else int(rows[0][0])
+
     def add_run(
         self,
         run: RunRow,

@@ -103,22 +103,25 @@ class Preparing(Calls):
         given |= {"replace": True} if replace else {}
         dependent = ", ".join(Identifier(name).sql for name in targets)
         call_of("pack_columns", {"source_table": "x", "output_table": "x", "dependent": dependent, **given})
-        if isinstance(data, str):
-            if table is not None:
-                raise bad_input("table names the new table of a data frame; data is the name of a table already")
-            frame, source = None, data
-        else:
-            frame = read_frame(data)
-            _check_targets(targets, [column.name for column in frame.columns])
-            source = self._copied(frame, table)
+        source, is_new = self._source_of(data, targets, table)
         output = read_name(packed if packed is not None else new_name(_stem(source)), "packed").sql
         try:
             self.call("pack_columns", source_table=source, output_table=output, dependent=dependent, **given)
         except BaseException:
-            if frame is not None and table is None:
+            if is_new and table is None:
                 drop_tables(self.sessions, [read_name(source, "table")])
             raise
-        return self._packed(output, source, owns_source=frame is not None)
+        return self._packed(output, source, owns_source=is_new)
+
+    def _source_of(self, data: object, targets: Sequence[str], table: str | None) -> tuple[str, bool]:
+        """Return the table of the rows, and whether it is a new one, with the rows of a data frame."""
+        if isinstance(data, str):
+            if table is not None:
+                raise bad_input("table names the new table of a data frame; data is the name of a table already")
+            return data, False
+        frame = read_frame(data)
+        _check_targets(targets, [column.name for column in frame.columns])
+        return self._copied(frame, table), True
 
     def pack_arrays(
         self,

@@ -359,3 +359,14 @@ def test_an_engine_of_psycopg_3_serves_too(db, packed, frame, model):
     with engine.connect() as connection:  # closing the handle does not close the engine
         assert connection.exec_driver_sql("SELECT 1").scalar() == 1
     engine.dispose()
+
+
+def test_learn_takes_a_frame_to_a_registered_model(db, client):
+    frame = pd.DataFrame({"age": np.arange(200) % 50, "city": ["a", "b"] * 100})
+    frame["left_us"] = np.where(frame.age > 30, "yes", "no")
+    with pytest.raises(InvalidParameter, match="learn needs name"):
+        client.learn(frame, "left_us")
+    learned = client.learn(frame, "left_us", name="learnt", budget="1 hour", n_configs=1, ensemble=False, seed=1)
+    assert learned.model.version == 1 and learned.summary.loc["model", "value"] == "learnt@1"
+    assert float(learned.summary.loc["accuracy", "value"]) > 0.5
+    assert set(learned.model.predict(frame[["age", "city"]])) <= {"yes", "no"}

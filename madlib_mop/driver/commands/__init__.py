@@ -23,6 +23,7 @@ COMMANDS = {
     "load_top_k_accuracy_function": "commands.custom_functions:load_top_k_accuracy_function",
     "load_model_selection_table": "commands.configurations:load_model_selection_table",
     "generate_model_configs": "commands.configurations:generate_model_configs",
+    "learn": "learning.command:learn",
     "propose_columns": "columns.proposing:propose_columns",
     "pack_columns": "columns.packing:pack_columns",
     "drop_packed": "packing.dropping:drop_packed",
