@@ -39,7 +39,7 @@ PACK = Function(
         Argument(
             "output_table", "varchar",
             "packed table to create, with its _summary; validation rows go into a second one, whose name ends in"
-            " _validation",
+            " _validation, test rows into one whose name ends in _test",
         ),
         _DEPENDENT,
         Argument(
@@ -55,12 +55,23 @@ PACK = Function(
         replace(_EXCLUDE, help="columns to ignore; with columns, set their role to ignored instead"),
         Argument(
             "seed", "integer",
-            "seed of the order of rows and of the validation rows; NULL: drawn at random, printed and recorded",
+            "seed of the order of rows and of the rows that are held out; NULL: drawn at random, printed and recorded",
             default=None, check=SEED_CHECK,
         ),
         BUFFER_SIZE,
         RULES,
         _TASK,
+        Argument(
+            "replace", "boolean",
+            "whether a packed table of this name is dropped, with all that belongs to it, when the new one is made",
+            default=False,
+        ),
+        Argument(
+            "test", "double precision",
+            "share of the rows, such as 0.1, to hold out for a test: by hash, group or time, as for validation; NULL:"
+            " none",
+            default=None,
+        ),
     ),
     schema="madlib_mop",
     comments=(

@@ -81,4 +81,16 @@ VALIDATION = Function(
     settings=("extra_float_digits = 1", "synchronize_seqscans = off"),
 )
 
-FUNCTIONS = (TRAINING, VALIDATION)
+DROP = Function(
+    "drop_packed",
+    "Drop a packed table with all that belongs to it: its _summary, and the packed tables of its held-out rows.",
+    (Argument("packed_table", "text", "packed table, made by pack_columns or by training_preprocessor_dl"),),
+    schema="madlib_mop",
+    comments=(
+        "Drops a packed table with its _summary and the packed tables of its held-out rows, and reports which;"
+        " refused while a run needs them",
+    ),
+    returns="text[]",
+)
+
+FUNCTIONS = (TRAINING, VALIDATION, DROP)

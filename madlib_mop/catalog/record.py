@@ -21,6 +21,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    or_,
     select,
     text,
     update,
@@ -39,7 +40,7 @@ from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
 from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, SegmentRow, VisitRow
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.catalog.rows.run import POLICY_COLUMN, RunRow, hide_policy
-from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.catalog.sessions.binary import read_value
 from madlib_mop.errors import NotReady
 from madlib_mop.models.changes import Change, read_change
@@ -106,6 +107,18 @@ class Record(RunChanges, RunAdmission, ReservedTables):
         return {row["name"]: row["value"] for row in self._rows(select(t.setting))}
 
     # Runs
+
+    def unused_run_id(self) -> int:
+        """Return a number that no run has or will get."""
+        sequence = "pg_catalog.pg_get_serial_sequence('madlib_mop.run', 'run_id')"
+        return int(self.execute(f"SELECT pg_catalog.nextval({sequence})")[0][0])
+
+    def newest_run_of(self, caller_pid: int | None) -> int | None:
+        """Return the newest run that a server process has called."""
+        rows = self.execute(
+            "SELECT pg_catalog.max(run_id) FROM madlib_mop.run WHERE caller_pid = %s::pg_catalog.int4", [caller_pid]
+        )
+        return None if rows[0][0] is None else int(rows[0][0])
 
     def add_run(
         self,
@@ -190,6 +203,24 @@ class Record(RunChanges, RunAdmission, ReservedTables):
         if None not in digests:
             query = query.where(t.run.c.run_id.in_(select(m.run_id).where(m.weights_digest.in_(digests))))
         return self._all(RunRow, query)
+
+    def runs_that_need(self, tables: Sequence[Relation]) -> list[RunRow]:
+        """Return the runs of all roles that train on one of these packed tables, or that `resume` would continue on it.
+
+        A run finds its packed tables by name. After a dump was restored, or a table was renamed, only the name or only
+        the oid is that of the plan.
+        """
+        names, oids = [table.sql for table in tables], [str(table.oid) for table in tables]
+        packed = [t.run.c.plan[data_set] for data_set in ("training", "validation")]
+        is_read = [one["sql_name"].astext.in_(names) | one["oid"].astext.in_(oids) for one in packed]
+        is_to_train = t.run.c.state.in_([str(state) for state in RunState if not state.is_trained])
+        found = self._all(RunRow, _run().where(is_to_train, or_(*is_read)).order_by(t.run.c.run_id))
+        return [run for run in found if run.state is RunState.RUNNING or not self._have_all_failed(run.run_id)]
+
+    def _have_all_failed(self, run_id: int) -> bool:
+        """Return whether a run has models, and all have failed: then it cannot be continued."""
+        rows = self._rows(select(distinct(t.model.c.state).label("state")).where(t.model.c.run_id == run_id))
+        return {row["state"] for row in rows} == {ModelState.FAILED}
 
     def set_run(self, run_id: int, **values: Any) -> None:
         """Change columns of a run; live pages are notified of those that they show."""

@@ -12,7 +12,7 @@ when they are used.
 
 from typing import TYPE_CHECKING, Any
 
-from madlib_mop.client.database import Database, connect
+from madlib_mop.client.database import Database, Learned, connect
 from madlib_mop.client.jobs import Job
 from madlib_mop.client.models import Model, RegisteredModel
 from madlib_mop.client.runs import Run
@@ -41,6 +41,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Configurations", "Database", "ExportedModel", "HopperClassifier", "HopperRegressor", "Job", "Model", "Packed",
-    "RegisteredModel", "Run", "connect", "load_exported",
+    "Configurations", "Database", "ExportedModel", "HopperClassifier", "HopperRegressor", "Job", "Learned", "Model",
+    "Packed", "RegisteredModel", "Run", "connect", "load_exported",
 ]  # fmt: skip

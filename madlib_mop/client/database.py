@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mop_backend.registered_names import is_registered
@@ -9,17 +10,19 @@ from sqlalchemy import Engine
 
 from madlib_mop.catalog.facts.now import RunLine
 from madlib_mop.catalog.facts.reading.now import read_runs
+from madlib_mop.catalog.names import Identifier
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.sessions import ClientSessions, check_settings, make_engine
 from madlib_mop.client.calling.statements import arguments_of, call_of
 from madlib_mop.client.calls import read_own
 from madlib_mop.client.exported.incoming import bytes_of
+from madlib_mop.client.frames.columns import check_names
 from madlib_mop.client.jobs import Job
 from madlib_mop.client.models import Model, RegisteredModel
 from madlib_mop.client.preparing import Preparing, table_of
 from madlib_mop.client.progress import Progress
 from madlib_mop.client.runs import Run, train
-from madlib_mop.client.tables import Configurations, Packed, find_table, new_name, read_name
+from madlib_mop.client.tables import Configurations, Packed, drop_tables, find_table, new_name, read_name
 from madlib_mop.errors import NotReady, mst_key_with_name
 
 if TYPE_CHECKING:
@@ -78,6 +81,23 @@ def connect(dsn: str | Engine | None = None, *, settings: Mapping[str, object] |
     return database
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What `Database.learn` returns.
+
+    Attributes
+    ----------
+    model : RegisteredModel
+        The version that was registered.
+    summary : pandas.DataFrame
+        Indexed by ``item``, with the columns ``value``, ``baseline`` and ``note``: the quality on the rows that were
+        held out, the run, and the statements that repeat it.
+    """
+
+    model: RegisteredModel
+    summary: "pandas.DataFrame"
+
+
 class Database(Preparing):
     """A database with the extension; `connect` returns it. Threads may share it.
 
@@ -123,6 +143,40 @@ class Database(Preparing):
         """Close the sessions. An engine that was passed to `connect` stays open."""
         if self._is_own:
             self.sessions.engine.dispose()
+
+    def learn(self, data: object, target: str, *, table: str | None = None, **arguments: Any) -> Learned:
+        """Train networks that predict a column, and register the best, with ``learn``: one call for all.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table or str
+            A data frame of pandas, Polars or Arrow, which is copied into a new table, or the name of a table or view.
+        target : str
+            The column to predict.
+        table : str, optional
+            Name of the new table for a data frame. Default: a new name. The table stays.
+        **arguments
+            Further arguments of the SQL function, such as ``name``, ``budget`` and ``exclude``. With a data frame
+            without ``table``, ``name`` is needed.
+
+        Raises
+        ------
+        MopError
+            If the data or the arguments cannot be used.
+        """
+        check_names([target], "target")
+        if not isinstance(data, str) and table is None and arguments.get("name") is None:
+            raise bad_input("learn needs name, the name of the model, for a data frame. Received: None")
+        given = {"dependent": Identifier(target).sql, **arguments}
+        call_of("learn", {"source_table": "x", **given})
+        source, is_new = self._source_of(data, [target], table)
+        try:
+            summary = self.call("learn", source_table=source, **given).set_index("item")
+        except BaseException:
+            if is_new and table is None:
+                drop_tables(self.sessions, [read_name(source, "table")])
+            raise
+        return Learned(RegisteredModel(self, str(summary.loc["model", "value"])), summary)
 
     def fit(
         self,

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import narwhals as nw
@@ -17,13 +19,14 @@ from madlib_mop.catalog.names import MAX_NAME_BYTES, SYSTEM_COLUMNS
 from madlib_mop.client.database import ENVIRONMENT, Database, connect
 from madlib_mop.client.models import Model
 from madlib_mop.client.tables import drop_tables, new_name, read_name
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, MopError
 
 #: Arrays with more features become one column of arrays; a table has at most 1,600 columns.
 _MAX_COLUMNS = 1_000
 #: With fewer rows, none are kept for validation.
 _MIN_VALIDATED = 50
 _MAX_SEED = 2**31 - 1
+_RUNS = "SELECT run_id FROM madlib_mop.run WHERE pg_catalog.right(model_output_table, %s) = %s"
 _shared: dict[tuple[int, str], Database] = {}  # by process and DSN: their sessions have trainers for predictions
 
 
@@ -46,19 +49,27 @@ class _Hopper(BaseEstimator):
         self.database = database
 
     def model(self) -> Model:
-        """Return the handle of the trained model. Raises NotFittedError before `fit`."""
+        """Return the handle of the trained model, and `keep` its tables. Raises NotFittedError before `fit`."""
         check_is_fitted(self)
-        return self._connected().model(self.model_table_, self.mst_key_)
+        self.keep()
+        return self._handle()
+
+    def keep(self) -> Self:
+        """Let the trained models and their run stay at the server when this estimator is deleted; return it."""
+        if (at_end := getattr(self, "_at_end", None)) is not None:
+            at_end.detach()
+        return self
 
     def drop(self) -> None:
-        """Drop the tables of the trained model, and delete its run from the record."""
+        """Drop the tables of the trained models, and delete their run from the record, as far as they are there."""
         check_is_fitted(self)
-        database = self._connected()
-        database.call("drop_models", model_table=self.model_table_)
-        database.call("drop_run", run_id=self.run_id_)
+        self.keep()
+        _drop_trained(self._connected(), self.model_table_, [self.run_id_])
 
     def __getstate__(self) -> Any:
-        state = super().__getstate__()  # a pickle has no sessions: it uses those of its process's variables
+        self.keep()  # the pickle needs the models too
+        state = {name: value for name, value in super().__getstate__().items() if name != "_at_end"}
+        # a pickle has no sessions: it uses those of its process's variables
         return {**state, "database": None} if "database" in state else state
 
     def __sklearn_tags__(self) -> Any:
@@ -79,6 +90,9 @@ class _Hopper(BaseEstimator):
             _shared[key] = connect()
         return _shared[key]
 
+    def _handle(self) -> Model:
+        return self._connected().model(self.model_table_, self.mst_key_)
+
     def _fit(self, frame: "nw.DataFrame[Any]", y: npt.NDArray[Any]) -> None:
         """Train on rows whose target is ``y``: texts of classes, or numbers."""
         target = "target"
@@ -86,28 +100,33 @@ class _Hopper(BaseEstimator):
             target += "_"
         column = nw.new_series(target, y.tolist(), backend=frame.implementation)
         seed = int(check_random_state(self.random_state).randint(_MAX_SEED))
-        database = self._connected()
-        source = packed = configs = None
-        try:
+        database, table = self._connected(), new_name("hopper")
+        with contextlib.ExitStack() as made, contextlib.ExitStack() as models:
+
+            def drops(of: contextlib.ExitStack, drop: Callable[..., None], *arguments: Any) -> None:
+                of.callback(_drop_quietly, drop, *arguments)
+
             with _as_value_errors():
                 source = database.upload(nw.to_native(frame.with_columns(column)))
+                drops(made, drop_tables, database.sessions, [read_name(source, "table")])
                 share = self.validation if len(y) >= _MIN_VALIDATED else None
                 task = "regression" if y.dtype.kind == "f" else "classification"
                 packed = database.pack(source, target, validation=share, seed=seed, task=task)
+                drops(made, packed.drop)
                 configs = database.networks(packed, self.n_configs, epochs=self.epochs, seed=seed)
+                drops(made, configs.drop)
+                drops(models, _drop_failed, database, table)
                 run = database.fit(
-                    packed, configs, self.epochs, models=new_name("hopper"), progress=False, seed=seed,
-                    schedule="rotation",
+                    packed, configs, self.epochs, models=table, progress=False, seed=seed, schedule="rotation",
                 )  # fmt: skip
-        finally:
-            for handle in (packed, configs):
-                if handle is not None:
-                    handle.drop()
-            if source is not None:
-                drop_tables(database.sessions, [read_name(source, "table")])
-        best = run.best()
+            best = run.best()
+            models.pop_all()
+        earlier = getattr(self, "_at_end", None)
         self.run_id_ = run.run_id
         self.model_table_, self.mst_key_ = best.table, best.mst_key
+        self._at_end = weakref.finalize(self, _drop_at_end, os.getpid(), database, best.table, run.run_id)
+        if earlier is not None:
+            earlier()
 
     def _read(self, X: Any, y: Any, y_numeric: bool) -> "tuple[nw.DataFrame[Any], npt.NDArray[Any]]":
         """Return checked features and targets of `fit`, with sklearn's errors and warnings."""
@@ -175,7 +194,9 @@ class HopperClassifier(ClassifierMixin, _Hopper):
     feature_names_in_ : ndarray
         If X was a data frame whose columns have names.
     model_table_ : str
-        The table of the trained models, of which ``mst_key_`` is the best; ``drop()`` drops it.
+        The table of the trained models, of which ``mst_key_`` is the best. It is dropped, and the run deleted, by the
+        next ``fit``, by ``drop()``, and when the estimator is deleted; not after ``keep()`` or ``model()``, nor once
+        the estimator was pickled.
     mst_key_ : int
     run_id_ : int
     """
@@ -217,7 +238,7 @@ class HopperClassifier(ClassifierMixin, _Hopper):
             If X cannot be used.
         """
         features = self._features(X)
-        model = self.model()
+        model = self._handle()
         with _as_value_errors():
             found = nw.from_native(model.predict_proba(features), eager_only=True).to_numpy()
         order = [int(text or 0) for text in model.targets[0].texts or ()]
@@ -258,7 +279,9 @@ class HopperRegressor(RegressorMixin, _Hopper):
     feature_names_in_ : ndarray
         If X was a data frame whose columns have names.
     model_table_ : str
-        The table of the trained models, of which ``mst_key_`` is the best; ``drop()`` drops it.
+        The table of the trained models, of which ``mst_key_`` is the best. It is dropped, and the run deleted, by the
+        next ``fit``, by ``drop()``, and when the estimator is deleted; not after ``keep()`` or ``model()``, nor once
+        the estimator was pickled.
     mst_key_ : int
     run_id_ : int
     """
@@ -280,11 +303,41 @@ class HopperRegressor(RegressorMixin, _Hopper):
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """Return the predicted numbers: float64 of shape (n_samples,). Raises ValueError if X cannot be used."""
-        features, model = self._features(X), self.model()
+        features, model = self._features(X), self._handle()
         with _as_value_errors():
             found = model.predict(features)
         values: npt.NDArray[np.float64] = np.asarray(found, np.float64)
         return values
+
+
+def _drop_trained(database: Database, table: str, run_ids: Sequence[int]) -> None:
+    """Delete runs, and drop the table of their models, as far as they are there."""
+    for run_id in run_ids:
+        with contextlib.suppress(InvalidParameter):
+            database.call("drop_run", run_id=run_id)
+    with contextlib.suppress(InvalidParameter):
+        database.call("drop_models", model_table=table)
+
+
+def _drop_failed(database: Database, table: str) -> None:
+    """Delete what a call of fit left that failed: the run that would have written this table, and the table."""
+    end = f".{table}"
+    _drop_trained(database, table, [run_id for (run_id,) in database.sessions.rows(_RUNS, [len(end), end])])
+
+
+def _drop_at_end(pid: int, database: Database, table: str, run_id: int) -> None:
+    """Drop the models of an estimator that is deleted; a process that was forked leaves those of its parent alone."""
+    if os.getpid() == pid:
+        _drop_quietly(_drop_trained, database, table, [run_id])
+
+
+def _drop_quietly(drop: Callable[..., None], *arguments: Any) -> None:
+    """Drop something; if that fails, warn: there may be another error to raise, or nobody to get this one."""
+    try:
+        drop(*arguments)
+    except MopError as error:
+        left = f"tables or runs of an estimator are still at the server: {error.message}"
+        warnings.warn(left, ResourceWarning, stacklevel=2)
 
 
 @contextlib.contextmanager

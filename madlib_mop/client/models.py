@@ -336,7 +336,7 @@ class RegisteredModel(Model):
         """
         test = conditions.get("test_table")
         if isinstance(test, Packed):
-            conditions["test_table"] = test.validation or test.table
+            conditions["test_table"] = test.test or test.validation or test.table
         return bool(self._calls.call("deploy", name=self._model, alias=alias, version=self.version, **conditions))
 
     def rollback(self, alias: str | None = None, steps: int = 1, reason: str | None = None) -> int:

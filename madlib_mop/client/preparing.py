@@ -26,6 +26,10 @@ from madlib_mop.client.tables import (
     read_name,
 )
 
+_IS_PACKED = """
+SELECT 1 WHERE pg_catalog.to_regclass(%s) IS NOT NULL AND pg_catalog.to_regclass(%s) IS NOT NULL
+"""
+
 
 class Preparing(Calls):
     """Packing and configurations."""
@@ -54,6 +58,8 @@ class Preparing(Calls):
         packed: str | None = None,
         validation: float | str | None = 0.2,
         seed: int = 1,
+        test: float | None = None,
+        replace: bool = False,
         **arguments: Any,
     ) -> Packed:
         """Pack rows of ordinary columns for training, with ``pack_columns``.
@@ -72,7 +78,13 @@ class Preparing(Calls):
         validation : float, str or None
             Rows to keep for validation: a share, or a rule such as ``'last 20% by joined'``; None: no rows.
         seed : int
-            Of the order of the rows, and of the validation rows.
+            Of the order of the rows, and of the rows that are held out.
+        test : float, optional
+            Share of the rows to hold out besides those for validation, in a packed table of their own
+            (``Packed.test``), for an evaluation after the choice of a model.
+        replace : bool
+            Whether an existing packed table ``packed`` is dropped, with all that belongs to it, in the transaction that
+            makes the new one.
         **arguments
             Further arguments of ``pack_columns``, such as ``exclude`` and ``columns``.
 
@@ -84,25 +96,32 @@ class Preparing(Calls):
         """
         targets = [target] if isinstance(target, str) else list(target)
         check_names(targets, "target")
+        if replace and packed is None:
+            raise bad_input("replace=True needs packed, the name of the packed table to replace. Received: None")
         given = {"validation": validation, "seed": seed, **arguments}
+        given |= {"test": test} if test is not None else {}
+        given |= {"replace": True} if replace else {}
         dependent = ", ".join(Identifier(name).sql for name in targets)
         call_of("pack_columns", {"source_table": "x", "output_table": "x", "dependent": dependent, **given})
-        if isinstance(data, str):
-            if table is not None:
-                raise bad_input("table names the new table of a data frame; data is the name of a table already")
-            frame, source = None, data
-        else:
-            frame = read_frame(data)
-            _check_targets(targets, [column.name for column in frame.columns])
-            source = self._copied(frame, table)
+        source, is_new = self._source_of(data, targets, table)
         output = read_name(packed if packed is not None else new_name(_stem(source)), "packed").sql
         try:
             self.call("pack_columns", source_table=source, output_table=output, dependent=dependent, **given)
         except BaseException:
-            if frame is not None and table is None:
+            if is_new and table is None:
                 drop_tables(self.sessions, [read_name(source, "table")])
             raise
-        return self._packed(output, source, owns_source=frame is not None)
+        return self._packed(output, source, owns_source=is_new)
+
+    def _source_of(self, data: object, targets: Sequence[str], table: str | None) -> tuple[str, bool]:
+        """Return the table of the rows, and whether it is a new one, with the rows of a data frame."""
+        if isinstance(data, str):
+            if table is not None:
+                raise bad_input("table names the new table of a data frame; data is the name of a table already")
+            return data, False
+        frame = read_frame(data)
+        _check_targets(targets, [column.name for column in frame.columns])
+        return self._copied(frame, table), True
 
     def pack_arrays(
         self,
@@ -174,8 +193,8 @@ class Preparing(Calls):
         return self._packed(output.sql, sources[0], owns_source=not isinstance(parts[0], str))
 
     def packed(self, table: str) -> Packed:
-        """Return the handle of an existing packed table; its validation table is ``<table>_validation``, if there is
-        one."""
+        """Return the handle of an existing packed table; ``<table>_validation`` and ``<table>_test`` are the packed
+        tables of its validation rows and test rows, if there are any."""
         return self._packed(table, None, owns_source=False)
 
     def networks(
@@ -295,18 +314,23 @@ class Preparing(Calls):
     def _packed(self, table: str, source: str | None, owns_source: bool) -> Packed:
         with self.sessions.begin() as connection:
             relation = find_table(connection, table, "packed")
-            validation = relation.with_suffix("_validation")
-            has_validation = bool(rows_of(connection, "SELECT 1 WHERE pg_catalog.to_regclass(%s) IS NOT NULL",
-                                          [validation.sql]))  # fmt: skip
+            validation, test = (_packed_beside(connection, relation, suffix) for suffix in ("_validation", "_test"))
             rows = _summary(connection, relation)
             given = find_table(connection, source, "data") if source is not None else None
-        return Packed(self, relation, validation if has_validation else None, given, names_of(rows), owns_source)
+        return Packed(self, relation, validation, test, given, names_of(rows), owns_source)
 
     def _configurations(self, table: str, networks: str) -> Configurations:
         with self.sessions.begin() as connection:
             return Configurations(
                 self, find_table(connection, table, "table"), find_table(connection, networks, "table")
             )
+
+
+def _packed_beside(connection: Connection, packed: Relation, suffix: str) -> Relation | None:
+    """Return the packed table of this suffix; None if there is none, or another table has the name."""
+    beside = packed.with_suffix(suffix)
+    found = rows_of(connection, _IS_PACKED, [beside.sql, beside.with_suffix("_summary").sql])
+    return beside if found else None
 
 
 def _summary(connection: Connection, packed: Relation) -> Any:

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
@@ -116,8 +117,8 @@ class Packed:
     ----------
     table : str
         Its quoted name, with its schema.
-    validation : str or None
-        The packed table of the validation rows.
+    validation, test : str or None
+        The packed tables of the validation rows and of the test rows.
     source : str or None
         The table whose rows were packed.
     targets : tuple of str
@@ -129,20 +130,22 @@ class Packed:
         calls: Calls,
         table: Relation,
         validation: Relation | None,
+        test: Relation | None,
         source: Relation | None,
         targets: tuple[str, ...],
         owns_source: bool = False,
     ):
         self._calls = calls
-        self._relations = [table] if validation is None else [table, validation]
         self._owned = [source] if owns_source and source is not None else []
         self.table = table.sql
         self.validation = None if validation is None else validation.sql
+        self.test = None if test is None else test.sql
         self.source = None if source is None else source.sql
         self.targets = targets
 
     def __repr__(self) -> str:
         kept = f", validation={self.validation!r}" if self.validation else ""
+        kept += f", test={self.test!r}" if self.test else ""
         return f"Packed({self.table!r}{kept}, targets={list(self.targets)})"
 
     def describe(self) -> "pandas.DataFrame":
@@ -151,9 +154,16 @@ class Packed:
         return frame
 
     def drop(self) -> None:
-        """Drop the packed tables, and the table that was made of a data frame. Trained models stay."""
-        packed = [relation.with_suffix(end) for relation in self._relations for end in _SUFFIXES]
-        drop_tables(self._calls.sessions, [*packed, *self._owned])
+        """Drop the packed tables with ``drop_packed``, and the table made of a data frame. Trained models stay.
+
+        Raises
+        ------
+        NotReady
+            If a run that is not at its end needs the packed tables.
+        """
+        with suppress(UndefinedTable):  # they were dropped before
+            self._calls.call("drop_packed", packed_table=self.table)
+        drop_tables(self._calls.sessions, self._owned)
 
 
 class Configurations:

@@ -36,6 +36,7 @@ _BEFORE_TRAINERS = {
     "load_keras_model",
     "training_preprocessor_dl",
     "pack_columns",
+    "learn",
     "madlib_keras_fit",
     "madlib_keras_fit_multiple_model",
     "madlib_keras_automl",

@@ -302,6 +302,26 @@ def test_a_frame_that_cannot_be_packed_leaves_no_table(client, frame):
         client.upload(frame, "customers")
 
 
+def test_a_packed_table_is_replaced_and_dropped(client, packed, frame):
+    first = client.pack(frame, target="left", packed="again", seed=1)
+    with pytest.raises(DuplicateTable, match="again") as raised:
+        client.pack("customers", target="left", packed="again")
+    assert "replace => true" in raised.value.hint
+    second = client.pack("customers", target="left", packed="again", validation=None, replace=True)
+    assert second.table == first.table and second.validation is None
+    found = client.query("SELECT source_table, to_regclass('again_validation') IS NULL AS gone FROM again_summary")
+    assert found.iloc[0].tolist() == ["customers", True]
+    with pytest.raises(InvalidParameter, match="replace=True needs packed"):
+        client.pack("customers", target="left", replace=True)
+    third = client.pack("customers", target="left", packed="again", seed=1, test=0.1, replace=True)
+    assert third.test == '"public"."again_test"' and third.validation == '"public"."again_validation"'
+    assert client.packed("again").test == third.test and third.test in repr(third)
+    for handle in (third, second, first):  # the source of the first is its own
+        handle.drop()
+    gone = "SELECT to_regclass('again') IS NULL AND to_regclass(%s) IS NULL AS gone"
+    assert client.query(gone, [first.source])["gone"][0] and client.query("SELECT 1 FROM customers LIMIT 1").size
+
+
 def test_configurations_of_python_dictionaries(client, packed):
     width = sum(map(len, packed.describe()["units"].dropna()))
     dense = {"class_name": "Dense", "config": {"units": 2, "activation": "softmax"}}
@@ -339,3 +359,14 @@ def test_an_engine_of_psycopg_3_serves_too(db, packed, frame, model):
     with engine.connect() as connection:  # closing the handle does not close the engine
         assert connection.exec_driver_sql("SELECT 1").scalar() == 1
     engine.dispose()
+
+
+def test_learn_takes_a_frame_to_a_registered_model(db, client):
+    frame = pd.DataFrame({"age": np.arange(200) % 50, "city": ["a", "b"] * 100})
+    frame["left_us"] = np.where(frame.age > 30, "yes", "no")
+    with pytest.raises(InvalidParameter, match="learn needs name"):
+        client.learn(frame, "left_us")
+    learned = client.learn(frame, "left_us", name="learnt", budget="1 hour", n_configs=1, ensemble=False, seed=1)
+    assert learned.model.version == 1 and learned.summary.loc["model", "value"] == "learnt@1"
+    assert float(learned.summary.loc["accuracy", "value"]) > 0.5
+    assert set(learned.model.predict(frame[["age", "city"]])) <= {"yes", "no"}

@@ -1,6 +1,9 @@
 """The estimators of the client in a database, and scikit-learn's own checks of estimators (slow: each fit trains)."""
 
+import gc
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -13,6 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from madlib_mop.client import HopperClassifier, HopperRegressor, connect
 from madlib_mop.client.estimators import _shared
+from madlib_mop.client.runs import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -77,10 +81,47 @@ def test_features_of_any_kind_in_a_frame(db):
         regressor.drop()
 
 
-def test_an_estimator_in_a_pipeline_is_cross_validated(flowers):
+def at_server(db) -> tuple[set[str], set[int]]:
+    """Return the tables of users, and the runs."""
+    tables = db.rows("SELECT relname FROM pg_class WHERE relkind IN ('r', 'p')"
+                     " AND relnamespace = 'public'::regnamespace")  # fmt: skip
+    return {name for (name,) in tables}, {run_id for (run_id,) in db.rows("SELECT run_id FROM madlib_mop.run")}
+
+
+def test_an_estimator_in_a_pipeline_is_cross_validated_and_leaves_nothing(flowers, db):
     X, y = flowers
+    before = at_server(db)
     scores = cross_val_score(make_pipeline(StandardScaler(), HopperClassifier(1, 8, random_state=1)), X, y, cv=2)
-    assert scores.min() > 0.8
+    gc.collect()
+    assert scores.min() > 0.8 and at_server(db) == before
+
+
+def test_a_fit_that_is_interrupted_leaves_nothing(flowers, db, monkeypatch):
+    before = at_server(db)
+
+    def interrupt(run):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "best", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        HopperClassifier(1, 1, random_state=1).fit(*flowers)
+    assert at_server(db) == before
+
+
+def test_the_models_of_a_process_go_at_its_end_unless_they_are_kept(db):
+    code = """
+import numpy as np
+from madlib_mop.client import HopperClassifier
+X = np.random.default_rng(1).normal(size=(40, 2))
+a, b = (HopperClassifier(1, 1, random_state=1).fit(X, [0, 1] * 20) for _ in range(2))
+print(b.keep().model_table_)
+"""
+    tables, runs = at_server(db)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kept = done.stdout.strip().split('"')[3]
+    now_tables, now_runs = at_server(db)
+    assert now_tables - tables == {kept, f"{kept}_info", f"{kept}_summary"} and len(now_runs - runs) == 1, done.stderr
 
 
 #: Checks that cannot hold, each with its reason.

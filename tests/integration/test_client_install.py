@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.pages import ROOT
+from tests.helpers.pages_of_runs import Page
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -65,6 +66,25 @@ with connect(os.environ["MADLIB_MOP_DSN"], settings={"segments": 1}) as db:
 """
     done = run(installed, "python", "-c", code, MADLIB_MOP_DSN=db.dsn)
     assert done.stdout == "100 ['trained']\n", done.stderr
+
+
+def test_a_report_is_written_as_by_the_client(installed, db, tmp_path):
+    code = """
+import os, sys, pandas as pd
+from madlib_mop.client import connect
+with connect(os.environ["MADLIB_MOP_DSN"], settings={"segments": 1}) as db:
+    frame = pd.DataFrame({"x": [i % 7 for i in range(100)], "y": ["ab"[i % 7 > 3] for i in range(100)]})
+    packed = db.pack(frame, "y", validation=None)
+    run = db.fit(packed, db.networks(packed, 1, epochs=1), epochs=1, progress=False)
+    run.report(sys.argv[1])
+    print(run.run_id)
+"""
+    done = run(installed, "python", "-c", code, str(tmp_path / "client.html"), MADLIB_MOP_DSN=db.dsn)
+    path = tmp_path / "command.html"
+    written = run(installed, "madlib-mop", "report", done.stdout.strip(), "--output", str(path), MADLIB_MOP_DSN=db.dsn)
+    assert (written.returncode, written.stdout, written.stderr) == (0, f"{path}\n", "")
+    tables = [Page((tmp_path / name).read_text()).table("leaderboard") for name in ("client.html", "command.html")]
+    assert tables[0] == tables[1] and tables[0]
 
 
 def test_estimators_and_keras_models_say_what_they_need(installed):

@@ -81,6 +81,14 @@ def test_server_is_idempotent(clone):
 
 
 @pytest.mark.slow
+def test_a_script_that_uses_tensorflow_prints_its_own_output_only(clone):
+    network = "keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])"
+    code = f"import keras, numpy; print(tuple({network}(numpy.ones((1, 2))).shape))"
+    done = clone.run("make/python.sh", "-c", code, TF_CPP_MIN_LOG_LEVEL="")
+    assert (done.stdout, done.stderr) == ("(1, 1)\n", "")
+
+
+@pytest.mark.slow
 def test_server_has_one_worker_of_jobs_which_stop_ends(clone):
     file = clone.state / "clusters" / "server" / "log" / "work.pid"
 

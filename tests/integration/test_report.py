@@ -2,10 +2,14 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
+from madlib_mop.cli.extras import SERVER
 from tests.helpers.commands import run as madlib_mop
+from tests.helpers.pages import ROOT
 from tests.helpers.pages_of_runs import Page
 from tests.helpers.reports import CLASS, MODELS, N_CONFIGURATIONS, PACKED, REASON, record_large_run, train_hostile_run
 from tests.helpers.security.attacks import refusal_of, user
@@ -156,6 +160,21 @@ def test_the_command_writes_one_file_with_an_ordinary_login(lab, tmp_path, page)
     assert (done.returncode, done.stderr, done.stdout.strip()) == (0, "", str(path))
     assert Page(path.read_text()).table("leaderboard") == page.table("leaderboard")
     assert os.listdir(tmp_path) == ["run.html"], "no other file is left"
+
+
+def test_the_command_needs_no_package_of_a_server(lab, tmp_path, page):
+    path = tmp_path / "run.html"
+    code = f"""
+import sys
+sys.modules |= dict.fromkeys({sorted(SERVER.values())!r})
+sys.path[:0] = {[str(ROOT), str(ROOT / "plpython")]!r}
+sys.argv = ["madlib-mop", "report", "{lab.run_id}", "--output", {str(path)!r}, "--dsn", {lab.dsn_of(VIEWER)!r}]
+from madlib_mop.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", f"{path}\n")
+    assert Page(path.read_text()).table("leaderboard") == page.table("leaderboard")
 
 
 @pytest.mark.slow

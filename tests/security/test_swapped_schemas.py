@@ -61,6 +61,7 @@ CALLS = {
     "register": "madlib_mop.register('named', '{}.models', 1)",
     "export": "madlib_mop.export_model('{}.models', 1, 'keras')",
     "drop": "madlib_mop.drop_models('{}.models')",
+    "drop packed": "madlib_mop.drop_packed('{}.rows')",
     "a type": "madlib.training_preprocessor_dl('ours.typed', 'ours.out', 'y', 'x')",
 }
 

@@ -19,7 +19,7 @@ FLOORS = {
     "client": ("calling", "frames", "exported"),
     "driver": (
         "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "drift", "outputs",
-        "experience", "planning", "changes", "running", "jobs", "help", "commands", "registry",
+        "experience", "planning", "changes", "running", "jobs", "help", "commands", "registry", "learning",
         "exports", "imports",
     ),
     "engines": ("sessions", "base", "hosts"),
@@ -51,7 +51,7 @@ MAY_IMPORT = {
     },  # fmt: skip
     "cli": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
-        "reports", "driver", "dash", "trackers", "exports", "imports",
+        "driver", "dash", "trackers", "exports", "imports",
     },
 }
 HEAVY = {"tensorflow", "keras"}

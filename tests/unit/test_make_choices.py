@@ -38,6 +38,12 @@ case $1 in
 esac
 """
 
+SCRIPT = """
+import os, sys, tensorflow
+print(os.environ["TF_CPP_MIN_LOG_LEVEL"], os.environ.get("PYTHONPATH"))
+os.write(2, b"mine")
+"""
+
 
 class Machine:
     """A directory with Pythons, servers and the state of a clone, used by the scripts of this clone."""
@@ -111,6 +117,19 @@ def test_the_scripts_take_the_pythons_that_the_library_is_declared_for(machine):
 
 def test_the_first_python_of_the_system_that_suits_is_taken(machine):
     assert machine.choose() == machine.system[1]
+
+
+def test_python_runs_without_messages_of_tensorflow_unless_they_are_asked_for(machine):
+    machine._program("state/library/venv/bin/python", f'#!/bin/sh\nexec "{sys.executable}" "$@"')
+    for given, level in (("", "3"), ("0", "0")):
+        script = machine._program("scripts/script.py", SCRIPT)
+        machine._program("scripts/tensorflow.py", "import os; os.write(2, b'about the machine')")
+        done = machine.run("make/python.sh", script, TF_CPP_MIN_LOG_LEVEL=given, MADLIB_MOP_DSN="dbname=none")
+        assert (done.returncode, done.stdout) == (0, f"{level} None\n")
+        assert done.stderr == ("about the machine" if given else "") + "mine"
+    machine._program("scripts/tensorflow.py", "import os; os.write(2, b'no library'); raise ImportError('no')")
+    done = machine.run("make/python.sh", script, TF_CPP_MIN_LOG_LEVEL="", MADLIB_MOP_DSN="dbname=none")
+    assert done.returncode == 1 and "no library" in done.stderr and "ImportError: no" in done.stderr
 
 
 @pytest.mark.slow

@@ -118,7 +118,11 @@ class Targets:
         InvalidParameter
             If an output has another shape.
         """
-        return {name: self._targets[name].decode(np.asarray(values, np.float64)) for name, values in outputs.items()}
+        return {name: self.decode_one(name, values) for name, values in outputs.items()}
+
+    def decode_one(self, name: str, values: npt.NDArray[np.generic]) -> Predictions:
+        """Return what the outputs for one target mean, or its tensor; as `decode`."""
+        return self._targets[name].decode(np.asarray(values, np.float64))
 
 
 class ClassTarget:

@@ -1,6 +1,6 @@
 """The command pack_columns: one pass over an ordinary table, its preprocessor, and the packed tables.
 
-Rows are read once (`rows`); their content decides which are kept for validation (`splitting`); the training rows are
+Rows are read once (`rows`); their content decides which are held out (`splitting`); the training rows are
 counted and a preprocessor is fitted to them; then every row is encoded, in the order of its hash.
 """
 
@@ -29,10 +29,11 @@ from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.proposing import COLUMNS, count, table_columns
 from madlib_mop.driver.columns.rows import SourceRows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
-from madlib_mop.driver.columns.splitting import choose_validation, class_codes, split_rule
-from madlib_mop.driver.columns.writing import VALIDATION, check_kept, prepare, write_columns
+from madlib_mop.driver.columns.splitting import choose_held_out, class_codes, share_of_test, split_rule
+from madlib_mop.driver.columns.writing import check_kept, prepare, write_columns
 from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.packing.columns import MAX_PACKED_COLUMNS, check_packed_names, split_columns
+from madlib_mop.driver.packing.dropping import TEST, VALIDATION
 from madlib_mop.driver.packing.tables import draw_seed
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -50,7 +51,7 @@ _SCALED = {
 
 
 def pack_columns(call: Call) -> None:
-    """Pack a table of ordinary columns for training, and a part of it for validation."""
+    """Pack a table of ordinary columns for training, and parts of it for validation and for a test."""
     session, arguments = call.session, call.arguments
     source = read_source(session, arguments["source_table"])
     dependent = split_columns(arguments["dependent"], "dependent")
@@ -62,6 +63,7 @@ def pack_columns(call: Call) -> None:
         )
     given = _given_specification(session, arguments["columns"], source, dependent, arguments["task"])
     rule = split_rule(arguments["validation"], source)
+    test = share_of_test(arguments["test"], rule)
     if given is not None:
         _notice_missing(call, source, given, rule)
     if given is None:
@@ -71,27 +73,30 @@ def pack_columns(call: Call) -> None:
         given = [_unused(spec) if spec.name == rule.column else spec for spec in given]
         check_specification(given, several_targets=len(dependent) > 1)
     seed = draw_seed() if arguments["seed"] is None else arguments["seed"]
-    packing = prepare(call, source, seed, rule)
-    fields = _fields(source, given, exclude, packing.rule)
+    companions = ((VALIDATION,) if rule is not None else ()) + ((TEST,) if test is not None else ())
+    packing = prepare(call, source, seed, companions)
+    fields = _fields(source, given, exclude, rule)
     rows = read_rows(session, source, fields, seed, split_by=rule.column if rule is not None else None)
-    validation = None
-    if packing.rule is not None:
-        needed = [*dependent, *([packing.rule.column] if packing.rule.column is not None else [])]
+    if companions:
+        needed = [*dependent, *([rule.column] if rule is not None and rule.column is not None else [])]
         check_kept(rows, needed, "Shorten its texts in a view.")
     classes = _targets_of_classes(source, rows, given, dependent, arguments["task"])
-    if packing.rule is not None:
-        codes = class_codes(rows, dependent) if classes >= set(dependent) else None
-        validation = choose_validation(packing.rule, rows, codes, seed)
-    training = None if validation is None else ~validation
+    codes = class_codes(rows, dependent) if companions and classes >= set(dependent) else None
+    held_out = dict(zip((VALIDATION, TEST), choose_held_out(rule, test, rows, codes, seed), strict=True))
+    chosen = [flags for flags in held_out.values() if flags is not None]
+    training = ~np.logical_or.reduce(chosen) if chosen else None
     with ThreadPoolExecutor(1) as thread, FileDecoder() as decode:
         order = thread.submit(rows.order, training)
         preprocessor, ignored = _fit(source, rows, training, given, dependent, exclude, classes)
         encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
         first = order.result()
+        for replaced in packing.drops:  # the old tables come back if what follows fails
+            replaced.execute()
         write_columns(call, packing, packing.output, packing.output_text, rows, first, encoder, targets, thread)
-        if validation is not None:
-            output, text = packing.output.with_suffix(VALIDATION), with_end(packing.output_text, VALIDATION)
-            write_columns(call, packing, output, text, rows, rows.order(validation), encoder, targets, thread)
+        for suffix, flags in held_out.items():
+            if flags is not None:
+                output, text = packing.output.with_suffix(suffix), with_end(packing.output_text, suffix)
+                write_columns(call, packing, output, text, rows, rows.order(flags), encoder, targets, thread)
     _notice_result(call, preprocessor, ignored)
 
 

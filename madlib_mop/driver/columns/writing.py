@@ -14,12 +14,12 @@ from madlib_mop.columns.encoding.targets import ClassTarget, Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import MAX_LEVELS, RawColumn
-from madlib_mop.columns.splits import SplitRule
 from madlib_mop.driver.columns.rows import SourceRows, naming_rows
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.threads import computed_ahead
 from madlib_mop.driver.data.copied import array_literal, quoted
 from madlib_mop.driver.data.engine import engine_of
+from madlib_mop.driver.packing.dropping import PackedDrop, if_there
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
 from madlib_mop.driver.packing.tables import Classes, SummaryRow, comment_on, create_summary
 from madlib_mop.driver.session.call import Call
@@ -28,7 +28,6 @@ from madlib_mop.engines.base.interface import Engine
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.packing.buffers import MAX_VALUE_BYTES, BufferPlan, default_buffer_size, plan_buffers
 
-VALIDATION = "_validation"
 Array = npt.NDArray[np.generic]
 #: Encodes some rows: the tensors of the inputs, then those of the targets.
 Encode = Callable[[Mapping[str, RawColumn]], list[Array]]
@@ -51,8 +50,8 @@ class Packing:
         As asked for.
     seed : int or None
         Of the order of rows; None keeps their order.
-    rule : SplitRule or None
-        What is kept for validation.
+    drops : tuple of PackedDrop
+        The packed table that is replaced, to be dropped before the new tables are made.
     """
 
     engine: Engine
@@ -62,27 +61,37 @@ class Packing:
     distribution: Distribution
     buffer_size: int | None
     seed: int | None
-    rule: SplitRule | None = None
+    drops: tuple[PackedDrop, ...] = ()
 
 
-def prepare(call: Call, source: SourceTable, seed: int | None, rule: SplitRule | None = None) -> Packing:
+def prepare(call: Call, source: SourceTable, seed: int | None, companions: Sequence[str] = ()) -> Packing:
     """Check the arguments about the output, before any row is read.
+
+    Parameters
+    ----------
+    call : Call
+    source : SourceTable
+    seed : int or None
+        As of `Packing`.
+    companions : sequence of str
+        The suffixes of the packed tables that are made beside it, such as ``_validation``.
 
     Raises
     ------
     MopError
-        If an output table exists, or segments cannot be chosen.
+        If an output table exists and cannot be replaced, or segments cannot be chosen.
     """
     session, arguments = call.session, call.arguments
     engine = engine_of(session)
     distribution = choose_segments(engine, session, arguments.get("distribution_rules"))
     parts = engine.part_suffixes(distribution.segments)
-    suffixes = ["", "_summary", *parts]
-    if rule is not None:
-        suffixes += [VALIDATION + suffix for suffix in suffixes]
-    output = session.output(arguments["output_table"], suffixes, "output_table")
+    suffixes = [of + suffix for of in ("", *companions) for suffix in ("", "_summary", *parts)]
+    drops: list[PackedDrop] = []
+    existing = if_there(call, "output_table", drops)
+    output = session.output(arguments["output_table"], suffixes, "output_table", existing)
     text = arguments["output_table"].strip()
-    return Packing(engine, source, output, text, distribution, arguments["buffer_size"], seed, rule)
+    buffer_size = arguments["buffer_size"]
+    return Packing(engine, source, output, text, distribution, buffer_size, seed, tuple(drops))
 
 
 def check_kept(rows: SourceRows, names: Sequence[str], hint: str) -> None:

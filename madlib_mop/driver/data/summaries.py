@@ -102,6 +102,12 @@ def index_inputs(session: CallerSession, summary: PackedSummary, independent: Se
     return tuple(i for i, name in enumerate(independent) if name in names)
 
 
+def preprocessor_digest(session: CallerSession, summary: PackedSummary) -> str | None:
+    """Return the recorded SHA-256 of the preprocessor; None for a table that `pack_columns` did not make."""
+    digest: str | None = _cell(session, summary, "preprocessor_digest", "text")
+    return digest
+
+
 def _cell(session: CallerSession, summary: PackedSummary, column: str, sql_type: str) -> Any:
     """Return the value of a column that not every summary has; None where it is missing or of another type."""
     if summary.types.get(column) != sql_type:

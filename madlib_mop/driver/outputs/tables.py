@@ -43,38 +43,17 @@ _EXISTS_STATES = ("42P07", "42710", "23505")
 QUALIFIED = ("qualified_names", "json")
 #: Columns that tables of older versions lack.
 _NEW = {QUALIFIED[0], DIGEST[0]}
-_DEPENDENTS = """
-SELECT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS what
-FROM pg_catalog.pg_depend d
-WHERE d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = $1::pg_catalog.oid AND d.deptype = 'n'
-LIMIT 1
-"""
-_OWN = """
-SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_own, c.relkind IN ('r', 'p') AS is_table
-FROM pg_catalog.pg_class c WHERE c.oid = $1::pg_catalog.oid
-"""
 
 
 def check_droppable(session: CallerSession, table: Relation, columns: set[str], what: str) -> None:
-    """Raise an error unless a table to replace or drop is an output table, belongs to the caller, and has no dependent
-    objects.
+    """Raise an error unless a table to replace or drop is an output table, and as `RelationLookup.check_may_drop`.
 
     Raises
     ------
     DuplicateTable, InsufficientPrivilege
     """
-    (row,) = session.execute(_OWN, [table.oid], ["bigint"])
-    _check_output(session, table, columns, what, row["is_table"])
-    if not row["is_own"]:
-        raise InsufficientPrivilege(
-            f"{what}: {table} does not belong to role {session.info.role}, so that role cannot drop it.",
-            hint="Ask its owner to drop it, or choose another name.",
-        )
-    for dependent in session.execute(_DEPENDENTS, [table.oid], ["bigint"]):
-        raise DuplicateTable(
-            f"{what}: {table} cannot be dropped: {dependent['what']} depends on it.",
-            hint="Drop that first, or choose another name.",
-        )
+    _check_output(session, table, columns, what, table.kind in ("r", "p"))
+    session.check_may_drop(table, what)
 
 
 def _check_output(session: CallerSession, table: Relation, columns: set[str], what: str, is_table: bool) -> None:

@@ -101,6 +101,17 @@ WHERE t.spcname = pg_catalog.current_setting('default_tablespace')
       AND NOT pg_catalog.has_tablespace_privilege(t.oid, 'CREATE')
 """
 
+_IS_OWN = """
+SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_own FROM pg_catalog.pg_class c
+WHERE c.oid = $1::pg_catalog.oid
+"""
+_DEPENDENTS = """
+SELECT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS what
+FROM pg_catalog.pg_depend d
+WHERE d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = $1::pg_catalog.oid AND d.deptype = 'n'
+LIMIT 1
+"""
+
 
 class RelationLookup(ABC):
     """Queries about tables in every kind of session."""
@@ -307,6 +318,25 @@ class RelationLookup(ABC):
                 f"{what}role {self.info.role} may not create tables in tablespace {row['name']}, the session's"
                 f" default_tablespace. Received: {received}",
                 hint="GRANT CREATE ON TABLESPACE ... to the role; or SET default_tablespace = ''; uses the database's.",
+            )
+
+    def check_may_drop(self, table: Relation, what: str) -> None:
+        """Raise an error unless an existing table belongs to the caller and nothing depends on it.
+
+        Raises
+        ------
+        InsufficientPrivilege, DuplicateTable
+        """
+        rows = self.execute(_IS_OWN, [table.oid], ["bigint"])
+        if not rows or not rows[0]["is_own"]:
+            raise InsufficientPrivilege(
+                f"{what}: {table} does not belong to role {self.info.role}, so that role cannot drop it.",
+                hint="Ask its owner to drop it, or choose another name.",
+            )
+        for dependent in self.execute(_DEPENDENTS, [table.oid], ["bigint"]):
+            raise DuplicateTable(
+                f"{what}: {table} cannot be dropped: {dependent['what']} depends on it.",
+                hint="Drop that first, or choose another name.",
             )
 
     def columns(self, relation: Relation) -> list[Column]:

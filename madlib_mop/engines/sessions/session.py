@@ -76,6 +76,8 @@ class AsyncSession:
     Parameters
     ----------
     target : LoginTarget
+    notices : list, optional
+        Gets the notices of the session. Default: nobody does.
 
     Attributes
     ----------
@@ -85,10 +87,11 @@ class AsyncSession:
         Whether the login or a statement is in progress. A coroutine that is cancelled leaves its session busy.
     """
 
-    def __init__(self, target: LoginTarget):
+    def __init__(self, target: LoginTarget, notices: list[Any] | None = None):
         self.pid: int | None = None
         self.is_busy = False
         self._target = target
+        self._notices = _Ignored() if notices is None else notices  # defence: notices-of-jobs = []
         self._connection: extensions.connection | None = None
         self._unwatch: Callable[[], object] | None = None
 
@@ -104,7 +107,7 @@ class AsyncSession:
             keywords = self._target.keywords
             # defence: encoding-of-a-session = psycopg2.connect(**keywords, async_=1)
             self._connection = psycopg2.connect(**keywords, client_encoding="UTF8", async_=1)
-            self._connection.notices = _Ignored()  # defence: notices-of-jobs
+            self._connection.notices = self._notices
             self._connection.notifies = _Ignored()
             await self._answered(self._connection)
             self.pid = self._connection.info.backend_pid

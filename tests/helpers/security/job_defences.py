@@ -19,6 +19,11 @@ DEFENCES_OF_JOBS = (
         (_JOBS + "test_its_session_has_no_more_rights_than_its_owner",),
     ),
     Defence(
+        "login-of-learn",
+        "the session in which learn works logs in with no more rights than the caller has",
+        ("tests/integration/test_learn.py::test_its_session_has_no_more_rights_than_the_caller",),
+    ),
+    Defence(
         "job-acts-as-owner",
         "a job runs for who may act as its owner",
         (_JOBS + "test_a_function_of_another_role_submits_no_job_of_that_role",),

@@ -1,6 +1,11 @@
 """What the estimators do before they need a database."""
 
+import copy
+import gc
+import os
 import pickle
+import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,10 +14,11 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from madlib_mop.client import HopperClassifier, HopperRegressor
+from madlib_mop.client import HopperClassifier, HopperRegressor, estimators
 from madlib_mop.client.calling.sessions import ClientSessions, make_engine
 from madlib_mop.client.database import Database
 from madlib_mop.client.frames.columns import read_frame
+from madlib_mop.errors import InvalidParameter, ModelFailed, NotReady
 
 ESTIMATORS = (HopperClassifier, HopperRegressor)
 SECRET = "hunter2secret"
@@ -127,3 +133,125 @@ def test_a_classifier_needs_classes():
 def test_predictions_need_a_fitted_estimator(kind):
     with pytest.raises(NotFittedError):
         kind(database=database()).predict(np.eye(3))
+
+
+class MadeAtServer(NoDatabase):
+    """A database that only notes what an estimator makes and drops: `left` has what is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: set[str] = set()
+        self.n_fits, self.fails = 0, None
+        self.sessions = SimpleNamespace(rows=self._runs)
+
+    def upload(self, data, table=None):
+        self.left.add("rows")
+        return "rows"
+
+    def pack(self, source, target, **arguments):
+        return self._handle("packed")
+
+    def networks(self, packed, n_configs, **arguments):
+        return self._handle("configs")
+
+    def fit(self, packed, configs, epochs, *, models, **arguments):
+        self.n_fits += 1
+        run_id = self.n_fits
+        self.left |= {f"run {run_id}"}
+        self.models = models
+        if self.fails is not None:
+            raise self.fails
+        self.left |= {f"models {run_id}"}
+        return SimpleNamespace(run_id=run_id, best=lambda: SimpleNamespace(table=f"models {run_id}", mst_key=1))
+
+    def call(self, function, **arguments):
+        name = arguments["model_table"] if function == "drop_models" else f"run {arguments['run_id']}"
+        if name not in self.left:
+            raise InvalidParameter(f"there is no {name}")
+        self.left.remove(name)
+
+    def model(self, table, mst_key=None):
+        return f"handle of {table}"
+
+    def _handle(self, name):
+        self.left.add(name)
+        return SimpleNamespace(drop=lambda: self.left.remove(name))
+
+    def _runs(self, statement, values):
+        assert values == [len(self.models) + 1, f".{self.models}"]
+        return [(self.n_fits,)] if f"run {self.n_fits}" in self.left else []
+
+
+@pytest.fixture
+def made(monkeypatch):
+    database = MadeAtServer()
+    monkeypatch.setattr(estimators, "drop_tables", lambda sessions, names: database.left.remove("rows"))
+    return database
+
+
+def fitted(kind, database):
+    return kind(database=database).fit(np.eye(4), [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_models_and_their_run_go_with_the_estimator(kind, made):
+    estimator = fitted(kind, made)
+    assert made.left == {"models 1", "run 1"}, "what was needed for training only is dropped"
+    estimator.fit(np.eye(4), [0, 1, 0, 1])
+    assert made.left == {"models 2", "run 2"}, "those of the fit before are dropped"
+    del estimator
+    gc.collect()
+    assert made.left == set()
+
+
+@pytest.mark.parametrize("ask", [lambda e: e.keep(), lambda e: e.model(), pickle.dumps, copy.deepcopy])
+def test_models_that_somebody_may_still_use_stay(ask, made):
+    estimator = fitted(HopperClassifier, made)
+    ask(estimator)
+    del estimator
+    gc.collect()
+    assert made.left == {"models 1", "run 1"}
+
+
+def test_dropped_models_are_not_dropped_again(made):
+    estimator = fitted(HopperRegressor, made)
+    for _ in range(2):
+        estimator.drop()
+    assert made.left == set()
+    made.left = {"models 1", "run 1"}  # somebody else's
+    del estimator
+    gc.collect()
+    assert made.left == {"models 1", "run 1"}
+
+
+@pytest.mark.parametrize("error", [ModelFailed("all 2 models failed"), KeyboardInterrupt()])
+def test_a_fit_that_fails_leaves_nothing(error, made):
+    made.fails = error
+    with pytest.raises(type(error)):
+        fitted(HopperClassifier, made)
+    assert made.left == set()
+
+
+def test_a_fork_of_the_process_drops_nothing(made, monkeypatch):
+    estimator = fitted(HopperClassifier, made)
+    pid = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+    del estimator
+    gc.collect()
+    assert made.left == {"models 1", "run 1"}
+
+
+def test_what_cannot_be_dropped_is_a_warning_and_no_other_error(made):
+    def lost(function, **arguments):
+        raise NotReady("the connection was lost")
+
+    estimator = fitted(HopperClassifier, made)
+    made.call = lost
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del estimator
+        gc.collect()
+    assert ["still at the server: the connection was lost" in str(one.message) for one in caught] == [True]
+    made.fails = ModelFailed("all 2 models failed")
+    with pytest.raises(ModelFailed), pytest.warns(ResourceWarning, match="still at the server"):
+        fitted(HopperClassifier, made)

@@ -14,6 +14,7 @@ from madlib_mop.columns.splits import (
     by_group,
     by_hash,
     by_time,
+    checked_test,
     read_split,
     split_by_share,
     stratified,
@@ -146,9 +147,87 @@ def test_a_boolean_column_decides():
     assert by_column(numbers([1, 0, 0], "boolean"), "v").tolist() == [True, False, False]
 
 
+@given(st.integers(10, 300), st.floats(0.1, 0.45), st.floats(0.1, 0.45), st.randoms(use_true_random=False))
+def test_test_rows_are_others_and_change_nothing_for_validation(n_rows, fraction, share, random):
+    hashes = HASHES[:n_rows]
+    validation = by_hash(hashes, fraction)
+    test = by_hash(hashes, share, ~validation)
+    assert not (validation & test).any() and test.sum() == int(np.floor(share * n_rows + 0.5))
+    assert (by_hash(hashes, share, ~by_hash(hashes, 0.1)) == test).all(), "another share for validation"
+    order = np.array(random.sample(range(n_rows), n_rows))
+    assert (by_hash(hashes[order], share, ~validation[order]) == test[order]).all()
+
+
+@given(hnp.arrays(np.uint64, st.integers(3, 60), elements=st.integers(0, 9)), st.floats(0.1, 0.5), st.floats(0.1, 0.5))
+def test_equal_rows_are_in_one_of_three_parts(hashes, fraction, share):
+    try:
+        validation = by_hash(hashes, fraction)
+        test = by_hash(hashes, share, ~validation)
+    except InvalidParameter:
+        return
+    parts = np.where(validation, 1, np.where(test, 2, 0))
+    assert set(parts.tolist()) == {0, 1, 2}
+    for value in np.unique(hashes):
+        assert len(set(parts[hashes == value].tolist())) == 1
+
+
+def test_each_class_has_its_share_of_test_rows_and_none_loses_all_of_its_training_rows():
+    codes = np.repeat(np.array([0, 1, 2, 3], np.int32), [900, 90, 9, 1])[RANDOM.permutation(1000)]
+    validation = stratified(HASHES, codes, 0.2)
+    test = stratified(HASHES, codes, 0.1, ~validation)
+    assert [int(test[codes == code].sum()) for code in range(4)] == [90, 9, 1, 0] and not (test & validation).any()
+    validation = stratified(HASHES, codes, 0.5)
+    test = stratified(HASHES, codes, 0.49, ~validation)
+    assert all((~validation & ~test)[codes == code].any() for code in range(4))
+
+
+@given(st.lists(st.integers(1, 40), min_size=3, max_size=30), st.floats(0.05, 0.45), st.floats(0.05, 0.45))
+def test_groups_are_in_one_of_three_parts(sizes, fraction, share):
+    hashes = np.repeat(HASHES[: len(sizes)], sizes)
+    validation = by_group(hashes, fraction)
+    if len(np.unique(hashes[~validation])) < 2:
+        return
+    test = by_group(hashes, share, ~validation)
+    parts = np.where(validation, 1, np.where(test, 2, 0))
+    assert set(parts.tolist()) == {0, 1, 2} and not (validation & test).any()
+    for value in np.unique(hashes):
+        assert len(set(parts[hashes == value].tolist())) == 1
+    assert abs(int(test.sum()) - share * sum(sizes)) <= max(sizes)
+
+
+def test_by_time_training_rows_come_before_validation_rows_and_these_before_test_rows():
+    times = RANDOM.integers(0, 200, 1000)
+    column = moments(times.tolist())
+    test = by_time(column, 0.1, "t", what="test")
+    validation = by_time(column, 0.2, "t", ~test)
+    assert times[~test & ~validation].max() < times[validation].min()
+    assert times[validation].max() < times[test].min()
+    assert 0.07 < test.mean() < 0.13 and 0.17 < validation.mean() < 0.23
+
+
+@pytest.mark.parametrize("rule", [None, SplitRule("column", None, "v"), SplitRule("hash", 0.2)])
+def test_the_share_of_a_test(rule):
+    assert checked_test(0.25, rule) == 0.25
+    for share in (0.0, 1.0, -0.2, math.nan, math.inf):
+        with pytest.raises(InvalidParameter, match=f"test must be a share above 0 and below 1. Received: {share!r}"):
+            checked_test(share, rule)
+    with pytest.raises(InvalidParameter, match="leave no rows for training. Received: shares 0.6 and 0.4"):
+        checked_test(0.4, SplitRule("time", 0.6, "t"))
+
+
+ALL = np.ones(3, np.bool_)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: by_hash(HASHES[:3], 0.1, ALL), "test would have 0 of 3 rows"),
+        (lambda: by_hash(HASHES[[1, 1, 1]], 0.5, ALL), "test would have 0 of 3 rows"),
+        (lambda: stratified(HASHES[:3], np.arange(3, dtype=np.int32), 0.2, ALL), "test would have 0 of 3 rows: the"),
+        (lambda: by_group(HASHES[[1, 1, 2]], 0.2, np.array([True, True, False])),
+         "test by group needs two groups or more besides those for validation. Received: 1"),
+        (lambda: by_time(moments([5, 5]), 0.2, "t", what="test"), "test would have 0 of 2 rows"),
+        (lambda: by_time(moments([1, 1, 2]), 0.2, "t", np.array([True, True, False])), "validation would have 0 of 3"),
         (lambda: by_hash(HASHES[:3], 0.1), "0 of 3 rows"),
         (lambda: by_hash(HASHES[:0], 0.1), "0 of 0 rows"),
         (lambda: stratified(HASHES[:2], np.array([0, 1], np.int32), 0.2), "0 of 2 rows: the share is that of each"),

@@ -1,0 +1,71 @@
+"""The function that goes from a table to a registered model in one statement."""
+
+from dataclasses import replace
+
+from mop_backend.registered_names import NAME
+
+from madlib_mop.calls.argument import Argument, Function
+from madlib_mop.calls.checks import AboveZero, Given, RegistryName, Whole
+from madlib_mop.calls.columns import PACK
+
+_OF_PACK = {argument.name: argument for argument in PACK.arguments}
+_SHARE = AboveZero("For example 0.2.", is_needed=True)
+_REGISTERED = RegistryName(NAME, "a letter, a digit or _", "For example name => 'churn'.")
+
+LEARN = Function(
+    "learn",
+    "Train networks that predict a column of a table, register the best, and say how good it is on rows held out.",
+    (
+        replace(
+            _OF_PACK["source_table"],
+            help="table or view of ordinary columns, committed; each row is an example",
+            check=Given("For example learn('customers', 'left_us')."),
+        ),
+        replace(_OF_PACK["dependent"], check=Given("For example learn('customers', 'left_us').")),
+        Argument(
+            "name", "text",
+            "name of the registered model; the tables that are made have names that begin with it; NULL: the names of"
+            " the table and of the column, such as customers_left_us",
+            default=None, check=lambda name, value: None if value is None else _REGISTERED(name, value),
+        ),
+        Argument(
+            "budget", "interval", "time for all of it, from 10 seconds; a search ends in time with the best so far",
+            default="5 minutes", check=Given("For example budget => '10 minutes'."),
+        ),
+        Argument(
+            "n_configs", "integer", "most configurations to try", default=16,
+            check=Whole(1, 1000, "16 is the usual number.", is_needed=True),
+        ),
+        replace(_OF_PACK["columns"], help="table made by propose_columns, with your edits; NULL: the proposal"),
+        replace(_OF_PACK["exclude"], help="columns to ignore, such as those that are known only afterwards"),
+        _OF_PACK["task"],
+        Argument(
+            "validation", "double precision", "share of the rows on which the models are compared", default=0.2,
+            check=_SHARE,
+        ),
+        replace(
+            _OF_PACK["test"], default=0.2, check=_SHARE,
+            help="share of the rows that are held out of all this; the quality is that on these rows",
+        ),
+        Argument(
+            "split", "text",
+            "how these rows are chosen: 'by time COLUMN' takes the last ones, 'by group COLUMN' whole groups, such as"
+            " all rows of a customer; NULL: at random, equal rows together", default=None,
+        ),
+        Argument("ensemble", "boolean", "whether the model is the average of the best ones", default=True),
+        replace(_OF_PACK["seed"], help="seed of all random choices; NULL: drawn at random, and shown"),
+        Argument(
+            "replace", "boolean", "whether tables that an earlier call with this name has made are replaced",
+            default=False,
+        ),
+    ),
+    schema="madlib_mop",
+    comments=(
+        "Trains networks that predict a column of a table, registers the best, and returns how good it is on rows that"
+        " were held out",
+    ),
+    returns="TABLE (item text, value text, baseline text, note text)",
+    settings=("IntervalStyle = 'postgres'", "extra_float_digits = 1"),
+)  # fmt: skip
+
+FUNCTIONS = (LEARN,)

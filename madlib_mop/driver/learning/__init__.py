@@ -1,0 +1,1 @@
+"""From a table to a registered model in one call."""

@@ -1,0 +1,365 @@
+"""The command learn: packs a table, searches networks in a budget of time, registers the best, and measures it.
+
+Each step is a call of a function for users, made and committed in a session with the caller's rights; the summary
+shows these statements.
+"""
+
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from madlib_mop.calls import find_function
+from madlib_mop.calls.limits import MAX_SEED
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, statement
+from madlib_mop.columns.encoding.targets import Targets
+from madlib_mop.columns.preprocessors.fits import ClassFit
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.driver.columns.describing import read_preprocessor
+from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled
+from madlib_mop.driver.inference.model import TrainedModel
+from madlib_mop.driver.inference.packed_rows import array_of, predicted_buffers
+from madlib_mop.driver.inference.registered import find_model
+from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.jobs.checks import seconds_of
+from madlib_mop.driver.learning.own_session import OwnSession
+from madlib_mop.driver.learning.quality import codes_of, of_classes, of_numbers, rows_of
+from madlib_mop.driver.networks.proposing import propose_search
+from madlib_mop.driver.outputs.tables import SELECTION_TABLES, check_droppable
+from madlib_mop.driver.registry.registering import check_registry
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.opening import open_record
+from madlib_mop.driver.session.settings import SESSION_SETTINGS
+from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
+from madlib_mop.jobs.statements import compose
+
+ALIAS = "newest"
+_LEAST_BUDGET_S = 10.0
+#: What the search leaves of the budget, to the ensemble and the measures: a share, but at least some seconds.
+_REST_SHARE, _LEAST_REST_S = 0.15, 6.0
+_LEAST_SEARCH_S = 2.0
+#: A network makes at most so many iterations; of many, the better half goes on after the first few, and so on.
+_ITERATIONS, _FIRST, _MANY = 24, 3, 4
+#: Suffixes of the tables that are made, by what they are.
+_SUFFIXES = ("_packed", "_networks", "_configs", "_models", "_best", "_ensemble")
+_LONGEST = "_packed_validation_summary"
+_QUOTE = """
+SELECT pg_catalog.quote_literal(t) AS literal FROM pg_catalog.unnest($1) WITH ORDINALITY AS u (t, n) ORDER BY n
+"""
+_SETTINGS = """
+SELECT name, pg_catalog.current_setting(name, true) AS value FROM pg_catalog.unnest($1) AS name
+WHERE coalesce(pg_catalog.current_setting(name, true), '') <> ''
+"""
+_IS_THERE = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class WHERE oid = %s::pg_catalog.oid"
+#: What propose_networks makes, by the columns that identify it.
+_PROPOSED = {
+    "_networks": {"model_id", "model_arch"},
+    "_configs": SELECTION_TABLES[""],
+    "_configs_summary": SELECTION_TABLES["_summary"],
+}
+# To parse the name of a table makes the session see what others have committed; to_regclass remembers what it missed.
+_LOOK_ANEW = "SELECT 1 AS one FROM pg_catalog.pg_class LIMIT 0"
+_LEVELS = {"NOTICE": "notice", "WARNING": "warning", "INFO": "notice"}
+
+
+@dataclass
+class _Steps:
+    """The statements of a call, one after the other."""
+
+    call: Call
+    session: OwnSession
+    path: str | None
+    done: list[str] = field(default_factory=list)
+
+    def run(self, called: str, /, **arguments: Any) -> Any:
+        """Call a function for users; return the first column of its first row. Raises MopError."""
+        function = find_function(called)
+        given = {key: value for key, value in arguments.items() if value is not None}
+        self.done.append(f"SELECT {function.schema}.{called}({', '.join(self._written(given))});")
+        statement = compose(function, given, self._quote, self.path)
+        try:
+            found = self.session.execute(statement)
+            self.call.session.execute(_LOOK_ANEW)
+            return found
+        except MopError as error:
+            error.detail = "\n".join(filter(None, [error.detail, self.committed(len(self.done) - 1)])) or None
+            raise
+
+    def committed(self, n_steps: int) -> str | None:
+        """Return which steps were committed, for the detail of an error; None if none was."""
+        return "\n".join([f"{n_steps} of its steps are committed:", *self.done[:n_steps]]) if n_steps else None
+
+    def _written(self, given: dict[str, Any]) -> Iterator[str]:
+        """Yield the arguments as a person writes them."""
+        for name, value in given.items():
+            if isinstance(value, bool | int | float):
+                yield f"{name} => {str(value).lower()}"
+                continue
+            text = "{" + ",".join(map(_element, value)) + "}" if isinstance(value, list) else value
+            yield f"{name} => {self._quote([text])[0]}"
+
+    def _quote(self, texts: list[str]) -> list[str]:
+        rows = self.call.session.execute(_QUOTE, [texts], ["pg_catalog.text[]"])
+        return [row["literal"] for row in rows]
+
+
+def _element(value: Any) -> str:
+    """Return an element of an array's text."""
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value)
+
+
+def learn(call: Call) -> list[dict[str, Any]]:
+    """Do all steps; return the rows of the summary."""
+    began = time.monotonic()
+    a, session = call.arguments, call.session
+    budget_s = _budget(call)
+    _check_transaction(call)
+    check_registry(session)
+    source = session.relation(a["source_table"], "source_table", any_type=True)
+    name = a["name"] or _name_of(source, a["dependent"])
+    base = _base(name)
+    if not a["replace"]:
+        for suffix in _SUFFIXES:
+            session.output(base + suffix, what="name")
+    validation = _validation(a["validation"], a["split"])
+    seed = secrets.randbelow(MAX_SEED) if a["seed"] is None else a["seed"]
+    packed, models = f"{base}_packed", f"{base}_models"
+    with _steps(call) as steps:
+        _check_committed(steps, source, a["source_table"])
+        steps.run(
+            "pack_columns", source_table=a["source_table"], output_table=packed, dependent=a["dependent"],
+            validation=validation, columns=a["columns"], exclude=a["exclude"], seed=seed, task=a["task"],
+            replace=a["replace"] or None, test=a["test"],
+        )  # fmt: skip
+        if a["replace"]:
+            _drop_proposals(steps, base)
+        steps.run(
+            "propose_networks", packed_table=packed, arch_table=f"{base}_networks", configs_table=f"{base}_configs",
+            n_configs=a["n_configs"], seed=seed,
+        )  # fmt: skip
+        grids = propose_search(_as(call, "propose_search", packed_table=packed, arch_table=f"{base}_networks"))[0]
+        rest_s = budget_s - (time.monotonic() - began)
+        search_s = max(_LEAST_SEARCH_S, rest_s - max(_REST_SHARE * budget_s, _LEAST_REST_S))
+        steps.run(
+            "madlib_keras_automl", source_table=packed, model_output_table=models,
+            model_arch_table=f"{base}_networks", model_selection_table=f"{base}_best", **grids, automl_method="asha",
+            automl_params=_search(a["n_configs"], search_s), random_state=seed,
+            validation_table=f"{packed}_validation", replace=a["replace"] or None,
+        )  # fmt: skip
+        run_id = steps.session.newest_run()
+        if not _count(session, models):
+            raise NotReady(
+                f"the budget was over before a network was trained. Received: {a['budget']}",
+                detail=steps.committed(len(steps.done)),
+                hint="Call again with a larger budget and replace => true.",
+            )
+        table = models
+        if a["ensemble"]:
+            table = f"{base}_ensemble"
+            steps.run(
+                "make_ensemble", model_table=models, validation_table=f"{packed}_validation", output_table=table,
+                replace=a["replace"] or None,
+            )  # fmt: skip
+        version = steps.run("register", name=name, model_table=table, baseline=f"{packed}_validation")
+        steps.run("deploy", name=name, alias=ALIAS, version=version)
+    made = _Made(f"{name}@{version}", f"{name}@{ALIAS}", f"{packed}_test", models, table, run_id, steps.done)
+    return _summary(call, made, source, time.monotonic() - began)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What the steps have made: the version and its alias, tables by name, the run and the statements."""
+
+    version: str
+    alias: str
+    test: str
+    models: str
+    table: str
+    run_id: int | None
+    statements: list[str]
+
+
+def _budget(call: Call) -> float:
+    """Return the budget in seconds. Raises InvalidParameter."""
+    given = call.arguments["budget"]
+    found = seconds_of(call, given, "budget")
+    if not _LEAST_BUDGET_S <= found <= 20 * 86400:
+        raise InvalidParameter(
+            f"budget must be from 10 seconds to 20 days. Received: {given}",
+            hint="For example budget => '5 minutes'.",
+        )
+    return found
+
+
+def _validation(share: float, split: str | None) -> float | str:
+    """Return the argument ``validation`` of pack_columns. Raises InvalidParameter."""
+    if split is None:
+        return share
+    found = re.fullmatch(r"\s*by\s+(time|group)\s+(\S.*)", split, re.IGNORECASE | re.DOTALL)
+    if found is None:
+        raise InvalidParameter(
+            f"split must be 'by time COLUMN' or 'by group COLUMN'. Received: {split!r}",
+            hint="Leave it out to choose rows at random, equal rows together.",
+        )
+    how, column = found[1].lower(), found[2].strip()
+    return f"last {share:f} by {column}" if how == "time" else f"{share:f} by group {column}"
+
+
+def _search(n_configs: int, seconds: float) -> str:
+    """Return the parameters of the search."""
+    first = _FIRST if n_configs >= _MANY else _ITERATIONS
+    return f"R={_ITERATIONS}, eta=2, r={first}, num_configs={n_configs}, budget_s={seconds:.0f}"
+
+
+def _count(session: CallerSession, table: str) -> int:
+    query = statement("SELECT pg_catalog.count(*) AS n FROM {t}", t=session.relation(table, "models"))
+    return int(session.execute(query)[0]["n"])
+
+
+def _check_transaction(call: Call) -> None:
+    """Refuse a transaction that would not see what the steps commit."""
+    isolation = call.session.caller_setting("transaction_isolation")
+    if isolation != "read committed":
+        raise Unsupported(
+            f"learn commits its steps, and this transaction would not see their tables. Received: a transaction of"
+            f" level {isolation!r}",
+            hint="Call it in a transaction of level READ COMMITTED, or outside of a transaction.",
+        )
+
+
+def _name_of(source: Relation, dependent: str) -> str:
+    """Return the name for a table and its target: their letters, digits and underscores."""
+    text = re.sub("[^a-z0-9_]+", "_", f"{source.name}_{dependent}".lower()).strip("_")
+    return text[: MAX_NAME_BYTES - len(_LONGEST)] or "learned"
+
+
+def _base(name: str) -> str:
+    """Return what the names of tables begin with. Raises InvalidParameter."""
+    base = re.sub("[.-]", "_", name)
+    if len(base) > MAX_NAME_BYTES - len(_LONGEST):
+        raise InvalidParameter(
+            f"name must have at most {MAX_NAME_BYTES - len(_LONGEST)} characters, because tables are named after it."
+            f" Received: {name!r}",
+            hint="Choose a shorter name.",
+        )
+    return base if not base[0].isdigit() else f"_{base}"
+
+
+@contextmanager
+def _steps(call: Call) -> Iterator[_Steps]:
+    """Open a session for the steps; it ends with the block."""
+    session = call.session
+    names = [*(f"madlib_mop.{name}" for name in SESSION_SETTINGS), "TimeZone"]
+    rows = session.execute(_SETTINGS, [names], ["pg_catalog.text[]"])
+    own = OwnSession(call, open_record(call.info), {row["name"]: row["value"] for row in rows}, _teller(call))
+    try:
+        yield _Steps(call, own, call.info.search_path)
+    finally:
+        own.close()
+
+
+def _teller(call: Call) -> Any:
+    """Return a function that passes on a notice of the server, such as ``NOTICE:  text``."""
+
+    def tell(message: str) -> None:
+        level, _, text = message.partition(":")
+        if level in _LEVELS:
+            send = call.session.warning if level == "WARNING" else call.session.notice
+            send(text.strip())
+
+    return tell
+
+
+def _check_committed(steps: _Steps, source: Relation, name: str) -> None:
+    """Raise an error for a table of this session or transaction alone: the steps are other sessions'."""
+    if not steps.session.execute(_IS_THERE, (source.oid,)) or source.is_temp:
+        raise InvalidParameter(
+            f"source_table: {source} is seen by this session only: it is temporary, or was created in this transaction."
+            f" Received: {name!r}",
+            hint="Create an ordinary table, and COMMIT first.",
+        )
+
+
+def _drop_proposals(steps: _Steps, base: str) -> None:
+    """Drop the tables of propose_networks that an earlier call has made."""
+    session = steps.call.session
+    for suffix, columns in _PROPOSED.items():
+        table = session.existing(session.placed(base + suffix, "name").sql)
+        if table is not None:
+            check_droppable(session, table, columns, "name")
+            steps.session.execute(f"DROP TABLE {table.sql}; SELECT 1")
+
+
+def _as(call: Call, function: str, **arguments: Any) -> Call:
+    """Return a call of another function by the same caller."""
+    return Call.read(function, arguments, call.session)
+
+
+def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[dict[str, Any]]:
+    """Return the rows of the result."""
+    session = call.session
+    preprocessor = read_preprocessor(session, made.test, "test")
+    predictor = "predict_json"
+    if len(preprocessor.targets) == 1:
+        predictor = "predict_class" if isinstance(preprocessor.targets[0].fit, ClassFit) else "predict_number"
+    n_models = _count(session, made.models)
+    found = [
+        _row(
+            "model", made.version, f"SELECT madlib_mop.{predictor}('{made.alias}', NULL, t) FROM {source.written} AS t;"
+        ),
+        *_measured(session, call.function, made, preprocessor),
+        _row("run", made.run_id, f"{n_models} models were trained; SELECT * FROM {made.models}_info;"),
+        _row("seconds", f"{seconds:.0f}", f"of a budget of {call.arguments['budget']}"),
+    ]
+    found += [_row(f"step {number}", None, text) for number, text in enumerate(made.statements, 1)]
+    return found
+
+
+def _row(item: str, value: Any, note: str | None) -> dict[str, str | None]:
+    return {"item": item, "value": None if value is None else str(value), "baseline": None, "note": note}
+
+
+def _measured(
+    session: CallerSession, function: str, made: _Made, preprocessor: Preprocessor
+) -> list[dict[str, str | None]]:
+    """Return the measures of the registered model on the rows that were held out."""
+    model = find_model(session, function, made.version, None)
+    (rows,) = find_labelled(session, made.test, "test").rows_of([model])
+    with LocalTrainer(session) as trainer:
+        outputs, labels = _predict(session, trainer, model, rows)
+    targets = Targets(preprocessor)
+    predicted = targets.decode(dict(zip(targets.names, outputs, strict=True)))
+    truth = dict(zip(targets.names, labels, strict=True))
+    found = []
+    for name in targets.names:
+        one = predicted[name]
+        if one.numbers is None:
+            measures = of_classes(one, codes_of(truth[name]))
+        else:
+            numbers = targets.decode_one(name, truth[name]).numbers
+            assert numbers is not None, "it is a number"
+            measures = of_numbers(one.numbers, numbers)
+        found += rows_of(name if len(targets.names) > 1 else None, measures)
+    return found
+
+
+def _predict(
+    session: CallerSession, trainer: LocalTrainer, model: TrainedModel, rows: LabelledRows
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the outputs of a model, float32 ``(n_rows, n_units)``, and the packed values of each target."""
+    n_inputs = len(rows.independent)
+    outputs: list[list[np.ndarray]] = [[] for _ in rows.dependent]
+    labels: list[list[np.ndarray]] = [[] for _ in rows.dependent]
+    for shapes, blobs, found in predicted_buffers(session, trainer, model, rows, "test"):
+        for number, values in enumerate(found):
+            outputs[number].append(values)
+            labels[number].append(array_of(rows, n_inputs + number, shapes, blobs, "test", len(values)))
+    return list(map(np.concatenate, outputs)), list(map(np.concatenate, labels))

@@ -1,0 +1,202 @@
+"""`learn`: from a table to a registered model in one statement, which it repeats, and whose quality it measures."""
+
+import re
+import time
+
+import psycopg2
+import psycopg2.errors
+import pytest
+
+from tests.helpers.faults import wait_for
+from tests.helpers.security.attacks import user
+
+ROWS = """
+CREATE TABLE customers AS
+SELECT i AS id, CASE WHEN i % 9 > 0 THEN 20 + i * 7 % 50 END AS age, (ARRAY['gold', 'silver', NULL])[1 + i % 3] AS tier,
+       date '2020-01-01' + i * 17 % 1000 AS joined, (i * 37 % 500)::float8 AS income,
+       CASE WHEN i * 7 % 50 + i % 3 * 9 > 35 THEN 'yes' ELSE 'no' END AS churned
+FROM generate_series(1, 400) AS i
+"""
+ANA = "ana"
+SUFFIXES = ("_packed", "_packed_validation", "_packed_test", "_networks", "_models", "_models_info", "_best")
+
+
+@pytest.fixture(scope="module")
+def shop(db):
+    """Return a database in which an ordinary role owns a table."""
+    user(db, ANA)
+    connection = db.connect(ANA)
+    with connection.cursor() as cursor:
+        cursor.execute(ROWS)
+    yield db, connection
+    connection.close()
+
+
+def rows(connection, statement: str, params: tuple = ()) -> list[tuple]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params or None)
+        return cursor.fetchall()
+
+
+def learn(connection, arguments: str) -> dict[str, tuple]:
+    found = rows(connection, f"SELECT item, value, baseline, note FROM madlib_mop.learn({arguments})")
+    return {item: rest for item, *rest in found}
+
+
+def left(db) -> tuple[int, int]:
+    """Return the login roles and the sessions of calls that are still there."""
+    roles = db.value("SELECT count(*) FROM pg_roles WHERE rolname LIKE 'madlib_mop_run_%'")
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'madlib_mop learn'"
+    return roles, db.value(sessions)
+
+
+@pytest.fixture(scope="module")
+def learned(shop):
+    return learn(shop[1], "'customers', 'churned', budget => '1 hour', n_configs => 2, seed => 3")
+
+
+def test_the_model_is_registered_and_its_quality_is_that_of_rows_held_out(shop, learned):
+    _, connection = shop
+    version, _, example = learned["model"]
+    assert version == "customers_churned@1"
+    ((predicted,),) = rows(connection, example.rstrip(";").replace("FROM", "AS p FROM", 1) + " LIMIT 1")
+    assert predicted in ("yes", "no")
+    value, baseline, note = learned["accuracy"]
+    ((n_test,),) = rows(connection, "SELECT sum(churned_shape[1]) FROM customers_churned_packed_test")
+    assert f"{n_test} held-out rows" in note and 60 <= n_test <= 100
+    assert float(value) > float(baseline)
+    rows(
+        connection,
+        "SELECT madlib.madlib_keras_evaluate('customers_churned@1', 'customers_churned_packed_test', 'measured')",
+    )
+    ((loss, accuracy),) = rows(connection, "SELECT loss, metric FROM measured")
+    assert (f"{loss:.3g}", f"{accuracy:.4g}") == (f"{float(learned['log loss'][0]):.3g}", value)
+    assert {"AUC", "balanced accuracy", "run", "seconds"} <= learned.keys()
+
+
+def test_all_that_it_made_is_ordinary_and_belongs_to_the_caller(shop, learned):
+    db, _ = shop
+    owner = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE relname = %s"
+    assert {db.value(owner, [f"customers_churned{suffix}"]) for suffix in SUFFIXES} == {ANA}
+    run = db.rows("SELECT state, owner::text FROM madlib_mop.run WHERE run_id = %s", [int(learned["run"][0])])
+    assert run == [("finished", ANA)]
+    assert left(db) == (0, 0)
+
+
+def test_its_steps_repeat_it(shop, learned):
+    """Each is a statement that a person can run; with other names, they make another version."""
+    _, connection = shop
+    steps = [note for item, (_, _, note) in learned.items() if item.startswith("step ")]
+    functions = [re.match(r"SELECT (\w+\.\w+)\(", step)[1] for step in steps]
+    assert functions == [
+        "madlib_mop.pack_columns", "madlib_mop.propose_networks", "madlib.madlib_keras_automl",
+        "madlib_mop.make_ensemble", "madlib_mop.register", "madlib_mop.deploy",
+    ]  # fmt: skip
+    for step in steps:
+        rows(connection, step.replace("customers_churned", "again"))
+    digest = "SELECT preprocessor_digest FROM {}_packed_summary"
+    assert rows(connection, digest.format("again")) == rows(connection, digest.format("customers_churned"))
+    assert rows(connection, "SELECT madlib_mop.predict_version('again@newest')") == [(1,)]
+
+
+@pytest.mark.slow
+def test_a_number_is_measured_in_the_units_of_the_table(shop):
+    _, connection = shop
+    found = learn(
+        connection, "'customers', 'income', 'income', budget => '1 hour', n_configs => 1, ensemble => false, seed => 1"
+    )
+    assert {"R2", "RMSE", "MAE"} <= found.keys() and "predict_number" in found["model"][2]
+    assert 100 < float(found["RMSE"][1]) < 200, "the deviation of numbers from 0 to 499"
+
+
+@pytest.mark.slow
+def test_replace_makes_the_next_version(shop, learned):
+    _, connection = shop
+    arguments = "'customers', 'churned', budget => '1 hour', n_configs => 1, ensemble => false, seed => 3"
+    with pytest.raises(psycopg2.errors.DuplicateTable):
+        learn(connection, arguments)
+    found = learn(connection, f"{arguments}, replace => true")
+    assert found["model"][0] == "customers_churned@2"
+    assert rows(connection, "SELECT madlib_mop.predict_version('customers_churned@newest')") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("'customers', 'nothing'", "nothing"),
+        ("'nowhere', 'churned'", "source_table does not exist"),
+        ("'customers', NULL", "dependent"),
+        ("'customers', 'churned', 'a@1'", "name must have 1 to 63 letters"),
+        ("'customers', 'churned', 'x', budget => '1 s'", "budget must be from 10 seconds"),
+        ("'customers', 'churned', 'x', split => 'by age'", "split must be 'by time COLUMN' or 'by group COLUMN'"),
+        ("'customers', 'churned', 'x', validation => 0.6, test => 0.5", "leave no rows for training"),
+        ("'customers', 'churned', 'x', n_configs => 0", "n_configs"),
+    ],
+)
+def test_bad_input_is_one_error_before_any_work(shop, arguments, message):
+    db, connection = shop
+    before = db.value("SELECT count(*) FROM pg_class")
+    with pytest.raises(psycopg2.Error, match=re.escape(message)) as raised:
+        learn(connection, arguments)
+    assert "Traceback" not in str(raised.value) and "internal error" not in str(raised.value)
+    assert db.value("SELECT count(*) FROM pg_class") == before and left(db) == (0, 0)
+
+
+def test_a_table_that_other_sessions_do_not_see_is_refused(shop):
+    db, _ = shop
+    connection = db.connect(ANA, autocommit=False)
+    try:
+        for kind in ("", "TEMP "):
+            rows(connection, f"CREATE {kind}TABLE own AS SELECT * FROM customers; SELECT 1")
+            with pytest.raises(psycopg2.errors.InvalidParameterValue, match="seen by this session only"):
+                learn(connection, "'own', 'churned'")
+            connection.rollback()
+        connection.set_session(isolation_level="REPEATABLE READ")
+        with pytest.raises(psycopg2.errors.FeatureNotSupported, match="READ COMMITTED"):
+            learn(connection, "'customers', 'churned', 'x'")
+    finally:
+        connection.close()
+
+
+@pytest.mark.slow
+def test_a_budget_that_is_too_short_for_a_network_says_so(shop):
+    db, connection = shop
+    rows(connection, "CREATE TABLE many AS SELECT c.* FROM customers c, generate_series(1, 2000); SELECT 1")
+    with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState, match="before a network was trained") as raised:
+        learn(connection, "'many', 'churned', budget => '10 s', n_configs => 1")
+    assert "3 of its steps are committed" in raised.value.diag.message_detail
+    assert left(db) == (0, 0)
+
+
+def test_a_cancel_stops_its_run_and_leaves_no_session(shop):
+    db, _ = shop
+    connection = db.connect(ANA)
+    newest = "SELECT max(run_id) FROM madlib_mop.run"
+    before = db.value(newest)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SET statement_timeout = '6s'")
+            start = time.monotonic()
+            with pytest.raises(psycopg2.errors.QueryCanceled):
+                cursor.execute("SELECT madlib_mop.learn('customers', 'churned', 'stopped', budget => '1 hour')")
+            assert time.monotonic() - start < 20
+    finally:
+        connection.close()
+    wait_for(lambda: left(db) == (0, 0))
+    if db.value(newest) != before:  # on a slow machine, the time was over before the run
+        wait_for(lambda: db.value(f"SELECT state FROM madlib_mop.run WHERE run_id = ({newest})") == "interrupted")
+
+
+def test_its_session_has_no_more_rights_than_the_caller(shop):
+    """Code in a view of the caller can read who has logged in: a role that is no superuser."""
+    db, connection = shop
+    db.rows(
+        "CREATE FUNCTION who() RETURNS text LANGUAGE sql AS"
+        " 'SELECT format(''%s/%s'', session_user, rolsuper) FROM pg_roles WHERE rolname = session_user'"
+    )
+    view = "SELECT age, churned, format('%s/%s', public.who(), id % 3) AS who FROM customers"
+    rows(connection, f"CREATE VIEW spying AS {view}; SELECT 1")
+    learn(connection, "'spying', 'churned', 'spied', budget => '1 hour', n_configs => 1, ensemble => false")
+    ((document,),) = rows(connection, "SELECT preprocessor FROM spied_packed_summary")
+    assert len(set(re.findall("madlib_mop_run_[0-9a-z_]+/f/[012]", document))) == 3, "it read as its login role"
+    assert f"{db.cluster.superuser}/t/" not in document
