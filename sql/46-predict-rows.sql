@@ -25,7 +25,7 @@ COMMENT ON FUNCTION madlib_mop_calls._predict_row_text(text, text, integer, byte
     'The class or the number of one row, or all classes with their values as JSON; NULL after an error';
 
 CREATE FUNCTION madlib_mop_calls._has_plain_fields(input_row bytea)
-RETURNS boolean LANGUAGE plpython3u IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
+RETURNS boolean LANGUAGE plpython3u IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import predict_row
 return predict_row.has_plain_fields(input_row)

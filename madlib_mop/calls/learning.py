@@ -30,7 +30,7 @@ LEARN = Function(
         ),
         Argument(
             "budget", "interval", "time for all of it, from 10 seconds; a search ends in time with the best so far",
-            default="5 minutes", check=Given("For example budget => '10 minutes'."),
+            default="00:05:00", check=Given("For example budget => '10 minutes'."),
         ),
         Argument(
             "n_configs", "integer", "most configurations to try", default=16,

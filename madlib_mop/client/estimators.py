@@ -15,6 +15,7 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
+from madlib_mop.catalog.facts.reading.now import read_runs
 from madlib_mop.catalog.names import MAX_NAME_BYTES, SYSTEM_COLUMNS
 from madlib_mop.client.database import ENVIRONMENT, Database, connect
 from madlib_mop.client.models import Model
@@ -26,7 +27,6 @@ _MAX_COLUMNS = 1_000
 #: With fewer rows, none are kept for validation.
 _MIN_VALIDATED = 50
 _MAX_SEED = 2**31 - 1
-_RUNS = "SELECT run_id FROM madlib_mop.run WHERE pg_catalog.right(model_output_table, %s) = %s"
 _shared: dict[tuple[int, str], Database] = {}  # by process and DSN: their sessions have trainers for predictions
 
 
@@ -321,8 +321,8 @@ def _drop_trained(database: Database, table: str, run_ids: Sequence[int]) -> Non
 
 def _drop_failed(database: Database, table: str) -> None:
     """Delete what a call of fit left that failed: the run that would have written this table, and the table."""
-    end = f".{table}"
-    _drop_trained(database, table, [run_id for (run_id,) in database.sessions.rows(_RUNS, [len(end), end])])
+    runs = read_runs(database.sessions.rows, None)
+    _drop_trained(database, table, [run.run_id for run in runs if run.output_table.endswith(f".{table}")])
 
 
 def _drop_at_end(pid: int, database: Database, table: str, run_id: int) -> None:

@@ -125,11 +125,11 @@ def run_for_bytes(function: str, arguments: str, caller_path: str | None, versio
         return json.dumps(error_fields(function, error)), None
 
 
-def _read_arguments(text: str) -> dict[str, Any]:
+def _read_arguments(text: str | None) -> dict[str, Any]:
     """Read a JSON object without nested objects; a direct call of `madlib_mop_calls.call` can pass any JSON."""
     values: dict[str, Any] = {}
     try:
-        values = read_json(text)
+        values = read_json(text or "")  # a direct call can pass NULL
         good = isinstance(values, dict) and not any(map(_holds_object, values.values()))
     except (TypeError, ValueError, RecursionError):
         good = False

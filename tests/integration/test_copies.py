@@ -70,7 +70,12 @@ class Training:
         for copy in self.copies:
             copy.close()
         self.drop()
+        wait_for(self._is_swept, what="the slots to be dropped: the server may not have ended a copy's session yet")
         self.session.close()
+
+    def _is_swept(self) -> bool:
+        sweep_slots(self.record)
+        return not self.db.rows(_SLOTS)
 
     def drop(self) -> None:
         """Remove the run as `drop_run` does."""

@@ -59,7 +59,7 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
     lines, printed = as_lines.stdout.readline(), as_json.stdout.readline()  # both watch by now
     with closing(Terminal(*command(lab, "watch", number))) as terminal:
         terminal.shows(rf"run {number} running")
-        terminal.shows(r"\(\d+ of \d+ visits\), \d+ models: .* elapsed")
+        terminal.shows(r"\(\d+ of \d+ visits\), \d+ models: .* elaps")
         terminal.shows(r"rank +model +state")
         terminal.shows(r"segment +rows +visits +work")
         terminal.shows(r"visit of model [12], iteration 2, since \d\d:\d\d:\d\d")

@@ -142,7 +142,7 @@ class MadeAtServer(NoDatabase):
         super().__init__()
         self.left: set[str] = set()
         self.n_fits, self.fails = 0, None
-        self.sessions = SimpleNamespace(rows=self._runs)
+        self.sessions = SimpleNamespace(rows=None)
 
     def upload(self, data, table=None):
         self.left.add("rows")
@@ -177,15 +177,20 @@ class MadeAtServer(NoDatabase):
         self.left.add(name)
         return SimpleNamespace(drop=lambda: self.left.remove(name))
 
-    def _runs(self, statement, values):
-        assert values == [len(self.models) + 1, f".{self.models}"]
-        return [(self.n_fits,)] if f"run {self.n_fits}" in self.left else []
+    def runs(self, fetch, limit):
+        """Return what the role may see: also a run of another table."""
+        assert limit is None
+        found = [SimpleNamespace(run_id=99, output_table="public.others")]
+        if f"run {self.n_fits}" in self.left:
+            found.append(SimpleNamespace(run_id=self.n_fits, output_table=f"public.{self.models}"))
+        return found
 
 
 @pytest.fixture
 def made(monkeypatch):
     database = MadeAtServer()
     monkeypatch.setattr(estimators, "drop_tables", lambda sessions, names: database.left.remove("rows"))
+    monkeypatch.setattr(estimators, "read_runs", database.runs)
     return database
 
 
