@@ -142,7 +142,7 @@ def test_bad_input_is_one_error_before_any_work(shop, arguments, message):
     assert db.value("SELECT count(*) FROM pg_class") == before and left(db) == (0, 0)
 
 
-def test_a_table_that_other_sessions_do_not_see_is_refused(shop):
+def test_a_table_that_other_sessions_cannot_read_is_refused(shop):
     db, _ = shop
     connection = db.connect(ANA, autocommit=False)
     try:
@@ -151,6 +151,11 @@ def test_a_table_that_other_sessions_do_not_see_is_refused(shop):
             with pytest.raises(psycopg2.errors.InvalidParameterValue, match="seen by this session only"):
                 learn(connection, "'own', 'churned'")
             connection.rollback()
+        rows(connection, "LOCK TABLE customers IN ACCESS EXCLUSIVE MODE; SELECT 1")
+        with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState, match="this transaction holds a lock"):
+            learn(connection, "'customers', 'churned', 'x'")
+        connection.rollback()
+        assert left(db) == (0, 0)
         connection.set_session(isolation_level="REPEATABLE READ")
         with pytest.raises(psycopg2.errors.FeatureNotSupported, match="READ COMMITTED"):
             learn(connection, "'customers', 'churned', 'x'")

@@ -22,6 +22,7 @@ _OPTIONS = (
 )
 _SET = "SELECT pg_catalog.set_config(%s, %s, false)"
 _TURN_S = 1.0
+_IS_BLOCKED = "SELECT %s::pg_catalog.int4 = ANY (pg_catalog.pg_blocking_pids(%s::pg_catalog.int4))"
 
 
 class _Forwarded(list[Any]):
@@ -61,6 +62,7 @@ class OwnSession:
     def __init__(self, call: Call, record: Record, settings: dict[str, str], tell: Callable[[str], None]):
         self._record = record
         self._stop_fd = call.session.stop_fd
+        self._caller_pid = call.info.pid
         self._login: RunLogin | None = None
         self._session: AsyncSession | None = None
         self._loop = CoroutineLoop()
@@ -136,10 +138,21 @@ class OwnSession:
         self._loop.start(work())
         while not found:
             self._loop.run(_TURN_S)
+            if not found:
+                self._check_locks()
         value, error = found[0]
         if error is not None:
             raise error
         return value
+
+    def _check_locks(self) -> None:
+        """Raise NotReady if the session waits for the caller's transaction, which waits for it: no server sees that."""
+        pid = None if self._session is None else self._session.pid
+        if pid is not None and self._record.execute(_IS_BLOCKED, [self._caller_pid, pid])[0][0]:
+            raise NotReady(
+                "this transaction holds a lock that the call's own session waits for",
+                hint="COMMIT first, or call it outside of a transaction.",
+            )
 
     def _stop(self) -> None:
         self._loop.unwatch(self._stop_fd)
