@@ -34,6 +34,7 @@ from madlib_mop.driver.outputs.tables import SELECTION_TABLES, check_droppable
 from madlib_mop.driver.registry.registering import check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.messages import was_changed
 from madlib_mop.driver.session.opening import open_record
 from madlib_mop.driver.session.settings import SESSION_SETTINGS
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
@@ -65,6 +66,7 @@ _PROPOSED = {
 }
 # To parse the name of a table makes the session see what others have committed; to_regclass remembers what it missed.
 _LOOK_ANEW = "SELECT 1 AS one FROM pg_catalog.pg_class LIMIT 0"
+_OID = "SELECT pg_catalog.to_regclass(%s)::pg_catalog.oid::pg_catalog.int8"
 _LEVELS = {"NOTICE": "notice", "WARNING": "warning", "INFO": "notice"}
 
 
@@ -295,7 +297,11 @@ def _drop_proposals(steps: _Steps, base: str) -> None:
         table = session.existing(session.placed(base + suffix, "name").sql)
         if table is not None:
             check_droppable(session, table, columns, "name")
-            steps.session.execute(f"DROP TABLE {table.sql}; SELECT 1")
+            steps.session.execute(f"BEGIN; LOCK TABLE {table.sql} IN ACCESS EXCLUSIVE MODE; SELECT 1")
+            # defence: proposals-by-oid = if steps.session.execute(_OID, (table.sql,)) is None:
+            if steps.session.execute(_OID, (table.sql,)) != table.oid:
+                raise was_changed(table)
+            steps.session.execute(f"DROP TABLE {table.sql}; COMMIT; SELECT 1")
 
 
 def _as(call: Call, function: str, **arguments: Any) -> Call:
