@@ -57,7 +57,7 @@ def submit(call: Call) -> int:
             )
     due_at = a["at"] or (first_time(call, record, a["every"]) if a["every"] is not None else None)
     values = [
-        statement, a["arguments"], json.dumps(_settings(call)), a["name"], function, a["priority"], due_at, a["every"],
+        statement, a["arguments"], json.dumps(settings_of(call) | {"search_path": call.info.search_path or "pg_catalog"}), a["name"], function, a["priority"], due_at, a["every"],
         a["after"], a["if_running"], a["time_limit"],
     ]  # fmt: skip
     (row,) = call.session.execute(_INSERT, values, _TYPES)
@@ -79,10 +79,11 @@ def _statement(call: Call, text: str, arguments: Json) -> tuple[str | None, str]
                 hint="Write the values into the statement.",
             )
         return None, text
-    return function.name, compose(function, {} if arguments is None else arguments, lambda texts: _quote(call, texts))
+    return function.name, compose(function, {} if arguments is None else arguments, lambda texts: quoted(call, texts))
 
 
-def _quote(call: Call, texts: list[str]) -> list[str]:
+def quoted(call: Call, texts: list[str]) -> list[str]:
+    """Return SQL literals of texts, for `compose`."""
     return [row["literal"] for row in call.session.execute(_QUOTE, [texts], ["pg_catalog.text[]"])]
 
 
@@ -93,8 +94,8 @@ def _json(text: str | None) -> Any:
         raise InvalidParameter(f"arguments must be JSON. Received: {text:.100}") from None
 
 
-def _settings(call: Call) -> dict[str, str]:
-    """Return the settings of the caller's session that the job's session gets."""
+def settings_of(call: Call) -> dict[str, str]:
+    """Return the settings of the caller's session that another session gets which works for it."""
     names = [*(f"madlib_mop.{name}" for name in SESSION_SETTINGS), "TimeZone"]
     rows = call.session.execute(_SETTINGS, [names], ["pg_catalog.text[]"])
-    return {row["name"]: row["value"] for row in rows} | {"search_path": call.info.search_path or "pg_catalog"}
+    return {row["name"]: row["value"] for row in rows}

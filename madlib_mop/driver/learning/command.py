@@ -27,6 +27,7 @@ from madlib_mop.driver.inference.packed_rows import array_of, predicted_buffers
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.jobs.checks import seconds_of
+from madlib_mop.driver.jobs.submitting import quoted, settings_of
 from madlib_mop.driver.learning.own_session import OwnSession
 from madlib_mop.driver.learning.quality import codes_of, of_classes, of_numbers, rows_of
 from madlib_mop.driver.networks.proposing import propose_search
@@ -34,8 +35,8 @@ from madlib_mop.driver.outputs.tables import SELECTION_TABLES, check_droppable
 from madlib_mop.driver.registry.registering import check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.messages import was_changed
 from madlib_mop.driver.session.opening import open_record
-from madlib_mop.driver.session.settings import SESSION_SETTINGS
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.jobs.statements import compose
 
@@ -49,13 +50,6 @@ _ITERATIONS, _FIRST, _MANY = 24, 3, 4
 #: Suffixes of the tables that are made, by what they are.
 _SUFFIXES = ("_packed", "_networks", "_configs", "_models", "_best", "_ensemble")
 _LONGEST = "_packed_validation_summary"
-_QUOTE = """
-SELECT pg_catalog.quote_literal(t) AS literal FROM pg_catalog.unnest($1) WITH ORDINALITY AS u (t, n) ORDER BY n
-"""
-_SETTINGS = """
-SELECT name, pg_catalog.current_setting(name, true) AS value FROM pg_catalog.unnest($1) AS name
-WHERE coalesce(pg_catalog.current_setting(name, true), '') <> ''
-"""
 _IS_THERE = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class WHERE oid = %s::pg_catalog.oid"
 #: What propose_networks makes, by the columns that identify it.
 _PROPOSED = {
@@ -65,6 +59,7 @@ _PROPOSED = {
 }
 # To parse the name of a table makes the session see what others have committed; to_regclass remembers what it missed.
 _LOOK_ANEW = "SELECT 1 AS one FROM pg_catalog.pg_class LIMIT 0"
+_OID = "SELECT pg_catalog.to_regclass(%s)::pg_catalog.oid::pg_catalog.int8"
 _LEVELS = {"NOTICE": "notice", "WARNING": "warning", "INFO": "notice"}
 
 
@@ -105,8 +100,7 @@ class _Steps:
             yield f"{name} => {self._quote([text])[0]}"
 
     def _quote(self, texts: list[str]) -> list[str]:
-        rows = self.call.session.execute(_QUOTE, [texts], ["pg_catalog.text[]"])
-        return [row["literal"] for row in rows]
+        return quoted(self.call, texts)
 
 
 def _element(value: Any) -> str:
@@ -256,10 +250,7 @@ def _base(name: str) -> str:
 @contextmanager
 def _steps(call: Call) -> Iterator[_Steps]:
     """Open a session for the steps; it ends with the block."""
-    session = call.session
-    names = [*(f"madlib_mop.{name}" for name in SESSION_SETTINGS), "TimeZone"]
-    rows = session.execute(_SETTINGS, [names], ["pg_catalog.text[]"])
-    own = OwnSession(call, open_record(call.info), {row["name"]: row["value"] for row in rows}, _teller(call))
+    own = OwnSession(call, open_record(call.info), settings_of(call), _teller(call))
     try:
         yield _Steps(call, own, call.info.search_path)
     finally:
@@ -295,7 +286,11 @@ def _drop_proposals(steps: _Steps, base: str) -> None:
         table = session.existing(session.placed(base + suffix, "name").sql)
         if table is not None:
             check_droppable(session, table, columns, "name")
-            steps.session.execute(f"DROP TABLE {table.sql}; SELECT 1")
+            steps.session.execute(f"BEGIN; LOCK TABLE {table.sql} IN ACCESS EXCLUSIVE MODE; SELECT 1")
+            # defence: proposals-by-oid
+            if steps.session.execute(_OID, (table.sql,)) != table.oid:
+                raise was_changed(table)
+            steps.session.execute(f"DROP TABLE {table.sql}; COMMIT; SELECT 1")
 
 
 def _as(call: Call, function: str, **arguments: Any) -> Call:

@@ -67,7 +67,7 @@ class OwnSession:
         self._session: AsyncSession | None = None
         self._loop = CoroutineLoop()
         self._number = record.unused_run_id()
-        record.lock_run(self._number)
+        record.lock_run(self._number)  # defence: lock-of-learn
         try:
             with sigterm_delayed():
                 self._login = create_login(record.raw, self._number, call.info.role)

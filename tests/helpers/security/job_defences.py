@@ -24,6 +24,16 @@ DEFENCES_OF_JOBS = (
         ("tests/integration/test_learn.py::test_its_session_has_no_more_rights_than_the_caller",),
     ),
     Defence(
+        "lock-of-learn",
+        "no sweep takes the login role of a call of learn for one that a dead run has left",
+        ("tests/integration/test_learn.py::test_all_that_it_made_is_ordinary_and_belongs_to_the_caller",),
+    ),
+    Defence(
+        "proposals-by-oid",
+        "learn drops the tables that it has checked, and no other that has got the name of one since",
+        ("tests/unit/driver/test_learning.py::test_a_table_that_has_got_the_name_of_another_is_not_dropped",),
+    ),
+    Defence(
         "job-acts-as-owner",
         "a job runs for who may act as its owner",
         (_JOBS + "test_a_function_of_another_role_submits_no_job_of_that_role",),
