@@ -56,8 +56,9 @@ def submit(call: Call) -> int:
                 " one is still running then.",
             )
     due_at = a["at"] or (first_time(call, record, a["every"]) if a["every"] is not None else None)
+    settings = settings_of(call) | {"search_path": call.info.search_path or "pg_catalog"}
     values = [
-        statement, a["arguments"], json.dumps(settings_of(call) | {"search_path": call.info.search_path or "pg_catalog"}), a["name"], function, a["priority"], due_at, a["every"],
+        statement, a["arguments"], json.dumps(settings), a["name"], function, a["priority"], due_at, a["every"],
         a["after"], a["if_running"], a["time_limit"],
     ]  # fmt: skip
     (row,) = call.session.execute(_INSERT, values, _TYPES)
