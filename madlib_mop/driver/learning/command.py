@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from mop_backend.registered_names import NEWEST
 
 from madlib_mop.calls import find_function
 from madlib_mop.calls.limits import MAX_SEED
@@ -40,7 +41,6 @@ from madlib_mop.driver.session.opening import open_record
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.jobs.statements import compose
 
-ALIAS = "newest"
 _LEAST_BUDGET_S = 10.0
 #: What the search leaves of the budget, to the ensemble and the measures: a share, but at least some seconds.
 _REST_SHARE, _LEAST_REST_S = 0.15, 6.0
@@ -163,17 +163,17 @@ def learn(call: Call) -> list[dict[str, Any]]:
                 replace=a["replace"] or None,
             )  # fmt: skip
         version = steps.run("register", name=name, model_table=table, baseline=f"{packed}_validation")
-        steps.run("deploy", name=name, alias=ALIAS, version=version)
-    made = _Made(f"{name}@{version}", f"{name}@{ALIAS}", f"{packed}_test", models, table, run_id, steps.done)
+        steps.run("deploy", name=name, alias=NEWEST, version=version)
+    made = _Made(name, f"{name}@{version}", f"{packed}_test", models, table, run_id, steps.done)
     return _summary(call, made, source, time.monotonic() - began)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """What the steps have made: the version and its alias, tables by name, the run and the statements."""
+    """What the steps have made: the registered model, its version, tables by name, the run and the statements."""
 
+    name: str
     version: str
-    alias: str
     test: str
     models: str
     table: str
@@ -308,7 +308,7 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     n_models = _count(session, made.models)
     found = [
         _row(
-            "model", made.version, f"SELECT madlib_mop.{predictor}('{made.alias}', NULL, t) FROM {source.written} AS t;"
+            "model", made.version, f"SELECT madlib_mop.{predictor}('{made.name}', t.*) FROM {source.written} AS t;"
         ),
         *_measured(session, call.function, made, preprocessor),
         _row("run", made.run_id, f"{n_models} models were trained; SELECT * FROM {made.models}_info;"),
