@@ -29,11 +29,11 @@ from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.jobs.checks import seconds_of
 from madlib_mop.driver.jobs.submitting import quoted, settings_of
-from madlib_mop.driver.learning.own_session import OwnSession
+from madlib_mop.driver.learning.own_session import OutOfTime, OwnSession
 from madlib_mop.driver.learning.quality import codes_of, of_classes, of_numbers, rows_of
 from madlib_mop.driver.networks.proposing import propose_search
 from madlib_mop.driver.outputs.tables import SELECTION_TABLES, check_droppable
-from madlib_mop.driver.registry.registering import check_registry
+from madlib_mop.driver.registry.registering import TRY_NAME, check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import was_changed
@@ -50,6 +50,7 @@ _ITERATIONS, _FIRST, _MANY = 24, 3, 4
 #: Suffixes of the tables that are made, by what they are.
 _SUFFIXES = ("_packed", "_networks", "_configs", "_models", "_best", "_ensemble")
 _LONGEST = "_packed_validation_summary"
+_HOW_TO_REPLACE = "Choose another name; replace => true replaces the tables that an earlier call of learn has made."
 _IS_THERE = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class WHERE oid = %s::pg_catalog.oid"
 #: What propose_networks makes, by the columns that identify it.
 _PROPOSED = {
@@ -70,25 +71,38 @@ class _Steps:
     call: Call
     session: OwnSession
     path: str | None
+    ends_at: float
     done: list[str] = field(default_factory=list)
 
-    def run(self, called: str, /, **arguments: Any) -> Any:
+    def run_in_budget(self, called: str, /, **arguments: Any) -> Any:
+        """Call a function as `run` does, until the budget is over."""
+        return self.run(called, max(_LEAST_SEARCH_S, self.ends_at - time.monotonic()), **arguments)
+
+    def run(self, called: str, at_most_s: float | None = None, /, **arguments: Any) -> Any:
         """Call a function for users; return the first column of its first row. Raises MopError."""
         function = find_function(called)
         given = {key: value for key, value in arguments.items() if value is not None}
-        self.done.append(f"SELECT {function.schema}.{called}({', '.join(self._written(given))});")
+        written = f"SELECT {function.schema}.{called}({', '.join(self._written(given))});"
         statement = compose(function, given, self._quote, self.path)
         try:
-            found = self.session.execute(statement)
-            self.call.session.execute(_LOOK_ANEW)
-            return found
-        except MopError as error:
-            error.detail = "\n".join(filter(None, [error.detail, self.committed(len(self.done) - 1)])) or None
-            raise
+            if at_most_s is None:
+                found = self.session.execute(statement)
+            else:
+                found = self.session.execute_within(at_most_s, statement)
+        except OutOfTime:
+            raise NotReady(
+                f"the budget was over in {called}. Received: {self.call.arguments['budget']}",
+                hint="Call again with a larger budget" + (" and replace => true." if self.done else "."),
+            ) from None
+        self.done.append(written)
+        self.call.session.execute(_LOOK_ANEW)
+        return found
 
-    def committed(self, n_steps: int) -> str | None:
-        """Return which steps were committed, for the detail of an error; None if none was."""
-        return "\n".join([f"{n_steps} of its steps are committed:", *self.done[:n_steps]]) if n_steps else None
+    def note(self, error: MopError) -> None:
+        """Add to the detail of an error which steps are committed."""
+        if self.done:
+            committed = [f"{len(self.done)} of its steps are committed:", *self.done]
+            error.detail = "\n".join(filter(None, [error.detail, *committed]))
 
     def _written(self, given: dict[str, Any]) -> Iterator[str]:
         """Yield the arguments as a person writes them."""
@@ -122,20 +136,21 @@ def learn(call: Call) -> list[dict[str, Any]]:
     base = _base(name)
     if not a["replace"]:
         for suffix in _SUFFIXES:
-            session.output(base + suffix, what="name")
+            session.output(base + suffix, what="name", if_there=lambda *found: _HOW_TO_REPLACE)
     validation = _validation(a["validation"], a["split"])
     seed = secrets.randbelow(MAX_SEED) if a["seed"] is None else a["seed"]
     packed, models = f"{base}_packed", f"{base}_models"
-    with _steps(call) as steps:
+    with _steps(call, began, budget_s) as steps:
         _check_committed(steps, source, a["source_table"])
-        steps.run(
+        steps.session.execute(TRY_NAME, (name,))
+        steps.run_in_budget(
             "pack_columns", source_table=a["source_table"], output_table=packed, dependent=a["dependent"],
             validation=validation, columns=a["columns"], exclude=a["exclude"], seed=seed, task=a["task"],
             replace=a["replace"] or None, test=a["test"],
         )  # fmt: skip
         if a["replace"]:
             _drop_proposals(steps, base)
-        steps.run(
+        steps.run_in_budget(
             "propose_networks", packed_table=packed, arch_table=f"{base}_networks", configs_table=f"{base}_configs",
             n_configs=a["n_configs"], seed=seed,
         )  # fmt: skip
@@ -152,7 +167,6 @@ def learn(call: Call) -> list[dict[str, Any]]:
         if not _count(session, models):
             raise NotReady(
                 f"the budget was over before a network was trained. Received: {a['budget']}",
-                detail=steps.committed(len(steps.done)),
                 hint="Call again with a larger budget and replace => true.",
             )
         table = models
@@ -248,11 +262,15 @@ def _base(name: str) -> str:
 
 
 @contextmanager
-def _steps(call: Call) -> Iterator[_Steps]:
+def _steps(call: Call, began: float, budget_s: float) -> Iterator[_Steps]:
     """Open a session for the steps; it ends with the block."""
-    own = OwnSession(call, open_record(call.info), settings_of(call), _teller(call))
+    own = OwnSession(call, open_record(call.info), settings_of(call), _teller(call), budget_s)
+    steps = _Steps(call, own, call.info.search_path, began + budget_s)
     try:
-        yield _Steps(call, own, call.info.search_path)
+        yield steps
+    except MopError as error:
+        steps.note(error)
+        raise
     finally:
         own.close()
 
