@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from mop_backend.registered_names import NEWEST
 
 from madlib_mop.calls import find_function
@@ -22,9 +21,8 @@ from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
-from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled
-from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.inference.packed_rows import array_of, predicted_buffers
+from madlib_mop.driver.inference.labelled_rows import find_labelled
+from madlib_mop.driver.inference.packed_rows import predicted_rows
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.jobs.checks import seconds_of
@@ -347,10 +345,10 @@ def _measured(
     model = find_model(session, function, made.version, None)
     (rows,) = find_labelled(session, made.test, "test").rows_of([model])
     with LocalTrainer(session) as trainer:
-        outputs, labels = _predict(session, trainer, model, rows)
+        found_rows = predicted_rows(session, trainer, model, rows, "test")
     targets = Targets(preprocessor)
-    predicted = targets.decode(dict(zip(targets.names, outputs, strict=True)))
-    truth = dict(zip(targets.names, labels, strict=True))
+    predicted = targets.decode(dict(zip(targets.names, found_rows.outputs, strict=True)))
+    truth = dict(zip(targets.names, found_rows.labels, strict=True))
     found = []
     for name in targets.names:
         one = predicted[name]
@@ -362,17 +360,3 @@ def _measured(
             measures = of_numbers(one.numbers, numbers)
         found += rows_of(name if len(targets.names) > 1 else None, measures)
     return found
-
-
-def _predict(
-    session: CallerSession, trainer: LocalTrainer, model: TrainedModel, rows: LabelledRows
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the outputs of a model, float32 ``(n_rows, n_units)``, and the packed values of each target."""
-    n_inputs = len(rows.independent)
-    outputs: list[list[np.ndarray]] = [[] for _ in rows.dependent]
-    labels: list[list[np.ndarray]] = [[] for _ in rows.dependent]
-    for shapes, blobs, found in predicted_buffers(session, trainer, model, rows, "test"):
-        for number, values in enumerate(found):
-            outputs[number].append(values)
-            labels[number].append(array_of(rows, n_inputs + number, shapes, blobs, "test", len(values)))
-    return list(map(np.concatenate, outputs)), list(map(np.concatenate, labels))
