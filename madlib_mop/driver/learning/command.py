@@ -162,7 +162,8 @@ def learn(call: Call) -> list[dict[str, Any]]:
             validation_table=f"{packed}_validation", replace=a["replace"] or None,
         )  # fmt: skip
         run_id = steps.session.newest_run()
-        if not _count(session, models):
+        # not in the transaction of the caller, whose lock would stop a DROP, which would stop the next step
+        if not steps.session.execute(_counting(session, models)):
             raise NotReady(
                 f"the budget was over before a network was trained. Received: {a['budget']}",
                 hint="Call again with a larger budget and replace => true.",
@@ -225,9 +226,9 @@ def _search(n_configs: int, seconds: float) -> str:
     return f"R={_ITERATIONS}, eta=2, r={first}, num_configs={n_configs}, budget_s={seconds:.0f}"
 
 
-def _count(session: CallerSession, table: str) -> int:
-    query = statement("SELECT pg_catalog.count(*) AS n FROM {t}", t=session.relation(table, "models"))
-    return int(session.execute(query)[0]["n"])
+def _counting(session: CallerSession, table: str) -> str:
+    """Return the query that counts the rows of a table."""
+    return statement("SELECT pg_catalog.count(*) AS n FROM {t}", t=session.relation(table, "models"))
 
 
 def _check_transaction(call: Call) -> None:
@@ -321,7 +322,7 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     predictor = "predict_json"
     if len(preprocessor.targets) == 1:
         predictor = "predict_class" if isinstance(preprocessor.targets[0].fit, ClassFit) else "predict_number"
-    n_models = _count(session, made.models)
+    n_models = session.execute(_counting(session, made.models))[0]["n"]
     found = [
         _row(
             "model", made.version, f"SELECT madlib_mop.{predictor}('{made.name}', t.*) FROM {source.written} AS t;"
