@@ -1,7 +1,8 @@
 """The plan of a run: the steps that all training functions share, from a call's arguments to a plan to record.
 
-The fronts `fits`, `search` and `replay` say what is particular about a call. A training function calls `read_inputs`,
-reads its configurations, and calls `find_output` and `complete_plan`. A replay makes its `RunPlan` from the record.
+`driver.commands.fit`, `search` and `replay` each have what one kind of call adds. A training function calls
+`read_inputs`, reads its configurations, and calls `find_output` and `complete_plan`. A replay makes its `RunPlan` from
+the record.
 """
 
 import secrets
