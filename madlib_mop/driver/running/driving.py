@@ -15,13 +15,12 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.connection import local_keywords
 from madlib_mop.driver.changes.deciders import Decider, Deciders
-from madlib_mop.driver.changes.policy import PolicyCommands
 from madlib_mop.driver.changes.replay import RepeatedCommands
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.running.admission import admit
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.hopper import Hopper
-from madlib_mop.driver.running.policy import Policy
+from madlib_mop.driver.running.policy import Policy, PolicyCommands
 from madlib_mop.driver.running.segment_sessions import SegmentSessions
 from madlib_mop.driver.running.segments import Segments
 from madlib_mop.driver.session.call import Call
