@@ -30,9 +30,8 @@ from madlib_mop.driver.session.opening import reopened
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.session.stopping import SESSION_ENDED, sigterm_delayed, was_cancelled
 from madlib_mop.engines.sessions.access import Access
-from madlib_mop.engines.sessions.ending import clean, end_run, left_of, sweep
+from madlib_mop.engines.sessions.ending import clean, end_old_writers, end_run, left_of, sweep
 from madlib_mop.engines.sessions.login import RunLogin, create_login
-from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.engines.sessions.options import options_of
 from madlib_mop.errors import Cancelled, MopError, NotReady
 from madlib_mop.models.parameters.custom import CustomFunctions
