@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "columns": set(),
     "models": set(),
     "search": {"models"},
-    "catalog": {"calls", "columns", "models"},
+    "catalog": {"calls", "columns", "models", "schedule"},
     "trainer": {"columns", "exports", "imports", "models"},
     "engines": {"calls", "catalog"},
     "jobs": {"calls", "catalog", "engines"},
