@@ -260,7 +260,7 @@ class PredictSession:
         self,
         name: _Name,
         work: Callable[[FoundModel, Values], _Result],
-        observed: ChallengedCall,
+        observed: ChallengedCall | None,
         moment: rights.Moment | None = None,
     ) -> _Result:
         """Find a model and call a function with it.
@@ -271,8 +271,8 @@ class PredictSession:
             model_table, mst_key and caller_path of the call.
         work : callable
             Takes the model, and a function that sends the trainer a request to predict with it and returns its answer.
-        observed : ChallengedCall
-            For a challenger of a registered model.
+        observed : ChallengedCall or None
+            For a challenger of a registered model; None if there is nothing to compare.
         moment : Moment or None
             The result of `rights.check_roles`, if the caller has checked the roles.
         """
@@ -395,7 +395,7 @@ class PredictSession:
         self,
         name: _Name,
         work: Callable[[FoundModel, Values], _Result],
-        observed: ChallengedCall,
+        observed: ChallengedCall | None,
         moment: rights.Moment | None,
     ) -> _Result:
         """Do the work with the version that a name stands for in the calling statement, and with its challenger."""
@@ -412,7 +412,7 @@ class PredictSession:
         model = self._version(found)
         result = work(model, partial(self._values_again, model))
         other = found.of_challenger()
-        if other is not None:
+        if other is not None and observed is not None:
             self._recorder.observe(found, observed, moment, result, lambda: self._challenge(other, work))
         return result
 

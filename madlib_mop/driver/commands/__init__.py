@@ -55,6 +55,8 @@ COMMANDS = {
     "madlib_keras_predict": "commands.predict:madlib_keras_predict",
     "madlib_keras_predict_byom": "commands.predict:madlib_keras_predict_byom",
     "predict": "commands.scoring:predict",
+    "explain_prediction": "commands.explaining:explain_prediction",
+    "importance": "commands.explaining:importance",
     "make_ensemble": "commands.ensemble:make_ensemble",
     "export_model": "exports.exporting:export_model",
     "model_card": "exports.exporting:model_card",

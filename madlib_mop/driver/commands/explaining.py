@@ -1,0 +1,254 @@
+"""The commands explain_prediction, which draws the background for mop_backend/explain.py, and importance."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from mop_backend.frames import Header
+
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.columns.encoding.targets import Predictions, Targets
+from madlib_mop.columns.preprocessors.fits import ClassFit
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.driver.drift.readers import OrdinaryTable
+from madlib_mop.driver.inference.fits import check_fit
+from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled, is_packed
+from madlib_mop.driver.inference.model import TrainedModel, read_weights
+from madlib_mop.driver.inference.packed_rows import array_of
+from madlib_mop.driver.inference.registered import find_model
+from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, Unsupported
+from madlib_mop.explaining.columns import ColumnElements, Inputs
+from madlib_mop.explaining.drawing import DrawnRows
+from madlib_mop.explaining.importance import Floats, importances
+
+_IS_OWN = """
+SELECT pg_catalog.pg_get_userbyid(c.relowner) = current_user AS is_own FROM pg_catalog.pg_class c
+WHERE c.oid = $1::pg_catalog.oid
+"""
+_LEAST = 1e-15
+_CHUNK_ROWS = 8192
+_CHUNK_BYTES = 32 << 20
+#: Of a normal distribution: 95 % lie within so many standard deviations.
+_WITHIN = 1.959963984540054
+_OF_CLASSES, _OF_NUMBERS = ("log_loss", "error_rate"), ("squared_error", "absolute_error")
+
+
+def explain_prediction(call: Call) -> Header:
+    """Return encoded rows of a table: the background of an explanation.
+
+    Returns
+    -------
+    dict
+        ``shapes``, ``index_inputs`` and ``tensors``: as in a request to predict them.
+
+    Raises
+    ------
+    MopError
+        If there is no such model or table, or the table does not fit the model.
+    """
+    a, session = call.arguments, call.session
+    model, preprocessor = _model_of_rows(call)
+    name = a["background"]
+    if name is None:
+        name = _training_table(session, model)
+    drawn = DrawnRows(a["n_background"], a["seed"])
+    for rows in _inputs(session, model, name):
+        drawn.add(rows)
+    if not drawn.n_rows:
+        raise InvalidParameter(f"background: the table has no rows that can be predicted. Received: {name!r}")
+    return {
+        "shapes": [list(values.shape) for values in drawn.rows],
+        "index_inputs": _index_inputs(preprocessor),
+        "tensors": [np.ascontiguousarray(values).tobytes() for values in drawn.rows],
+    }
+
+
+def _model_of_rows(call: Call) -> tuple[TrainedModel, Preprocessor]:
+    a = call.arguments
+    model = find_model(call.session, call.function, a["model_table"], a["mst_key"])
+    if model.preprocessor is None:
+        raise Unsupported(
+            f"model_table: {model.label} was not trained on a table of pack_columns, so its inputs have no columns."
+            f" Received: {a['model_table']!r}",
+            hint="Pack ordinary columns with madlib_mop.pack_columns, and train on them.",
+        )
+    preprocessor = Preprocessor.from_json(model.preprocessor)
+    check_fit(model, preprocessor)
+    return model, preprocessor
+
+
+def _training_table(session: CallerSession, model: TrainedModel) -> str:
+    """Return the packed table on which a model was trained, if the caller owns it.
+
+    To read a table runs the code of its owner, if it is a view for example. The caller has not named this one, so it
+    must be the caller's own, as must be the summary of the model's table, which names it.
+    """
+    found = session.existing(model.place.relation.with_suffix("_summary").sql)
+    if found is not None and _is_own(session, found):  # defence: own-background
+        if "source_table" in {column.name for column in session.columns(found)}:
+            query = statement("SELECT source_table::pg_catalog.text AS name FROM {t}", t=found)
+            name = session.only_row(query, found)["name"]
+            source = session.existing(name, "background") if name else None
+            if source is not None and _is_own(session, source):  # defence: own-training-table = if source is not None:
+                return str(name)
+    raise InvalidParameter(
+        f"background is missing: the packed table on which {model.label} was trained is not known, or not your own."
+        " Received: NULL",
+        hint="Name a table of rows like those of training, packed or not: background => 'my_table'.",
+    )
+
+
+def _is_own(session: CallerSession, relation: Relation) -> bool:
+    (row,) = session.execute(_IS_OWN, [relation.oid], ["bigint"])
+    is_own: bool = row["is_own"]
+    return is_own
+
+
+def _inputs(session: CallerSession, model: TrainedModel, name: str) -> Iterator[Inputs]:
+    """Yield the rows of a table as the network gets them, in batches."""
+    relation = session.relation(name, "background", any_type=True)
+    if is_packed({column.name for column in session.columns(relation)}):
+        (rows,) = find_labelled(session, name, "background").rows_of([model])
+        n_inputs = len(rows.independent)
+        for columns in _columns(rows, "background"):
+            yield columns[:n_inputs]
+        return
+    for batch in OrdinaryTable(session, name, "background", model, None):
+        yield batch.inputs
+
+
+def _columns(rows: LabelledRows, what: str) -> Iterator[Inputs]:
+    """Yield inputs and targets, buffer by buffer."""
+    for part in rows.parts:
+        for shapes, blobs in rows.buffers(part):
+            if shapes[0][:1] != [0]:
+                first = array_of(rows, 0, shapes, blobs, what)
+                others = range(1, len(rows.columns))
+                yield [first, *(array_of(rows, number, shapes, blobs, what, len(first)) for number in others)]
+
+
+def _index_inputs(preprocessor: Preprocessor) -> list[int]:
+    return [number for number, tensor in enumerate(preprocessor.tensors) if tensor.kind == "index"]
+
+
+def importance(call: Call) -> list[dict[str, Any]]:
+    """Return a row for each output and column: how much the loss grows if the column is exchanged between rows."""
+    a, session = call.arguments, call.session
+    model, preprocessor = _model_of_rows(call)
+    metrics = _metrics(preprocessor, a["metric"])
+    (rows,) = find_labelled(session, a["source_table"], "source_table").rows_of([model])
+    drawn = DrawnRows(a["max_rows"], a["seed"])
+    for columns_of_buffer in _columns(rows, "source_table"):
+        drawn.add(columns_of_buffer)
+    if drawn.n_rows < 2:
+        raise InvalidParameter(
+            f"source_table has {'one row' if drawn.n_rows else 'no rows'}, and values are exchanged between two or"
+            f" more. Received: {a['source_table']!r}"
+        )
+    n_inputs = len(rows.independent)
+    inputs, targets = drawn.rows[:n_inputs], drawn.rows[n_inputs:]
+    columns = ColumnElements(preprocessor)
+    with LocalTrainer(session) as trainer:
+        network = _Network(trainer, model, read_weights(session, model), _index_inputs(preprocessor))
+        losses = _Losses(preprocessor, targets, metrics)
+        found = importances(
+            lambda rows: losses.of(network.outputs(rows)), columns, inputs, a["n_repeats"], a["seed"]
+        )
+    answer = []
+    for number, (output, metric) in enumerate(metrics.items()):
+        for column in np.argsort(-found.increases[:, number], kind="stable"):
+            increase, error = found.increases[column, number], found.standard_errors[column, number]
+            answer.append(
+                {
+                    "output": output,
+                    "feature": columns.names[column],
+                    "metric": metric,
+                    "loss": float(found.losses[number]),
+                    "importance": float(increase),
+                    "lower": float(increase - _WITHIN * error),
+                    "upper": float(increase + _WITHIN * error),
+                    "n_rows": len(inputs[0]),
+                }
+            )
+    return answer
+
+
+def _metrics(preprocessor: Preprocessor, wanted: str | None) -> dict[str, str]:
+    """Return the loss of each target for which there is one."""
+    found = {}
+    for column in preprocessor.targets:
+        possible = _OF_CLASSES if isinstance(column.fit, ClassFit) else _OF_NUMBERS
+        if wanted is None or wanted in possible:
+            found[column.name] = wanted or possible[0]
+    if not found:
+        kind, possible = ("numbers", _OF_NUMBERS) if wanted in _OF_CLASSES else ("classes", _OF_CLASSES)
+        raise InvalidParameter(
+            f"metric: the model predicts {kind}. Received: {wanted!r}", hint=f"Use {' or '.join(map(repr, possible))}."
+        )
+    return found
+
+
+class _Network:
+    """A model, loaded into a trainer."""
+
+    def __init__(self, trainer: LocalTrainer, model: TrainedModel, weights: bytes, index_inputs: list[int]):
+        self._trainer = trainer
+        self._index_inputs = index_inputs
+        request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
+        trainer.ask({**request, "normalizing_const": model.normalizing_const}, [weights])
+
+    def outputs(self, rows: Inputs) -> list[np.ndarray]:
+        """Return each output for some rows, float32 (n_rows, n_units)."""
+        row_bytes = sum(values[:1].nbytes for values in rows)
+        n_rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(row_bytes, 1)))
+        parts = []
+        for start in range(0, len(rows[0]), n_rows):
+            part = [np.ascontiguousarray(values[start : start + n_rows]) for values in rows]
+            shapes = [list(values.shape) for values in part]
+            request = {"op": "predict", "shapes": shapes, "index_inputs": self._index_inputs}
+            header, blobs = self._trainer.ask(request, [values.data for values in part])
+            parts.append(
+                [
+                    np.frombuffer(blob, np.float32).reshape(shape)
+                    for shape, blob in zip(header["shapes"], blobs, strict=True)
+                ]
+            )
+        return [np.concatenate(output) for output in zip(*parts, strict=True)]
+
+
+class _Losses:
+    """The losses of rows whose true values are known."""
+
+    def __init__(self, preprocessor: Preprocessor, targets: Inputs, metrics: dict[str, str]):
+        self._decoder = Targets(preprocessor)
+        self._metrics = metrics
+        self._true: dict[str, np.ndarray] = {}
+        for column, values in zip(preprocessor.targets, targets, strict=True):
+            if not isinstance(column.fit, ClassFit):
+                numbers = self._decoder.decode_one(column.name, values).numbers
+                assert numbers is not None, "it is a number"
+                self._true[column.name] = numbers
+            else:
+                is_index = column.fit.encode == "index"
+                self._true[column.name] = values[:, 0].astype(np.int64) if is_index else values.argmax(axis=1)
+
+    def of(self, outputs: list[np.ndarray]) -> Floats:
+        """Return the loss of each row for each output that has a metric, float64 (n_rows, n_outputs)."""
+        decoded = self._decoder.decode(dict(zip(self._decoder.names, outputs, strict=True)))
+        return np.stack([self._loss(name, metric, decoded[name]) for name, metric in self._metrics.items()], axis=1)
+
+    def _loss(self, name: str, metric: str, predicted: Predictions) -> Floats:
+        true = self._true[name]
+        loss: Floats
+        if predicted.probabilities is not None and predicted.codes is not None:
+            if metric == "log_loss":
+                loss = -np.log(np.clip(predicted.probabilities[np.arange(len(true)), true], _LEAST, 1.0))
+            else:
+                loss = np.not_equal(predicted.codes, true).astype(np.float64)
+            return loss
+        assert predicted.numbers is not None, "it is a number"
+        loss = np.abs(predicted.numbers - true)
+        return loss if metric == "absolute_error" else loss**2

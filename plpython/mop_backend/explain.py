@@ -1,0 +1,136 @@
+"""The function madlib_mop.explain_prediction: Shapley values of the prediction of one row, by column.
+
+The session's trainer computes them, as it computes predictions. The rows of the background come from a table that a
+driver reads once a statement, with the caller's rights. No role needs a right to the training rows to predict, so none
+gets an explanation by rows that it could not read itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import plpy
+
+from mop_backend import call, predict, predict_row, rights
+from mop_backend.frames import Header
+from mop_backend.predict_model import FoundModel, VersionModel
+
+_FUNCTION = "explain_prediction"
+
+_newest: tuple[object, Header] | None = None  # the newest background, and what it is of
+
+
+class Options(NamedTuple):
+    """How a prediction is explained; as the arguments of the SQL function."""
+
+    of_class: str | None
+    background: str | None
+    n_background: int | None
+    n_permutations: int | None
+    seed: int | None
+
+
+def explain(
+    model_table: str,
+    mst_key: int | None,
+    row: bytes,
+    row_type: int,
+    names: Sequence[str] | None,
+    encoding: str,
+    caller_path: str,
+    options: Options,
+    version: str,
+) -> str | None:
+    """Explain the prediction of one row.
+
+    Parameters
+    ----------
+    model_table, mst_key, row, row_type, names, encoding, caller_path, version
+        As of `predict_row.predict_row`.
+    options : Options
+
+    Returns
+    -------
+    str or None
+        A JSON array of objects, one for each column of each output, as the columns of the SQL function. None after an
+        error (`predict.last_error`).
+    """
+    predict.note_error(None)
+    try:
+        session = predict.session(version)
+        moment = rights.check_roles(plpy)
+
+        def work(model: FoundModel, values: predict.Values) -> str:
+            record, of_record = predict_row.record_for(model, model_table, row, row_type, names, encoding, moment)
+            name, key = (model.name, None) if isinstance(model, VersionModel) else (model_table, mst_key)
+            drawn = _background(name, key, caller_path, options, moment, model)
+            request = {
+                "op": "explain_row",
+                **of_record,
+                "shapes": drawn["shapes"],
+                "index_inputs": drawn["index_inputs"],
+                "of_class": options.of_class,
+                "n_orders": options.n_permutations,
+                "seed": options.seed,
+            }
+            answer, found = values(lambda key: {**request, "key": key}, [record, *drawn["tensors"]])
+            return json.dumps(_rows(answer, memoryview(found).cast("d")))
+
+        return session.use((model_table, mst_key, caller_path), work, None, moment)
+    except call.CallError as error:
+        if str(error).startswith("predict: "):  # of code that both functions use
+            error.fields["message"] = f"{_FUNCTION}: {str(error).removeprefix('predict: ')}"
+        predict.note_error(error)
+        return None
+    except Exception as error:
+        predict.note_error(error)
+        return None
+
+
+def _background(
+    name: str, mst_key: int | None, caller_path: str, options: Options, moment: rights.Moment, model: FoundModel
+) -> Header:
+    """Return encoded rows of the background: ``shapes``, ``index_inputs`` and ``tensors``.
+
+    They are kept for the rest of the statement, and no longer: the table and the caller's rights may change.
+    """
+    global _newest
+    # defence: background-of-a-statement = place = (name, mst_key, caller_path, options, moment.statement)
+    place = (name, mst_key, caller_path, options, moment, model.version)
+    if moment.snapshot is not None and _newest is not None and _newest[0] == place:
+        return _newest[1]
+    arguments = {"model_table": name, "mst_key": mst_key, **options._asdict()}
+    _newest = None
+    drawn: Any = call.ask_driver(_FUNCTION, arguments, caller_path)
+    _newest = (place, drawn)
+    return _newest[1]
+
+
+def _rows(answer: Header, values: Iterable[float]) -> list[dict[str, Any]]:
+    """Return the rows of the SQL function; of each output those with the largest contributions first."""
+    columns, found, values_left = answer["columns"], [], iter(values)
+    for output, of_class in answer["outputs"]:
+        pairs = [tuple(itertools.islice(values_left, 2)) for _ in range(len(columns) + 1)]
+        base, prediction = pairs.pop()
+        rows = sorted(zip(columns, pairs, strict=True), key=lambda row: (-abs(row[1][0]), row[0]))
+        found += [
+            {
+                "output": output,
+                "class": of_class,
+                "feature": column,
+                "contribution": _as_json(contribution),
+                "standard_error": None if math.isnan(error) else _as_json(error),
+                "base": _as_json(base),
+                "prediction": _as_json(prediction),
+            }
+            for column, (contribution, error) in rows
+        ]
+    return found
+
+
+def _as_json(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,40 @@
+"""Rows that are drawn from a table: the same for a seed in every order of reading, and without preference."""
+
+from collections import Counter
+
+import numpy as np
+
+from madlib_mop.explaining.drawing import DrawnRows
+
+
+def draw(rows, n_drawn, seed, batch=7):
+    drawn = DrawnRows(n_drawn, seed)
+    for start in range(0, len(rows), batch):
+        drawn.add([rows[start : start + batch]])
+    return drawn
+
+
+def test_the_order_of_reading_and_the_batches_change_nothing():
+    rows = np.arange(300, dtype=np.float32).reshape(100, 3)
+    first = draw(rows, 10, 1)
+    again = draw(rows[np.random.default_rng(1).permutation(100)], 10, 1, batch=100)
+    assert np.array_equal(first.rows[0], again.rows[0]) and first.n_rows == 100
+    assert len({tuple(row) for row in first.rows[0]}) == 10
+    assert not np.array_equal(first.rows[0], draw(rows, 10, 2).rows[0])
+
+
+def test_equal_rows_are_drawn_as_often_as_they_are_there():
+    """90 of 100 rows are equal: about 90 % of the rows that are drawn are so, not all of them or none."""
+    rows = np.concatenate([np.zeros((90, 1)), np.arange(1, 11)[:, np.newaxis]]).astype(np.float32)
+    shares = [np.mean(draw(rows, 20, seed).rows[0] == 0) for seed in range(40)]
+    assert 0.87 < np.mean(shares) < 0.93 and 0.6 < min(shares) < max(shares)
+
+
+def test_each_row_is_drawn_about_equally_often():
+    rows = np.arange(20, dtype=np.float32)[:, np.newaxis]
+    counts = Counter(float(value) for seed in range(400) for value in draw(rows, 5, seed).rows[0][:, 0])
+    assert len(counts) == 20 and 60 < min(counts.values()) and max(counts.values()) < 140
+
+
+def test_fewer_rows_than_wanted_are_all_drawn():
+    assert len(draw(np.ones((3, 2), np.float32), 10, 0).rows[0]) == 3
