@@ -60,9 +60,7 @@ def explain_row(
     RequestFailure
         input: if the record or the class cannot be used; model: if the network cannot be.
     """
-    rows = predictor.rows
-    if rows is None:
-        raise invalid_input("the model was not trained on a table of pack_columns, so it takes no rows")
+    rows = predictor.row_encoder
     data, fields, encoding = record
     with blaming(INPUT):
         row, _ = rows.all_tensors(data, [len(data)], [tuple(field) for field in fields], encoding)
@@ -95,8 +93,7 @@ class _Chosen:
 
 def _choose(predictor: Predictor, row: Inputs, of_class: str | None) -> list[_Chosen]:
     """Return what is explained: of each target the number, or the probability of a class."""
-    rows = predictor.rows
-    assert rows is not None, "the caller looked"
+    rows = predictor.row_encoder
     values, widths = rows.values(predictor.predict(tuple(row)))
     chosen: list[_Chosen] = []
     known: list[str] = []
