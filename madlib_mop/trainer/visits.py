@@ -35,7 +35,7 @@ from madlib_mop.trainer.graphs.features import BatchSizes, FeatureCache
 from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.clock import Clock
-from madlib_mop.trainer.process.failures import INPUT, MODEL, RequestFailure, blaming, invalid_input, model_failed
+from madlib_mop.trainer.process.failures import INPUT, MODEL, RequestFailure, blaming, model_failed
 from madlib_mop.trainer.recipe import Recipe
 
 

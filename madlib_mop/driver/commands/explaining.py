@@ -87,7 +87,7 @@ def _training_table(session: CallerSession, model: TrainedModel) -> str:
     must be the caller's own, as must be the summary of the model's table, which names it.
     """
     found = session.existing(model.place.relation.with_suffix("_summary").sql)
-    if found is not None and _is_own(session, found):  # defence: own-background
+    if found is not None and _is_own(session, found):  # defence: own-background = if found is not None:
         if "source_table" in {column.name for column in session.columns(found)}:
             query = statement("SELECT source_table::pg_catalog.text AS name FROM {t}", t=found)
             name = session.only_row(query, found)["name"]
