@@ -224,6 +224,8 @@ class Hopper(RunLoop[Task]):
             self._plan.failed(task)
             return
         done = self._plan.finished(task, seconds, once_s)
+        if not any(self._models[key].is_alive for key in task.unit):
+            self._plan.drop(task.unit)  # its last member failed in this visit, during which the others were stopped
         if self._sample_of(task) is not None:
             self._metrics_came()
         for visit in kept:
