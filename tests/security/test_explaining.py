@@ -24,7 +24,8 @@ def models(db):
             " $$BEGIN RAISE EXCEPTION 'ran as %', current_user; END$$", role=MALLORY)  # fmt: skip
     db.rows(f"CREATE VIEW {MALLORY}.packed AS SELECT {MALLORY}.steal() AS numbers", role=MALLORY)
     db.rows(f"DROP TABLE {MALLORY}.churn_summary", role=MALLORY)
-    db.rows(f"CREATE VIEW {MALLORY}.churn_summary AS SELECT {MALLORY}.steal() AS source_table", role=MALLORY)
+    db.rows(f"CREATE VIEW {MALLORY}.churn_summary AS SELECT {MALLORY}.steal()::json AS qualified_names",
+            role=MALLORY)
     db.rows(f"GRANT USAGE ON SCHEMA {MALLORY} TO {VICTIM}", role=MALLORY)
     db.rows(f"GRANT SELECT ON ALL TABLES IN SCHEMA {MALLORY} TO {VICTIM}", role=MALLORY)
     yield db
@@ -36,7 +37,8 @@ def test_a_registered_model_runs_no_code_of_its_owner(models):
 
 
 def test_a_training_table_of_another_role_is_not_read_unless_it_is_named(models):
-    models.rows(f"UPDATE {VICTIM}.churn_summary SET source_table = '{MALLORY}.packed'", role=VICTIM)
+    names = f'{{"source_table": "{MALLORY}.packed"}}'
+    models.rows(f"UPDATE {VICTIM}.churn_summary SET qualified_names = %s", [names], role=VICTIM)
     error = refusal_of(models, EXPLAIN.format(f"'{VICTIM}.churn'", ", 1"), role=VICTIM)
     assert error.sqlstate == "22023" and "background is missing" in error.message
 

@@ -17,6 +17,7 @@ from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.packed_rows import array_of
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.outputs.tables import QUALIFIED
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, Unsupported
@@ -88,9 +89,10 @@ def _training_table(session: CallerSession, model: TrainedModel) -> str:
     """
     found = session.existing(model.place.relation.with_suffix("_summary").sql)
     if found is not None and _is_own(session, found):  # defence: own-background = if found is not None:
-        if "source_table" in {column.name for column in session.columns(found)}:
-            query = statement("SELECT source_table::pg_catalog.text AS name FROM {t}", t=found)
-            name = session.only_row(query, found)["name"]
+        types = {column.name: column.type_sql for column in session.columns(found)}
+        if types.get(QUALIFIED[0]) == QUALIFIED[1]:  # tables of older versions lack it
+            query = "SELECT qualified_names ->> 'source_table' AS name FROM {t}"
+            name = session.only_row(statement(query, t=found), found)["name"]
             source = session.existing(name, "background") if name else None
             if source is not None and _is_own(session, source):  # defence: own-training-table = if source is not None:
                 return str(name)
