@@ -14,7 +14,7 @@ VALUES
         drift,  -- defence: drift-for-trainers
         drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, export_model, extend, grant_model, grant_read,
         importance, import_model, import_version, import_weights, learn, make_ensemble,
-        pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
+        pack_columns, partial_dependence, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
         revoke_model, revoke_read, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
     -- functions that only read a model, in any query
     ('predict', '{train, predict}', 'madlib_mop', '{allow_recording, array_bytes, explain_prediction, forbid_recording, predict, predict_class, predict_class_rows, predict_json, predict_named,

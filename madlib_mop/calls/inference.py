@@ -358,10 +358,43 @@ IMPORTANCE = Function(
     ),
     settings=("extra_float_digits = 1",),
 )  # fmt: skip
+PARTIAL_DEPENDENCE = Function(
+    "partial_dependence",
+    "Compute the mean prediction of the rows of a table, if all of them had the same value in a column.",
+    (
+        replace(_MODEL_TABLE, type="text"),
+        Argument("source_table", "text", "table or view with rows, not packed"),
+        Argument("feature", "text", "name of the input column"),
+        replace(_MST_KEY, help="key of the model, for a table of models"),
+        Argument(
+            "of_class", "text", "the class whose probability is predicted; NULL: each class, or the number",
+            default=None,
+        ),
+        Argument(
+            "n_values", "integer",
+            "number of values at most: quantiles of a number or a date, or the most frequent categories", default=20,
+            check=Whole(1, 1000, is_needed=True),
+        ),
+        Argument(
+            "max_rows", "integer", "number of rows that are drawn from the table", default=1000,
+            check=Whole(1, 1_000_000, "All rows that are drawn are in memory.", is_needed=True),
+        ),
+        _SEED,
+    ),
+    schema="madlib_mop",
+    comments=(
+        "The mean prediction of the rows of a table, if all of them had the same value in a column: a row for each value",
+    ),
+    returns=(
+        "TABLE (output text, class text, value text, prediction double precision, lower double precision,"
+        " upper double precision, n_rows integer)"
+    ),
+    settings=("extra_float_digits = 1",),
+)  # fmt: skip
 
 FUNCTIONS = (
     EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, IMPORT_VERSION, DEPLOY, EXPORT_MODEL, MODEL_CARD, DRIFT,
-    IMPORTANCE,
+    IMPORTANCE, PARTIAL_DEPENDENCE,
 )  # fmt: skip
 
 #: For mop_backend/predict.py, which finds the model of madlib_mop.predict with it. No SQL function has this signature.

@@ -1,1 +1,1 @@
-"""Why a model predicts what it does: Shapley values of a row, and the importance of columns; pure NumPy."""
+"""Why a model predicts what it does: Shapley values of a row, importance of columns, partial dependence; pure NumPy."""

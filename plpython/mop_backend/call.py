@@ -44,6 +44,7 @@ _BEFORE_TRAINERS = {
     "madlib_keras_predict",
     "madlib_keras_predict_byom",
     "importance",
+    "partial_dependence",
     "make_ensemble",
     "export_model",
     "import_model",

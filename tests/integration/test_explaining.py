@@ -163,6 +163,11 @@ def test_a_regression_is_explained_in_the_units_of_its_table(db, user):
     found = rows_of(user, "SELECT * FROM madlib_mop.importance('prices', 'houses', metric => 'absolute_error')")
     assert [row["feature"] for row in found] == ["area", "rooms"]
     assert found[0]["importance"] > 3e4 > found[0]["loss"] > 0
+    found = rows_of(user, "SELECT * FROM madlib_mop.partial_dependence('prices', 'houses', 'area', n_values => 5)")
+    assert [row["value"] for row in found] == ["0", "24", "48", "72", "96"] and {row["n_rows"] for row in found} == {400}
+    for row in found:
+        assert row["prediction"] == pytest.approx(1e5 + 3e3 * float(row["value"]), abs=3e4)
+        assert row["lower"] <= row["prediction"] <= row["upper"] and row["class"] is None
 
 
 def test_importance_finds_the_columns_that_decide(user):
@@ -200,6 +205,40 @@ def test_errors_of_importance_say_what_is_wrong(user, arguments, words):
     user.rows("CREATE OR REPLACE VIEW alone AS SELECT * FROM customers WHERE id = 1")
     error = refused(user, f"SELECT * FROM madlib_mop.importance({arguments})")
     assert words in str(error) and "importance" in str(error)
+
+
+def test_partial_dependence_is_the_mean_prediction_of_rows_with_the_value(user):
+    call = "SELECT * FROM madlib_mop.partial_dependence('churn@champion', 'customers', '{}'{})"
+    found = rows_of(user, call.format("tier", ", of_class => 'yes'"))
+    assert [(row["output"], row["class"]) for row in found] == [("churned", "yes")] * 3
+    others = "id, age, income, city, active, joined, seen"
+    for row in found:
+        mean = user.rows(f"SELECT avg((madlib_mop.predict('churn', 1, r))[2]::float8) FROM (SELECT {others}, %s::text AS"
+                         " tier FROM customers) r", row["value"])[0][0]  # fmt: skip
+        assert row["prediction"] == pytest.approx(mean, abs=1e-6) and row["n_rows"] == 600
+    assert {row["value"] for row in found} == {"gold", "silver", None}
+    found = rows_of(user, call.format("joined", ", n_values => 4, max_rows => 50"))
+    dates = [row["value"] for row in found if row["class"] == "no"]
+    assert len(dates) == 4 and dates == sorted(dates) and all(len(date) == 10 for date in dates)
+    assert {row["class"] for row in found} == {"yes", "no"} and {row["n_rows"] for row in found} == {50}
+    assert found == rows_of(user, call.format("joined", ", n_values => 4, max_rows => 50"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("'churn', 'customers', 'height', 1", "has no such input. Received: 'height'"),
+        ("'churn', 'customers', NULL, 1", "has no such input. Received: NULL"),
+        ("'churn', 'packed', 'age', 1", "is a packed table"),
+        ("'churn', 'nothing', 'age', 1", "source_table has no rows"),
+        ("'churn', 'customers', 'age', 1, of_class => 'maybe'", "it has the classes no, yes. Received: 'maybe'"),
+        ("'churn', 'customers', 'age', 1, n_values => 0", "n_values must be at least 1. Received: 0"),
+    ],
+)
+def test_errors_of_partial_dependence_say_what_is_wrong(user, arguments, words):
+    user.rows("CREATE OR REPLACE VIEW nothing AS SELECT * FROM customers WHERE false")
+    error = refused(user, f"SELECT * FROM madlib_mop.partial_dependence({arguments})")
+    assert words in str(error) and "partial_dependence: " in str(error)
 
 
 def test_models_of_arrays_have_no_columns_to_explain(db, user):

@@ -57,6 +57,7 @@ COMMANDS = {
     "predict": "commands.scoring:predict",
     "explain_prediction": "commands.explaining:explain_prediction",
     "importance": "commands.explaining:importance",
+    "partial_dependence": "commands.explaining:partial_dependence",
     "make_ensemble": "commands.ensemble:make_ensemble",
     "export_model": "exports.exporting:export_model",
     "model_card": "exports.exporting:model_card",

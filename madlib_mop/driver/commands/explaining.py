@@ -1,27 +1,40 @@
-"""The commands explain_prediction, which draws the background for mop_backend/explain.py, and importance."""
+"""The commands explain_prediction, which draws the background for mop_backend/explain.py, importance and
+partial_dependence."""
 
+import math
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 from mop_backend.frames import Header
 
 from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Predictions, Targets
-from madlib_mop.columns.preprocessors.fits import ClassFit
+from madlib_mop.columns.preprocessors.fits import ClassFit, ImageFit, TextFit, VectorFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.columns.raw import Levels, Moments, Numbers, RawColumn, text_of_moment
+from madlib_mop.columns.transforms.categories import CategoryFit
+from madlib_mop.driver.columns.recorded import batch_rows_of, needed_fields
+from madlib_mop.driver.columns.rows import names_of, naming_rows, read_batches
+from madlib_mop.driver.columns.source import read_source
+from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.drift.readers import OrdinaryTable
 from madlib_mop.driver.inference.fits import check_fit
 from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled, is_packed
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.packed_rows import array_of
 from madlib_mop.driver.inference.registered import find_model
+from madlib_mop.driver.inference.rows import check_unpacked
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.outputs.tables import QUALIFIED
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, Unsupported
+from madlib_mop.errors import InvalidParameter, Unsupported, shown
 from madlib_mop.explaining.columns import ColumnElements, Inputs
+from madlib_mop.explaining.dependence import ColumnValue, chosen_rows
+from madlib_mop.explaining.dependence import partial_dependence as dependence_of
 from madlib_mop.explaining.drawing import DrawnRows
 from madlib_mop.explaining.importance import Floats, importances
 
@@ -55,7 +68,7 @@ def explain_prediction(call: Call) -> Header:
     name = a["background"]
     if name is None:
         name = _training_table(session, model)
-    drawn = DrawnRows(a["n_background"], a["seed"])
+    drawn: DrawnRows[None] = DrawnRows(a["n_background"], a["seed"])
     for rows in _inputs(session, model, name):
         drawn.add(rows)
     if not drawn.n_rows:
@@ -142,7 +155,7 @@ def importance(call: Call) -> list[dict[str, Any]]:
     model, preprocessor = _model_of_rows(call)
     metrics = _metrics(preprocessor, a["metric"])
     (rows,) = find_labelled(session, a["source_table"], "source_table").rows_of([model])
-    drawn = DrawnRows(a["max_rows"], a["seed"])
+    drawn: DrawnRows[None] = DrawnRows(a["max_rows"], a["seed"])
     for columns_of_buffer in _columns(rows, "source_table"):
         drawn.add(columns_of_buffer)
     if drawn.n_rows < 2:
@@ -176,6 +189,125 @@ def importance(call: Call) -> list[dict[str, Any]]:
                 }
             )
     return answer
+
+
+def partial_dependence(call: Call) -> list[dict[str, Any]]:
+    """Return a row for each output, class and value: the mean prediction if all rows had the value in a column."""
+    a, session = call.arguments, call.session
+    model, preprocessor = _model_of_rows(call)
+    columns = ColumnElements(preprocessor)
+    if a["feature"] not in columns.names:
+        raise InvalidParameter(
+            f"feature: {model.label} has no such input. Received: {shown(a['feature'])}",
+            hint=f"Its inputs are {', '.join(columns.names)}.",
+        )
+    number = columns.names.index(a["feature"])
+    fitted = preprocessor.inputs[number]
+    if isinstance(fitted.fit, VectorFit | ImageFit):
+        raise Unsupported(
+            f"feature: column {fitted.name!r} has no single values: it is {fitted.spec.sql_type}. Received:"
+            f" {a['feature']!r}",
+            hint="Choose a column of numbers, dates or categories.",
+        )
+    outputs = _Outputs(preprocessor, a["of_class"])
+    drawn: DrawnRows[ColumnValue] = DrawnRows(a["max_rows"], a["seed"])
+    for rows, values in _rows_with_values(session, preprocessor, a["source_table"], fitted.name):
+        drawn.add(rows, values)
+    if not drawn.n_rows:
+        raise InvalidParameter(f"source_table has no rows. Received: {a['source_table']!r}")
+    sources = chosen_rows(drawn.labels, a["n_values"], isinstance(fitted.fit, CategoryFit | TextFit))
+    with LocalTrainer(session) as trainer:
+        network = _Network(trainer, model, read_weights(session, model), _index_inputs(preprocessor))
+        found = dependence_of(lambda rows: outputs.of(network.outputs(rows)), columns, drawn.rows, number, sources)
+    answer = []
+    for place, (output, of_class) in enumerate(outputs.names):
+        for value, source in enumerate(sources):
+            mean, error = float(found.means[value, place]), float(found.standard_errors[value, place])
+            answer.append(
+                {
+                    "output": output,
+                    "class": of_class,
+                    "value": drawn.labels[source].text,
+                    "prediction": mean,
+                    "lower": None if math.isnan(error) else mean - _WITHIN * error,
+                    "upper": None if math.isnan(error) else mean + _WITHIN * error,
+                    "n_rows": len(drawn.rows[0]),
+                }
+            )
+    return answer
+
+
+def _rows_with_values(
+    session: CallerSession, preprocessor: Preprocessor, name: str, feature: str
+) -> Iterator[tuple[Inputs, list[ColumnValue]]]:
+    """Yield the encoded rows of a table, in batches, with their values in one column."""
+    source = read_source(session, name, "source_table")
+    known = {column.name: column for column in session.columns(source.relation)}
+    check_unpacked(known, preprocessor.tensors[0].name, source.relation, name, "source_table")
+    fields = needed_fields(preprocessor.inputs, source, "source_table")
+    names, n_before = [field.name for field in fields], 0
+    with FileDecoder() as decode:
+        encoder = Encoder(preprocessor, decode)
+        batches = read_batches(session, source, fields, batch_rows=batch_rows_of(preprocessor))
+        with closing(batches):
+            for batch, columns in batches:
+                raw = dict(zip(names, columns, strict=True))
+                with naming_rows(names_of(batch, n_before)):
+                    tensors = encoder.encode(raw)
+                n_before += batch.n_rows
+                yield list(tensors.arrays.values()), _values(raw[feature])
+
+
+def _values(column: RawColumn) -> list[ColumnValue]:
+    """Return the value of each row, as SQL shows it."""
+    if isinstance(column, Levels):
+        return [ColumnValue(0.0, text) for text in column.texts()]
+    assert isinstance(column, Numbers | Moments), "other columns have no single values"
+    places = column.values.tolist()
+    if isinstance(column, Numbers):
+        texts = column.sql_texts()
+    else:
+        absent = column.missing.tolist()
+        texts = [None if absent[i] else text_of_moment(place, column.family) for i, place in enumerate(places)]
+    return [ColumnValue(float(place), text) for place, text in zip(places, texts, strict=True)]
+
+
+class _Outputs:
+    """What is predicted: of each target the number, or the probability of a class, or of each.
+
+    Attributes
+    ----------
+    names : list of (str, str or None)
+        Target and class.
+    """
+
+    def __init__(self, preprocessor: Preprocessor, of_class: str | None):
+        self._decoder = Targets(preprocessor)
+        self.names: list[tuple[str, str | None]] = []
+        known: list[str] = []
+        for column in preprocessor.targets:
+            if isinstance(column.fit, ClassFit):
+                known += column.fit.classes
+                chosen = [one for one in column.fit.classes if of_class in (None, one)]
+                self.names += [(column.name, one) for one in chosen]
+            elif of_class is None:
+                self.names.append((column.name, None))
+        if not self.names:
+            what = f"it has the classes {', '.join(known)}" if known else "it predicts a number"
+            raise InvalidParameter(f"of_class: the model has no such class: {what}. Received: {of_class!r}")
+
+    def of(self, outputs: list[np.ndarray]) -> Floats:
+        """Return all that is predicted for each row, float64 (n_rows, n)."""
+        decoded = self._decoder.decode(dict(zip(self._decoder.names, outputs, strict=True)))
+        return np.stack([_of_class(decoded[name], of_class) for name, of_class in self.names], axis=1)
+
+
+def _of_class(predicted: Predictions, of_class: str | None) -> Floats:
+    if predicted.probabilities is None or of_class is None:
+        assert predicted.numbers is not None, "it is a number"
+        return predicted.numbers
+    found: Floats = predicted.probabilities[:, predicted.classes.index(of_class)]
+    return found
 
 
 def _metrics(preprocessor: Preprocessor, wanted: str | None) -> dict[str, str]:

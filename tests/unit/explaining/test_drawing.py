@@ -36,5 +36,19 @@ def test_each_row_is_drawn_about_equally_often():
     assert len(counts) == 20 and 60 < min(counts.values()) and max(counts.values()) < 140
 
 
+def test_labels_stay_with_their_rows_and_count_as_content():
+    rows = np.repeat(np.arange(10, dtype=np.float32), 3)[:, np.newaxis]
+    labels = [f"{value:g} {number % 3}" for number, value in enumerate(rows[:, 0])]
+    found = []
+    for order in (np.arange(30), np.random.default_rng(2).permutation(30)):
+        drawn: DrawnRows[str] = DrawnRows(12, 3)
+        for start in range(0, 30, 8):
+            part = order[start : start + 8]
+            drawn.add([rows[part]], [labels[row] for row in part])
+        assert [label.split()[0] for label in drawn.labels] == [f"{value:g}" for value in drawn.rows[0][:, 0]]
+        found.append(drawn.labels)
+    assert found[0] == found[1] and len(set(found[0])) == 12
+
+
 def test_fewer_rows_than_wanted_are_all_drawn():
     assert len(draw(np.ones((3, 2), np.float32), 10, 0).rows[0]) == 3
