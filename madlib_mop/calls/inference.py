@@ -320,6 +320,7 @@ _SEED = Argument(
     "seed", "bigint", "seed of everything that is drawn", default=0,
     check=Whole(0, MAX_SEED, is_needed=True),
 )  # fmt: skip
+_MAX_ROWS = "number of rows that are drawn from the table; fewer, if they are wide: at most 512 MiB"
 IMPORTANCE = Function(
     "importance",
     "Compute how much the loss of a model grows if the values of a column are exchanged between rows.",
@@ -342,7 +343,7 @@ IMPORTANCE = Function(
             check=Whole(1, 1000, is_needed=True),
         ),
         Argument(
-            "max_rows", "integer", "number of rows that are drawn from the table", default=5000,
+            "max_rows", "integer", _MAX_ROWS, default=5000,
             check=Whole(2, 1_000_000, "All rows that are drawn are in memory.", is_needed=True),
         ),
         _SEED,
@@ -376,14 +377,15 @@ PARTIAL_DEPENDENCE = Function(
             check=Whole(1, 1000, is_needed=True),
         ),
         Argument(
-            "max_rows", "integer", "number of rows that are drawn from the table", default=1000,
+            "max_rows", "integer", _MAX_ROWS, default=1000,
             check=Whole(1, 1_000_000, "All rows that are drawn are in memory.", is_needed=True),
         ),
         _SEED,
     ),
     schema="madlib_mop",
     comments=(
-        "The mean prediction of the rows of a table, if all of them had the same value in a column: a row for each value",
+        "The mean prediction of the rows of a table, if all of them had the same value in a column: a row for each"
+        " value",
     ),
     returns=(
         "TABLE (output text, class text, value text, prediction double precision, lower double precision,"

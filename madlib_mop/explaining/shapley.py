@@ -84,14 +84,15 @@ def shapley_values(
         Of the orders; the same seed gives the same bits.
     """
     n_columns, n_background = len(columns.names), len(background[0])
-    orders = _orders(n_background * n_orders, n_columns, seed)
+    n_pairs, random = n_background * n_orders, np.random.default_rng(seed)
     first, last = predict(background), predict(row)[0]
     sums = np.zeros((n_background, n_columns, len(last)))
     row_bytes = sum(values[:1].nbytes for values in row)
-    n_walks = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(row_bytes, 1)) // max(n_columns - 1, 1))
-    for start in range(0, len(orders), n_walks):
-        chunk = orders[start : start + n_walks]
-        of = np.arange(start, start + len(chunk)) // (2 * n_orders)  # the row of the background of each walk
+    n_at_once = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(row_bytes, 1)) // (2 * max(n_columns - 1, 1)))
+    for start in range(0, n_pairs, n_at_once):
+        pairs = np.arange(start, min(start + n_at_once, n_pairs))
+        chunk = _orders(len(pairs), n_columns, random)
+        of = np.repeat(pairs // n_orders, 2)  # the row of the background with which each walk begins
         walks = np.empty((len(chunk), n_columns + 1, len(last)))
         walks[:, 0], walks[:, -1] = first[of], last
         if n_columns > 1:
@@ -109,7 +110,7 @@ def shapley_values(
     return Explanation(each.mean(axis=0), deviations / np.sqrt(n_background), first.mean(axis=0), last)
 
 
-def _orders(n_pairs: int, n_columns: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return orders of the columns, int64 (2 n_pairs, n_columns): each is followed by its reverse."""
-    drawn = np.random.default_rng(seed).permuted(np.tile(np.arange(n_columns), (n_pairs, 1)), axis=1)
+def _orders(n_pairs: int, n_columns: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Draw orders of the columns, int64 (2 n_pairs, n_columns): each is followed by its reverse."""
+    drawn = random.permuted(np.tile(np.arange(n_columns), (n_pairs, 1)), axis=1)
     return np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(2 * n_pairs, n_columns)

@@ -101,7 +101,8 @@ def test_predictions_of_frames_and_tables_are_explained(client, model, version, 
 
 
 def test_columns_that_matter_are_data_frames(model, packed, frame):
-    of_rows, of_packed = model.importance(frame, n_repeats=1), model.importance(packed, metric="error_rate", n_repeats=1)
+    of_rows = model.importance(frame, n_repeats=1)
+    of_packed = model.importance(packed, metric="error_rate", n_repeats=1)
     assert set(of_rows["feature"]) == set(of_packed["feature"]) and set(of_rows["n_rows"]) == {400}
     found = model.partial_dependence(frame, "city", of_class="1", n_values=2)
     assert list(found["class"]) == ["1", "1"] and found["prediction"].between(0, 1).all()

@@ -45,6 +45,7 @@ WHERE c.oid = $1::pg_catalog.oid
 _LEAST = 1e-15
 _CHUNK_ROWS = 8192
 _CHUNK_BYTES = 32 << 20
+_MOST_BYTES = 512 << 20
 #: Of a normal distribution: 95 % lie within so many standard deviations.
 _WITHIN = 1.959963984540054
 _OF_CLASSES, _OF_NUMBERS = ("log_loss", "error_rate"), ("squared_error", "absolute_error")
@@ -155,7 +156,7 @@ def importance(call: Call) -> list[dict[str, Any]]:
     model, preprocessor = _model_of_rows(call)
     metrics = _metrics(preprocessor, a["metric"])
     (rows,) = find_labelled(session, a["source_table"], "source_table").rows_of([model])
-    drawn: DrawnRows[None] = DrawnRows(a["max_rows"], a["seed"])
+    drawn: DrawnRows[None] = DrawnRows(_most_rows(preprocessor, a["max_rows"]), a["seed"])
     for columns_of_buffer in _columns(rows, "source_table"):
         drawn.add(columns_of_buffer)
     if drawn.n_rows < 2:
@@ -191,6 +192,12 @@ def importance(call: Call) -> list[dict[str, Any]]:
     return answer
 
 
+def _most_rows(preprocessor: Preprocessor, wanted: int) -> int:
+    """Return how many rows are drawn: as many as are wanted, if they are not too large for this process."""
+    n_bytes = sum(math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize for tensor in preprocessor.tensors)
+    return min(wanted, max(2, _MOST_BYTES // n_bytes))
+
+
 def partial_dependence(call: Call) -> list[dict[str, Any]]:
     """Return a row for each output, class and value: the mean prediction if all rows had the value in a column."""
     a, session = call.arguments, call.session
@@ -210,7 +217,7 @@ def partial_dependence(call: Call) -> list[dict[str, Any]]:
             hint="Choose a column of numbers, dates or categories.",
         )
     outputs = _Outputs(preprocessor, a["of_class"])
-    drawn: DrawnRows[ColumnValue] = DrawnRows(a["max_rows"], a["seed"])
+    drawn: DrawnRows[ColumnValue] = DrawnRows(_most_rows(preprocessor, a["max_rows"]), a["seed"])
     for rows, values in _rows_with_values(session, preprocessor, a["source_table"], fitted.name):
         drawn.add(rows, values)
     if not drawn.n_rows:

@@ -1,4 +1,4 @@
-"""Explanations of networks of ten columns: exact values within their errors; what is explained of each kind of output."""
+"""Explanations of networks of ten columns: exact values within their errors; what is explained of each output."""
 
 import os
 
@@ -55,7 +55,9 @@ TWO = (target("y"), texts(["no", "yes"] * 30))
 NUMBER = (target("y", "number"), numbers([1000.0 * i for i in range(N_ROWS)]))
 
 
-@pytest.mark.parametrize(("y", "units", "activation"), [(CLASSES, 3, "softmax"), (TWO, 1, "sigmoid"), (NUMBER, 1, None)])
+@pytest.mark.parametrize(
+    ("y", "units", "activation"), [(CLASSES, 3, "softmax"), (TWO, 1, "sigmoid"), (NUMBER, 1, None)]
+)
 def test_values_of_ten_columns_agree_with_the_exact_ones(y, units, activation):
     preprocessor, raw = table(y)
     predictor = predictor_of(preprocessor, units, activation)
