@@ -36,8 +36,15 @@ def test_a_registered_model_runs_no_code_of_its_owner(models):
     assert error.sqlstate == "22023" and "background is missing" in error.message
 
 
-def test_a_training_table_of_another_role_is_not_read_unless_it_is_named(models):
-    names = f'{{"source_table": "{MALLORY}.packed"}}'
+@pytest.mark.parametrize("table", [f"{MALLORY}.packed", "public.of_victim"])
+def test_a_training_table_of_another_role_is_not_read_unless_it_is_named(models, table):
+    """Nor one with the summary of another role."""
+    models.rows("DROP TABLE IF EXISTS public.of_victim; DROP VIEW IF EXISTS public.of_victim_summary")
+    models.rows("CREATE TABLE public.of_victim (buffer_id integer, numbers bytea, numbers_shape integer[])")
+    models.rows(f"ALTER TABLE public.of_victim OWNER TO {VICTIM}")
+    models.rows(f"CREATE VIEW public.of_victim_summary AS SELECT {MALLORY}.steal() AS dependent_varname")
+    models.rows(f"ALTER VIEW public.of_victim_summary OWNER TO {MALLORY}; GRANT SELECT ON of_victim_summary TO PUBLIC")
+    names = f'{{"source_table": "{table}"}}'
     models.rows(f"UPDATE {VICTIM}.churn_summary SET qualified_names = %s", [names], role=VICTIM)
     error = refusal_of(models, EXPLAIN.format(f"'{VICTIM}.churn'", ", 1"), role=VICTIM)
     assert error.sqlstate == "22023" and "background is missing" in error.message

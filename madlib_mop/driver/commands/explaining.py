@@ -96,20 +96,18 @@ def _model_of_rows(call: Call) -> tuple[TrainedModel, Preprocessor]:
 
 
 def _training_table(session: CallerSession, model: TrainedModel) -> str:
-    """Return the packed table on which a model was trained, if the caller owns it.
+    """Return the packed table on which a model was trained, if the caller owns all that is read to find and use it.
 
-    To read a table runs the code of its owner, if it is a view for example. The caller has not named this one, so it
-    must be the caller's own, as must be the summary of the model's table, which names it.
+    To read a table runs the code of its owner, if it is a view for example, and the caller has not named these.
     """
-    found = session.existing(model.place.relation.with_suffix("_summary").sql)
-    if found is not None and _is_own(session, found):  # defence: own-background = if found is not None:
-        types = {column.name: column.type_sql for column in session.columns(found)}
-        if types.get(QUALIFIED[0]) == QUALIFIED[1]:  # tables of older versions lack it
-            query = "SELECT qualified_names ->> 'source_table' AS name FROM {t}"
-            name = session.only_row(statement(query, t=found), found)["name"]
-            source = session.existing(name, "background") if name else None
-            if source is not None and _is_own(session, source):  # defence: own-training-table = if source is not None:
-                return str(name)
+    summary = _own(session, model.place.relation.with_suffix("_summary").sql)
+    types = {} if summary is None else {column.name: column.type_sql for column in session.columns(summary)}
+    if summary is not None and types.get(QUALIFIED[0]) == QUALIFIED[1]:  # tables of older versions lack the column
+        query = statement("SELECT qualified_names ->> 'source_table' AS name FROM {t}", t=summary)
+        name = session.only_row(query, summary)["name"]
+        source = _own(session, name) if name else None
+        if source is not None and _own(session, source.with_suffix("_summary").sql) is not None:
+            return str(name)
     raise InvalidParameter(
         f"background is missing: the packed table on which {model.label} was trained is not known, or not your own."
         " Received: NULL",
@@ -117,10 +115,13 @@ def _training_table(session: CallerSession, model: TrainedModel) -> str:
     )
 
 
-def _is_own(session: CallerSession, relation: Relation) -> bool:
-    (row,) = session.execute(_IS_OWN, [relation.oid], ["bigint"])
-    is_own: bool = row["is_own"]
-    return is_own
+def _own(session: CallerSession, name: str) -> Relation | None:
+    """Return a table by its name with its schema, if there is one and the caller owns it."""
+    found = session.existing(name)
+    if found is None:
+        return None
+    (row,) = session.execute(_IS_OWN, [found.oid], ["bigint"])
+    return found if row["is_own"] else None  # defence: own-background = return found
 
 
 def _inputs(session: CallerSession, model: TrainedModel, name: str) -> Iterator[Inputs]:

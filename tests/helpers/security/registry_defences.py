@@ -154,13 +154,11 @@ DEFENCES_OF_REGISTRY = (
     ),
     Defence(
         "own-background",
-        "an explanation finds the training table in the caller's own summary only: no code of a model's owner runs",
-        (_EXPLAINING + "test_a_registered_model_runs_no_code_of_its_owner",),
-    ),
-    Defence(
-        "own-training-table",
-        "an explanation reads no training table of another role that the caller has not named",
-        (_EXPLAINING + "test_a_training_table_of_another_role_is_not_read_unless_it_is_named",),
+        "an explanation reads no table of another role that the caller has not named, so no code of a model's owner runs",
+        (
+            _EXPLAINING + "test_a_registered_model_runs_no_code_of_its_owner",
+            _EXPLAINING + "test_a_training_table_of_another_role_is_not_read_unless_it_is_named",
+        ),
     ),
     Defence(
         "background-of-a-statement",
