@@ -154,7 +154,7 @@ DEFENCES_OF_REGISTRY = (
     ),
     Defence(
         "own-background",
-        "an explanation reads no table of another role that the caller has not named, so no code of a model's owner runs",
+        "an explanation reads no table of another role that the caller has not named: no code of its owner runs",
         (
             _EXPLAINING + "test_a_registered_model_runs_no_code_of_its_owner",
             _EXPLAINING + "test_a_training_table_of_another_role_is_not_read_unless_it_is_named",
