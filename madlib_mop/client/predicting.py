@@ -134,9 +134,10 @@ class ClientPredictor:
         for name in options:
             if name not in _OPTIONS:
                 raise bad_input(f"explain has no argument {name!r}", f"Its arguments are {', '.join(_OPTIONS)}.")
-        if isinstance(data, str) == (key is None):
-            problem = "is missing: the column of the table" if key is None else "is for the name of a table, not for"
-            raise bad_input(f"key {problem} that identifies a row", "explain('t', key='id')")
+        if isinstance(data, str) and key is None:
+            raise bad_input("key is missing: the column of the table that identifies a row", "explain('t', key='id')")
+        if not isinstance(data, str) and key is not None:
+            raise bad_input("key is for the name of a table: rows of a frame have numbers, from 0")
         slots = "".join(f", {name} => %s" for name in options)
         call = f"madlib_mop.explain_prediction(%s, {_WHOLE_ROW}, %s{slots}, background => %s) WITH ORDINALITY"
         values = [self._table, self._mst_key, *options.values()]

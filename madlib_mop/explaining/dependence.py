@@ -69,7 +69,7 @@ def chosen_rows(values: Sequence[ColumnValue], n_values: int, by_count: bool) ->
         return [first[text] for text in common[:n_values]]
     present = [row for row, value in enumerate(values) if value.text is not None]
     present.sort(key=lambda row: values[row].place)
-    places = np.unique(np.linspace(0, len(present) - 1, n_values).round().astype(int)) if present else ()
+    places = np.linspace(0, len(present) - 1, n_values).round().astype(np.int64).tolist() if present else []
     texts = dict.fromkeys(values[present[place]].text for place in places)
     return [first[text] for text in texts] + ([first[None]] if None in first else [])
 

@@ -88,7 +88,8 @@ def test_predictions_of_frames_and_tables_are_explained(client, model, version, 
     for _, one in found.groupby("row"):
         assert one["contribution"].sum() == pytest.approx((one["prediction"] - one["base"]).iloc[0], abs=1e-6)
         assert (one["contribution"].abs().diff().dropna() <= 0).all()
-    of_polars = version.explain(pl.from_pandas(rows), n_background=20)
+    nullable = rows.assign(**{"Age in years": rows["Age in years"].astype("Float64")})
+    of_polars = version.explain(pl.from_pandas(nullable), n_background=20)
     pd.testing.assert_frame_equal(of_polars, found)
     table = client.upload(frame.iloc[:4].assign(id=[7, 5, 6, 8]), "few_customers")
     of_table = model.explain(table, key="id", background=frame.iloc[:30], of_class="1", n_permutations=1)
