@@ -190,6 +190,12 @@ def shown(value: object) -> str:
     return "NULL" if value is None else repr(value)
 
 
+def no_such_class(known: Sequence[str], received: object) -> InvalidParameter:
+    """Return the error for a class that a model does not have; ``known`` are those that it has."""
+    has = f"it has the classes {', '.join(known)}" if known else "it predicts a number"
+    return InvalidParameter(f"of_class: the model has no such class: {has}. Received: {received!r}")
+
+
 def is_missing(what: str, value: object, hint: str | None) -> InvalidParameter:
     """Return the error for an argument without a value: NULL, or an empty text."""
     return InvalidParameter(f"{what} is missing. Received: {shown(value)}", hint=hint)

@@ -8,10 +8,11 @@ import numpy as np
 from mop_backend.frames import Blob
 
 from madlib_mop.columns.preprocessors.fits import ClassFit
+from madlib_mop.errors import no_such_class
 from madlib_mop.explaining.columns import ColumnElements, Inputs
 from madlib_mop.explaining.shapley import Explanation, Floats, shapley_values, usual_orders
 from madlib_mop.trainer.graphs.predict import Predictor
-from madlib_mop.trainer.process.failures import INPUT, MODEL, blaming, invalid_input
+from madlib_mop.trainer.process.failures import INPUT, MODEL, RequestFailure, blaming, invalid_input
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +115,5 @@ def _choose(predictor: Predictor, row: Inputs, of_class: str | None) -> list[_Ch
             )
         start += width
     if of_class is not None and of_class not in known:
-        what = f"it has the classes {', '.join(known)}" if known else "it predicts a number"
-        raise invalid_input(f"of_class: the model has no such class: {what}. Received: {of_class!r}")
+        raise RequestFailure(INPUT, no_such_class(known, of_class))
     return chosen

@@ -31,7 +31,7 @@ from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.outputs.tables import QUALIFIED
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, Unsupported, shown
+from madlib_mop.errors import InvalidParameter, Unsupported, no_such_class, shown
 from madlib_mop.explaining.columns import ColumnElements, Inputs
 from madlib_mop.explaining.dependence import ColumnValue, chosen_rows
 from madlib_mop.explaining.dependence import partial_dependence as dependence_of
@@ -301,8 +301,7 @@ class _Outputs:
             elif of_class is None:
                 self.names.append((column.name, None))
         if not self.names:
-            what = f"it has the classes {', '.join(known)}" if known else "it predicts a number"
-            raise InvalidParameter(f"of_class: the model has no such class: {what}. Received: {of_class!r}")
+            raise no_such_class(known, of_class)
 
     def of(self, outputs: list[np.ndarray]) -> Floats:
         """Return all that is predicted for each row, float64 (n_rows, n)."""
