@@ -16,7 +16,7 @@ MopError
 └── DataDamaged             XX001   stored bytes do not have the SHA-256 that is recorded for them
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
