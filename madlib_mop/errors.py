@@ -163,6 +163,7 @@ class ServerError:
         return from_dict(vars(self))
 
 
+_N_SHOWN = 20
 _MOST_CHARACTERS = 10_000  # of a text; users' code can raise one of a gigabyte, which would be copied many times
 
 
@@ -192,7 +193,8 @@ def shown(value: object) -> str:
 
 def no_such_class(known: Sequence[str], received: object) -> InvalidParameter:
     """Return the error for a class that a model does not have; ``known`` are those that it has."""
-    has = f"it has the classes {', '.join(known)}" if known else "it predicts a number"
+    more = ", ..." if len(known) > _N_SHOWN else ""
+    has = f"it has the classes {', '.join(known[:_N_SHOWN])}{more}" if known else "it predicts a number"
     return InvalidParameter(f"of_class: the model has no such class: {has}. Received: {received!r}")
 
 

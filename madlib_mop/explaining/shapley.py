@@ -87,8 +87,8 @@ def shapley_values(
     n_pairs, random = n_background * n_orders, np.random.default_rng(seed)
     first, last = predict(background), predict(row)[0]
     sums = np.zeros((n_background, n_columns, len(last)))
-    row_bytes = sum(values[:1].nbytes for values in row)
-    n_at_once = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(row_bytes, 1)) // (2 * max(n_columns - 1, 1)))
+    n_rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(sum(values[:1].nbytes for values in row), 1)))
+    n_at_once = max(1, n_rows // (2 * max(n_columns - 1, 1)))
     for start in range(0, n_pairs, n_at_once):
         pairs = np.arange(start, min(start + n_at_once, n_pairs))
         chunk = _orders(len(pairs), n_columns, random)
@@ -98,10 +98,12 @@ def shapley_values(
         if n_columns > 1:
             ranks = np.argsort(chunk, axis=1)  # the inverse: the step at which a column is replaced
             replaced = ranks[:, np.newaxis] < np.arange(1, n_columns)[:, np.newaxis]
-            repeated = np.repeat(of, n_columns - 1)
-            others = [values[repeated] for values in background]
-            mixed = columns.mixed(row, others, replaced.reshape(-1, n_columns))
-            walks[:, 1:-1] = predict(mixed).reshape(len(chunk), n_columns - 1, -1)
+            replaced, repeated = replaced.reshape(-1, n_columns), np.repeat(of, n_columns - 1)
+            predicted = []
+            for part in (slice(i, i + n_rows) for i in range(0, len(repeated), n_rows)):  # a walk alone may be large
+                others = [values[repeated[part]] for values in background]
+                predicted.append(predict(columns.mixed(row, others, replaced[part])))
+            walks[:, 1:-1] = np.concatenate(predicted).reshape(len(chunk), n_columns - 1, -1)
         steps = np.diff(walks, axis=1)
         np.add.at(sums, (of[:, np.newaxis], chunk), steps)
     each = sums / (2 * n_orders)

@@ -18,6 +18,7 @@ import plpy
 from mop_backend import call, predict, predict_row, rights
 from mop_backend.frames import Header
 from mop_backend.predict_model import FoundModel, VersionModel
+from mop_backend.registered_names import with_newest
 
 _FUNCTION = "explain_prediction"
 
@@ -35,7 +36,7 @@ class Options(NamedTuple):
 
 
 def explain(
-    model_table: str,
+    model_table: str | None,
     mst_key: int | None,
     row: bytes,
     row_type: int,
@@ -50,7 +51,7 @@ def explain(
     Parameters
     ----------
     model_table, mst_key, row, row_type, names, encoding, caller_path, version
-        As of `predict_row.predict_row`.
+        As of `predict_row.predict_row`; a name alone is that of a registered model.
     options : Options
 
     Returns
@@ -63,10 +64,13 @@ def explain(
     try:
         session = predict.session(version)
         moment = rights.check_roles(plpy)
+        table = with_newest(model_table, mst_key) or ""
 
         def work(model: FoundModel, values: predict.Values) -> str:
-            record, of_record = predict_row.record_for(model, model_table, row, row_type, names, encoding, moment)
-            name, key = (model.name, None) if isinstance(model, VersionModel) else (model_table, mst_key)
+            if not model.found.get("preprocessor"):
+                raise _no_columns(table)
+            record, of_record = predict_row.record_for(model, row, row_type, names, encoding, moment)
+            name, key = (model.name, None) if isinstance(model, VersionModel) else (table, mst_key)
             drawn = _background(name, key, caller_path, options, moment, model)
             request = {
                 "op": "explain_row",
@@ -80,14 +84,9 @@ def explain(
             answer, found = values(lambda key: {**request, "key": key}, [record, *drawn["tensors"]])
             return json.dumps(_rows(answer, memoryview(found).cast("d")))
 
-        return session.use((model_table, mst_key, caller_path), work, None, moment)
-    except call.CallError as error:
-        if str(error).startswith("predict: "):  # of code that both functions use
-            error.fields["message"] = f"{_FUNCTION}: {str(error).removeprefix('predict: ')}"
-        predict.note_error(error)
-        return None
+        return session.use((table, mst_key, caller_path), work, None, moment)
     except Exception as error:
-        predict.note_error(error)
+        predict.note_error(error, _FUNCTION)
         return None
 
 
@@ -99,11 +98,12 @@ def _background(
     They are kept for the rest of the statement, and no longer: the table and the caller's rights may change.
     """
     global _newest
-    # defence: background-of-a-statement = place = (name, mst_key, caller_path, options, moment.statement)
-    place = (name, mst_key, caller_path, options, moment, model.version)
+    drawing = options._replace(of_class=None)  # classes of one row are explained by the same rows
+    # defence: background-of-a-statement = place = (name, mst_key, caller_path, drawing, moment.statement)
+    place = (name, mst_key, caller_path, drawing, moment, model.version)
     if moment.snapshot is not None and _newest is not None and _newest[0] == place:
         return _newest[1]
-    arguments = {"model_table": name, "mst_key": mst_key, **options._asdict()}
+    arguments = {"model_table": name, "mst_key": mst_key, **drawing._asdict()}
     _newest = None
     drawn: Any = call.ask_driver(_FUNCTION, arguments, caller_path)
     _newest = (place, drawn)
@@ -134,3 +134,11 @@ def _rows(answer: Header, values: Iterable[float]) -> list[dict[str, Any]]:
 
 def _as_json(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
+
+
+def _no_columns(table: str) -> call.CallError:
+    return call.CallError(
+        f"{_FUNCTION}: model_table: {table} was not trained on a table of pack_columns, so its inputs have no columns",
+        "0A000",
+        hint="Pack ordinary columns with madlib_mop.pack_columns, and train on them.",
+    )

@@ -213,10 +213,14 @@ def session(version: str) -> PredictSession:
     return _session
 
 
-def note_error(error: Exception | None) -> None:
-    """Keep an error for `last_error`; None where a call begins."""
+def note_error(error: Exception | None, function: str = _FUNCTION) -> None:
+    """Keep an error for `last_error`, as one of a function; None where a call begins."""
     global _last_error
-    _last_error = None if error is None else call.error_fields(_FUNCTION, error)
+    _last_error = None if error is None else call.error_fields(function, error)
+    if _last_error is not None and function != _FUNCTION:  # of code that both functions use
+        message = str(_last_error["message"])
+        if message.startswith(f"{_FUNCTION}: "):
+            _last_error = {**_last_error, "message": f"{function}: {message.removeprefix(f'{_FUNCTION}: ')}"}
 
 
 class PredictSession:

@@ -253,7 +253,6 @@ def _answer(
 
 def record_for(
     model: FoundModel,
-    name: str,
     row: bytes,
     row_type: int,
     names: Sequence[str] | None,
@@ -262,9 +261,8 @@ def record_for(
 ) -> tuple[bytes, Header]:
     """Return a row as the trainer takes it, and ``fields`` and ``encoding`` of a request for it.
 
-    Parameters as those of `predict_row`; ``name`` is that of the model in the call. Raises CallError.
+    Parameters as those of `predict_row`; the model takes rows. Raises CallError.
     """
-    _refuse_rows(model, name)
     if encoding == "SQL_ASCII":
         encoding = plpy.execute("SELECT pg_catalog.getdatabaseencoding() AS name")[0]["name"]
     fields = _fields(row, _names_of(row_type, moment) if names is None else names)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 from mop_backend.frames import Header
+from mop_backend.registered_names import with_newest
+from mop_backend.rights import OWNER_OF_SCHEMA
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.encoding.encoder import Encoder
@@ -24,7 +26,7 @@ from madlib_mop.driver.drift.readers import OrdinaryTable
 from madlib_mop.driver.inference.fits import check_fit
 from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled, is_packed
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
-from madlib_mop.driver.inference.packed_rows import array_of
+from madlib_mop.driver.inference.packed_rows import array_of, ragged
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.rows import check_unpacked
 from madlib_mop.driver.inference.trainer import LocalTrainer
@@ -38,14 +40,21 @@ from madlib_mop.explaining.dependence import partial_dependence as dependence_of
 from madlib_mop.explaining.drawing import DrawnRows
 from madlib_mop.explaining.importance import Floats, importances
 
-_IS_OWN = """
-SELECT pg_catalog.pg_get_userbyid(c.relowner) = current_user AS is_own FROM pg_catalog.pg_class c
+# Who owns a schema can put another table in the place of one in it, whenever it is read.
+_IS_OWN = f"""
+SELECT pg_catalog.pg_get_userbyid(c.relowner) = current_user
+       AND coalesce(r.rolsuper OR r.rolname = current_user, false)  -- defence: schema-of-a-background
+       AS is_own
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_roles r ON r.oid = {OWNER_OF_SCHEMA}
 WHERE c.oid = $1::pg_catalog.oid
 """
 _LEAST = 1e-15
 _CHUNK_ROWS = 8192
 _CHUNK_BYTES = 32 << 20
+#: Of the rows that are drawn, as the network gets them. A background is in the memory of the caller's session too.
 _MOST_BYTES = 512 << 20
+_MOST_BACKGROUND_BYTES = 64 << 20
 #: Of a normal distribution: 95 % lie within so many standard deviations.
 _WITHIN = 1.959963984540054
 _OF_CLASSES, _OF_NUMBERS = ("log_loss", "error_rate"), ("squared_error", "absolute_error")
@@ -69,8 +78,9 @@ def explain_prediction(call: Call) -> Header:
     name = a["background"]
     if name is None:
         name = _training_table(session, model)
-    drawn: DrawnRows[None] = DrawnRows(a["n_background"], a["seed"])
-    for rows in _inputs(session, model, name):
+    n_rows = _most_rows(preprocessor, a["n_background"], _MOST_BACKGROUND_BYTES)
+    drawn: DrawnRows[None] = DrawnRows(n_rows, a["seed"])
+    for rows in _inputs(session, model, preprocessor, name):
         drawn.add(rows)
     if not drawn.n_rows:
         raise InvalidParameter(f"background: the table has no rows that can be predicted. Received: {name!r}")
@@ -83,7 +93,8 @@ def explain_prediction(call: Call) -> Header:
 
 def _model_of_rows(call: Call) -> tuple[TrainedModel, Preprocessor]:
     a = call.arguments
-    model = find_model(call.session, call.function, a["model_table"], a["mst_key"])
+    name = with_newest(a["model_table"], a["mst_key"])
+    model = find_model(call.session, call.function, name, a["mst_key"])
     if model.preprocessor is None:
         raise Unsupported(
             f"model_table: {model.label} was not trained on a table of pack_columns, so its inputs have no columns."
@@ -124,27 +135,44 @@ def _own(session: CallerSession, name: str) -> Relation | None:
     return found if row["is_own"] else None  # defence: own-background = return found
 
 
-def _inputs(session: CallerSession, model: TrainedModel, name: str) -> Iterator[Inputs]:
+def _inputs(
+    session: CallerSession, model: TrainedModel, preprocessor: Preprocessor, name: str
+) -> Iterator[Inputs]:
     """Yield the rows of a table as the network gets them, in batches."""
     relation = session.relation(name, "background", any_type=True)
     if is_packed({column.name for column in session.columns(relation)}):
         (rows,) = find_labelled(session, name, "background").rows_of([model])
         n_inputs = len(rows.independent)
-        for columns in _columns(rows, "background"):
+        for columns in _columns(rows, preprocessor, "background"):
             yield columns[:n_inputs]
         return
     for batch in OrdinaryTable(session, name, "background", model, None):
         yield batch.inputs
 
 
-def _columns(rows: LabelledRows, what: str) -> Iterator[Inputs]:
-    """Yield inputs and targets, buffer by buffer."""
+def _columns(rows: LabelledRows, preprocessor: Preprocessor, what: str) -> Iterator[Inputs]:
+    """Yield inputs and targets, buffer by buffer; the owner of a packed table can write any bytes into it."""
+    targets = Targets(preprocessor)
+    forms = [(tensor.shape, tensor.dtype) for tensor in preprocessor.tensors]
+    forms += [(targets.shape(name), targets.dtype(name)) for name in targets.names]
+    if len(forms) != len(rows.columns):
+        raise ragged(f"{rows.relation} has {len(rows.columns)} columns, and the model {len(forms)}", what)
     for part in rows.parts:
         for shapes, blobs in rows.buffers(part):
-            if shapes[0][:1] != [0]:
-                first = array_of(rows, 0, shapes, blobs, what)
-                others = range(1, len(rows.columns))
-                yield [first, *(array_of(rows, number, shapes, blobs, what, len(first)) for number in others)]
+            if shapes[0] and shapes[0][0] == 0:
+                continue
+            first = array_of(rows, 0, shapes, blobs, what)
+            others = range(1, len(rows.columns))
+            found = [first, *(array_of(rows, number, shapes, blobs, what, len(first)) for number in others)]
+            for name, values, form in zip(rows.columns, found, forms, strict=True):
+                if (values.shape[1:], values.dtype.name) != form:
+                    shape, dtype = form
+                    raise ragged(
+                        f"column {name!r} of {rows.relation} has rows of {values.dtype.name} {list(values.shape[1:])},"
+                        f" and the model takes {dtype} {list(shape)}",
+                        what,
+                    )
+            yield found
 
 
 def _index_inputs(preprocessor: Preprocessor) -> list[int]:
@@ -158,7 +186,7 @@ def importance(call: Call) -> list[dict[str, Any]]:
     metrics = _metrics(preprocessor, a["metric"])
     (rows,) = find_labelled(session, a["source_table"], "source_table").rows_of([model])
     drawn: DrawnRows[None] = DrawnRows(_most_rows(preprocessor, a["max_rows"]), a["seed"])
-    for columns_of_buffer in _columns(rows, "source_table"):
+    for columns_of_buffer in _columns(rows, preprocessor, "source_table"):
         drawn.add(columns_of_buffer)
     if drawn.n_rows < 2:
         raise InvalidParameter(
@@ -168,9 +196,9 @@ def importance(call: Call) -> list[dict[str, Any]]:
     n_inputs = len(rows.independent)
     inputs, targets = drawn.rows[:n_inputs], drawn.rows[n_inputs:]
     columns = ColumnElements(preprocessor)
+    losses = _Losses(preprocessor, targets, metrics)
     with LocalTrainer(session) as trainer:
         network = _Network(trainer, model, read_weights(session, model), _index_inputs(preprocessor))
-        losses = _Losses(preprocessor, targets, metrics)
         found = importances(
             lambda rows: losses.of(network.outputs(rows)), columns, inputs, a["n_repeats"], a["seed"]
         )
@@ -183,20 +211,25 @@ def importance(call: Call) -> list[dict[str, Any]]:
                     "output": output,
                     "feature": columns.names[column],
                     "metric": metric,
-                    "loss": float(found.losses[number]),
-                    "importance": float(increase),
-                    "lower": float(increase - _WITHIN * error),
-                    "upper": float(increase + _WITHIN * error),
+                    "loss": _as_json(found.losses[number]),
+                    "importance": _as_json(increase),
+                    "lower": _as_json(increase - _WITHIN * error),
+                    "upper": _as_json(increase + _WITHIN * error),
                     "n_rows": len(inputs[0]),
                 }
             )
     return answer
 
 
-def _most_rows(preprocessor: Preprocessor, wanted: int) -> int:
-    """Return how many rows are drawn: as many as are wanted, if they are not too large for this process."""
+def _most_rows(preprocessor: Preprocessor, wanted: int, most_bytes: int = _MOST_BYTES) -> int:
+    """Return how many rows are drawn: as many as are wanted, if they do not take more bytes."""
     n_bytes = sum(math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize for tensor in preprocessor.tensors)
-    return min(wanted, max(2, _MOST_BYTES // n_bytes))
+    return min(wanted, max(2, most_bytes // max(n_bytes, 1)))
+
+
+def _as_json(value: float) -> float | str:
+    """Return a number for JSON, which has no NaN and no infinity: SQL reads these from texts."""
+    return float(value) if math.isfinite(value) else str(float(value))
 
 
 def partial_dependence(call: Call) -> list[dict[str, Any]]:
@@ -236,9 +269,9 @@ def partial_dependence(call: Call) -> list[dict[str, Any]]:
                     "output": output,
                     "class": of_class,
                     "value": drawn.labels[source].text,
-                    "prediction": mean,
-                    "lower": None if math.isnan(error) else mean - _WITHIN * error,
-                    "upper": None if math.isnan(error) else mean + _WITHIN * error,
+                    "prediction": _as_json(mean),
+                    "lower": None if math.isnan(error) else _as_json(mean - _WITHIN * error),
+                    "upper": None if math.isnan(error) else _as_json(mean + _WITHIN * error),
                     "n_rows": len(drawn.rows[0]),
                 }
             )
@@ -374,7 +407,10 @@ class _Losses:
                 self._true[column.name] = numbers
             else:
                 is_index = column.fit.encode == "index"
-                self._true[column.name] = values[:, 0].astype(np.int64) if is_index else values.argmax(axis=1)
+                codes = values[:, 0].astype(np.int64) if is_index else values.argmax(axis=1)
+                if ((codes < 0) | (codes >= len(column.fit.classes))).any():  # written by hand
+                    raise ragged(f"column {column.name!r} has a class that the model does not have", "source_table")
+                self._true[column.name] = codes
 
     def of(self, outputs: list[np.ndarray]) -> Floats:
         """Return the loss of each row for each output that has a metric, float64 (n_rows, n_outputs)."""
