@@ -318,12 +318,19 @@ _SEED = Argument(
     "seed", "bigint", "seed of everything that is drawn", default=0,
     check=Whole(0, MAX_SEED, is_needed=True),
 )  # fmt: skip
+_EXPLAINED = Argument(
+    "model_table",
+    "text",
+    "a registered model, such as 'churn@champion' or 'churn', its alias newest; with mst_key a table of models;"
+    " in double quotes a table of madlib_keras_fit",
+    check=Given("Pass the name of a registered model or of a table."),
+)
 _MAX_ROWS = "number of rows that are drawn from the table; fewer, if they are wide: at most 512 MiB"
 IMPORTANCE = Function(
     "importance",
     "Compute how much the loss of a model grows if the values of a column are exchanged between rows.",
     (
-        replace(_MODEL_TABLE, type="text"),
+        _EXPLAINED,
         Argument("source_table", "text", "table or view with rows and their true values, packed or not"),
         replace(_MST_KEY, help="key of the model, for a table of models"),
         Argument(
@@ -361,7 +368,7 @@ PARTIAL_DEPENDENCE = Function(
     "partial_dependence",
     "Compute the mean prediction of the rows of a table, if all of them had the same value in a column.",
     (
-        replace(_MODEL_TABLE, type="text"),
+        _EXPLAINED,
         Argument("source_table", "text", "table or view with rows, not packed"),
         Argument("feature", "text", "name of the input column"),
         replace(_MST_KEY, help="key of the model, for a table of models"),

@@ -147,7 +147,7 @@ class Model:
             Rows with the input columns of training, or the name of a table or view with them.
         key : str, optional
             For a table: the column that identifies a row.
-        background : DataFrame, pyarrow.Table or str, optional
+        background : DataFrame, pyarrow.Table, Packed or str, optional
             Rows to compare with. Default: the training rows.
         **options
             Further arguments of the SQL function ``explain_prediction``: ``of_class``, ``n_background``,
@@ -165,14 +165,15 @@ class Model:
         MopError
             If a column is missing, or the background is not known.
         """
-        return self._with_facts(lambda _, predictor: predictor.explained(data, key, background, options))
+        rows = background.table if isinstance(background, Packed) else background
+        return self._with_facts(lambda _, predictor: predictor.explained(data, key, rows, options))
 
     def importance(self, data: Any, **arguments: Any) -> "pandas.DataFrame":
         """Return by how much the loss grows if the values of a column are exchanged between rows.
 
         Parameters
         ----------
-        data : DataFrame, pyarrow.Table or str
+        data : DataFrame, pyarrow.Table, Packed or str
             Rows with the inputs and the true values, or the name of a table or view with them, packed or not.
         **arguments
             Further arguments of the SQL function ``importance``: ``metric``, ``n_repeats``, ``max_rows``, ``seed``.

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from madlib_mop.catalog.names import Identifier, statement
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.sessions import ClientSessions, execute, own_path, rows_of
-from madlib_mop.client.calling.statements import call_of
+from madlib_mop.client.calling.statements import call_of, scalar
 from madlib_mop.client.frames.columns import Frame, FrameColumn, read_frame
 from madlib_mop.client.frames.results import frame_of, like, pandas_of, series_like
 from madlib_mop.client.frames.values import write_array, write_integer
@@ -140,7 +140,7 @@ class ClientPredictor:
             raise bad_input("key is for the name of a table: rows of a frame have numbers, from 0")
         slots = "".join(f", {name} => %s" for name in options)
         call = f"madlib_mop.explain_prediction(%s, {_WHOLE_ROW}, %s{slots}, background => %s) WITH ORDINALITY"
-        values = [self._table, self._mst_key, *options.values()]
+        values = [self._table, self._mst_key, *map(scalar, options.values())]
         with self._sessions.begin() as connection:
             if isinstance(data, str):
                 rows, row = find_table(connection, data, "data").sql, Identifier(key or "").sql

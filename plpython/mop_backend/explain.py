@@ -7,6 +7,7 @@ gets an explanation by rows that it could not read itself.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import math
@@ -21,6 +22,11 @@ from mop_backend.predict_model import FoundModel, VersionModel
 from mop_backend.registered_names import with_newest
 
 _FUNCTION = "explain_prediction"
+
+_SNAPSHOT = """
+SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery()
+            THEN pg_catalog.txid_current_snapshot()::pg_catalog.text END AS snapshot
+"""
 
 _newest: tuple[object, Header] | None = None  # the newest background, and what it is of
 
@@ -95,19 +101,33 @@ def _background(
 ) -> Header:
     """Return encoded rows of the background: ``shapes``, ``index_inputs`` and ``tensors``.
 
-    They are kept for the rest of the statement, and no longer: the table and the caller's rights may change.
+    They are kept for the rest of the statement, and no longer: the table and the caller's rights may change. They are
+    read again if the transaction itself has changed something since, and for each row on a standby.
     """
     global _newest
-    drawing = options._replace(of_class=None)  # classes of one row are explained by the same rows
+    drawing, seen = options._replace(of_class=None), _seen(moment)  # the same rows explain each class
     # defence: background-of-a-statement = place = (name, mst_key, caller_path, drawing, moment.statement)
-    place = (name, mst_key, caller_path, drawing, moment, model.version)
-    if moment.snapshot is not None and _newest is not None and _newest[0] == place:
+    place = (name, mst_key, caller_path, drawing, moment, model.version, seen)
+    if seen is not None and _newest is not None and _newest[0] == place:
         return _newest[1]
     arguments = {"model_table": name, "mst_key": mst_key, **drawing._asdict()}
     _newest = None
     drawn: Any = call.ask_driver(_FUNCTION, arguments, caller_path)
     _newest = (place, drawn)
     return _newest[1]
+
+
+def _seen(moment: rights.Moment) -> object:
+    """Return what stands for all that a query sees now; None if nothing does, as on a standby."""
+    if moment.snapshot is not None:
+        return moment.snapshot
+    snapshot = plpy.execute(_SNAPSHOT)[0]["snapshot"]
+    if snapshot is None:
+        return None
+    # PostgreSQL counts the commands of a transaction that have changed something (access/xact.h); a savepoint that is
+    # rolled back does not count
+    server = ctypes.PyDLL(None)
+    return snapshot, server.GetCurrentCommandId(0), server.GetCurrentSubTransactionId()
 
 
 def _rows(answer: Header, values: Iterable[float]) -> list[dict[str, Any]]:

@@ -306,7 +306,7 @@ class PredictSession:
         """Refuse predictions within this one, and raise the error for a trainer that ends."""
         if self._busy:  # defence: nested-prediction
             raise call.CallError(
-                f"{_FUNCTION}: a view or policy that the model is read through must not call a prediction function",
+                f"{_FUNCTION}: a view or policy that is read for a prediction must not call a prediction function",
                 "0A000",
             )
         self._busy = True

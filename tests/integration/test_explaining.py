@@ -18,7 +18,8 @@ def user(db):
     train_churn(db, 8)
     user = User(db.connect())
     user.rows("SELECT madlib_mop.register('churn', 'churn', 1)")
-    user.rows("SELECT madlib_mop.set_alias('churn', 'champion', 1)")
+    for alias in ("champion", "newest"):
+        user.rows(f"SELECT madlib_mop.set_alias('churn', '{alias}', 1)")
     yield user
     user.connection.close()
 
@@ -105,9 +106,53 @@ def test_the_background_is_read_anew_in_each_statement(user):
     assert after[0]["base"] != before and {row["standard_error"] for row in after} == {None}
 
 
-def test_an_anonymous_row_and_a_registered_model(user):
-    named = rows_of(user, f"SELECT * FROM madlib_mop.explain_prediction('churn@champion', {ROW.format(7)})")
-    assert named == explain(user, 7)
+def test_the_background_is_read_once_for_many_rows_also_after_changes_of_the_transaction(user):
+    user.rows("CREATE SEQUENCE reads")
+    user.rows("CREATE VIEW counted AS SELECT * FROM customers WHERE (SELECT nextval('reads')) > 0 AND id <= 50")
+    query = ("SELECT count(*) FROM customers c, unnest('{yes,no}'::text[]) k, madlib_mop.explain_prediction('churn', c,"
+             " 1, of_class => k, background => 'counted') WHERE id <= 5")  # fmt: skip
+    user.rows("BEGIN; CREATE TEMPORARY TABLE changed (a integer); SAVEPOINT a; INSERT INTO changed VALUES (1)")
+    assert user.value(query) == 10 * len(INPUTS)
+    user.rows("COMMIT")
+    assert user.value("SELECT last_value FROM reads") == 1
+
+
+def test_the_background_is_read_anew_after_each_change_within_a_statement(user):
+    user.rows("CREATE TABLE shrinking AS SELECT * FROM customers WHERE id <= 10")
+    base = ("(SELECT base FROM madlib_mop.explain_prediction('churn', (SELECT c FROM customers c WHERE id = 7), 1,"
+            " of_class => 'yes', background => 'shrinking') LIMIT 1)")  # fmt: skip
+    user.rows(f"""CREATE FUNCTION bases() RETURNS float8[] LANGUAGE plpgsql AS $$
+        DECLARE
+            found float8[] := ARRAY[{base}];
+            undone float8;
+        BEGIN
+            DELETE FROM shrinking WHERE id > 8;
+            found := found || {base};
+            BEGIN
+                DELETE FROM shrinking WHERE id > 6;
+                undone := {base};
+                RAISE EXCEPTION 'undo';
+            EXCEPTION WHEN raise_exception THEN
+                found := found || undone || {base};
+            END;
+            RETURN found;
+        END $$""")
+    means = [
+        user.value(f"SELECT avg((madlib_mop.predict('churn', 1, c))[2]::float8) FROM customers c WHERE id <= {n}")
+        for n in (10, 8, 6, 8)
+    ]
+    assert len(set(means)) == 3
+    assert user.value("SELECT bases()") == pytest.approx(means, abs=1e-7)
+
+
+def test_a_registered_model_has_each_of_its_names(user):
+    """The name alone is its alias newest, as for predict, though a table has this name too."""
+    for name in ("churn@champion", "churn@1", "churn@newest", "churn", "Churn"):
+        assert rows_of(user, f"SELECT * FROM madlib_mop.explain_prediction('{name}', {ROW.format(7)})") == explain(user)
+
+
+def test_an_anonymous_row(user):
+    named = explain(user)
     row = "(SELECT r FROM (SELECT age, income, tier, city, active, joined, seen FROM customers WHERE id = 7) r)"
     assert rows_of(user, EXPLAIN.format(row=row, more="")) == named
 
@@ -125,7 +170,10 @@ def test_an_ordinary_role_explains_by_rows_that_it_may_read(analyst):
 
 NUMBER = "22023"
 ERRORS = [
-    ("'nobody', " + ROW.format(7), "42P01", "explain_prediction: model_table does not exist. Received: 'nobody'"),
+    ("NULL, " + ROW.format(7), NUMBER, "explain_prediction: model_table is missing. Received: NULL"),
+    ("'nobody', " + ROW.format(7) + ", 1", "42P01", "model_table does not exist. Received: 'nobody'"),
+    ("'nobody', " + ROW.format(7), NUMBER, "there is no registered model of this name that you may use."),
+    ("'churn@1', " + ROW.format(7) + ", 1", NUMBER, "mst_key is for tables; churn@1 names one model. Received: 1"),
     ("'nobody@1', " + ROW.format(7), NUMBER, "explain_prediction: there is no registered model of this name"),
     ("'churn', 5, 1", NUMBER, "explain_prediction: input_row is no row of a table: it is of type integer"),
     ("'churn', (SELECT r FROM (SELECT 1 AS age) r), 1", "42703", "explain_prediction: column"),
@@ -154,16 +202,16 @@ def test_a_regression_is_explained_in_the_units_of_its_table(db, user):
     user.rows("SELECT madlib_mop.propose_networks('houses_packed', 'house_nets', 'house_configs', n_configs => 1)")
     user.rows("SELECT madlib.madlib_keras_fit_multiple_model('houses_packed', 'prices', 'house_configs', 20)")
     row = "(SELECT h FROM houses h WHERE id = 96)"
-    found = rows_of(user, f"SELECT * FROM madlib_mop.explain_prediction('prices', {row})")
+    found = rows_of(user, f"SELECT * FROM madlib_mop.explain_prediction('prices', {row}, 1)")
     (prediction,) = {row["prediction"] for row in found}
     assert prediction == user.value("SELECT madlib_mop.predict_number('prices', 1, h) FROM houses h WHERE id = 96")
     total = sum(row["contribution"] for row in found)
     assert total == pytest.approx(prediction - found[0]["base"], abs=1e-6)
     assert found[0]["feature"] == "area" and found[0]["contribution"] > 5e4 and found[0]["class"] is None
-    found = rows_of(user, "SELECT * FROM madlib_mop.importance('prices', 'houses', metric => 'absolute_error')")
+    found = rows_of(user, "SELECT * FROM madlib_mop.importance('prices', 'houses', 1, metric => 'absolute_error')")
     assert [row["feature"] for row in found] == ["area", "rooms"]
     assert found[0]["importance"] > 3e4 > found[0]["loss"] > 0
-    found = rows_of(user, "SELECT * FROM madlib_mop.partial_dependence('prices', 'houses', 'area', n_values => 5)")
+    found = rows_of(user, "SELECT * FROM madlib_mop.partial_dependence('prices', 'houses', 'area', 1, n_values => 5)")
     assert [row["value"] for row in found] == ["0", "22", "47", "71", "96"]
     assert {row["n_rows"] for row in found} == {400}
     for row in found:
@@ -188,6 +236,21 @@ def test_importance_takes_packed_rows_and_a_registered_model(user):
                            " metric => 'error_rate', n_repeats => 2, max_rows => 50)")  # fmt: skip
     assert {row["n_rows"] for row in packed} == {50} and {row["metric"] for row in packed} == {"error_rate"}
     assert 0 <= packed[0]["loss"] < 0.5
+    alone = "SELECT * FROM madlib_mop.importance('churn', 'packed_validation', n_repeats => 2)"
+    assert rows_of(user, alone) == rows_of(user, alone.replace("'churn'", "'churn@1'"))
+
+
+def test_a_packed_table_that_was_changed_by_hand_is_one_clear_error(user):
+    user.rows("CREATE TABLE forged AS TABLE packed; CREATE TABLE forged_summary AS TABLE packed_summary")
+    changes = (
+        ("numbers_shape = NULL", "which is not a packed array"),
+        ("numbers_shape = numbers_shape[1:1] || 1 || numbers_shape[2:2]", "has rows of float32 [1, "),
+    )
+    for change, words in changes:
+        user.rows(f"BEGIN; UPDATE forged SET {change}")
+        error = refused(user, "SELECT * FROM madlib_mop.importance('churn', 'forged')")
+        user.rows("ROLLBACK")
+        assert error.pgcode == "22023" and words in str(error), str(error)
 
 
 @pytest.mark.parametrize(
@@ -251,10 +314,10 @@ def test_models_of_arrays_have_no_columns_to_explain(db, user):
     user.rows("SELECT madlib.load_model_selection_table('arch_x', 'mst_x', '{1}', %s::varchar[], %s::varchar[])",
               ["loss='categorical_crossentropy', optimizer='adam', metrics=['accuracy']"], ["batch_size=16, epochs=1"])
     user.rows("SELECT madlib.madlib_keras_fit_multiple_model('arrays_packed', 'of_arrays', 'mst_x', 1)")
-    error = refused(user, "SELECT * FROM madlib_mop.explain_prediction('of_arrays', (SELECT a FROM arrays a LIMIT 1))")
-    assert "was not trained on a table of pack_columns" in str(error)
-    error = refused(user, "SELECT * FROM madlib_mop.importance('of_arrays', 'arrays')")
-    assert "was not trained on a table of pack_columns" in str(error)
+    row = "(SELECT a FROM arrays a LIMIT 1)"
+    for call in (f"explain_prediction('of_arrays', {row}, 1)", "importance('of_arrays', 'arrays', 1)"):
+        error = refused(user, f"SELECT * FROM madlib_mop.{call}")
+        assert error.pgcode == "0A000" and "was not trained on a table of pack_columns" in str(error)
 
 
 def _two_numbers() -> str:

@@ -107,7 +107,7 @@ def test_its_predictions_are_explained_by_the_rows_that_it_was_trained_on(shop, 
         found = rows(
             connection,
             "SELECT feature, contribution, base, prediction FROM madlib_mop.explain_prediction("
-            "'customers_churned@newest', (SELECT c FROM ana.customers c WHERE id = 7))",
+            "'customers_churned', (SELECT c FROM ana.customers c WHERE id = 7))",
         )
     finally:
         rows(connection, "SELECT set_config('search_path', '\"$user\", public', false)")

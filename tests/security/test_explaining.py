@@ -50,6 +50,17 @@ def test_a_training_table_of_another_role_is_not_read_unless_it_is_named(models,
     assert error.sqlstate == "22023" and "background is missing" in error.message
 
 
+def test_a_training_table_in_the_schema_of_another_role_is_not_read_unless_it_is_named(models):
+    """The owner of the schema could drop the table, and put a view in its place before it is read."""
+    models.rows(f"GRANT CREATE ON SCHEMA {MALLORY} TO {VICTIM}")
+    models.rows(f"CREATE TABLE {MALLORY}.lent AS SELECT * FROM {VICTIM}.churn", role=VICTIM)
+    models.rows(f"CREATE TABLE {MALLORY}.lent_summary AS SELECT * FROM {VICTIM}.churn_summary", role=VICTIM)
+    names = f'{{"source_table": "{MALLORY}.lent"}}'
+    models.rows(f"UPDATE {VICTIM}.churn_summary SET qualified_names = %s", [names], role=VICTIM)
+    error = refusal_of(models, EXPLAIN.format(f"'{VICTIM}.churn'", ", 1"), role=VICTIM)
+    assert error.sqlstate == "22023" and "background is missing" in error.message
+
+
 def test_the_background_is_read_with_the_rights_and_the_policies_of_each_caller(models):
     """In one session, one role after the other: a background that was kept for one is not that of the other."""
     models.rows("CREATE TABLE by_role AS SELECT *, 'nobody'::name AS reader FROM customers")

@@ -33,6 +33,7 @@ from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.outputs.tables import QUALIFIED
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.messages import no_rows
 from madlib_mop.errors import InvalidParameter, Unsupported, no_such_class, shown
 from madlib_mop.explaining.columns import ColumnElements, Inputs
 from madlib_mop.explaining.dependence import ColumnValue, chosen_rows
@@ -255,7 +256,7 @@ def partial_dependence(call: Call) -> list[dict[str, Any]]:
     for rows, values in _rows_with_values(session, preprocessor, a["source_table"], fitted.name):
         drawn.add(rows, values)
     if not drawn.n_rows:
-        raise InvalidParameter(f"source_table has no rows. Received: {a['source_table']!r}")
+        raise no_rows(a["source_table"])
     sources = chosen_rows(drawn.labels, a["n_values"], isinstance(fitted.fit, CategoryFit | TextFit))
     with LocalTrainer(session) as trainer:
         network = _Network(trainer, model, read_weights(session, model), _index_inputs(preprocessor))

@@ -161,6 +161,14 @@ DEFENCES_OF_REGISTRY = (
         ),
     ),
     Defence(
+        "schema-of-a-background",
+        "nor a table that the owner of its schema could replace by a view",
+        (
+            _EXPLAINING
+            + "test_a_training_table_in_the_schema_of_another_role_is_not_read_unless_it_is_named",
+        ),
+    ),
+    Defence(
         "background-of-a-statement",
         "the background that was read for one role is not used for another one",
         (_EXPLAINING + "test_the_background_is_read_with_the_rights_and_the_policies_of_each_caller",),

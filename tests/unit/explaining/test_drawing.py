@@ -52,3 +52,11 @@ def test_labels_stay_with_their_rows_and_count_as_content():
 
 def test_fewer_rows_than_wanted_are_all_drawn():
     assert len(draw(np.ones((3, 2), np.float32), 10, 0).rows[0]) == 3
+
+
+def test_the_rows_of_a_large_table_do_not_all_stay_in_memory():
+    drawn: DrawnRows[None] = DrawnRows(40, 1)
+    for start in range(0, 20_000, 50):
+        drawn.add([np.arange(start, start + 50, dtype=np.float32)[:, np.newaxis]])
+        assert sum(len(part.hashes) for part in drawn._added) < 60
+    assert drawn.n_rows == 20_000 and len(np.unique(drawn.rows[0])) == 40

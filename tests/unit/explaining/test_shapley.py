@@ -86,8 +86,18 @@ def test_a_background_of_one_row_has_no_standard_error(table):
 
 def test_the_parts_in_which_rows_are_predicted_change_nothing(table, monkeypatch):
     whole = explain(table, 6)[0]
-    monkeypatch.setattr("madlib_mop.explaining.shapley._CHUNK_ROWS", 12)
-    assert explain(table, 6)[0].contributions == pytest.approx(whole.contributions, abs=1e-12)
+    for n_rows in (12, 3):  # fewer than a walk has
+        monkeypatch.setattr("madlib_mop.explaining.shapley._CHUNK_ROWS", n_rows)
+        columns, arrays, predict = table
+        most = []
+
+        def counted(inputs, most=most, predict=predict):
+            most.append(len(inputs[0]))
+            return predict(inputs)
+
+        found = explain((columns, arrays, counted), 6)[0]
+        assert found.contributions == pytest.approx(whole.contributions, abs=1e-12)
+        assert max(most[1:]) <= n_rows
 
 
 @pytest.mark.parametrize(("n_background", "n_columns", "expected"), [(100, 17, 10), (100, 300, 1), (10, 1, 10)])
