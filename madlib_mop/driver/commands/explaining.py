@@ -121,15 +121,15 @@ def _training_table(session: CallerSession, model: TrainedModel) -> str:
         if source is not None and _own(session, source.with_suffix("_summary").sql) is not None:
             return str(name)
     raise InvalidParameter(
-        f"background is missing: the packed table on which {model.label} was trained is not known, or not your own."
-        " Received: NULL",
+        f"background is missing: the packed table on which {model.label} was trained is not known, not your own, or in"
+        " a schema of another role. Received: NULL",
         hint="Name a table of rows like those of training, packed or not: background => 'my_table'.",
     )
 
 
 def _own(session: CallerSession, name: str) -> Relation | None:
-    """Return a table by its name with its schema, if there is one and the caller owns it."""
-    found = session.existing(name)
+    """Return a table by its name with its schema, if it exists and only the caller can change what the name means."""
+    found = session.existing(name, "background")
     if found is None:
         return None
     (row,) = session.execute(_IS_OWN, [found.oid], ["bigint"])
