@@ -91,6 +91,8 @@ def test_predictions_of_frames_and_tables_are_explained(client, model, version, 
     nullable = rows.assign(**{"Age in years": rows["Age in years"].astype("Float64")})
     of_polars = version.explain(pl.from_pandas(nullable), n_background=20)
     pd.testing.assert_frame_equal(of_polars, found)
+    named = model.explain(rows, background=packed, n_background=np.int64(20))  # the training rows, by name
+    pd.testing.assert_frame_equal(named, found)
     table = client.upload(frame.iloc[:4].assign(id=[7, 5, 6, 8]), "few_customers")
     of_table = model.explain(table, key="id", background=frame.iloc[:30], of_class="1", n_permutations=1)
     assert list(of_table["id"].unique()) == [5, 6, 7, 8] and set(of_table["class"]) == {"1"}
