@@ -42,7 +42,7 @@ class Options(NamedTuple):
 
 
 def explain(
-    model_table: str | None,
+    model_table: str,
     mst_key: int | None,
     row: bytes,
     row_type: int,
@@ -70,7 +70,7 @@ def explain(
     try:
         session = predict.session(version)
         moment = rights.check_roles(plpy)
-        table = with_newest(model_table, mst_key) or ""
+        table = with_newest(model_table, mst_key)
 
         def work(model: FoundModel, values: predict.Values) -> str:
             if not model.found.get("preprocessor"):

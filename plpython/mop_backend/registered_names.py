@@ -52,8 +52,8 @@ def is_registered(text: str | None) -> bool:
     return text is not None and "@" in text and '"' not in text
 
 
-def with_newest(text: str | None, mst_key: int | None) -> str | None:
-    """Return the name of a model in a call of an explanation: a name alone gets the alias newest.
+def with_newest(text: str, mst_key: int | None) -> str:
+    """Return the name of a model in a call of an explanation: a name alone gets the alias newest; NULL stays.
 
     A name with mst_key, or in double quotes, is that of a table; so no text can mean both.
     """

@@ -27,8 +27,8 @@ def table(y):
     random = np.random.default_rng(11)
     raw = {name: numbers(list(random.normal(size=N_ROWS))) for name in NAMES}
     raw |= {name: texts([f"{name}{i}" for i in random.integers(0, 4, N_ROWS)]) for name in ("a", "b", "c")}
-    specs = [spec(name) for name in NAMES] + [spec("a", "category"), spec("b", "category", encode="ordinal")]
-    specs += [spec("c", "category", encode="index")]
+    encodings = (("a", "one_hot"), ("b", "frequency"), ("c", "index"))
+    specs = [spec(name) for name in NAMES] + [spec(name, "category", encode=encode) for name, encode in encodings]
     return fitted([*((one, raw[one.name]) for one in specs), y]), raw
 
 
