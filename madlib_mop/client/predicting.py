@@ -151,7 +151,7 @@ class ClientPredictor:
             shown = Identifier(key or "row").sql
             found = ", ".join(f"e.{name}" for name in _EXPLAINED)
             query = f"SELECT t.{row} AS {shown}, {found} FROM {rows} AS t, ".replace("%", "%%")
-            query += f"{call} AS e({', '.join(_EXPLAINED)}, n) ORDER BY t.{row.replace('%', '%%')}, e.n"
+            query += f"{call} AS e ORDER BY t.{row.replace('%', '%%')}, e.ordinality"
             with own_path(connection):  # the name of the background; functions of a view may depend on it
                 return frame_of(execute(connection, query, [*values, background]))
 
