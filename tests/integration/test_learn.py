@@ -99,6 +99,22 @@ def test_its_steps_repeat_it(shop, learned):
     assert rows(connection, "SELECT madlib_mop.predict_version('again@newest')") == [(1,)]
 
 
+def test_its_predictions_are_explained_by_the_rows_that_it_was_trained_on(shop, learned):
+    """Also where the search_path does not find the tables."""
+    _, connection = shop
+    rows(connection, "SELECT set_config('search_path', 'pg_catalog', false)")
+    try:
+        found = rows(
+            connection,
+            "SELECT feature, contribution, base, prediction FROM madlib_mop.explain_prediction("
+            "'customers_churned', (SELECT c FROM ana.customers c WHERE id = 7))",
+        )
+    finally:
+        rows(connection, "SELECT set_config('search_path', '\"$user\", public', false)")
+    assert {feature for feature, *_ in found} == {"age", "tier", "joined"}
+    assert sum(row[1] for row in found) == pytest.approx(found[0][3] - found[0][2], abs=1e-6)
+
+
 @pytest.mark.slow
 def test_a_number_is_measured_in_the_units_of_the_table(shop):
     _, connection = shop
