@@ -110,6 +110,16 @@ def test_a_number_is_measured_in_the_units_of_the_table(shop):
 
 
 @pytest.mark.slow
+def test_a_column_that_gives_the_target_away_is_named_in_the_summary(shop, learned):
+    _, connection = shop
+    assert not [item for item in learned if item.startswith("check")]
+    rows(connection, "CREATE VIEW late AS SELECT *, nullif(churned, 'no') AS answer FROM customers; SELECT 1")
+    found = learn(connection, "'late', 'churned', budget => '1 hour', n_configs => 1, ensemble => false, seed => 3")
+    assert [item for item in found if item.startswith("check")] == ["check 1"]
+    assert "answer (alone, it predicts churned with an AUC of 1.00" in found["check 1"][2]
+
+
+@pytest.mark.slow
 def test_replace_makes_the_next_version(shop, learned):
     _, connection = shop
     arguments = "'customers', 'churned', budget => '1 hour', n_configs => 1, ensemble => false, seed => 3"

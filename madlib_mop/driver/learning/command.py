@@ -21,6 +21,7 @@ from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
+from madlib_mop.driver.data.summaries import CHECKS, columns_to_check, read_summary
 from madlib_mop.driver.inference.labelled_rows import find_labelled
 from madlib_mop.driver.inference.packed_rows import predicted_rows
 from madlib_mop.driver.inference.registered import find_model
@@ -45,6 +46,8 @@ _REST_SHARE, _LEAST_REST_S = 0.15, 6.0
 _LEAST_SEARCH_S = 2.0
 #: A network makes at most so many iterations; of many, the better half goes on after the first few, and so on.
 _ITERATIONS, _FIRST, _MANY = 24, 3, 4
+#: Rows of the summary that name a column to check.
+_MOST_CHECKS = 10
 #: Suffixes of the tables that are made, by what they are.
 _SUFFIXES = ("_packed", "_networks", "_configs", "_models", "_best", "_ensemble")
 _LONGEST = "_packed_validation_summary"
@@ -177,7 +180,7 @@ def learn(call: Call) -> list[dict[str, Any]]:
             )  # fmt: skip
         version = steps.run("register", name=name, model_table=table, baseline=f"{packed}_validation")
         steps.run("deploy", name=name, alias=NEWEST, version=version)
-    made = _Made(name, f"{name}@{version}", f"{packed}_test", models, table, run_id, steps.done)
+    made = _Made(name, f"{name}@{version}", packed, models, table, run_id, steps.done)
     return _summary(call, made, source, time.monotonic() - began)
 
 
@@ -187,11 +190,16 @@ class _Made:
 
     name: str
     version: str
-    test: str
+    packed: str
     models: str
     table: str
     run_id: int | None
     statements: list[str]
+
+    @property
+    def test(self) -> str:
+        """The packed table of the rows that were held out."""
+        return f"{self.packed}_test"
 
 
 def _budget(call: Call) -> float:
@@ -328,10 +336,21 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
             "model", made.version, f"SELECT madlib_mop.{predictor}('{made.name}', t.*) FROM {source.written} AS t;"
         ),
         *_measured(session, call.function, made, preprocessor),
+        *_checks(session, made),
         _row("run", made.run_id, f"{n_models} models were trained; SELECT * FROM {made.models}_info;"),
         _row("seconds", f"{seconds:.0f}", f"of a budget of {call.arguments['budget']}"),
     ]
     found += [_row(f"step {number}", None, text) for number, text in enumerate(made.statements, 1)]
+    return found
+
+
+def _checks(session: CallerSession, made: _Made) -> list[dict[str, str | None]]:
+    """Return a row for each input that a person should check, up to a limit."""
+    texts = columns_to_check(session, read_summary(session, session.relation(made.packed), made.packed, "packed"))
+    found = [_row(f"check {number}", None, text) for number, text in enumerate(texts[:_MOST_CHECKS], 1)]
+    if len(texts) > _MOST_CHECKS:
+        more = f"and {len(texts) - _MOST_CHECKS} more: SELECT {CHECKS} FROM {made.packed}_summary;"
+        found.append(_row(f"check {_MOST_CHECKS + 1}", None, more))
     return found
 
 
