@@ -74,6 +74,25 @@ def test_the_model_is_registered_and_its_quality_is_that_of_rows_held_out(shop, 
     assert {"AUC", "balanced accuracy", "run", "seconds"} <= learned.keys()
 
 
+def test_the_linear_model_is_measured_beside_the_registered_one(shop, learned):
+    _, connection = shop
+    ((name, description),) = rows(
+        connection,
+        "SELECT name, description FROM customers_churned_networks JOIN customers_churned_models_info USING (model_id)"
+        " WHERE mst_key = 1",
+    )
+    assert name == "linear" and "no hidden layer" in description
+    rows(
+        connection,
+        "SELECT madlib.madlib_keras_evaluate('customers_churned_models', 'customers_churned_packed_test',"
+        " 'measured_linear', mst_key => 1)",
+    )
+    ((loss, accuracy),) = rows(connection, "SELECT loss, metric FROM measured_linear")
+    value, baseline, _ = learned["linear model: accuracy"]
+    assert (f"{accuracy:.4g}", learned["accuracy"][1]) == (value, baseline)
+    assert f"{loss:.3g}" == f"{float(learned['linear model: log loss'][0]):.3g}"
+
+
 def test_all_that_it_made_is_ordinary_and_belongs_to_the_caller(shop, learned):
     db, _ = shop
     owner = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE relname = %s"
