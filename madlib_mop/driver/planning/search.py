@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from madlib_mop.catalog.names import Relation
@@ -30,7 +31,7 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
-from madlib_mop.search import Search, SearchSpace, make_search, method_name, parse_params
+from madlib_mop.search import Search, SearchParams, SearchSpace, make_search, method_name, parse_params
 
 _SELECTION = "model_selection_table"
 
@@ -48,7 +49,7 @@ def plan_search(call: Call, record: Record) -> RunPlan:
     model_ids = check_model_ids(session, arch_table, a.get("model_id_list"))
     known = custom_names(session, a.get("object_table"))
     method = method_name(a.get("automl_method"))
-    params = parse_params(method, a.get("automl_params"))
+    params = _limited(parse_params(method, a.get("automl_params")), a.get("max_seconds"))
     space = SearchSpace.read(model_ids, a.get("compile_params_grid"), a.get("fit_params_grid"))
     examples = _read_examples(session, space, known)
     used = {name for example in examples for name in example.custom_names}
@@ -95,6 +96,19 @@ def plan_search(call: Call, record: Record) -> RunPlan:
         random_state=None if a.get("random_state") is None else str(a["random_state"]),
         metrics_compute_frequency=frequency or search.usual_frequency,
     )
+
+
+def _limited(params: SearchParams, max_seconds: float | None) -> SearchParams:
+    """Return the parameters of a search whose time is limited by max_seconds, of which budget_s is an older name."""
+    if max_seconds is None:
+        return params
+    if params.budget_s is not None:
+        raise InvalidParameter(
+            f"max_seconds and budget_s of automl_params are two names of one limit. Received: max_seconds"
+            f" {max_seconds:g} and budget_s={params.budget_s:g}",
+            hint="Omit budget_s.",
+        )
+    return replace(params, budget_s=max_seconds)
 
 
 def _read_examples(session: CallerSession, space: SearchSpace, known: frozenset[str]) -> list[Configuration]:
