@@ -1,5 +1,5 @@
--- The end of every update: roles with a right also get it on the new functions of the same class. Each class has a function
--- that tells who has it; its arguments must be those of all versions, because a function with others is another function.
+-- The end of every update: roles with a right also get it on the new functions of the same class. Each class has a
+-- function that tells who has the right. Its arguments stay the same: with others, it would be a new function.
 
 DO $body$
 DECLARE
