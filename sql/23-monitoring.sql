@@ -124,7 +124,7 @@ COMMENT ON COLUMN madlib_mop.model_summary.state_bytes IS 'Size of its newest tr
 COMMENT ON COLUMN madlib_mop.model_summary.failure_reason IS 'Why it failed; NULL: it has not';
 COMMENT ON COLUMN madlib_mop.model_summary.compile_params IS 'Its compile parameters, as text';
 COMMENT ON COLUMN madlib_mop.model_summary.fit_params IS 'Its fit parameters, as text';
-COMMENT ON COLUMN madlib_mop.model_summary.state_detail IS 'Why it failed or was stopped, or what early stopping did';
+COMMENT ON COLUMN madlib_mop.model_summary.state_detail IS 'Why it failed, was stopped or ended early';
 
 -- Without statement and context, the server's log has one line.
 CREATE FUNCTION madlib_mop_internal.log_line(line text) RETURNS void

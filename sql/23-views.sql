@@ -69,7 +69,7 @@ COMMENT ON COLUMN madlib_mop.progress.n_segments IS 'Number of segments';
 COMMENT ON COLUMN madlib_mop.progress.elapsed IS 'Time since its start, until its end';
 COMMENT ON COLUMN madlib_mop.progress.time_left IS 'Estimate of the time until its end, by the mean duration of its visits and evaluations, and of the building of graphs; NULL: it does not train, or has no visit yet';
 COMMENT ON COLUMN madlib_mop.progress.last_visit_at IS 'When its newest visit was committed';
-COMMENT ON COLUMN madlib_mop.progress.state_detail IS 'Why it waits, was interrupted or cancelled, or failed';
+COMMENT ON COLUMN madlib_mop.progress.state_detail IS 'Why it waits, was interrupted or cancelled, failed, or ended early';
 
 CREATE FUNCTION madlib_mop.higher_is_better(metric_name text) RETURNS boolean
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
@@ -173,7 +173,7 @@ COMMENT ON COLUMN madlib_mop.leaderboard.training_loss IS 'Its loss on the train
 COMMENT ON COLUMN madlib_mop.leaderboard.metric_name IS 'Keras'' name of its first metric';
 COMMENT ON COLUMN madlib_mop.leaderboard.compile_params IS 'Its compile parameters, as text';
 COMMENT ON COLUMN madlib_mop.leaderboard.fit_params IS 'Its fit parameters, as text';
-COMMENT ON COLUMN madlib_mop.leaderboard.state_detail IS 'Why it failed or was stopped, or what early stopping did';
+COMMENT ON COLUMN madlib_mop.leaderboard.state_detail IS 'Why it failed, was stopped or ended early';
 COMMENT ON COLUMN madlib_mop.leaderboard.metric_visits IS 'Number of visits after which the figures were computed';
 COMMENT ON COLUMN madlib_mop.leaderboard.metric_rows IS 'Number of rows of the sample that was evaluated; NULL: all rows';
 COMMENT ON COLUMN madlib_mop.leaderboard.ranked_by IS 'What the models of the run are ranked by: their first metric if all have the same one, else loss. The first one is the best model of the run';

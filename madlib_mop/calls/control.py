@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from madlib_mop.calls import shared
 from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import Given, OneOf, Whole
 from madlib_mop.calls.limits import MAX_SEGMENTS
@@ -18,6 +19,10 @@ RESUME = Function(
         _RUN_ID,
         Argument(
             "output_table", "text", "new name of the output table; NULL: the name that the run began with", default=None
+        ),
+        replace(
+            shared.MAX_SECONDS,
+            help="as for the functions that train, counted from now; NULL: what is left of the run's own time",
         ),
     ),
     schema="madlib_mop",

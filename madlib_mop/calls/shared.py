@@ -1,7 +1,7 @@
 """Arguments that several functions take."""
 
 from madlib_mop.calls.argument import Argument
-from madlib_mop.calls.checks import Every, OneOf, Whole
+from madlib_mop.calls.checks import AboveZeroOrNull, Every, OneOf, Whole
 from madlib_mop.calls.limits import MAX_ITERATIONS, MAX_SEED
 from madlib_mop.schedule import SCHEDULES
 
@@ -41,6 +41,12 @@ POLICY = Argument(
     "a SELECT, evaluated after new metrics, that returns commands to the run in the columns mst_key, action, reason"
     " and arguments; $1 is the run_id",
     default=None,
+)  # fmt: skip
+MAX_SECONDS = Argument(
+    "max_seconds", "double precision",
+    "after this many seconds of training, models complete their current iteration and the run ends with the best so"
+    " far; NULL: no limit",
+    default=None, check=AboveZeroOrNull("Omit it to train without a limit of time."),
 )  # fmt: skip
 NAME = Argument("name", "varchar", "copied into _summary", default=None)
 DESCRIPTION = Argument("description", "varchar", "copied into _summary", default=None)

@@ -34,6 +34,7 @@ FIT_MULTIPLE_MODEL = Function(
         shared.METRICS_EVERY,
         shared.METRICS_SAMPLE_ROWS,
         shared.POLICY,
+        shared.MAX_SECONDS,
     ),
     comments=("Trains every configuration of a model selection table by model hopping",),
 )
@@ -62,6 +63,7 @@ FIT = Function(
         shared.SEED,
         shared.REPLACE,
         shared.EARLY_STOPPING,
+        shared.MAX_SECONDS,
     ),
     comments=("Trains one model on all segments at once and averages the models of the segments after each iteration",),
 )
@@ -111,6 +113,7 @@ AUTOML = Function(
         shared.METRICS_EVERY,
         shared.METRICS_SAMPLE_ROWS,
         shared.POLICY,
+        shared.MAX_SECONDS,
     ),
     comments=("Searches architectures and parameters for the best model, by the method of automl_method",),
 )

@@ -14,7 +14,7 @@ from sqlalchemy import func, insert, select, text, update
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.drivers import CHANNEL, RunDrivers
 from madlib_mop.catalog.rows.change import ChangeRow
-from madlib_mop.catalog.rows.states import ChangeState
+from madlib_mop.catalog.rows.states import ChangeSource, ChangeState
 
 #: Sessions that wait for the outcome of a command listen here.
 SETTLED_CHANNEL = "madlib_mop_settled"
@@ -61,6 +61,12 @@ class RunChanges(RunDrivers):
             made = json.dumps([{name: getattr(row, name) for name in _MADE} for row in rows])
             with self.transaction() as session:
                 session.execute(_ADD_CHANGES, {"made": made})
+
+    def time_limits_over(self, run_id: int) -> set[float]:
+        """Return the limits of the time of a run that were over, in seconds of training."""
+        c = t.change.c
+        rows = self._rows(select(c.work).where(c.run_id == run_id, c.source == str(ChangeSource.TIME_LIMIT)))
+        return {row["work"]["limit_s"] for row in rows}
 
     def issue(self, command: ChangeRow, weights: Mapping[str, bytes] | None = None) -> int:
         """Record a command, and wake the run's driver; return its number.

@@ -92,9 +92,9 @@ class RunModels(Mapping[int, ModelRow]):
         model = self._models[mst_key]
         if not model.is_alive:
             raise self._impossible(model, ModelState.TRAINING)
-        changed: dict[str, Any] = {"last_epoch": last_epoch}
+        changed: dict[str, Any] = {"last_epoch": last_epoch, "state_detail": None}
         if model.state is ModelState.TRAINED:
-            changed |= {"state": ModelState.TRAINING, "early_stopping": None, "state_detail": None}
+            changed |= {"state": ModelState.TRAINING, "early_stopping": None}
         self._change(mst_key, **changed)
 
     def crossed(
@@ -122,9 +122,14 @@ class RunModels(Mapping[int, ModelRow]):
         self._note(mst_key, digest=copied.digest, state_version=version)
         return copied
 
-    def shortened(self, mst_key: int, last_epoch: int) -> None:
+    def shortened(self, mst_key: int, last_epoch: int, reason: str) -> None:
         """End a model after its current epoch or an earlier one."""
-        self._change(mst_key, last_epoch=last_epoch)
+        model = self._models[mst_key]
+        detail = model.state_detail
+        if last_epoch < model.last_epoch:
+            made, planned = model.iteration(last_epoch), model.iteration(model.last_epoch)
+            detail = f"ended after iteration {made} of {planned}: {reason}"
+        self._change(mst_key, last_epoch=last_epoch, state_detail=detail)
 
     def stopped(self, mst_key: int, reason: str) -> None:
         """Stop a model that has no complete epoch."""

@@ -208,7 +208,7 @@ class Database(Preparing):
             Whether progress is shown: in a notebook as a bar, elsewhere as lines on stderr. Or a function that gets
             a `RunStatus` (madlib_mop.catalog.facts.now) after each change, in the calling thread.
         **arguments
-            Further arguments of the SQL function, such as ``seed``, ``schedule`` and ``early_stopping``. The
+            Further arguments of the SQL function, such as ``seed``, ``early_stopping`` and ``max_seconds``. The
             validation table is that of ``packed``, and metrics are computed after each epoch, unless given.
 
         Raises

@@ -231,7 +231,7 @@ class Run:
         wait, progress
             As for ``db.fit``.
         **arguments
-            Further arguments of ``resume``, such as ``output_table``.
+            Further arguments of ``resume``, such as ``output_table`` and ``max_seconds``.
         """
         call = call_of("resume", {"run_id": self.run_id, **arguments})
         return train(self._calls, call, self.run_id, wait, progress)

@@ -278,11 +278,19 @@ class Exploit(Change):
 
 @dataclass(frozen=True)
 class Finish(Change):
-    """A search is over; models in training end with their current epoch, as with `Stop`."""
+    """A search or the time of a run is over; models in training end with their current epoch, as with `Stop`.
+
+    Attributes
+    ----------
+    reason : str
+    limit_s : float or None
+        The limit of the time that was over, in seconds of training; None: a search is over.
+    """
 
     word = "finish"
 
     reason: str
+    limit_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -118,9 +118,14 @@ class BulkSynchronous:
         self._evaluations[segment].append(evaluation)
         return evaluation
 
-    def finish_early(self) -> None:
-        """Start no further iteration after the averaged ones."""
-        self._last_epoch = min(self._last_epoch, self.epoch - 1)
+    @property
+    def begun(self) -> int:
+        """The newest epoch of which a visit was made or is in flight."""
+        return self.epoch if len(self._to_visit) < len(self._positions) else self.epoch - 1
+
+    def finish_early(self, last_epoch: int) -> None:
+        """Start no further epoch after ``last_epoch``, which is at least the one that has `begun`."""
+        self._last_epoch = min(self._last_epoch, last_epoch)
 
     def segment_down(self, segment: int) -> None:
         """Start nothing on a segment until `segment_up`."""

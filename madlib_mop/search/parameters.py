@@ -29,7 +29,7 @@ def parameter(default: Any, meaning: str) -> Any:
 class SearchParams:
     """The parameters of all methods. All values are checked: InvalidParameter says which is wrong."""
 
-    budget_s: float | None = parameter(None, "the search ends after this many seconds of training")
+    budget_s: float | None = parameter(None, "another name of the argument `max_seconds`")
     start_from: str | None = parameter(
         None, "the earlier runs that the search learns from: `similar`, or a list of runs such as `runs 12, 15`"
     )

@@ -1,4 +1,5 @@
--- The end of every update: roles with a right also get it on the new functions of the same class.
+-- The end of every update: roles with a right also get it on the new functions of the same class. Each class has a
+-- function that tells who has the right. Its arguments stay the same: with others, it would be a new function.
 
 DO $body$
 DECLARE
@@ -6,7 +7,7 @@ DECLARE
 BEGIN
     FOR held IN
         SELECT DISTINCT r.rolname, marks.rights::text[] AS rights
-        FROM (VALUES ('madlib_mop.resume', '{train, predict, read}'), ('madlib_mop.predict', '{predict}'),
+        FROM (VALUES ('madlib_mop.replay', '{train, predict, read}'), ('madlib_mop.predict', '{predict}'),
                      ('madlib_mop.higher_is_better', '{read}')) AS marks (function, rights)
         JOIN pg_proc p ON p.proname = split_part(marks.function, '.', 2)
             AND p.pronamespace = split_part(marks.function, '.', 1)::regnamespace

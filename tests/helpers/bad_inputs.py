@@ -313,6 +313,10 @@ CASES = [
         "If you omit it", schedule="fastest",
     ),
     case("22023", "seed must be from 0 to 2147483647. Received: -1", "If you omit it", seed=-1),
+    case("22023", "max_seconds must be a number above 0. Received: 0", "without a limit", max_seconds=0),
+    case("22023", "max_seconds must be a number above 0. Received: -0.5", "without a limit", max_seconds=-0.5),
+    case("22023", "max_seconds must be a number above 0. Received: NaN", "without a limit", max_seconds="NaN"),
+    case("22023", "max_seconds must be a number above 0. Received: Infinity", "Omit it", max_seconds="Infinity"),
     case("42P01", "model_output_table does not exist. Received: 'never'", "search_path", warm_start=True),
     case(
         "42P01", "model_output_table: warm_start needs a table that",

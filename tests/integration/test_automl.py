@@ -257,6 +257,20 @@ def test_what_is_left_out_is_in_the_summary_as_in_madlibs(iris, method, params, 
     catalog.close()
 
 
+def test_max_seconds_is_the_budget_of_a_search(iris):
+    """Planned in this process; the older name gives the same plan."""
+    connection, catalog = iris.connect(autocommit=False), iris.connect()
+    plans = []
+    for params, options in (("R=9, budget_s=60.0", {}), ("R=9", {"max_seconds": 60})):
+        given = arguments("planned", "hyperband", params) | {"random_state": 1} | options
+        call = Call.read("madlib_keras_automl", given, DirectSession(connection))
+        plans.append(plan_search(call, record_on(catalog)).run.plan)
+    assert plans[0].search == plans[1].search and plans[1].time_limit_s is None
+    assert (plans[1].search.budget_s, plans[1].search.is_paced) == (60.0, True)
+    connection.close()
+    catalog.close()
+
+
 BAD_LOSS = COMPILE.replace("['categorical_crossentropy']", "['mse', 'nonsense']")
 REFUSED = [
     ("invalid method", {"automl_method": "hyper"}, "22023", "automl_method"),
@@ -270,6 +284,8 @@ REFUSED = [
     ("unreadable", {"automl_params": "R=9 eta=3"}, "22P02", "automl_params"),
     ("code", {"automl_params": "R=__import__('os').getpid()"}, "22P02", "automl_params"),
     ("budget", {"automl_params": "budget_s=0"}, "22023", "budget_s"),
+    ("seconds", {"max_seconds": 0}, "22023", "max_seconds must be a number above 0"),
+    ("two limits", {"max_seconds": 9, "automl_params": "budget_s=8"}, "22023", "two names of one limit"),
     ("source table", {"source_table": "nowhere"}, "42P01", "source_table"),
     ("validation table", {"validation_table": "nowhere"}, "42P01", "validation_table"),
     ("architecture table", {"model_arch_table": "nowhere"}, "42P01", "model_arch_table"),

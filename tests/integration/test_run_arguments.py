@@ -10,6 +10,7 @@ FIT = "madlib_keras_fit_multiple_model"
 GIVEN = {
     "source_table": "iris_train_packed", "validation_table": "iris_test_packed", "metrics_compute_frequency": 2,
     "name": "first", "description": "it's \"so\"", "seed": 3, "schedule": "Rotation ",
+    "max_seconds": 86400.5,
 }  # fmt: skip
 ARGUMENTS = "SELECT arguments FROM madlib_mop.run WHERE run_id = %s"
 SUMMARY = "SELECT source_table, validation_table, model, model_selection_table, name, description FROM {}_summary"

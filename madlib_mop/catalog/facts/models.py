@@ -64,7 +64,7 @@ class ModelLine:
     state : str
         ``waiting``, ``training``, ``trained``, ``stopped`` or ``failed``.
     detail : str or None
-        Why it failed or was stopped, or what early stopping did.
+        Why it failed, was stopped or ended early.
     epoch, position : int
         Of its newest visit.
     last_epoch : int

@@ -113,7 +113,7 @@ class ModelRow(Row):
         Origin of its start weights in `madlib_mop.start_weights`; None if they are drawn.
     state : ModelState
     state_detail : str or None
-        Why it failed or was stopped, or what early stopping did.
+        Why it failed, was stopped or ended early.
     first_epoch, last_epoch : int
         Those that it makes in this run; the first is above 1 where a warm start goes on with its state.
     epoch, position : int

@@ -319,6 +319,8 @@ class Plan:
     sample : SamplePlan or None
         For metrics between those of all rows.
     policy : PolicyPlan or None
+    time_limit_s : float or None
+        Seconds of training after which models end with their current iteration. A search has it in its own plan.
     """
 
     training: PackedData
@@ -335,6 +337,7 @@ class Plan:
     search: SearchPlan | None = None
     sample: SamplePlan | None = None
     policy: PolicyPlan | None = None
+    time_limit_s: float | None = None
 
     @property
     def data_sets(self) -> dict[str, PackedData]:
@@ -366,6 +369,7 @@ class Plan:
             search=_if_there(SearchPlan.from_json, found.get("search")),
             sample=_if_there(SamplePlan.from_json, found.get("sample")),
             policy=_if_there(PolicyPlan.from_json, found.get("policy")),
+            time_limit_s=found.get("time_limit_s"),
         )
 
     def as_json(self) -> Json:
@@ -383,6 +387,8 @@ class Plan:
         }
         if self.class_weight is not None:
             written["class_weight"] = [list(item) for item in self.class_weight.items()]
+        if self.time_limit_s is not None:
+            written["time_limit_s"] = self.time_limit_s
         parts = {
             "fused_training": self.fused_training,
             "search": self.search,

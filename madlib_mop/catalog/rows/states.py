@@ -79,6 +79,8 @@ class ChangeSource(StrEnum):
     SEARCH = "search"
     #: The early stopping of a model, by its rule.
     EARLY_STOPPING = "early stopping"
+    #: The argument max_seconds of a run; the time budget of a search is an event of the search.
+    TIME_LIMIT = "time limit"
     #: The replay of a run, where commands had changed it.
     REPLAY = "replay"
 

@@ -215,7 +215,7 @@ class Changes:
 
         def write() -> tuple[Sequence[int], _Apply]:
             model = self._record.lock_model(self._run_id, key)
-            if model.state in _MODEL_STATES or model.pinned:
+            if model.state in _MODEL_STATES or self._is_pinned(key):
                 return [], lambda: None
             in_visit = self._side.epoch_in_visit(key)
             begun = max(model.epoch, in_visit or 0)
@@ -227,10 +227,15 @@ class Changes:
                 what = "it was trained with the state that it copied" if untrained_copy else complete_before
                 self._models.stopped(key, f"{reason} before {what}")
                 return [key], lambda: self._side.stopped(key)
-            self._models.shortened(key, begun)
+            self._models.shortened(key, begun, reason)
             return [key], lambda: self._side.shortened(key, complete and in_visit is None)
 
         return _Effect(write)
+
+    def _is_pinned(self, key: int) -> bool:
+        """Return whether a model is pinned, or one that trains with it: then all of them go on."""
+        unit = [self._models[member] for member in self._side.groups.unit_of(key)]
+        return any(model.pinned and model.is_alive for model in unit)
 
     @_effect.register
     def _(self, change: Finish, issuer: _Issuer) -> _Effect:

@@ -68,6 +68,11 @@ class Decider:
         """Whether it will still change models; commands must not extend or resume models then."""
         return False
 
+    @property
+    def time_over(self) -> str | None:
+        """Why the models end early: the time of the run is over, so its policy is not evaluated any more."""
+        return None
+
     def tick(self) -> Decisions:
         """Called after every event, and at least once a second."""
         yield from ()
@@ -102,6 +107,10 @@ class Deciders(Decider):
     @property
     def decides(self) -> bool:
         return any(each.decides for each in self._all)
+
+    @property
+    def time_over(self) -> str | None:
+        return next((why for each in self._all if (why := each.time_over) is not None), None)
 
     def tick(self) -> Decisions:
         for each in self._all:

@@ -71,7 +71,8 @@ def make_searcher(record: Record, run: RunRow, elapsed_s: Callable[[], float]) -
     past = past_trials(plan.past, space, plan.custom_names)
     given = [GivenPoint(one.model_id, (one.compile_params, one.fit_params)) for one in plan.given]
     search = make_search(plan.method, params, space, plan.random_state, past, plan.is_paced, given)
-    return Searcher(run, search, history, elapsed_s, params.budget_s)
+    own_limit_s = run.plan.time_limit_s  # of a call of resume
+    return Searcher(run, search, history, elapsed_s, params.budget_s if own_limit_s is None else own_limit_s)
 
 
 class Searcher(Decider):
@@ -98,6 +99,8 @@ class Searcher(Decider):
     ):
         self._run_id = run.run_id
         self._n_slots = run.n_segments
+        self._is_reopened = run.reopened
+        self._is_spent = False  # the time budget
         self._search = search
         self._history = history
         self._elapsed_s = elapsed_s
@@ -160,6 +163,10 @@ class Searcher(Decider):
     @property
     def decides(self) -> bool:
         return not self._over
+
+    @property
+    def time_over(self) -> str | None:
+        return _BUDGET if self._is_spent and not self._is_reopened else None
 
     @property
     def _over(self) -> bool:
@@ -234,6 +241,7 @@ class Searcher(Decider):
             case "budget" if epoch is not None:
                 self._reported_left = epoch
                 return self._search.time_left(epoch)
+        self._is_spent = True
         return self._search.finish(_BUDGET)
 
     def _repeat(self, event: SearchEvent) -> None:

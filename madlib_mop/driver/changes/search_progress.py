@@ -102,7 +102,7 @@ class SearchProgress(ProgressReporter):
         self._notified_at = time.monotonic()
         what = ", ".join(f"{n} {word}" if n else word for word, n in self._counts.items())
         self._counts.clear()
-        budget = self._run.search_plan.budget_s
+        budget = self._run.plan.time_limit_s or self._run.search_plan.budget_s
         of = f" of {budget:g}" if budget else ""
         self._session.notice(
             f"run {self._run.run_id}: {self._n_results} results of {self._n_added} models; {what}{self._best_now()};"

@@ -105,7 +105,8 @@ class RunSide:
         has_work = any(m.state in (ModelState.WAITING, ModelState.TRAINING) for m in self.models.values())
         if self.run.state.is_trained and has_work:
             detail = f"SELECT madlib_mop.resume({self.run.run_id}); trains what commands have asked for"
-            self.set_run(state=RunState.INTERRUPTED, state_detail=detail, reopened=True)
+            plan = replace(self.run.plan, time_limit_s=None)  # what is asked for after the run takes its own time
+            self.set_run(state=RunState.INTERRUPTED, state_detail=detail, reopened=True, plan=plan)
 
     def added(self, models: Sequence[ModelRow]) -> None:
         """Train models that were added."""

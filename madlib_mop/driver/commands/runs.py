@@ -29,7 +29,7 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import find_run, open_record
 from madlib_mop.driver.session.stopping import was_cancelled
 from madlib_mop.engines.sessions.ending import end_forcibly, end_old_writers, sweep
-from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, NotReady
+from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, NotReady, Unsupported
 
 _REACTS_WITHIN_S = 4.0
 _TELLS_CALLER_WITHIN_S = 1.0
@@ -53,6 +53,12 @@ def resume(call: Call) -> None:
             f"resume"
         )
         return
+    if run.kind == "replay" and call.arguments.get("max_seconds") is not None:
+        raise Unsupported(
+            f"run {run_id} is a replay, which makes all visits of run {run.parent_run_id}: its time cannot be limited."
+            f" Received: max_seconds {call.arguments['max_seconds']:g}",
+            hint=f"Omit max_seconds: SELECT madlib_mop.resume({run_id});",
+        )
     if call.continue_run is None and not run.state.is_trained:
         check_versions(call.session, record.raw, run)
     become_driver(record, run_id, anew=call.continue_run is None)
@@ -68,6 +74,7 @@ def resume(call: Call) -> None:
             check_tables(call.session, run)
             _notice_new_segments(call, run)
             follow_shards(call, record, run)
+            _limit_time(call, record, run_id)
         finish_run(call, record, run_id)
     finally:
         record.unlock_run(run_id)
@@ -192,6 +199,15 @@ def _rename(call: Call, record: Record, run: RunRow) -> RunRow:
     plan = replace(run.plan, output=OutputName.of(output), summary=summary)
     record.set_run(run.run_id, plan=plan, model_output_table=str(output))
     return record.known_run(run.run_id)
+
+
+def _limit_time(call: Call, record: Record, run_id: int) -> None:
+    """Give a run the seconds of training of its call, from now on; without them, it has what was left of its own."""
+    seconds = call.arguments.get("max_seconds")
+    if seconds is not None and call.continue_run is None:
+        record.count_lost_seconds(run_id)
+        run = record.known_run(run_id)
+        record.set_run(run_id, plan=replace(run.plan, time_limit_s=run.training_s + seconds))
 
 
 def _notice_new_segments(call: Call, run: RunRow) -> None:

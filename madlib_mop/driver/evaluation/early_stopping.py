@@ -92,6 +92,12 @@ class EarlyStops:
             return False
         return self._decide(mst_key)
 
+    def restore_measured(self, mst_key: int) -> None:
+        """Restore a model's best iteration if the metrics of its newest one, which is now its last, are known."""
+        series = self._series.get(mst_key)
+        if series and series[-1][0] == self._models[mst_key].epoch == self._models[mst_key].last_epoch:
+            self.restore(mst_key)
+
     def restore(self, mst_key: int) -> None:
         """Restore a model's best iteration at its end, with restore_best."""
         model = self._models[mst_key]

@@ -60,8 +60,11 @@ class Evaluations:
         self._end_epochs(self._models)
 
     def end_epoch(self, mst_key: int) -> None:
-        """Request a model's metrics if its epoch is complete and they are due; mark it trained after its last epoch."""
-        self._end_epochs([mst_key])
+        """Request a model's metrics if its epoch is complete and they are due; mark it trained after its last epoch.
+
+        So are the models that train with it.
+        """
+        self._end_epochs([*self._unit_of(mst_key)])
 
     def _end_epochs(self, mst_keys: Iterable[int]) -> None:
         complete = [key for key in mst_keys if self._is_complete(self._models[key]) and not self.under_way(key)]

@@ -246,6 +246,7 @@ def complete_plan(
             search=search,
             sample=sample,
             policy=policy,
+            time_limit_s=a.get("max_seconds") if search is None else None,
         ),
     )
     return RunPlan(

@@ -58,6 +58,7 @@ def plan_replay(call: Call, record: Record) -> RunPlan:
         summary=replace(run.plan.summary, model=str(output)),
         fused_training=_fused_again(run.plan.fused_training, visits),
         policy=None,  # its commands are repeated
+        time_limit_s=None,  # each model ends where it ended
     )
     made = {name: str(output) for name in _OUTPUT if name in run.arguments}
     repeated = RunRow(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from madlib_mop.catalog.names import Relation
@@ -50,7 +51,7 @@ def plan_search(call: Call, record: Record) -> RunPlan:
     model_ids = check_model_ids(session, arch_table, a.get("model_id_list"))
     known = custom_names(session, a.get("object_table"))
     method = method_name(a.get("automl_method"))
-    params = parse_params(method, a.get("automl_params"))
+    params = _limited(parse_params(method, a.get("automl_params")), a.get("max_seconds"))
     space = SearchSpace.read(model_ids, a.get("compile_params_grid"), a.get("fit_params_grid"))
     examples = _read_examples(session, space, known)
     used = {name for example in examples for name in example.custom_names}
@@ -108,6 +109,19 @@ def plan_search(call: Call, record: Record) -> RunPlan:
         random_state=None if a.get("random_state") is None else str(a["random_state"]),
         metrics_compute_frequency=frequency or search.usual_frequency,
     )
+
+
+def _limited(params: SearchParams, max_seconds: float | None) -> SearchParams:
+    """Return the parameters of a search whose time is limited by max_seconds, of which budget_s is an older name."""
+    if max_seconds is None:
+        return params
+    if params.budget_s is not None:
+        raise InvalidParameter(
+            f"max_seconds and budget_s of automl_params are two names of one limit. Received: max_seconds"
+            f" {max_seconds:g} and budget_s={params.budget_s:g}",
+            hint="Omit budget_s.",
+        )
+    return replace(params, budget_s=max_seconds)
 
 
 def _read_examples(session: CallerSession, space: SearchSpace, known: frozenset[str]) -> list[Configuration]:

@@ -20,9 +20,11 @@ from mop_backend.messages import (
 )
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.state_slots import StateKey, StateSlots, StoredState, best_states, existing_slots, newest_states
+from madlib_mop.driver.changes.deciders import Decider, Decisions
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.evaluation.metrics import evaluation_task
@@ -31,18 +33,33 @@ from madlib_mop.driver.running.retries import RetryDecision, Task, place_of
 from madlib_mop.driver.running.segments import Segments
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.errors import from_dict
+from madlib_mop.models.changes import Finish
 from madlib_mop.schedule import Average, BulkSynchronous, Evaluation, Visit
 from madlib_mop.schedule.bounds import Span
 from madlib_mop.schedule.bulk import MST_KEY
 
 
 class Averaging(RunLoop[Task]):
-    """A running run of model averaging; parameters as those of `RunLoop`."""
+    """A running run of model averaging; further parameters are those of `RunLoop`.
+
+    Parameters
+    ----------
+    decider : Decider
+        Ends the model when the time is over.
+    """
 
     _plan: BulkSynchronous
 
-    def __init__(self, record: Record, segments: Segments, run: RunRow, progress: ProgressReporter):
+    def __init__(
+        self,
+        record: Record,
+        segments: Segments,
+        run: RunRow,
+        progress: ProgressReporter,
+        decider: Decider | None = None,
+    ):
         super().__init__(record, segments, run, progress)
+        self._decider = decider or Decider()
         shards = run.plan.training.segments
         self._n_segments = run.n_segments
         self._with_rows = [shard.segment_id for shard in shards if shard.n_rows]
@@ -131,7 +148,31 @@ class Averaging(RunLoop[Task]):
             self._average_kept(flight, answer.state_bytes, seconds)
 
     def _stopped_early(self, mst_key: int) -> None:
-        self._plan.finish_early()
+        self._plan.finish_early(self._plan.begun)
+
+    def _begun(self) -> None:
+        self._make_all(self._decider.begin(self._models))
+
+    def _tick(self) -> None:
+        self._make_all(self._decider.tick())
+
+    def _make_all(self, decisions: Decisions) -> None:
+        """End the model with its current iteration when the time is over; its first one is always completed."""
+        for decision in decisions:
+            (finish,) = decision.changes
+            assert isinstance(finish, Finish), "only the time limit decides on model averaging"
+            model = self._model
+            last_epoch = min(model.last_epoch, max(self._plan.begun, model.first_epoch))
+            with self._record.transaction():
+                self._models.shortened(MST_KEY, last_epoch, finish.reason)
+                visit = {str(MST_KEY): [model.epoch, model.position]}
+                row = ChangeRow.made(self._run_id, decision.source, finish, [MST_KEY], visit)
+                self._record.add_changes([row])
+            self._plan.finish_early(last_epoch)
+            self._stops.restore_measured(MST_KEY)
+            self._evaluations.end_epoch(MST_KEY)
+            for sentence in decision.notices:
+                self._progress.tell(sentence)
 
     def _was_kept(self, flight: InFlight[Task]) -> bool:
         task, seconds = flight.task, time.monotonic() - flight.started

@@ -16,6 +16,7 @@ from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.connection import local_keywords
 from madlib_mop.driver.changes.deciders import Decider, Deciders
 from madlib_mop.driver.changes.replay import RepeatedCommands
+from madlib_mop.driver.changes.time_limit import make_time_limit
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.running.admission import admit
 from madlib_mop.driver.running.averaging import Averaging
@@ -90,7 +91,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         access, stop_fd = _access(call.info, record, run, login), call.session.stop_fd
         segments = SegmentSessions(record, access, run, progress, rule.reading_limit_s, call.info.pid, stop_fd)
         if run.schedule == AVERAGING:
-            hopper = Averaging(record, segments, run, progress)
+            hopper = Averaging(record, segments, run, progress, decider)
         else:
             policy = _make_policy(call, record, run, segments, progress)
             hopper = Hopper(record, segments, run, progress, recorded, decider, policy)
@@ -98,7 +99,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         if not record.end_training(run_id):
             raise was_cancelled(run_id, record.cancelled_by(run_id) or "somebody")
         models = record.models(run_id)
-        state, detail = RunState.TRAINED, None
+        state, detail = RunState.TRAINED, decider.time_over
     except Cancelled as error:
         by_caller = record.cancelled_by(run_id) is None
         state, detail = (RunState.INTERRUPTED if by_caller else RunState.CANCELLED), error.message
@@ -192,16 +193,20 @@ def _access(info: SessionInfo, record: Record, run: RunRow, login: RunLogin | No
 def _make_decider(call: Call, record: Record, run: RunRow) -> tuple[ProgressReporter, Decider]:
     """Create the progress and the decider of a run."""
     models = record.models(run.run_id)
-    commands = Decider()
-    if run.kind == "replay" and run.parent_run_id is not None:
-        commands = RepeatedCommands(record.models(run.parent_run_id))
-    if not run.is_search:
-        return ProgressReporter(call.session, run, models), commands
-    from madlib_mop.driver.changes.search import make_searcher
-    from madlib_mop.driver.changes.search_progress import SearchProgress
+    deciders: list[Decider] = []
+    if run.is_search:
+        from madlib_mop.driver.changes.search import make_searcher
+        from madlib_mop.driver.changes.search_progress import SearchProgress
 
-    progress = SearchProgress(call.session, run, models, record.search_events(run.run_id))
-    return progress, Deciders(make_searcher(record, run, lambda: progress.elapsed_s), commands)
+        progress: ProgressReporter = SearchProgress(call.session, run, models, record.search_events(run.run_id))
+        deciders.append(make_searcher(record, run, lambda: progress.elapsed_s))
+    else:
+        progress = ProgressReporter(call.session, run, models)
+    if run.kind == "replay" and run.parent_run_id is not None:
+        deciders.append(RepeatedCommands(record.models(run.parent_run_id)))
+    if not run.is_search or run.reopened:  # a search has its time budget, until it is over
+        deciders.append(make_time_limit(record, run, lambda: progress.elapsed_s))
+    return progress, Deciders(*deciders)
 
 
 def become_driver(record: Record, run_id: int, anew: bool = False) -> None:

@@ -99,11 +99,11 @@ class Hopper(RunLoop[Task]):
 
     def _policy_over(self, event: PolicyAnswered | PolicyFailed) -> None:
         assert self._policy is not None, "only a policy is evaluated"
-        if self._policy.evaluated(event):
+        if self._policy.evaluated(event, is_late=self._decider.time_over is not None):
             self._changes.apply_pending()
 
     def _metrics_came(self) -> None:
-        if self._policy is not None:
+        if self._policy is not None and self._decider.time_over is None:
             self._policy.metrics_came()
 
     def _start_tasks(self) -> None:

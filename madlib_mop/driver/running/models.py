@@ -125,8 +125,9 @@ class RunningModels(RunSide):
         self.progress.model_added(self.models[mst_key])
 
     def shortened(self, mst_key: int, evaluates: bool) -> None:
-        self.scheduler.finish_early((mst_key,))
+        self.scheduler.finish_early(self.groups.unit_of(mst_key))
         if evaluates:
+            self.stops.restore_measured(mst_key)
             self.evaluations.end_epoch(mst_key)
 
     def stopped(self, mst_key: int) -> None:

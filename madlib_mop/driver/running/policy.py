@@ -124,10 +124,12 @@ class Policy:
         else:
             self._ask()
 
-    def evaluated(self, event: PolicyAnswered | PolicyFailed) -> bool:
-        """Continue after an evaluation; return whether commands were issued."""
+    def evaluated(self, event: PolicyAnswered | PolicyFailed, is_late: bool = False) -> bool:
+        """Continue after an evaluation; return whether commands were issued: none if it ``is_late``."""
         self._is_asked = False
         issued = False
+        if is_late:
+            return False
         if isinstance(event, PolicyFailed):
             self._failed(event)
         else:

@@ -1,9 +1,9 @@
 """Random histories of a run, and the promises that hold after each, without a server.
 
 A history has the models of a fit, a warm start or a search, commands of people and of a policy at random moments (with
-and without a driver; some are withdrawn), early stopping, fused groups, validation data, metrics on a sample, metrics
-that are no means, losses that are NaN, and faults of each kind. Its drivers die before any wait, and before any write
-to the record or commit. The real hopper, scheduler, changes and deciders drive it.
+and without a driver; some are withdrawn), a limit of time, early stopping, fused groups, validation data, metrics on a
+sample, metrics that are no means, losses that are NaN, and faults of each kind. Its drivers die before any wait, and
+before any write to the record or commit. The real hopper, scheduler, changes and deciders drive it.
 """
 
 import hashlib
@@ -24,10 +24,11 @@ from madlib_mop.catalog.rows.plan import PolicyPlan, SamplePlan
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
 from madlib_mop.driver.changes.changes import Changes
-from madlib_mop.driver.changes.deciders import Decider, Deciders
+from madlib_mop.driver.changes.deciders import Deciders
 from madlib_mop.driver.changes.replay import RepeatedCommands
 from madlib_mop.driver.changes.search import make_searcher
 from madlib_mop.driver.changes.side import RunSide
+from madlib_mop.driver.changes.time_limit import make_time_limit
 from madlib_mop.driver.planning.replay import _fused_again, _states, recorded_visits, untrained
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.policy import Policy, PolicyCommands
@@ -182,6 +183,7 @@ class History(Life):
         self.plan_data(chance)
         self.plan_warm_start(chance)
         self.plan_search(chance)
+        self.plan_time(Random(f"time {seed}"))
         self._set_up()
         self.record.has_no_mean = has_no_mean
         self.record.nan_share = chance.choice([0.0, 0.0, 0.03, 0.2])
@@ -254,13 +256,28 @@ class History(Life):
             record.the_run = replace(record.the_run, kind="automl", metrics_compute_frequency=None)
         record.the_run = replace(record.the_run, plan=plan)
 
+    def plan_time(self, chance: Random) -> None:
+        """Limit the time of a fit; a search has a budget in its own plan."""
+        run = self.record.the_run
+        if not run.is_search and chance.random() < 0.4:
+            plan = replace(run.plan, time_limit_s=float(chance.randint(0, 60)))
+            self.record.the_run = replace(run, plan=plan)
+        self.n_in_time = 0  # visits before the time was over
+
     def hopper(self, run, progress):
-        decider = make_searcher(self.record, run, lambda: self.clock) if run.is_search else Decider()
+        make = make_searcher if run.is_search else make_time_limit
+        decider = make(self.record, run, lambda: self.clock)
         policy = None
         if self.has_policy:
             commands = PolicyCommands(self.record, run, self.caller)
             policy = Policy(run.plan.policy, 1, commands, self.segments, progress.tell)
         return Hopper(self.record, self.segments, run, progress, None, decider, policy)
+
+    @property
+    def time_is_over(self) -> bool:
+        """Whether the time of the run, or the budget of its search, was over."""
+        spent = (event.event == "budget" and event.epoch is None for event in self.record.events)
+        return any(spent) or any(row.source is ChangeSource.TIME_LIMIT for row in self.record.changes)
 
     def policy_says(self):
         """Return commands that are a function of the metrics."""
@@ -307,8 +324,12 @@ class History(Life):
         """Issue commands sometimes, often several at once; sometimes withdraw one, or cancel the run."""
         segments, record, chance = self.segments, self.record, self.chance
         segments.early = self.early
+        limit_s = record.the_run.plan.time_limit_s
+        if limit_s is None or self.clock < limit_s:
+            self.n_in_time = len(record.all_visits)
         assert record.cancelled is None or not segments.has_notified, "a cancelled run ends when it is told"
-        assert not (self.has_policy and segments.has_news), "the policy sees metrics on the sample"
+        asks = self.has_policy and not self.time_is_over
+        assert not (asks and segments.has_news), "the policy sees metrics on the sample"
         pending = [row for row in record.changes if row.state is ChangeState.PENDING]
         if segments.n_waits == 1:
             self._check_begun([row for row in pending if row.change_id in self.pending])
@@ -389,7 +410,8 @@ class ReplayRecord(MemoryRecord):
         models = [m for m in parent.models(1) if m.cloned_from is None]
         if run.is_search:
             models = [m for m in models if m.command_id is not None]
-        plan = replace(run.plan, policy=None, fused_training=_fused_again(run.plan.fused_training, parent.visits(1)))
+        groups = _fused_again(run.plan.fused_training, parent.visits(1))
+        plan = replace(run.plan, policy=None, time_limit_s=None, fused_training=groups)
         row = a_run(
             plan, kind="replay", parent_run_id=PARENT, schedule="recorded", num_iterations=run.num_iterations,
             metrics_compute_frequency=run.metrics_compute_frequency,
@@ -495,6 +517,7 @@ class _Commands:
         self.stopped: dict[int, int] = {}  # with the number of visits at that time
         self.pinned: set[int] = set()
         self.paused: int | None = None
+        self.timed: dict[int, tuple[int, int]] = {}  # models ended by the time: the last epoch, the number of visits
 
     def check(self) -> None:
         changes = self.record.changes
@@ -514,6 +537,7 @@ class _Commands:
         failed = [m.state_detail for m in rows.values() if m.state is ModelState.FAILED]
         assert not any("no space left" in (why or "") for why in failed), "it is not the fault of a model"
         self._check_policy()
+        self._check_time()
         for key, last_epoch in self.last_epochs.items():
             assert last_epoch in (None, rows[key].last_epoch), f"mst_key {key} trains until {last_epoch}"
         assert {key for key, model in rows.items() if model.pinned} == self.pinned
@@ -525,12 +549,24 @@ class _Commands:
         assert by_command <= set(self.stopped), "a model that was resumed is not stopped"
         assert (self.paused is None) == (self.run.paused_by is None)
 
+    def _check_time(self) -> None:
+        """When the time of a fit is over, that is decided once, and its models begin no further iteration."""
+        rows = [row for row in self.record.changes if row.source is ChangeSource.TIME_LIMIT]
+        assert len(rows) <= 1
+        if not rows and self.run.plan.time_limit_s is not None:
+            n_late = len(self.record.all_visits) - self.history.n_in_time
+            assert n_late <= self.run.n_segments, "only visits in flight are made without a decision"
+        for key, (last_epoch, n_visits) in self.timed.items():
+            late = [v for v in self.record.visits(1)[n_visits:] if v.mst_key == key]
+            assert all(v.epoch <= last_epoch for v in late), f"mst_key {key} ends with its iteration"
+
     def _check_policy(self) -> None:
         """Each row of the policy's result was issued once, those of its last result too."""
         rows = [row for row in self.record.changes if row.source is ChangeSource.POLICY]
         issued = [(row.command, str(row.arguments | {"reason": None})) for row in rows]
         assert len(issued) == len(set(issued)), "the policy repeats itself, its commands are not repeated"
-        if self.history.has_policy and Fault.POLICY not in self.history.faults:
+        asks = self.history.has_policy and not self.history.time_is_over
+        if asks and Fault.POLICY not in self.history.faults:
             wanted = {(row["action"], row.get("mst_key")) for row in json.loads(self.history.policy_says())}
             known = {(row.command, row.arguments.get("mst_key")) for row in rows} | {("pause", None)}
             assert wanted <= known, "its last result counts too"
@@ -546,17 +582,21 @@ class _Commands:
                 assert epoch > self.extended.get(change.mst_key, 0), "a model that is extended at its end goes on"
                 self.last_epochs[change.mst_key] = row.visits[str(change.mst_key)][0]
             case Resume():
+                self.timed.pop(change.mst_key, None)
                 if change.mst_key in self.stopped:  # otherwise the search has stopped it
                     self._check_stopped(change.mst_key, n_visits)
                     del self.stopped[change.mst_key]
             case Extend(num_iterations=None) | Exploit():
                 self.last_epochs[change.mst_key] = None
             case Stop() | Finish():  # they end some models with their epochs
-                assert not self.pinned & set(keys), "a search does not stop a pinned model"
+                assert not self.pinned & set(keys), "neither a search nor the time stops a pinned model"
                 self.last_epochs |= dict.fromkeys(keys)
+                if row.source is ChangeSource.TIME_LIMIT:
+                    self.timed = {key: (row.visits[str(key)][0] + 1, n_visits) for key in keys}
             case Extend():
                 assert change.mst_key in (None, *keys)
                 for key in keys:
+                    self.timed.pop(key, None)
                     made_all = list(row.visits[str(key)]) == [self.last_epochs[key], self.run.n_segments]
                     if made_all and row.change_id not in self.history.undriven:
                         self.extended[key] = self.last_epochs[key]

@@ -52,6 +52,18 @@ BUGS = (
         "            self.evaluations.forget(mst_key)\n",
     ),
     Bug(
+        "a model begins iterations when the time of its run is over",
+        f"{_RUNNING}/models.py",
+        "        self.scheduler.finish_early(self.groups.unit_of(mst_key))\n",
+        "",
+    ),
+    Bug(
+        "the next driver does not know that the time of its run was over",
+        f"{_CHANGES}/time_limit.py",
+        "limit_s is not None and limit_s in record.time_limits_over(run.run_id)",
+        "False",
+    ),
+    Bug(
         "a resumed model misses the metrics of the epoch that it had completed",
         f"{_RUNNING}/models.py",
         "        self.progress.model_added(self.models[mst_key])\n        self.evaluations.end_epoch(mst_key)\n",

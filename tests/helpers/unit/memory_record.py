@@ -203,6 +203,9 @@ class MemoryRecord:
                 self.withdraw(row.change_id)
         return sorted(found, key=lambda row: (row.ordinal is None, row.ordinal))
 
+    def time_limits_over(self, run_id: int) -> set[float]:
+        return {row.work["limit_s"] for row in self.changes if row.source is ChangeSource.TIME_LIMIT}
+
     def withdraw(self, change_id: int) -> None:
         """Withdraw a pending command, as its call does when it is cancelled."""
         self._withdrawn.add(change_id)
@@ -405,6 +408,7 @@ class MemoryRecord:
             del self.staged[place]
         self.states.pop((key, model.state_version), None)
         self.states[key, version] = digest
+        self.stored[key, version] = StoredVersion(digest, order.epoch, self.the_run.n_segments)
         self.set_model(
             1, key, epoch=order.epoch, position=self.the_run.n_segments, state_version=version,
             state_slot=order.write.slot, state_bytes=STATE_BYTES, model_bytes=STATE_BYTES, forward_parts=1,

@@ -145,6 +145,15 @@ def test_a_schedule_whose_order_can_depend_on_timing_is_said_to(schedule):
     assert (sentence in " ".join(Read(page(facts)).texts)) is expected
 
 
+@pytest.mark.parametrize("seconds", [None, 600.0])
+def test_a_limit_of_time_is_said_to_depend_on_timing(seconds):
+    call = some_facts().call
+    facts = some_facts(call=replace(call, arguments={**call.arguments, "max_seconds": seconds}))
+    text = " ".join(Read(page(facts)).texts)
+    sentence = "With max_seconds, the number of iterations can depend on timing. Only the replay always repeats it."
+    assert (sentence in text) is ("Only the replay" in text) is (seconds is not None)
+
+
 def test_auto_is_rotation_where_models_are_no_more_than_segments():
     assert not depends_on_timing("auto", 3, 3) and depends_on_timing("auto", 4, 3)
 
