@@ -28,6 +28,11 @@ class Average:
     segment: int
     epoch: int
 
+    @property
+    def at(self) -> int:
+        """The segment whose trainer does it."""
+        return self.segment
+
 
 class BulkSynchronous:
     """Plans the iterations of one unit by events; no clock, no threads, no randomness.

@@ -238,7 +238,7 @@ class Writer:
             check_digest(model, trained.figures)
             # The new state, the visit row and the model row. The statement in which the driver has called `do` commits
             # them when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
-            state_bytes = self._record.keep(order, write, model, trained.figures, own, started_at)
+            state_bytes = self._record.keep(order, write, model, trained.figures, own, started_at, self._segment_id)
             committed.append(CommittedVisit(write.mst_key, trained.figures.digest_out, state_bytes))
             steady_s += sum(trained.figures.timing.get(lap, 0.0) for lap in _STEADY_LAPS)
         return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s)

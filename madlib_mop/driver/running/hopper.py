@@ -154,7 +154,7 @@ class Hopper(RunLoop[Task]):
     def _done(self, flight: InFlight[Task], answer: Done, ended: float) -> None:
         task, seconds = flight.task, ended - flight.started
         epoch = task.epoch if isinstance(task, Visit) else evaluation_task(task).epoch
-        self.account.add(Span(task.unit, task.segment, epoch, flight.started, ended, isinstance(task, Evaluation)))
+        self.account.add(Span(task.unit, task.at, epoch, flight.started, ended, isinstance(task, Evaluation)))
         if isinstance(task, Visit):
             assert isinstance(answer, VisitsCommitted), "it was a visit"
             steady_s = answer.steady_s or seconds
@@ -224,6 +224,8 @@ class Hopper(RunLoop[Task]):
             self._plan.failed(task)
             return
         done = self._plan.finished(task, seconds, once_s)
+        if not any(self._models[key].is_alive for key in task.unit):
+            self._plan.drop(task.unit)  # its last member failed in this visit, during which the others were stopped
         if self._sample_of(task) is not None:
             self._metrics_came()
         for visit in kept:

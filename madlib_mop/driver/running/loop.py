@@ -146,9 +146,9 @@ class RunLoop(ABC, Generic[_Task]):
     def _start_tasks(self) -> None:
         for task in self._plan.next_tasks():
             flight = InFlight(task, time.monotonic())
-            self._in_flight[task.segment] = flight
+            self._in_flight[task.at] = flight
             flight.order = self._order(flight, self._attempts.begin(task))
-            self._segments.begin(task.segment, flight.order)
+            self._segments.begin(task.at, flight.order)
 
     def _write_activity(self) -> None:
         if self._activity.write_due({s: (flight.started, flight.order) for s, flight in self._in_flight.items()}):

@@ -91,6 +91,32 @@ def test_a_member_that_was_stopped_fails_with_its_evaluation_and_the_others_go_o
     assert found == {ModelState.TRAINING, ModelState.STOPPED}, "the command is obeyed after the evaluation, or before"
 
 
+def test_a_group_ends_if_its_last_member_fails_in_a_visit_during_which_the_other_was_stopped():
+    ends = {_stop_one_and_fail_the_other(seed) for seed in range(20)}
+    assert ends == {(ModelState.STOPPED, ModelState.FAILED, ModelState.TRAINED)}
+
+
+def _stop_one_and_fail_the_other(seed):
+    """Return the states of two models of a group, and of another, at the end of their run."""
+    driver = Driver(seed, n_models=3, n_segments=2, n_epochs=3, groups=[[1, 2]])
+    stop = Stop(1, "enough", at_once=True)
+
+    def both_train():
+        orders = [order for order in driver.segments.orders if isinstance(order, Train)]
+        return any([write and write.mst_key for write in order.members] == [1, 2] for order in orders)
+
+    def issue():
+        if not driver.record.changes and both_train():
+            driver.record.issue(ChangeRow.asked(1, Stop.function, {}, 10).checked(stop))
+            driver.segments.is_woken = True
+
+    stopped = (write for write in [False, True])  # of the members of the visit that is in flight then
+    driver.record.member_fails = lambda: driver.record.rows[1].state is ModelState.STOPPED and next(stopped, False)
+    driver.between = issue
+    driver.drive()
+    return tuple(model.state for model in driver.record.rows.values())
+
+
 def _stop_in_evaluation(seed):
     """Return the state of a member of a group when its evaluation failed, during which a command stopped it."""
     driver = Driver(seed, n_models=3, n_segments=2, n_epochs=3, groups=[[1, 2]], metrics_compute_frequency=1)
