@@ -29,7 +29,7 @@ VALUES
     ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_absent, _acts_for, _at_coordinator, _model_right, _not_at_segment, _raise, _read_version,
         _subtransaction}'),
     ('internal', '{train, predict}', 'madlib_mop_calls', '{_fetched_names, _fetched_row, _field_names, _has_plain_fields, _note, _note_row, _plan, _planned, _predict,
-        _predict_error, _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registry_name, _row_queries, _version_of,
+        _predict_error, _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registered_model, _registry_name, _row_queries, _version_of,
         predict, predict_class, predict_json, predict_named, predict_number}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
         _average_step, _call, _dispatch_row, _export, _is_superuser, _issue_command, _model_grant, _reals,

@@ -14,8 +14,8 @@ _EXCLUDE = Argument(
 )
 _TASK = Argument(
     "task", "text",
-    "what the columns to predict are: 'classification' or 'regression'; NULL: texts, booleans and numbers with few"
-    " values are classes, other numbers are not",
+    "'classification' or 'regression'; NULL: texts, booleans and numbers with few values are classes, other numbers"
+    " are not",
     default=None,
     check=OneOf(("classification", "regression"), None, "If you leave it out, the columns' types and values decide."),
 )  # fmt: skip
@@ -38,8 +38,8 @@ PACK = Function(
         _SOURCE,
         Argument(
             "output_table", "varchar",
-            "packed table to create, with its _summary; validation rows go into a second one, whose name ends in"
-            " _validation, test rows into one whose name ends in _test",
+            "packed table to create, with its _summary; tables for validation and test rows have names that end in"
+            " _validation and _test",
         ),
         _DEPENDENT,
         Argument(
@@ -63,13 +63,12 @@ PACK = Function(
         _TASK,
         Argument(
             "replace", "boolean",
-            "whether a packed table of this name is dropped, with all that belongs to it, when the new one is made",
+            "whether a packed table of this name, with all that belongs to it, is replaced",
             default=False,
         ),
         Argument(
             "test", "double precision",
-            "share of the rows, such as 0.1, to hold out for a test: by hash, group or time, as for validation; NULL:"
-            " none",
+            "share of the rows, such as 0.1, to hold out for a test, chosen as for validation; NULL: none",
             default=None,
         ),
     ),

@@ -11,8 +11,7 @@ from madlib_mop.calls.checks import AboveZero, AboveZeroOrNull, Given, OneOf, Re
 _MODEL_TABLE = Argument(
     "model_table",
     "varchar",
-    "output table of madlib_keras_fit_multiple_model, madlib_keras_fit, madlib_keras_automl or make_ensemble; or a"
-    " registered model, such as 'churn@champion'",
+    "output table of a function that trains, or of make_ensemble; or a registered model, such as 'churn@champion'",
 )
 _TEST_TABLE = Argument("test_table", "varchar", "table or view with the rows to predict, not packed")
 _ID_COL = Argument("id_col", "varchar", "column of test_table that identifies a row; any type")
@@ -181,8 +180,7 @@ REGISTER = Function(
         _NAME,
         replace(
             _MODEL_TABLE, type="text",
-            help="output table of madlib_keras_fit_multiple_model, madlib_keras_fit, madlib_keras_automl or"
-            " make_ensemble",
+            help="output table of a function that trains, or of make_ensemble",
         ),
         Argument(
             "mst_key", "integer",
@@ -192,8 +190,8 @@ REGISTER = Function(
         Argument("note", "text", "a note for the registry", default=None),
         Argument(
             "baseline", "text",
-            "table, packed or not, such as that of the validation rows; its predictions are recorded, and drift"
-            " compares later ones with them. NULL: none",
+            "table, packed or not, such as that of the validation rows, with whose predictions drift compares later"
+            " ones; NULL: none",
             default=None,
         ),
     ),
@@ -214,8 +212,8 @@ IMPORT_VERSION = Function(
         ),
         Argument(
             "class_values", "text[]",
-            "names of the classes, in the order of the last layer's units; NULL: those of the file, if it was exported"
-            " by madlib_mop", default=None, any_dimensions=True,
+            "names of the classes, in the order of the last layer's units; NULL: those of the file, if it has some",
+            default=None, any_dimensions=True,
         ),
         Argument(
             "normalizing_const", "double precision", "inputs are divided by it; NULL: that of the file, or 1",
@@ -256,7 +254,7 @@ DEPLOY = Function(
         Argument("at_most", "double precision", "the greatest value, if lower values are better", default=None),
         Argument(
             "better_than_current", "boolean",
-            "whether the value must also be better than that of the version that the alias has now", default=False,
+            "whether the value must also be better than that of the alias's version of now", default=False,
         ),
         Argument("reason", "text", "why, for the history", default=None),
     ),

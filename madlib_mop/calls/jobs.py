@@ -24,8 +24,8 @@ _EVERY = Argument(
 )  # fmt: skip
 _RULE = OneOf(("skip", "queue", "error"), "skip", "'queue' lets it wait for the end of the other one.")
 _IF_RUNNING = Argument(
-    "if_running", "text", "what happens if a job of yours with the same name, or the previous repetition, is running"
-    " when this job is due: 'skip' this job, 'queue' it, or let it fail ('error')", default="skip",
+    "if_running", "text", "if a job of yours with the same name, or the previous repetition, is running when this job"
+    " is due: 'skip' this job, 'queue' it, or let it fail ('error')", default="skip",
     check=_RULE,
 )  # fmt: skip
 _TIME_LIMIT = Argument(

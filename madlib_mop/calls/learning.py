@@ -24,8 +24,8 @@ LEARN = Function(
         replace(_OF_PACK["dependent"], check=Given("For example learn('customers', 'left_us').")),
         Argument(
             "name", "text",
-            "name of the registered model; the tables that are made have names that begin with it; NULL: the names of"
-            " the table and of the column, such as customers_left_us",
+            "name of the registered model, with which the names of the new tables begin; NULL: the names of the table"
+            " and of the column, such as customers_left_us",
             default=None, check=lambda name, value: None if value is None else _REGISTERED(name, value),
         ),
         Argument(
@@ -45,7 +45,7 @@ LEARN = Function(
         ),
         replace(
             _OF_PACK["test"], default=0.2, check=_SHARE,
-            help="share of the rows that are held out of all this; the quality is that on these rows",
+            help="share of the rows that are held out of all this, to measure the quality",
         ),
         Argument(
             "split", "text",
@@ -55,7 +55,7 @@ LEARN = Function(
         Argument("ensemble", "boolean", "whether the model is the average of the best ones", default=True),
         replace(_OF_PACK["seed"], help="seed of all random choices; NULL: drawn at random, and shown"),
         Argument(
-            "replace", "boolean", "whether tables that an earlier call with this name has made are replaced",
+            "replace", "boolean", "whether the tables of an earlier call with this name are replaced",
             default=False,
         ),
     ),

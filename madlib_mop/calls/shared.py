@@ -6,11 +6,11 @@ from madlib_mop.calls.limits import MAX_ITERATIONS, MAX_SEED
 from madlib_mop.schedule import SCHEDULES
 
 SOURCE_TABLE = Argument(
-    "source_table", "varchar", "packed table, made by training_preprocessor_dl or pack_columns, and committed"
+    "source_table", "varchar", "packed and committed table, made by training_preprocessor_dl or pack_columns"
 )
 VALIDATION_TABLE = Argument(
     "validation_table", "varchar",
-    "packed table with validation rows, made by validation_preprocessor_dl or pack_columns, and committed",
+    "packed and committed table of validation rows, made by validation_preprocessor_dl or pack_columns",
     default=None,
 )  # fmt: skip
 NUM_ITERATIONS = Argument(
@@ -21,26 +21,25 @@ USE_GPUS = Argument("use_gpus", "boolean", "whether each segment's trainer uses 
 METRICS_FREQUENCY = Argument(
     "metrics_compute_frequency", "integer",
     "n: metrics are computed after every n-th iteration, and after the last one; NULL: after each iteration if there is"
-    " a validation table, else only after the last one; the output tables then have those of the last iteration",
+    " a validation table (the output tables have the last ones), else only after the last one",
     default=None,
 )  # fmt: skip
 METRICS_EVERY = Argument(
     "metrics_every", "text",
-    "after which visits metrics on a sample of rows are computed. 'visit': after each visit of a model; a number such"
-    " as '4': after every fourth visit; 'iteration': after no visit, so there are only metrics on all rows. These do"
-    " not depend on this argument: they are computed after the iterations that metrics_compute_frequency chooses",
+    "when metrics on a sample of rows are also computed: 'visit': after each visit of a model; a number such as '4':"
+    " after every fourth visit; 'iteration': never, there are only the metrics of metrics_compute_frequency",
     default="iteration",
     check=Every(("iteration", "visit"), "With 'visit', models can be compared as soon as each has made one visit."),
 )  # fmt: skip
 METRICS_SAMPLE_ROWS = Argument(
     "metrics_sample_rows", "integer",
-    "with metrics_every: number of validation rows in the sample (of training rows if there is no validation table);"
+    "with metrics_every: number of rows in the sample, of the validation table if there is one;"
     " NULL: a tenth of the rows of a visit, but at least 100", default=None, check=Whole(1),
 )  # fmt: skip
 POLICY = Argument(
     "policy", "text",
-    "a SELECT that returns commands to the run, e.g. to stop models, in the columns mst_key, action, reason and"
-    " arguments; the run evaluates it after new metrics; $1 is the run_id",
+    "a SELECT, evaluated after new metrics, that returns commands to the run in the columns mst_key, action, reason"
+    " and arguments; $1 is the run_id",
     default=None,
 )  # fmt: skip
 NAME = Argument("name", "varchar", "copied into _summary", default=None)
@@ -48,7 +47,7 @@ DESCRIPTION = Argument("description", "varchar", "copied into _summary", default
 OBJECT_TABLE = Argument(
     "object_table",
     "varchar",
-    "name of a table of custom functions in schema madlib, without the schema",
+    "table of custom functions: its name in schema madlib, without the schema",
     default=None,
 )
 MODEL_ARCH_TABLE = Argument(
@@ -57,7 +56,7 @@ MODEL_ARCH_TABLE = Argument(
 MODEL_ID_LIST = Argument("model_id_list", "integer[]", "model_id of each architecture to use")
 USE_CACHING = Argument(
     "use_caching", "boolean",
-    "whether trainers use up to half of their memory limit, not a quarter, for rows that they keep between visits",
+    "whether trainers keep more rows between visits: up to half of their memory limit, not a quarter",
     default=False,
 )  # fmt: skip
 REPLACE = Argument(

@@ -83,13 +83,18 @@ class RunAdmission(RunDrivers):
         with self.transaction():
             self._scalar(select(func.pg_advisory_xact_lock(LOCK_CLASS, _NO_RUN)))
             ((n_active, waiting),) = self.execute(_QUEUE, {"run_id": run_id, "locks": self.driver_locks()})
-            ((free,),) = self.execute(_FREE_CONNECTIONS)
+            free = self.free_connections()
             n_before = waiting.index(run_id) if run_id in waiting else 0
             has_room = n_active < limit and fits and free >= n_connections
             if n_before or (n_active and not has_room):
                 return Queue(n_active, n_before, free)
             self.mark_admitted(run_id)
         return None
+
+    def free_connections(self) -> int:
+        """Return how many more sessions the server accepts."""
+        ((free,),) = self.execute(_FREE_CONNECTIONS)
+        return int(free)
 
     def mark_admitted(self, run_id: int) -> None:
         """Admit a run without asking."""

@@ -11,7 +11,6 @@ from sqlalchemy import (
     DateTime,
     Float,
     Integer,
-    Interval,
     LargeBinary,
     MetaData,
     Table,
@@ -19,7 +18,7 @@ from sqlalchemy import (
     func,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
-from sqlalchemy.types import UserDefinedType
+from sqlalchemy.types import TypeEngine, UserDefinedType
 
 
 class Role(UserDefinedType[str]):
@@ -36,324 +35,74 @@ class Role(UserDefinedType[str]):
         return func.pg_catalog.pg_get_userbyid(column)
 
 
+_TYPES: dict[str, TypeEngine[Any]] = {
+    "bigint": BigInteger(), "boolean": Boolean(), "bytea": LargeBinary(), "float8": Float(), "integer": Integer(),
+    "json": JSON(), "jsonb": JSONB(none_as_null=True), "regrole": Role(), "text": Text(),
+    "timestamptz": DateTime(timezone=True), "_integer": ARRAY(Integer), "_text": ARRAY(Text),
+}  # fmt: skip
 metadata = MetaData(schema="madlib_mop")
 
-setting = Table("setting", metadata, Column("name", Text, primary_key=True), Column("value", Text))
 
-run = Table(
-    "run",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("kind", Text),
-    Column("state", Text),
-    Column("state_detail", Text),
-    Column("owner", Role),
-    Column("source_table", Text),
-    Column("validation_table", Text),
-    Column("model_output_table", Text),
-    Column("model_selection_table", Text),
-    Column("model_arch_table", Text),
-    Column("num_iterations", Integer),
-    Column("metrics_compute_frequency", Integer),
-    Column("warm_start", Boolean),
-    Column("use_caching", Boolean),
-    Column("seed", BigInteger),
-    Column("schedule", Text),
-    Column("n_models", Integer),
-    Column("n_segments", Integer),
-    Column("n_threads", Integer),
-    Column("parent_run_id", BigInteger),
-    Column("arguments", JSONB),
-    Column("plan", JSONB),
-    Column("versions", JSONB),
-    Column("created_at", DateTime(timezone=True)),
-    Column("ended_at", DateTime(timezone=True)),
-    Column("training_s", Float),
-    Column("makespan_s", Float),
-    Column("lower_bound_s", Float),
-    Column("idle_share", Float),
-    Column("driver_pid", Integer),
-    Column("caller_pid", Integer),
-    Column("login_role", Text),
-    Column("cancelled_by", Text),
-    Column("faults", JSONB),
-    Column("paused_by", Text),
-    Column("reopened", Boolean),
-    Column("asked_at", DateTime(timezone=True)),
-    Column("admitted_at", DateTime(timezone=True)),
-)
+def _table(name: str, **columns: str) -> Table:
+    """Declare a table by the names of its columns of each type; that of an array has a ``_`` before it."""
+    found = [Column(column, _TYPES[kind]) for kind, names in columns.items() for column in names.split()]
+    return Table(name, metadata, *found)
 
-segment = Table(
-    "segment",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("data_set", Text, primary_key=True),
-    Column("segment_id", Integer, primary_key=True),
-    Column("engine", Text),
-    Column("place", Text),
-    Column("n_rows", BigInteger),
-    Column("n_bytes", BigInteger),
-    Column("fingerprint", Text),
-    Column("task", JSONB),
-    Column("task_since", DateTime(timezone=True)),
-)
 
-model = Table(
-    "model",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("mst_key", Integer, primary_key=True),
-    Column("ordinal", Integer),
-    Column("model_id", Integer),
-    Column("compile_params", Text),
-    Column("fit_params", Text),
-    Column("model_arch", JSON),
-    Column("start_weights", Text),
-    Column("state", Text),
-    Column("state_detail", Text),
-    Column("first_epoch", Integer),
-    Column("last_epoch", Integer),
-    Column("epoch", Integer),
-    Column("position", Integer),
-    Column("state_version", BigInteger),
-    Column("state_slot", BigInteger),
-    Column("state_bytes", BigInteger),
-    Column("model_bytes", BigInteger),
-    Column("forward_parts", Integer),
-    Column("digest", Text),
-    Column("weights_digest", Text),
-    Column("loss_type", Text),
-    Column("metrics_type", ARRAY(Text)),
-    Column("taken_over", JSONB(none_as_null=True)),
-    Column("early_stopping", JSONB(none_as_null=True)),
-    Column("best_state", JSONB(none_as_null=True)),
-    Column("seed_key", Integer),
-    Column("pinned", Boolean),
-    Column("cloned_from", JSONB(none_as_null=True)),
-    Column("command_id", BigInteger),
-    Column("hyper_parameters", JSONB),
-)
-
-start_weights = Table(
-    "start_weights",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("origin", Text, primary_key=True),
-    Column("weights", LargeBinary),
-)
-
-custom_function = Table(
-    "custom_function",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("object", LargeBinary),
-)
-
-caller_setting = Table(
-    "caller_setting",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("value", Text),
-)
-
-run_policy = Table(
-    "run_policy",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("policy", Text),
-)
-
-preprocessor = Table(
-    "preprocessor",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("digest", Text),
-    Column("document", Text),
-)
-
-model_state = Table(
-    "model_state",
-    metadata,
-    Column("slot", BigInteger),
-    Column("run_id", BigInteger),
-    Column("mst_key", Integer),
-    Column("version", BigInteger),
-    Column("part", Integer),
-    Column("data", LargeBinary),
-    Column("segment_id", Integer),
-)
-
-visit = Table(
-    "visit",
-    metadata,
-    Column("visit_id", BigInteger, primary_key=True),
-    Column("run_id", BigInteger),
-    Column("mst_key", Integer),
-    Column("epoch", Integer),
-    Column("position", Integer),
-    Column("segment_id", Integer),
-    Column("started_at", DateTime(timezone=True)),
-    Column("ended_at", DateTime(timezone=True)),
-    Column("n_rows", BigInteger),
-    Column("state_bytes", BigInteger),
-    Column("digest_in", Text),
-    Column("digest_out", Text),
-    Column("attempt", Integer),
-    Column("loss", Float),
-    Column("timing", JSONB),
-)
-
-metric = Table(
-    "metric",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("mst_key", Integer, primary_key=True),
-    Column("epoch", Integer, primary_key=True),
-    Column("data_set", Text, primary_key=True),
-    Column("ordinal", Integer, primary_key=True),
-    Column("name", Text),
-    Column("value", Float),
-    Column("elapsed_s", Float),
-    Column("work_s", Float),
-    Column("at", DateTime(timezone=True)),
-)
-
-visit_metric = Table(
-    "visit_metric",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("mst_key", Integer, primary_key=True),
-    Column("visits", BigInteger, primary_key=True),
-    Column("epoch", Integer),
-    Column("position", Integer),
-    Column("data_set", Text),
-    Column("n_rows", BigInteger),
-    Column("ordinal", Integer, primary_key=True),
-    Column("name", Text),
-    Column("value", Float),
-)
-
-evaluation = Table(
-    "evaluation",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("mst_key", Integer, primary_key=True),
-    Column("epoch", Integer, primary_key=True),
-    Column("data_set", Text, primary_key=True),
-    Column("shard", Integer, primary_key=True),
-    Column("segment_id", Integer),
-    Column("started_at", DateTime(timezone=True)),
-    Column("ended_at", DateTime(timezone=True)),
-    Column("n_rows", BigInteger),
-    Column("loss", Float),
-    Column("timing", JSONB),
-)
-
-search_event = Table(
-    "search_event",
-    metadata,
-    Column("run_id", BigInteger, primary_key=True),
-    Column("ordinal", Integer, primary_key=True),
-    Column("event", Text),
-    Column("mst_key", Integer),
-    Column("epoch", Integer),
-    Column("loss", Float),
-    Column("at", DateTime(timezone=True)),
-)
-
-change = Table(
-    "change",
-    metadata,
-    Column("change_id", BigInteger, primary_key=True, autoincrement=True),
-    Column("run_id", BigInteger, primary_key=True),
-    Column("source", Text),
-    Column("change", Text),
-    Column("work", JSONB),
-    Column("event", Integer),
-    Column("number", Integer),
-    Column("command", Text),
-    Column("arguments", JSONB),
-    Column("issued_by", Role),
-    Column("issued_at", DateTime(timezone=True)),
-    Column("state", Text),
-    Column("detail", Text),
-    Column("ordinal", Integer),
-    Column("mst_keys", ARRAY(Integer)),
-    Column("visits", JSONB),
-    Column("settled_at", DateTime(timezone=True)),
-)
-
-reserved_table = Table(
-    "reserved_table",
-    metadata,
-    Column("table_schema", Text, primary_key=True),
-    Column("table_name", Text, primary_key=True),
-    Column("pid", Integer),
-    Column("session_start", DateTime(timezone=True)),
-    Column("virtualxid", Text),
-    Column("txid", BigInteger),
-)
-
-#: Interval columns are written from text and compared in SQL only.
-job_record = Table(
-    "job_record",
-    metadata,
-    Column("job_id", BigInteger, primary_key=True),
-    Column("series_id", BigInteger),
-    Column("name", Text),
-    Column("function", Text),
-    Column("statement_id", BigInteger),
-    Column("owner", Role),
-    Column("submitted_by", Role),
-    Column("as_superuser", Boolean),
-    Column("priority", Integer),
-    Column("submitted_at", DateTime(timezone=True)),
-    Column("due_at", DateTime(timezone=True)),
-    Column("every", Text),
-    Column("series_start", DateTime(timezone=True)),
-    Column("after", BigInteger),
-    Column("if_running", Text),
-    Column("time_limit", Interval),
-    Column("state", Text),
-    Column("detail", Text),
-    Column("attempt", Integer),
-    Column("run_id", BigInteger),
-    Column("started_at", DateTime(timezone=True)),
-    Column("ended_at", DateTime(timezone=True)),
-    Column("cancelled_by", Text),
-    Column("worker_pid", Integer),
-    Column("worker_start", DateTime(timezone=True)),
-    Column("session_pid", Integer),
-    Column("login_role", Text),
-)
-
-job_statement = Table(
-    "job_statement",
-    metadata,
-    Column("statement_id", BigInteger, primary_key=True),
-    Column("owner", Role),
-    Column("statement", Text),
-    Column("arguments", JSONB),
-    Column("settings", JSONB),
-)
-
-job_done = Table(
-    "job_done",
-    metadata,
-    Column("job_id", BigInteger, primary_key=True),
-    Column("attempt", Integer),
-)
-
-job_worker = Table(
-    "job_worker",
-    metadata,
-    Column("pid", Integer, primary_key=True),
-    Column("session_start", DateTime(timezone=True), primary_key=True),
-    Column("slots", Integer),
-    Column("started_at", DateTime(timezone=True)),
-)
+setting = _table("setting", text="name value")
+run = _table(
+    "run", bigint="run_id seed parent_run_id",
+    text="kind state state_detail source_table validation_table model_output_table model_selection_table"
+    " model_arch_table schedule login_role cancelled_by paused_by",
+    regrole="owner",
+    integer="num_iterations metrics_compute_frequency n_models n_segments n_threads driver_pid caller_pid",
+    boolean="warm_start use_caching reopened", jsonb="arguments plan versions faults",
+    timestamptz="created_at ended_at asked_at admitted_at", float8="training_s makespan_s lower_bound_s idle_share",
+)  # fmt: skip
+segment = _table(
+    "segment", bigint="run_id n_rows n_bytes", text="data_set engine place fingerprint", integer="segment_id",
+    jsonb="task", timestamptz="task_since",
+)  # fmt: skip
+model = _table(
+    "model", bigint="run_id state_version state_slot state_bytes model_bytes command_id",
+    integer="mst_key ordinal model_id first_epoch last_epoch epoch position forward_parts seed_key",
+    text="compile_params fit_params start_weights state state_detail digest weights_digest loss_type",
+    json="model_arch", _text="metrics_type", jsonb="taken_over early_stopping best_state cloned_from hyper_parameters",
+    boolean="pinned",
+)  # fmt: skip
+start_weights = _table("start_weights", bigint="run_id", text="origin", bytea="weights")
+custom_function = _table("custom_function", bigint="run_id", text="name", bytea="object")
+caller_setting = _table("caller_setting", bigint="run_id", text="name value")
+run_policy = _table("run_policy", bigint="run_id", text="policy")
+preprocessor = _table("preprocessor", bigint="run_id", text="digest document")
+model_state = _table("model_state", bigint="slot run_id version", integer="mst_key part segment_id", bytea="data")
+visit = _table(
+    "visit", bigint="visit_id run_id n_rows state_bytes", integer="mst_key epoch position segment_id attempt",
+    timestamptz="started_at ended_at", text="digest_in digest_out", float8="loss", jsonb="timing",
+)  # fmt: skip
+metric = _table(
+    "metric", bigint="run_id", integer="mst_key epoch ordinal", text="data_set name", float8="value elapsed_s work_s",
+    timestamptz="at",
+)  # fmt: skip
+visit_metric = _table(
+    "visit_metric", bigint="run_id visits n_rows", integer="mst_key epoch position ordinal", text="data_set name",
+    float8="value",
+)  # fmt: skip
+evaluation = _table(
+    "evaluation", bigint="run_id n_rows", integer="mst_key epoch shard segment_id", text="data_set",
+    timestamptz="started_at ended_at", float8="loss", jsonb="timing",
+)  # fmt: skip
+search_event = _table(
+    "search_event", bigint="run_id", integer="ordinal mst_key epoch", text="event", float8="loss", timestamptz="at",
+)  # fmt: skip
+change = _table(
+    "change", bigint="change_id run_id", text="source change command state detail", jsonb="work arguments visits",
+    integer="event number ordinal", regrole="issued_by", timestamptz="issued_at settled_at", _integer="mst_keys",
+)  # fmt: skip
+reserved_table = _table(
+    "reserved_table", text="table_schema table_name virtualxid", integer="pid", timestamptz="session_start",
+    bigint="txid",
+)  # fmt: skip
 
 #: Tables with the rows of a run, except its states.
 OF_RUN = (

@@ -394,5 +394,5 @@ class RegisteredModel(Model):
         return self._known[version]
 
     def _hidden(self) -> InsufficientPrivilege:
-        hint = f"In SQL: SELECT madlib_mop.predict_class('{self.name}', NULL, t.*) FROM customers AS t."
+        hint = f"In SQL: SELECT madlib_mop.predict_class('{self.name}', t.*) FROM customers AS t."
         return noted(InsufficientPrivilege(f"only the owner of {self._model} can use its handle", hint=hint))

@@ -44,10 +44,7 @@ class Preparing(Calls):
         table : str, optional
             Its name. Default: a new name that begins with ``frame_``.
         """
-        frame = read_frame(data)
-        name = read_name(table if table is not None else new_name("frame"), "table")
-        with self.sessions.begin() as connection:
-            return create_table(self.sessions, connection, name.sql, frame)
+        return self._copied(read_frame(data), table)
 
     def pack(
         self,

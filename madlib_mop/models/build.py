@@ -1,4 +1,4 @@
-"""Builds compiled Keras models from checked architectures and parsed parameters; imported by trainers and the client.
+"""Builds Keras models from checked architectures, and compiles them; imported by trainers and the client.
 
 Importing this module imports Keras and its backend.
 """
@@ -106,32 +106,6 @@ def seed_draws(seed: int) -> None:
     global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, None)
     random.seed(seed)
     np.random.seed(seed)
-
-
-def build_model(
-    config: str | Node,
-    compile_params: CompileParams,
-    seed: int | None = None,
-    custom: Mapping[str, Callable[..., Any]] | None = None,
-) -> keras.Model:
-    """Build the compiled model of one configuration; the same arguments give the same weights, bit for bit.
-
-    Parameters
-    ----------
-    config, seed
-        As for `build_architecture`.
-    compile_params : CompileParams
-    custom : mapping of str to callable, or None
-        The custom functions that ``compile_params.custom_names`` names.
-
-    Raises
-    ------
-    UnreadableText, Unsupported, ModelFailed
-        As for `build_architecture`; ModelFailed also if the model does not compile.
-    """
-    model = build_architecture(config, seed)
-    compile_model(model, compile_params, custom)
-    return model
 
 
 def compile_model(

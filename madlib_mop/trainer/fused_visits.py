@@ -115,7 +115,7 @@ def train_fused(
         fused = _fused_model(compiled, first, len(recipes))
         fused.load([begun[place].source for place in filled], [recipe.strengths for recipe in trained])
         clock.lap("state_in_s")
-        run = fused.train_pass()
+        run = fused.train_pass
         clock.lap("trace_s")
         figures = _run_passes(run, trained, shard, epoch, segment_id, n_batches, n_passes)
         clock.lap("compute_s")
@@ -159,7 +159,7 @@ def evaluate_fused(
         fused = _fused_model(compiled, first, len(recipes))
         fused.load([states[place] for place in filled], [alike[place].strengths for place in filled], FORWARD_GROUPS)
         clock.lap("state_in_s")
-        run = fused.evaluate_pass()
+        run = fused.evaluate_pass
         clock.lap("trace_s")
         columns = choice.current().columns(shard.xs, shard.ys, shard.normalizing_const)
         totals = run(columns, choice.current().rows_of_evaluations(shard.xs, first.fit.batch_size))

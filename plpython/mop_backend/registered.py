@@ -18,7 +18,7 @@ import plpy
 from mop_backend import nodes
 from mop_backend.call import CallError
 from mop_backend.frames import Blob, Header
-from mop_backend.registered_names import NO_REGISTRY, ModelName, UnreadableName, read_name
+from mop_backend.registered_names import NEWEST, NO_REGISTRY, ModelName, UnreadableName, read_name
 from mop_backend.rights import Moment
 from mop_backend.sql_errors import sqlstate_of
 from mop_backend.weights import WEIGHTS_DAMAGED, are_damaged
@@ -200,10 +200,13 @@ def look_up(text: str, function: str, right: Right = Right.PREDICT) -> Found:
                 "0A000",
                 hint=nodes.AT_COORDINATOR,
             )
+        hint = "SELECT name, version FROM madlib_mop.model_version;"
+        if name.alias == NEWEST:
+            hint += " To use a table of models, pass mst_key too, for example predict_class('models', 1, t)."
         raise CallError(
             f"{function}: there is no registered model of this name that you may use. Received: {text!r}",
             "22023",
-            hint="SELECT name, version FROM madlib_mop.model_version;",
+            hint=hint,
         )
     row = rows[0]
     if row["version_id"] is None:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 NAME = "[a-z0-9_][a-z0-9_.-]{0,62}"
 ALIAS = "[a-z_][a-z0-9_.-]{0,62}"
 _MODEL = re.compile(f"({NAME})@(?:({ALIAS})|([0-9]{{1,9}}))")
+#: The alias of a name alone in functions that take no mst_key (sql/47-predict-registered.sql); learn sets it.
+NEWEST = "newest"
 NO_REGISTRY = "there is no registry of models on this server"
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 

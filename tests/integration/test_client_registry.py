@@ -147,7 +147,7 @@ def test_only_the_owner_uses_a_handle(db, version, frame):
         champion = client.registered("churn@champion")
         with pytest.raises(InsufficientPrivilege, match="only the owner of churn can use its handle") as caught:
             champion.predict(frame)
-        assert "predict_class('churn@champion', NULL, t.*)" in caught.value.hint
+        assert "predict_class('churn@champion', t.*)" in caught.value.hint
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from madlib_mop.driver.ensembles.predictions import MAX_BYTES, _check_memory
+from madlib_mop.driver.inference.packed_rows import MAX_BYTES, check_memory
 from madlib_mop.errors import OutOfResources
 from tests.helpers.inference import Dependent, ModelTable, User, weights_of
 from tests.helpers.security.attacks import user as make_role
@@ -332,7 +332,7 @@ def test_it_needs_the_right_to_read_and_to_create(user):
 def test_predictions_beyond_the_limit_of_memory_are_refused(user):
     packed = SimpleNamespace(n_rows=10**9, relation="public.huge")
     with pytest.raises(OutOfResources, match=r"1,000,000,000 rows of public.huge take 11,444.1 MiB, but there is room"):
-        _check_memory(packed.n_rows * 12, MAX_BYTES // 4, packed)
+        check_memory(packed.n_rows * 12, MAX_BYTES // 4, packed, "Use a smaller validation table.")
 
 
 @pytest.fixture(scope="module")

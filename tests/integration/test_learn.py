@@ -17,7 +17,7 @@ SELECT i AS id, CASE WHEN i % 9 > 0 THEN 20 + i * 7 % 50 END AS age, (ARRAY['gol
        CASE WHEN i * 7 % 50 + i % 3 * 9 > 35 THEN 'yes' ELSE 'no' END AS churned
 FROM generate_series(1, 400) AS i
 """
-ANA = "ana"
+ANA, BEA = "ana", "bea"
 SUFFIXES = ("_packed", "_packed_validation", "_packed_test", "_networks", "_models", "_models_info", "_best")
 
 
@@ -118,6 +118,54 @@ def test_replace_makes_the_next_version(shop, learned):
     found = learn(connection, f"{arguments}, replace => true")
     assert found["model"][0] == "customers_churned@2"
     assert rows(connection, "SELECT madlib_mop.predict_version('customers_churned@newest')") == [(2,)]
+
+
+def test_a_name_of_another_role_is_refused_before_any_work(shop, learned):
+    db, _ = shop
+    connection = db.connect(user(db, BEA))
+    try:
+        rows(connection, f"{ROWS}; SELECT 1")
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="a registered model of another role"):
+            learn(connection, "'customers', 'churned', 'Customers_Churned', budget => '1 hour', n_configs => 1")
+    finally:
+        connection.close()
+    assert db.rows("SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace", [BEA]) == [("customers",)]
+    assert left(db) == (0, 0)
+
+
+def test_a_name_that_tables_have_says_how_to_replace_them(shop, learned):
+    with pytest.raises(psycopg2.errors.DuplicateTable) as raised:
+        learn(shop[1], "'customers', 'churned', budget => '1 hour'")
+    assert "replace => true" in raised.value.diag.message_hint
+
+
+@pytest.mark.slow
+def test_packing_ends_with_the_budget(shop):
+    """The view of another role makes the rows wait."""
+    db, connection = shop
+    db.rows("CREATE VIEW waiting AS SELECT *, pg_sleep(0.2) IS NULL AS waited FROM ana.customers")
+    db.rows("GRANT SELECT ON waiting TO PUBLIC")
+    with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState, match="was over in pack_columns") as raised:
+        learn(connection, "'public.waiting', 'churned', budget => '10 s', n_configs => 1")
+    assert "larger budget" in raised.value.diag.message_hint
+    wait_for(lambda: left(db) == (0, 0))
+    assert db.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'waiting_%'") == 0
+
+
+@pytest.mark.slow
+def test_a_lock_of_another_session_ends_the_wait(shop, learned):
+    db, connection = shop
+    arguments = "'customers', 'churned', budget => '10 s', n_configs => 1, ensemble => false, replace => true"
+    other = db.connect(autocommit=False)
+    try:
+        rows(other, "LOCK TABLE ana.customers_churned_networks IN ACCESS EXCLUSIVE MODE; SELECT 1")
+        with pytest.raises(psycopg2.errors.LockNotAvailable) as raised:
+            learn(connection, arguments)
+    finally:
+        other.close()
+    assert "1 of its steps are committed" in raised.value.diag.message_detail
+    wait_for(lambda: left(db) == (0, 0))
+    assert learn(connection, arguments)["model"]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,41 @@ def kinds(user):
     return user
 
 
+@pytest.mark.parametrize("form", ["predict", "predict_class", "predict_named"])
+def test_a_name_and_an_array_are_enough(kinds, form):
+    query = "SELECT madlib_mop.{}({}, x) FROM points ORDER BY id"
+    by_key = kinds.rows(query.format(form, "'kinds@2', NULL"))
+    assert kinds.rows(query.format(form, "'Kinds@2'")) == by_key != kinds.rows(query.format(form, "'kinds@1'"))
+    many = "SELECT * FROM madlib_mop.{}_rows({}, ARRAY(SELECT x FROM points ORDER BY id))"
+    assert kinds.rows(many.format(form, "'kinds@2'")) == by_key
+
+
+def test_a_name_alone_is_its_newest_and_never_a_table(kinds):
+    """A table cannot take the place of a model, nor a model that of a table."""
+    write = "SELECT madlib_mop.predict_class('only', x) FROM points"
+    kinds.rows("SELECT madlib_mop.register('only', 'classifiers', 1), madlib_mop.register('only', 'classifiers', 2)")
+    kinds.rows('CREATE TABLE "only" AS SELECT * FROM classifiers')
+    error = kinds.refused(kinds.rows, write)
+    assert error.message == "predict: only has no alias newest. Received: 'only@newest'"
+    for version in (2, 1):
+        kinds.rows("SELECT madlib_mop.set_alias('only', 'newest', %s)", version)
+        assert kinds.rows(write) == kinds.rows(write.replace("only", f"only@{version}"))
+    error = kinds.refused(kinds.rows, write.replace("only", "classifiers"))
+    assert "no registered model of this name" in error.message and "pass mst_key too" in error.hint
+    error = kinds.refused(kinds.rows, write.replace("only", '"classifiers"'))
+    assert error.sqlstate == "22023" and "pass mst_key too" in error.hint
+    assert error.message == "predict: model must be the name of a registered model. Received: '\"classifiers\"'"
+
+
+def test_a_name_alone_in_a_view_and_in_a_prepared_statement(kinds):
+    kinds.rows("SELECT madlib_mop.register('viewed', 'classifiers', 1), madlib_mop.set_alias('viewed', 'newest', 1)")
+    kinds.rows("CREATE VIEW viewing AS SELECT id, madlib_mop.predict_class('viewed', x) AS y FROM points")
+    kinds.rows("PREPARE ask_by_name (text, real[]) AS SELECT madlib_mop.predict_class($1, $2)")
+    assert kinds.value("SELECT count(*) FROM viewing JOIN points USING (id, y)") == 60
+    for _ in range(7):  # the server changes to a plan without the values
+        assert kinds.value("EXECUTE ask_by_name ('viewed', '{1, 0, 0}')") == "a"
+
+
 def history(user, name, alias):
     return user.rows(
         "SELECT change, from_version, to_version, is_current FROM madlib_mop.alias_history"

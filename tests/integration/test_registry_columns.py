@@ -25,6 +25,13 @@ def test_rows_are_predicted_as_by_the_table(user, form):
     assert user.rows(query.format(form, NAME)) == user.rows(query.format(form, TABLE))
 
 
+@pytest.mark.one_case
+@pytest.mark.parametrize("form", ["predict", "predict_class", "predict_json"])
+def test_a_name_and_a_row_are_enough(user, form):
+    query = "SELECT madlib_mop.{}({}, c) FROM customers c ORDER BY id LIMIT 5"
+    assert user.rows(query.format(form, "'churn@champion'")) == user.rows(query.format(form, TABLE))
+
+
 @pytest.mark.slow
 def test_a_whole_table_and_an_evaluation(user):
     for name, model in (("by_name", "'churn@1', "), ("by_table", "'churn', ")):
@@ -36,8 +43,9 @@ def test_a_whole_table_and_an_evaluation(user):
 
 
 def test_a_number_is_refused_for_classes_as_by_the_table(user):
-    error = user.refused(user.rows, f"SELECT madlib_mop.predict_number({NAME}, c) FROM customers c LIMIT 1")
-    assert error.message == "predict_number: the model predicts a class, 'churned', not a number"
+    for name in (NAME, "'churn@champion'"):
+        error = user.refused(user.rows, f"SELECT madlib_mop.predict_number({name}, c) FROM customers c LIMIT 1")
+        assert error.message == "predict_number: the model predicts a class, 'churned', not a number"
 
 
 def test_the_lineage_is_that_of_the_run(db, user):

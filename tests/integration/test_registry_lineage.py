@@ -56,18 +56,20 @@ def test_lineage_is_found_by_the_weights_and_survives_the_run(db, user):
 
 
 def test_restored_weights_have_the_epoch_the_metrics_and_the_visits_of_the_best_iteration(db, user):
-    trained(db, user, 20, 2, epoch=3, state_version=-2, best_state='{"epoch": 1, "version": -2}')
+    trained(db, user, 20, 2, epoch=3, state="trained", state_version=-2, best_state='{"epoch": 1, "version": -2}')
     for epoch, before, after in ((2, "d", "e"), (3, "e", "f")):
         visited(db, 20, 1, epoch, before, after)
     insert(db, "metric", run_id=20, mst_key=1, epoch=3, data_set="training", ordinal=0, name="loss", value=0.75,
            elapsed_s=1.0)  # fmt: skip
     register = "SELECT madlib_mop.register('restored', 'numbers', 2)"
     found = "SELECT epoch, metrics FROM madlib_mop.registry WHERE name = 'restored' ORDER BY version DESC LIMIT 1"
+    on_board = "SELECT metric_epoch, training_loss FROM madlib_mop.leaderboard WHERE run_id = 20"
     user.rows(register)
+    assert user.rows(on_board) == [(1, 0.5)]
     assert user.rows(found) == [(1, {"training_loss": 0.5})] and visits_of(user, "restored") == [(1, 1)]
     user.rows("UPDATE madlib_mop.model SET state_version = 7, digest = 'f' WHERE run_id = 20")  # it was trained further
     user.rows(register)
-    assert user.rows(found) == [(3, {"training_loss": 0.75})]
+    assert user.rows(found) == [(3, {"training_loss": 0.75})] and user.rows(on_board) == [(3, 0.75)]
     assert visits_of(user, "restored") == [(1, 1), (1, 1), (1, 2), (1, 3)]
     user.rows("SELECT madlib_mop.drop_run(20)")
 

@@ -189,6 +189,10 @@ def test_a_call_in_sql_and_its_sessions_spring_no_trap(trapped):
             ("SELECT madlib.madlib_keras_fit_multiple_model('ours.table', 'ours.trained', 'ours.mst', 1)", None),
             ("SELECT madlib_mop.predict_number('ours.trained', 1, r) FROM ours.rows r LIMIT 1", None),
             ("SELECT madlib_mop.predict('ours.trained', 1, r) FROM (SELECT a, b FROM ours.rows) r LIMIT 1", None),
+            ("SELECT madlib_mop.register('ours', 'ours.trained')", None),
+            ("SELECT madlib_mop.set_alias('ours', 'newest', 1)", None),
+            ("SELECT madlib_mop.predict_number('ours', r) FROM ours.rows r LIMIT 1", None),
+            ("SELECT madlib_mop.predict('ours', r) FROM (SELECT a, b FROM ours.rows) r LIMIT 1", None),
         ):  # fmt: skip
             cursor.execute(statement, values)
     connection.close()

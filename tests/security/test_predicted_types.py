@@ -118,6 +118,13 @@ def test_arrays_of_a_users_type_are_refused_before_a_cast(reader, column):
         assert f"Received: {MALLORY}." in error.message and "::real[]" in error.hint
 
 
+@pytest.mark.parametrize("column", ARRAYS)
+def test_arrays_for_a_name_alone_are_refused_before_a_cast(reader, column):
+    for function in OF_ARRAYS:
+        error = refusal(reader, f"SELECT madlib_mop.{function}('m', {column}) FROM {MALLORY}.things")
+        assert error.sqlstate == "22023" and "x must be an array of numbers" in error.message, error
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_rows_with_a_users_types_run_no_cast(reader, row):
     """The casts ran before the model was looked up."""
@@ -127,4 +134,7 @@ def test_rows_with_a_users_types_run_no_cast(reader, row):
     for function in OF_ROWS:
         error = refusal(reader, f"SELECT madlib_mop.{function}('m', 1, {given}) FROM {source.format(MALLORY)}")
         expected = "model_table does not exist" if row != "twice the same name" else "one name"
+        assert expected in error.message, error
+        error = refusal(reader, f"SELECT madlib_mop.{function}('m', {given}) FROM {source.format(MALLORY)}")
+        expected = "no registered model" if row != "twice the same name" else "one name"
         assert expected in error.message, error

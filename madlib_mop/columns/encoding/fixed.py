@@ -9,6 +9,7 @@ import numpy.typing as npt
 from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.encoding.encoder import PART_BYTES, BadFile, Tensors
+from madlib_mop.columns.encoding.targets import class_labels
 from madlib_mop.columns.raw import Numbers, RawColumn, Vectors
 
 #: Decodes image files to uint8 (n, height, width, channels): to the wanted size, (h, w), (h, w, c) or None, all of the
@@ -165,12 +166,7 @@ class FixedTargets:
         if column.missing.any():
             row = int(np.argmax(column.missing))
             raise UnreadableValue(name, row, "has a value that is not among the class values")
-        indices = column.values.astype(np.int64) - 1
-        if one.as_index:
-            return indices.astype(np.int16)[:, np.newaxis]
-        tensor = np.zeros((column.n_rows, one.width), np.int16)
-        tensor[np.arange(column.n_rows), indices] = 1
-        return tensor
+        return class_labels(column.values.astype(np.int64) - 1, one.width, one.as_index)
 
     def _of_arrays(self, one: FixedTarget, column: RawColumn) -> Array:
         assert isinstance(column, Vectors), "it is read as arrays"

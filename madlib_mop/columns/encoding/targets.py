@@ -125,6 +125,15 @@ class Targets:
         return self._targets[name].decode(np.asarray(values, np.float64))
 
 
+def class_labels(codes: npt.NDArray[np.integer], n_classes: int, as_index: bool) -> npt.NDArray[np.int16]:
+    """Return the tensor of classes by their numbers from 0: int16 (n_rows, 1), or one-hot (n_rows, n_classes)."""
+    if as_index:
+        return codes.astype(np.int16)[:, np.newaxis]
+    rows = np.zeros((len(codes), n_classes), np.int16)
+    rows[np.arange(len(codes)), codes] = 1
+    return rows
+
+
 class ClassTarget:
     """A target with classes."""
 
@@ -141,12 +150,7 @@ class ClassTarget:
         codes = self._codes_of(column)
         if (codes < FIRST).any():
             raise self._unknown(column, codes)
-        codes = codes - FIRST
-        if self.fit.encode == "index":
-            return codes.astype(np.int16)[:, np.newaxis]
-        rows = np.zeros((len(codes), len(self.fit.classes)), np.int16)
-        rows[np.arange(len(codes)), codes] = 1
-        return rows
+        return class_labels(codes - FIRST, len(self.fit.classes), self.fit.encode == "index")
 
     def decode(self, outputs: Floats) -> Predictions:
         """Return the classes and probabilities of outputs."""

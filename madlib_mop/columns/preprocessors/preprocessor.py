@@ -82,11 +82,6 @@ class Preprocessor:
         """The inputs of a network: the matrix of numbers first, if there is one, then one a column."""
         return tuple(self._tensors())
 
-    @property
-    def unit_names(self) -> tuple[str, ...]:
-        """The names of all units of all inputs, in order; images have none. No two are the same."""
-        return tuple(unit for tensor in self.tensors for unit in tensor.units)
-
     def to_json(self) -> str:
         """Return the canonical text: the same preprocessor has the same text, always."""
         names = {cls: name for name, cls in FIT_TYPES.items()}

@@ -47,7 +47,6 @@ _SALTS = {n: np.uint64(n * int(_BASE) % (1 << 64)) for n in (1, *_LENGTHS)}
 _FOLDED = _folded()
 _IS_LETTER = _FOLDED != _SPACE
 _LETTERS = _mix(_FOLDED.astype(np.uint64) * _BASE)
-_BLANK = _LETTERS[_SPACE]
 
 
 def _powers(factor: int, n: int) -> Hashes:

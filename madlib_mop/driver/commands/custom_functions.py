@@ -6,11 +6,15 @@ from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.data.library_tables import drop_if_empty
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.custom import check_name, check_source, is_pickle, top_k_name, top_k_source
 
 _CREATE = "CREATE TABLE {table} (id serial, name text PRIMARY KEY, description text, object bytea)"
 _N_SHOWN = 20
+_SUPERUSERS_ONLY = (
+    "custom functions are code that the server runs, so only superusers register and delete them",
+    "Ask a superuser; every role may use registered functions.",
+)
 
 
 def load_custom_function(call: Call) -> None:
@@ -25,7 +29,7 @@ def load_custom_function(call: Call) -> None:
         is one of Keras' or already used.
     """
     given = call.arguments
-    _superusers_only(call)
+    call.need_superuser(*_SUPERUSERS_ONLY)
     name, value = given["name"], given.get("object")
     check_name(name)
     if value is None or not len(value):
@@ -42,7 +46,7 @@ def load_custom_function(call: Call) -> None:
 
 def load_top_k_accuracy_function(call: Call) -> None:
     """Register the metric ``top_<k>_accuracy``: the share of rows with the true class among the k best scores."""
-    _superusers_only(call)
+    call.need_superuser(*_SUPERUSERS_ONLY)
     k = call.arguments["k"]
     _add(call, top_k_name(k), top_k_source(k), f"returns {top_k_name(k)}")
 
@@ -50,7 +54,7 @@ def load_top_k_accuracy_function(call: Call) -> None:
 def delete_custom_function(call: Call) -> None:
     """Delete a function by its id or name, and the table with the last one."""
     session, given = call.session, call.arguments
-    _superusers_only(call)
+    call.need_superuser(*_SUPERUSERS_ONLY)
     table = find_object_table(session, given.get("object_table"))
     by, kind = ("name", "text") if given.get("id") is None else ("id", "integer")
     wanted = given[by]
@@ -67,18 +71,6 @@ def delete_custom_function(call: Call) -> None:
         raise InvalidParameter(f"{table} has no such {by}. Received: {wanted!r}", hint=f"It has {present}.")
     session.notice(f"{call.function}: {deleted[0]['name']}, id {deleted[0]['id']}, was deleted from {table}")
     drop_if_empty(call, table, "function")
-
-
-def _superusers_only(call: Call) -> None:
-    (row,) = call.session.execute(
-        "SELECT rolsuper AS is_superuser FROM pg_catalog.pg_roles WHERE rolname = current_user"
-    )
-    if not row["is_superuser"]:
-        raise InsufficientPrivilege(
-            f"custom functions are code that the server runs, so only superusers register and delete them."
-            f" Received a call by role {call.info.role}",
-            hint="Ask a superuser; every role may use registered functions.",
-        )
 
 
 def _add(call: Call, name: str, value: bytes, description: str | None) -> None:

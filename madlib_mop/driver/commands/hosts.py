@@ -23,9 +23,12 @@ from madlib_mop.driver.session.opening import open_record
 from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.engines.hosts.connections import HostLogin, connect_host, connecting, read_login, reason
 from madlib_mop.engines.hosts.tables import sweep
-from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
+from madlib_mop.errors import InvalidParameter, MopError, NotReady
 
 _SESSION = "madlib_mop add_host"
+_SUPERUSERS_ONLY = (
+    "only superusers may add or remove hosts", "Ask a superuser; SELECT * FROM madlib_mop.hosts; lists the hosts."
+)  # fmt: skip
 # Hashes 488 random bits to the length of a key.
 _DRAW = """
 INSERT INTO madlib_mop.coordinator (coordinator, key)
@@ -55,7 +58,7 @@ WHERE h.server = $1 AND pg_catalog.pg_xact_status(h.xid) = 'in progress'
 
 def add_host(call: Call) -> None:
     """Check a foreign server, pair with it, and add it as a host."""
-    _superusers_only(call)
+    call.need_superuser(*_SUPERUSERS_ONLY)
     session, server = call.session, call.arguments["server"]
     engine_of(session).check_host(server)
     asked = call.arguments.get("n_segments")
@@ -95,7 +98,7 @@ def add_host(call: Call) -> None:
 
 def remove_host(call: Call) -> None:
     """Remove a host, also if the caller's transaction is rolled back; fails while it has shards of packed tables."""
-    _superusers_only(call)
+    call.need_superuser(*_SUPERUSERS_ONLY)
     session, server = call.session, call.arguments["server"]
     rows = session.execute("SELECT coordinator FROM madlib_mop.host WHERE server = $1", [server])
     if not rows:
@@ -173,17 +176,6 @@ def _try_trainer(session: CallerSession, record: Record, login: HostLogin, coord
             f"server {login.server} cannot start a trainer",
             detail=told.get("message") or f"it ended with status {told.get('status')}: {told.get('stderr')}",
             hint="Run `madlib-mop doctor` on that host to see what is missing.",
-        )
-
-
-def _superusers_only(call: Call) -> None:
-    (row,) = call.session.execute(
-        "SELECT r.rolsuper AS is_superuser FROM pg_catalog.pg_roles r WHERE r.rolname = current_user"
-    )
-    if not row["is_superuser"]:
-        raise InsufficientPrivilege(
-            f"only superusers may add or remove hosts. Received a call by role {call.info.role}",
-            hint="Ask a superuser; SELECT * FROM madlib_mop.hosts; lists the hosts.",
         )
 
 

@@ -1,7 +1,8 @@
-"""Predicts labelled rows, buffer by buffer; used by `make_ensemble` and by `register` for its baseline."""
+"""Predicts labelled rows: all at once, for `make_ensemble` and `learn`, or buffer by buffer, for `register`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 from mop_backend.frames import Blob, Frame
@@ -11,9 +12,102 @@ from madlib_mop.driver.inference.labelled_rows import LabelledRows
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, Unsupported
+from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
 from madlib_mop.trainer.data.shards import buffer_array
 from madlib_mop.trainer.process.failures import RequestFailure
+
+#: The most memory that predictions of all rows may take.
+MAX_BYTES = 1 << 30
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class PredictedTable:
+    """The predictions of a model for all rows of a table.
+
+    Attributes
+    ----------
+    outputs : list of numpy.ndarray
+        One array an output, float32 ``(n_rows, n_units)``.
+    labels : list of numpy.ndarray
+        The packed values of each dependent column, ``(n_rows, ...)``; empty if they were not requested.
+    """
+
+    outputs: list[np.ndarray]
+    labels: list[np.ndarray]
+
+
+def predicted_rows(
+    session: CallerSession,
+    trainer: LocalTrainer,
+    model: TrainedModel,
+    packed: LabelledRows,
+    what: str,
+    max_bytes: int = MAX_BYTES,
+    *,
+    with_labels: bool = True,
+    hint: str = "Use a smaller table.",
+) -> PredictedTable:
+    """Predict all rows with a model.
+
+    Parameters
+    ----------
+    session : CallerSession
+    trainer : LocalTrainer
+    model : TrainedModel
+    packed : LabelledRows
+        Checked to fit the model.
+    what : str
+        The argument that named the table, for messages.
+    max_bytes : int
+        The most memory that the outputs may take.
+    with_labels : bool
+        Whether the labels are wanted.
+    hint : str
+        What to do if they would take more memory.
+
+    Raises
+    ------
+    OutOfResources
+        If the outputs would take more than ``max_bytes``.
+    MopError
+        If the model or a buffer cannot be used, or the table has changed.
+    """
+    n_inputs = len(packed.independent)
+    outputs: list[np.ndarray] = []
+    labels: list[list[np.ndarray]] = [[] for _ in packed.dependent] if with_labels else []
+    start = 0
+    for shapes, blobs, found in predicted_buffers(session, trainer, model, packed, what):
+        n_rows = len(found[0])
+        if outputs and [one.shape[1] for one in found] != [output.shape[1] for output in outputs]:
+            raise ragged(f"{packed.relation} has rows for which {model.label} has outputs of another shape", what)
+        if not outputs:
+            check_memory(packed.n_rows * sum(one[:1].nbytes for one in found), max_bytes, packed, hint)
+            outputs = [np.empty((packed.n_rows, one.shape[1]), np.float32) for one in found]
+        if start + n_rows <= packed.n_rows:
+            for output, one in zip(outputs, found, strict=True):
+                output[start : start + n_rows] = one
+        start += n_rows
+        for number, rows in enumerate(labels):
+            rows.append(array_of(packed, n_inputs + number, shapes, blobs, what, n_rows))
+            if rows[0].shape[1:] != rows[-1].shape[1:]:  # defence: width-of-labels
+                raise two_shapes(packed, packed.dependent[number], what)
+    if start != packed.n_rows:
+        raise NotReady(
+            f"{what}: {packed.relation} had {packed.n_rows} rows, and now has {start}",
+            hint="Call again when nobody changes it; COMMIT first if it was packed in this transaction.",
+        )
+    return PredictedTable(outputs, list(map(np.concatenate, labels)))
+
+
+def check_memory(n_bytes: int, max_bytes: int, packed: LabelledRows, hint: str) -> None:
+    """Raise OutOfResources if the predictions of a model take more memory than there is for them."""
+    if n_bytes > max_bytes:
+        raise OutOfResources(
+            f"the predictions of one model for the {packed.n_rows:,} rows of {packed.relation} take"
+            f" {n_bytes / _MIB:,.1f} MiB, but there is room for {max_bytes / _MIB:,.1f} MiB for each model",
+            hint=hint,
+        )
 
 
 def predicted_buffers(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from mop_backend.registered_names import NEWEST
 
 from madlib_mop.calls import find_function
 from madlib_mop.calls.limits import MAX_SEED
@@ -21,18 +21,17 @@ from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
-from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled
-from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.inference.packed_rows import array_of, predicted_buffers
+from madlib_mop.driver.inference.labelled_rows import find_labelled
+from madlib_mop.driver.inference.packed_rows import predicted_rows
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.jobs.checks import seconds_of
 from madlib_mop.driver.jobs.submitting import quoted, settings_of
-from madlib_mop.driver.learning.own_session import OwnSession
+from madlib_mop.driver.learning.own_session import OutOfTime, OwnSession
 from madlib_mop.driver.learning.quality import codes_of, of_classes, of_numbers, rows_of
 from madlib_mop.driver.networks.proposing import propose_search
 from madlib_mop.driver.outputs.tables import SELECTION_TABLES, check_droppable
-from madlib_mop.driver.registry.registering import check_registry
+from madlib_mop.driver.registry.registering import TRY_NAME, check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import was_changed
@@ -40,7 +39,6 @@ from madlib_mop.driver.session.opening import open_record
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.jobs.statements import compose
 
-ALIAS = "newest"
 _LEAST_BUDGET_S = 10.0
 #: What the search leaves of the budget, to the ensemble and the measures: a share, but at least some seconds.
 _REST_SHARE, _LEAST_REST_S = 0.15, 6.0
@@ -50,6 +48,7 @@ _ITERATIONS, _FIRST, _MANY = 24, 3, 4
 #: Suffixes of the tables that are made, by what they are.
 _SUFFIXES = ("_packed", "_networks", "_configs", "_models", "_best", "_ensemble")
 _LONGEST = "_packed_validation_summary"
+_HOW_TO_REPLACE = "Choose another name; replace => true replaces the tables that an earlier call of learn has made."
 _IS_THERE = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class WHERE oid = %s::pg_catalog.oid"
 #: What propose_networks makes, by the columns that identify it.
 _PROPOSED = {
@@ -70,25 +69,38 @@ class _Steps:
     call: Call
     session: OwnSession
     path: str | None
+    ends_at: float
     done: list[str] = field(default_factory=list)
 
-    def run(self, called: str, /, **arguments: Any) -> Any:
+    def run_in_budget(self, called: str, /, **arguments: Any) -> Any:
+        """Call a function as `run` does, until the budget is over."""
+        return self.run(called, max(_LEAST_SEARCH_S, self.ends_at - time.monotonic()), **arguments)
+
+    def run(self, called: str, at_most_s: float | None = None, /, **arguments: Any) -> Any:
         """Call a function for users; return the first column of its first row. Raises MopError."""
         function = find_function(called)
         given = {key: value for key, value in arguments.items() if value is not None}
-        self.done.append(f"SELECT {function.schema}.{called}({', '.join(self._written(given))});")
+        written = f"SELECT {function.schema}.{called}({', '.join(self._written(given))});"
         statement = compose(function, given, self._quote, self.path)
         try:
-            found = self.session.execute(statement)
-            self.call.session.execute(_LOOK_ANEW)
-            return found
-        except MopError as error:
-            error.detail = "\n".join(filter(None, [error.detail, self.committed(len(self.done) - 1)])) or None
-            raise
+            if at_most_s is None:
+                found = self.session.execute(statement)
+            else:
+                found = self.session.execute_within(at_most_s, statement)
+        except OutOfTime:
+            raise NotReady(
+                f"the budget was over in {called}. Received: {self.call.arguments['budget']}",
+                hint="Call again with a larger budget" + (" and replace => true." if self.done else "."),
+            ) from None
+        self.done.append(written)
+        self.call.session.execute(_LOOK_ANEW)
+        return found
 
-    def committed(self, n_steps: int) -> str | None:
-        """Return which steps were committed, for the detail of an error; None if none was."""
-        return "\n".join([f"{n_steps} of its steps are committed:", *self.done[:n_steps]]) if n_steps else None
+    def note(self, error: MopError) -> None:
+        """Add to the detail of an error which steps are committed."""
+        if self.done:
+            committed = [f"{len(self.done)} of its steps are committed:", *self.done]
+            error.detail = "\n".join(filter(None, [error.detail, *committed]))
 
     def _written(self, given: dict[str, Any]) -> Iterator[str]:
         """Yield the arguments as a person writes them."""
@@ -122,20 +134,21 @@ def learn(call: Call) -> list[dict[str, Any]]:
     base = _base(name)
     if not a["replace"]:
         for suffix in _SUFFIXES:
-            session.output(base + suffix, what="name")
+            session.output(base + suffix, what="name", if_there=lambda *found: _HOW_TO_REPLACE)
     validation = _validation(a["validation"], a["split"])
     seed = secrets.randbelow(MAX_SEED) if a["seed"] is None else a["seed"]
     packed, models = f"{base}_packed", f"{base}_models"
-    with _steps(call) as steps:
+    with _steps(call, began, budget_s) as steps:
         _check_committed(steps, source, a["source_table"])
-        steps.run(
+        steps.session.execute(TRY_NAME, (name,))
+        steps.run_in_budget(
             "pack_columns", source_table=a["source_table"], output_table=packed, dependent=a["dependent"],
             validation=validation, columns=a["columns"], exclude=a["exclude"], seed=seed, task=a["task"],
             replace=a["replace"] or None, test=a["test"],
         )  # fmt: skip
         if a["replace"]:
             _drop_proposals(steps, base)
-        steps.run(
+        steps.run_in_budget(
             "propose_networks", packed_table=packed, arch_table=f"{base}_networks", configs_table=f"{base}_configs",
             n_configs=a["n_configs"], seed=seed,
         )  # fmt: skip
@@ -149,10 +162,10 @@ def learn(call: Call) -> list[dict[str, Any]]:
             validation_table=f"{packed}_validation", replace=a["replace"] or None,
         )  # fmt: skip
         run_id = steps.session.newest_run()
-        if not _count(session, models):
+        # not in the transaction of the caller, whose lock would stop a DROP, which would stop the next step
+        if not steps.session.execute(_counting(session, models)):
             raise NotReady(
                 f"the budget was over before a network was trained. Received: {a['budget']}",
-                detail=steps.committed(len(steps.done)),
                 hint="Call again with a larger budget and replace => true.",
             )
         table = models
@@ -163,17 +176,17 @@ def learn(call: Call) -> list[dict[str, Any]]:
                 replace=a["replace"] or None,
             )  # fmt: skip
         version = steps.run("register", name=name, model_table=table, baseline=f"{packed}_validation")
-        steps.run("deploy", name=name, alias=ALIAS, version=version)
-    made = _Made(f"{name}@{version}", f"{name}@{ALIAS}", f"{packed}_test", models, table, run_id, steps.done)
+        steps.run("deploy", name=name, alias=NEWEST, version=version)
+    made = _Made(name, f"{name}@{version}", f"{packed}_test", models, table, run_id, steps.done)
     return _summary(call, made, source, time.monotonic() - began)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """What the steps have made: the version and its alias, tables by name, the run and the statements."""
+    """What the steps have made: the registered model, its version, tables by name, the run and the statements."""
 
+    name: str
     version: str
-    alias: str
     test: str
     models: str
     table: str
@@ -213,9 +226,9 @@ def _search(n_configs: int, seconds: float) -> str:
     return f"R={_ITERATIONS}, eta=2, r={first}, num_configs={n_configs}, budget_s={seconds:.0f}"
 
 
-def _count(session: CallerSession, table: str) -> int:
-    query = statement("SELECT pg_catalog.count(*) AS n FROM {t}", t=session.relation(table, "models"))
-    return int(session.execute(query)[0]["n"])
+def _counting(session: CallerSession, table: str) -> str:
+    """Return the query that counts the rows of a table."""
+    return statement("SELECT pg_catalog.count(*) AS n FROM {t}", t=session.relation(table, "models"))
 
 
 def _check_transaction(call: Call) -> None:
@@ -248,11 +261,15 @@ def _base(name: str) -> str:
 
 
 @contextmanager
-def _steps(call: Call) -> Iterator[_Steps]:
+def _steps(call: Call, began: float, budget_s: float) -> Iterator[_Steps]:
     """Open a session for the steps; it ends with the block."""
-    own = OwnSession(call, open_record(call.info), settings_of(call), _teller(call))
+    own = OwnSession(call, open_record(call.info), settings_of(call), _teller(call), budget_s)
+    steps = _Steps(call, own, call.info.search_path, began + budget_s)
     try:
-        yield _Steps(call, own, call.info.search_path)
+        yield steps
+    except MopError as error:
+        steps.note(error)
+        raise
     finally:
         own.close()
 
@@ -305,10 +322,10 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     predictor = "predict_json"
     if len(preprocessor.targets) == 1:
         predictor = "predict_class" if isinstance(preprocessor.targets[0].fit, ClassFit) else "predict_number"
-    n_models = _count(session, made.models)
+    n_models = session.execute(_counting(session, made.models))[0]["n"]
     found = [
         _row(
-            "model", made.version, f"SELECT madlib_mop.{predictor}('{made.alias}', NULL, t) FROM {source.written} AS t;"
+            "model", made.version, f"SELECT madlib_mop.{predictor}('{made.name}', t.*) FROM {source.written} AS t;"
         ),
         *_measured(session, call.function, made, preprocessor),
         _row("run", made.run_id, f"{n_models} models were trained; SELECT * FROM {made.models}_info;"),
@@ -329,10 +346,10 @@ def _measured(
     model = find_model(session, function, made.version, None)
     (rows,) = find_labelled(session, made.test, "test").rows_of([model])
     with LocalTrainer(session) as trainer:
-        outputs, labels = _predict(session, trainer, model, rows)
+        found_rows = predicted_rows(session, trainer, model, rows, "test")
     targets = Targets(preprocessor)
-    predicted = targets.decode(dict(zip(targets.names, outputs, strict=True)))
-    truth = dict(zip(targets.names, labels, strict=True))
+    predicted = targets.decode(dict(zip(targets.names, found_rows.outputs, strict=True)))
+    truth = dict(zip(targets.names, found_rows.labels, strict=True))
     found = []
     for name in targets.names:
         one = predicted[name]
@@ -344,17 +361,3 @@ def _measured(
             measures = of_numbers(one.numbers, numbers)
         found += rows_of(name if len(targets.names) > 1 else None, measures)
     return found
-
-
-def _predict(
-    session: CallerSession, trainer: LocalTrainer, model: TrainedModel, rows: LabelledRows
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the outputs of a model, float32 ``(n_rows, n_units)``, and the packed values of each target."""
-    n_inputs = len(rows.independent)
-    outputs: list[list[np.ndarray]] = [[] for _ in rows.dependent]
-    labels: list[list[np.ndarray]] = [[] for _ in rows.dependent]
-    for shapes, blobs, found in predicted_buffers(session, trainer, model, rows, "test"):
-        for number, values in enumerate(found):
-            outputs[number].append(values)
-            labels[number].append(array_of(rows, n_inputs + number, shapes, blobs, "test", len(values)))
-    return list(map(np.concatenate, outputs)), list(map(np.concatenate, labels))

@@ -1,6 +1,7 @@
 """A session beside the caller's, with the caller's rights, whose statements commit: packed tables are visible to the
 segments only then."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from madlib_mop.driver.session.stopping import ignore_from_now_on, sigterm_delay
 from madlib_mop.engines.sessions.access import BECOME
 from madlib_mop.engines.sessions.login import RunLogin, create_login, drop_login
 from madlib_mop.engines.sessions.session import AsyncSession, CoroutineLoop, LoginTarget, SessionLost, StatementFailed
-from madlib_mop.errors import Cancelled, NotReady, from_dict
+from madlib_mop.errors import Cancelled, MopError, NotReady, from_dict
 
 _OPTIONS = (
     " -c statement_timeout=0 -c client_connection_check_interval=200 -c idle_in_transaction_session_timeout=0"
@@ -22,6 +23,7 @@ _OPTIONS = (
 )
 _SET = "SELECT pg_catalog.set_config(%s, %s, false)"
 _TURN_S = 1.0
+_QUERY_CANCELED, _LOCK_NOT_AVAILABLE = "57014", "55P03"
 _IS_BLOCKED = "SELECT %s::pg_catalog.int4 = ANY (pg_catalog.pg_blocking_pids(%s::pg_catalog.int4))"
 
 
@@ -35,6 +37,10 @@ class _Forwarded(list[Any]):
     def append(self, message: Any) -> None:
         """Pass a notice on; psycopg2 calls it."""
         self._tell(str(message))
+
+
+class OutOfTime(Exception):
+    """A statement did not end within its time, and was cancelled."""
 
 
 class OwnSession:
@@ -52,6 +58,8 @@ class OwnSession:
         Settings of the caller's session that it gets.
     tell : callable
         Called with each notice, such as ``NOTICE:  text``.
+    lock_s : float
+        How long a statement waits for a lock of another session.
 
     Raises
     ------
@@ -59,13 +67,16 @@ class OwnSession:
         If it cannot log in.
     """
 
-    def __init__(self, call: Call, record: Record, settings: dict[str, str], tell: Callable[[str], None]):
+    def __init__(
+        self, call: Call, record: Record, settings: dict[str, str], tell: Callable[[str], None], lock_s: float
+    ):
         self._record = record
         self._stop_fd = call.session.stop_fd
         self._caller_pid = call.info.pid
         self._login: RunLogin | None = None
         self._session: AsyncSession | None = None
         self._loop = CoroutineLoop()
+        self._lock_ms = _milliseconds(lock_s)
         self._number = record.unused_run_id()
         record.lock_run(self._number)  # defence: lock-of-learn
         try:
@@ -95,12 +106,29 @@ class OwnSession:
         try:
             return self._wait(lambda: session.execute(statement, params))
         except StatementFailed as failure:
-            raise from_dict(failure.error) from None
+            error = from_dict(failure.error)
+            if error.sqlstate == _LOCK_NOT_AVAILABLE:
+                error.hint = error.hint or "Another session has locked a table of this call. Call again later."
+            raise error from None
         except SessionLost as loss:
             raise NotReady(
                 f"the session that works for this call was lost: {loss.message}",
                 hint="The server's log has the reason.",
             ) from None
+
+    def execute_within(self, seconds: float, statement: str) -> Any:
+        """Execute a statement as `execute` does, for some seconds at most. Raises OutOfTime, and MopError."""
+        self.execute(_SET, ("statement_timeout", str(_milliseconds(seconds))))
+        began = time.monotonic()
+        try:
+            found = self.execute(statement)
+        except MopError as error:
+            # users' code can raise this error itself
+            if error.sqlstate == _QUERY_CANCELED and time.monotonic() - began >= seconds:
+                raise OutOfTime from None
+            raise
+        self.execute(_SET, ("statement_timeout", "0"))
+        return found
 
     def close(self) -> None:
         """End the session, and drop its login role."""
@@ -115,7 +143,8 @@ class OwnSession:
 
     def _target(self, call: Call, settings: dict[str, str]) -> LoginTarget:
         info = call.info
-        session = {"application_name": f"madlib_mop {call.function}", "connect_timeout": 10, "options": _OPTIONS}
+        options = f"{_OPTIONS} -c lock_timeout={self._lock_ms}"
+        session = {"application_name": f"madlib_mop {call.function}", "connect_timeout": 10, "options": options}
         steps: list[tuple[str, list[Any]]] = [(LIFT_NEW_TIMEOUTS, []), (BECOME, [info.role_oid])]
         steps += [(_SET, [name, value]) for name, value in settings.items()]
         if self._login is None:  # defence: login-of-learn = True
@@ -158,3 +187,8 @@ class OwnSession:
         self._loop.unwatch(self._stop_fd)
         ignore_from_now_on()
         raise Cancelled(stop_reason(self._stop_fd))
+
+
+def _milliseconds(seconds: float) -> int:
+    """Return a timeout of the server: whole milliseconds, and not 0, which is none."""
+    return max(1, round(seconds * 1000))

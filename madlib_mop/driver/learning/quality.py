@@ -72,7 +72,7 @@ def of_classes(predicted: Predictions, truth: npt.NDArray[np.int64]) -> list[Mea
         Measure(
             "log loss",
             float(-np.log(np.clip(of_truth, _EPSILON, 1.0)).mean()),
-            float(-(shares * np.log(shares)).sum()),
+            abs(float((shares * np.log(shares)).sum())),
             "of the probabilities; lower is better; baseline: the shares of the classes",
         ),
     ]

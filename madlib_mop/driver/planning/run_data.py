@@ -258,11 +258,7 @@ def check_connections(record: Record, source: PackedTable, role: str, n_more: in
     n_segments = len(source.shards)
     n_readers = n_segments - sum(source.n_at_hosts.values()) + n_more
     n_sessions = n_segments + n_readers
-    ((free,),) = record.execute(
-        "SELECT current_setting('max_connections')::pg_catalog.int4"
-        " - current_setting('superuser_reserved_connections')::pg_catalog.int4"
-        " - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')"
-    )
+    free = record.free_connections()
     if free < n_sessions:
         raise OutOfResources(
             f"a run on {n_segments} segments needs {n_sessions} connections, but only {max(0, free)} are free",

@@ -24,6 +24,14 @@ from madlib_mop.errors import InvalidParameter, ReadOnly, Unsupported
 
 _N_KEYS_SHOWN = 20
 _CHANGE = "INSERT INTO madlib_mop.registry_change (change, name, details) VALUES ('register', $1, $2::pg_catalog.jsonb)"
+#: Fails as register would for the name of another role's model, and changes nothing.
+TRY_NAME = """
+BEGIN;
+INSERT INTO madlib_mop.registry_change (change, name, details)
+VALUES ('register', %s, '{"digest": "", "n_bytes": 0, "model_arch": {}}');
+ROLLBACK;
+SELECT 1
+"""
 _NEWEST = (
     "SELECT version_id::pg_catalog.text AS version_id, version FROM madlib_mop.model_version WHERE name = $1"
     " ORDER BY version DESC LIMIT 1"

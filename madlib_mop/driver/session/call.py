@@ -6,6 +6,7 @@ from typing import Any
 from madlib_mop.calls import find_function, read_arguments
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.info import SessionInfo
+from madlib_mop.errors import InsufficientPrivilege
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,9 @@ class Call:
     def info(self) -> SessionInfo:
         """The caller."""
         return self.session.info
+
+    def need_superuser(self, why: str, hint: str) -> None:
+        """Raise InsufficientPrivilege unless the role that calls is a superuser."""
+        (row,) = self.session.execute("SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user")
+        if not row["rolsuper"]:
+            raise InsufficientPrivilege(f"{why}. Received a call by role {self.info.role}", hint=hint)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, isfinite, isnan
 from typing import Protocol
 
 from madlib_mop.catalog.rows.model import ModelRow
@@ -161,16 +162,17 @@ class ProgressReporter:
     def _best_of(self, iteration: int) -> str:
         """Return the best model by the rule of view `leaderboard`: by the first metric if all models have the same
         one, else by loss."""
-        known = {key: f for key, f in self._figures.pop(iteration, {}).items() if f.metric == f.metric}
-        if not known:
-            return ""
-        names = {f.metric_name for f in known.values()}
+        found = {key: figures for key, figures in self._figures.pop(iteration, {}).items() if key in self._left}
+        names = {figures.metric_name for figures in found.values()}
         by_metric = next(iter(names)) if len(names) == 1 else None
+        scores = {key: figures.metric if by_metric else figures.loss for key, figures in found.items()}
         sign = -1 if by_metric and higher_is_better(by_metric) else 1
-        mst_key = min(known, key=lambda key: (sign * known[key].metric if by_metric else 0, known[key].loss, key))
-        best = known[mst_key]
-        name, value = (by_metric, best.metric) if by_metric else ("loss", best.loss)
-        return f", best {best.data_set} {name} {value:.4f} (mst_key {mst_key})"
+        losses = {key: inf if isnan(figures.loss) else figures.loss for key, figures in found.items()}
+        finite = [(sign * score, losses[key], key) for key, score in scores.items() if isfinite(score)]
+        if not finite:
+            return ""
+        mst_key = min(finite)[-1]
+        return f", best {found[mst_key].data_set} {by_metric or 'loss'} {scores[mst_key]:.4f} (mst_key {mst_key})"
 
 
 def _count(n: int, what: str) -> str:

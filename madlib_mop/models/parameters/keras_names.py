@@ -141,11 +141,6 @@ METRIC_STRINGS = frozenset(
     " top_k_categorical_accuracy true_negatives true_positives".split()
 )
 
-# Names in Keras' own dictionaries that compile() cannot use: base classes, wrappers, and means of values without
-# labels.
-LOSS_BASES = frozenset({"Loss", "LossFunctionWrapper"})
-METRIC_BASES = frozenset("Mean MeanMetricWrapper Metric Sum mean mean_metric_wrapper metric sum".split())
-
 # Names of Keras 2 that Keras 3 has changed.
 OLD_LOSSES = {
     "cosine": "cosine_similarity",

@@ -154,15 +154,6 @@ def expand_grid(compile_grid_text: str | None, fit_grid_text: str | None) -> lis
     ]
 
 
-def draw_random(
-    compile_grid_text: str | None, fit_grid_text: str | None, num_configs: int, random_state: int | None
-) -> list[tuple[str, str]]:
-    """Draw ``num_configs`` configurations at random: the first ones of `iterate_random`."""
-    if not is_int(num_configs) or num_configs < 1:
-        raise not_whole("num_configs", 1, shown(num_configs))
-    return list(itertools.islice(iterate_random(compile_grid_text, fit_grid_text, random_state), num_configs))
-
-
 def iterate_random(
     compile_grid_text: str | None, fit_grid_text: str | None, random_state: int | None
 ) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,16 @@ import keras
 import numpy as np
 from keras import layers
 
+from madlib_mop.models.build import build_architecture, compile_model
+
 ROWS = 24
+
+
+def build_model(config, compile_params, seed=None, custom=None):
+    """Return the compiled model of a configuration, as a trainer makes it."""
+    model = build_architecture(config, seed)
+    compile_model(model, compile_params, custom)
+    return model
 
 
 def perceptron():

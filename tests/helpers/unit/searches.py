@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from madlib_mop.models.parameters.parser import parse_compile_params
+from madlib_mop.models.parameters.search_grid import iterate_random
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.schedule.forecast.simulator import Simulation, simulate
 from madlib_mop.search import Action, Add, Exploit, Extend, Finish, Search, SearchSpace, Stop, make_search, search_class
@@ -39,6 +41,11 @@ Loss = Callable[[str, int, int], float]  # (compile_params, mst_key, epoch) -> l
 def space(compile_grid: str = COMPILE_GRID, fit_grid: str = FIT_GRID, model_ids=(1, 2)) -> SearchSpace:
     """Return a space of two architectures and conditional dimensions."""
     return SearchSpace.read(list(model_ids), compile_grid, fit_grid)
+
+
+def draw_random(compile_grid: str, fit_grid: str, n: int, random_state: int | None) -> list[tuple[str, str]]:
+    """Return the first configurations of a random search."""
+    return list(itertools.islice(iterate_random(compile_grid, fit_grid, random_state), n))
 
 
 def search_of(method: str, params: str | None = None, random_state: int = 1) -> Search:

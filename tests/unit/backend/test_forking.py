@@ -83,8 +83,9 @@ def test_it_shares_what_was_loaded_and_reports_its_status(start, tmp_path):
 
 def test_it_gets_the_signal_of_its_kind_when_the_connection_closes(start, tmp_path):
     with child_of(start(), tmp_path / "signal") as (child, _):
+        pid = child.pid  # which comes by the connection
         child._process._control.shutdown(socket.SHUT_RDWR)
-        assert ended(child.pid) < 3
+        assert ended(pid) < 3
     assert (tmp_path / "signal").read_text() == str(int(signal.SIGTERM))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from madlib_mop.columns.encoding.targets import Predictions
-from madlib_mop.driver.learning.quality import area_under_curve, codes_of, of_classes, of_numbers
+from madlib_mop.driver.learning.quality import area_under_curve, codes_of, of_classes, of_numbers, rows_of
 
 
 def predicted(probabilities) -> Predictions:
@@ -28,6 +28,7 @@ def test_rows_of_one_class_have_no_curve():
     measures = of_classes(predicted([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0]))
     assert [one.name for one in measures] == ["accuracy", "balanced accuracy", "log loss"]
     assert (measures[0].value, measures[0].baseline, measures[2].baseline) == (0.5, 1.0, 0.0)
+    assert rows_of(None, measures)[2]["baseline"] == "0"
 
 
 def test_a_class_without_rows_does_not_count():

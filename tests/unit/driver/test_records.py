@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from sqlalchemy.dialects import postgresql
 
 from madlib_mop.catalog import tables
 from madlib_mop.catalog.record import Record
@@ -34,11 +35,31 @@ NOT_READ = {"at", "task", "task_since"}
 #: Fields of other tables' columns: the oid of a run's owner, and the decisions on a search's event.
 OTHERS = {"owner_oid", "changes"}
 
+#: How SQLAlchemy writes types, where that is not the type in capitals.
+AS_DECLARED = {
+    "double precision": "FLOAT", "name": "TEXT", "regrole": "regrole", "timestamptz": "TIMESTAMP WITH TIME ZONE",
+}  # fmt: skip
+#: Columns that only people read.
+NOT_DECLARED = {"setting": {"changed_at": "TIMESTAMP WITH TIME ZONE"}}
+
 
 @pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
 def test_a_row_has_the_columns_of_its_table(kind):
     columns = {column.name for column in ROWS[kind].columns} - NOT_READ
     assert {f.name for f in dataclasses.fields(kind)} - OTHERS == columns
+
+
+def test_sql_creates_these_tables():
+    text = (ROOT / "sql/20-catalog.sql").read_text()
+    created = {}
+    for name, columns in re.findall(r"CREATE TABLE madlib_mop\.(\w+) \((.*?)\n\)", text, re.DOTALL):
+        lines = re.findall(r"^    ([a-z_]+) +([a-z]+(?: precision)?(?:\[\])?)(?= |,|$)", columns, re.MULTILINE)
+        created[name] = {column: AS_DECLARED.get(type_sql, type_sql.upper()) for column, type_sql in lines}
+    dialect = postgresql.dialect()
+    for table in tables.metadata.tables.values():
+        declared = {column.name: column.type.compile(dialect) for column in table.columns}
+        assert {**declared, **NOT_DECLARED.get(table.name, {})} == created.pop(table.name), table.name
+    assert created == {}
 
 
 @pytest.mark.parametrize("kind", [*ROWS, TakenOver, BestState, Plan], ids=lambda kind: kind.__name__)

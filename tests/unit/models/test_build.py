@@ -14,13 +14,21 @@ from keras import layers  # noqa: E402
 
 from madlib_mop.errors import InvalidParameter, ModelFailed, Unsupported  # noqa: E402
 from madlib_mop.models.architecture import check_architecture  # noqa: E402
-from madlib_mop.models.build import build_architecture, build_model, first_reason, make  # noqa: E402
+from madlib_mop.models.build import build_architecture, first_reason, make  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params  # noqa: E402
 from madlib_mop.models.shapes import describe  # noqa: E402
 from madlib_mop.models.sharing import compile_signature  # noqa: E402
 from tests.helpers.unit.dangers import REFUSALS, Marker, dangerous  # noqa: E402
 from tests.helpers.unit.documents import KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10, dense, keras_3, layer  # noqa: E402
-from tests.helpers.unit.plain import convolutional, data_for, functional, nested, perceptron, recurrent  # noqa: E402
+from tests.helpers.unit.plain import (  # noqa: E402
+    build_model,
+    convolutional,
+    data_for,
+    functional,
+    nested,
+    perceptron,
+    recurrent,
+)
 
 MODELS = {
     "perceptron": (perceptron, "adam"),

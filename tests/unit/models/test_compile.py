@@ -11,11 +11,11 @@ from keras import losses, metrics, optimizers  # noqa: E402
 from keras.optimizers import schedules  # noqa: E402
 
 from madlib_mop.errors import ModelFailed  # noqa: E402
-from madlib_mop.models.build import build_model, make  # noqa: E402
+from madlib_mop.models.build import make  # noqa: E402
 from madlib_mop.models.parameters.keras_names import LOSS_STRINGS, METRIC_STRINGS, REQUIRED, snake_case  # noqa: E402
 from madlib_mop.models.parameters.literals import CallSpec  # noqa: E402
 from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params, parse_fit_params  # noqa: E402
-from tests.helpers.unit.plain import data_for, functional, perceptron  # noqa: E402
+from tests.helpers.unit.plain import build_model, data_for, functional, perceptron  # noqa: E402
 
 OPTIMIZERS = {
     "adam": lambda: optimizers.Adam(),

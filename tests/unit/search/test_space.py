@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from madlib_mop.errors import InvalidParameter, UnreadableText
-from madlib_mop.models.parameters.search_grid import draw_random, stream
+from madlib_mop.models.parameters.search_grid import stream
 from madlib_mop.search import SearchSpace
-from tests.helpers.unit.searches import COMPILE_GRID, FIT_GRID, space
+from tests.helpers.unit.searches import COMPILE_GRID, FIT_GRID, draw_random, space
 
 
 def test_points_are_those_of_random_search():

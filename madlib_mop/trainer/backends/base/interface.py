@@ -110,16 +110,25 @@ class MemberModel(Protocol):
 class FusedModel(ABC):
     """The variables of k models of one compile signature, and the passes that train and evaluate them together.
 
+    Parameters
+    ----------
+    compiled : MemberModel
+        A model of that signature; its layers are called, its variables are not changed.
+    n_places : int
+        k.
+
     Attributes
     ----------
     n_places : int
-        k.
     specs : mapping of str to list of TensorSpec
         Of one member.
     """
 
-    n_places: int
-    specs: Mapping[str, list[TensorSpec]]
+    def __init__(self, compiled: MemberModel, n_places: int):
+        self.n_places = n_places
+        self.specs = compiled.specs()
+        self._model, self._spec = compiled.measured()
+        self._metrics = self._model._compile_metrics.metrics if self._model._compile_metrics is not None else []
 
     @property
     @abstractmethod
@@ -127,9 +136,9 @@ class FusedModel(ABC):
         """Size of all variables, in bytes."""
 
     @property
-    @abstractmethod
     def metric_names(self) -> list[str]:
         """Names of a pass's results: the loss, and the metrics as Keras reports them."""
+        return ["loss", *(self._model._compile_metrics.result() if self._metrics else ())]
 
     @abstractmethod
     def load(
@@ -145,13 +154,15 @@ class FusedModel(ABC):
     def members(self) -> Sequence[Readable]:
         """Return the current variables of each place."""
 
+    @property
     @abstractmethod
     def train_pass(self) -> FusedTrainPass:
-        """Return the training pass, compiled."""
+        """The training pass, compiled."""
 
+    @property
     @abstractmethod
     def evaluate_pass(self) -> FusedEvaluatePass:
-        """Return the evaluation pass, compiled."""
+        """The evaluation pass, compiled."""
 
 
 class Backend(ABC):
@@ -260,7 +271,6 @@ class Backend(ABC):
 
     # Compiled passes
 
-    @abstractmethod
     def static_batch_of(self, n_rows: int, batch_size: int, inherited: int | None) -> tuple[int, int]:
         """Return whether a visit's training step is compiled for one batch size.
 
@@ -277,6 +287,7 @@ class Backend(ABC):
         tuple of int
             The static batch size of this visit (0: the general step), and ``static_batch`` of the resulting state.
         """
+        return 0, 0  # a step does not depend on what a model was compiled for, or each is compiled for its batch
 
     @abstractmethod
     def train_pass(self, model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int) -> TrainPass:
@@ -310,6 +321,6 @@ class Backend(ABC):
 
     # Files
 
-    @abstractmethod
     def converters(self) -> Mapping[Format, Converter]:
         """Return the converters of the file formats that are this backend's; all backends have Keras' own formats."""
+        return {}

@@ -1,7 +1,7 @@
 """JAX as the backend of Keras; see ``base/interface.py``, and ``loop.py`` for the loops over mini-batches."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,11 +11,9 @@ from jax import numpy as jnp
 from mop_backend.keras_backends import FACTS, USE_GPUS_WITH, BackendName
 
 from madlib_mop.errors import Unsupported
-from madlib_mop.exports.formats import Format
 from madlib_mop.trainer.backends.base.columns import Columns, DataSpec
 from madlib_mop.trainer.backends.base.interface import (
     Backend,
-    Converter,
     EvaluatePass,
     FusedModel,
     MemberModel,
@@ -88,9 +86,6 @@ class Jax(Backend):
     ) -> Columns:
         return Columns(xs, ys, [] if row_weights is None else [row_weights], np.float32(normalizing_const))
 
-    def static_batch_of(self, n_rows: int, batch_size: int, inherited: int | None) -> tuple[int, int]:
-        return 0, 0  # each step is compiled for the size of its batch, here as in Keras' fit
-
     def train_pass(self, model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int) -> TrainPass:
         return loop.train_pass(model)
 
@@ -102,9 +97,6 @@ class Jax(Backend):
 
     def fused_model(self, member: MemberModel, optimizer: keras.Optimizer, n_places: int) -> FusedModel:
         return fused.MappedModel(member, n_places)
-
-    def converters(self) -> Mapping[Format, Converter]:
-        return {}
 
 
 BACKEND = Jax()

@@ -5,7 +5,8 @@ places. Members share only the shard's rows, so a member's bits do not depend on
 number of places and on the member's place, because XLA computes the last elements of an array otherwise than the first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 import jax
 import keras
@@ -23,27 +24,17 @@ from madlib_mop.trainer.backends.base.interface import (
     VariableSource,
 )
 from madlib_mop.trainer.backends.jax import loop
-from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
+from madlib_mop.trainer.data.parts import GROUPS
 from madlib_mop.trainer.data.readable import ReadArrays
 
 Values = list[jax.Array]
 
 
 class MappedModel(FusedModel):
-    """The variables of k models of one compile signature, and the loops that train and evaluate them together.
-
-    Parameters
-    ----------
-    compiled : MemberModel
-        A model of that signature; its layers are called, its variables are not changed.
-    n_places : int
-        k.
-    """
+    """The variables, and loops over compiled steps; parameters as of `FusedModel`."""
 
     def __init__(self, compiled: MemberModel, n_places: int):
-        self.specs: Mapping[str, list[TensorSpec]] = compiled.specs()
-        self._model, _ = compiled.measured()
-        self.n_places = n_places
+        super().__init__(compiled, n_places)
         self._values: dict[str, Values] = {
             group: [jnp.zeros((n_places, *spec.shape), spec.dtype) for spec in specs]
             for group, specs in self.specs.items()
@@ -55,17 +46,10 @@ class MappedModel(FusedModel):
         }
         self._strengths: dict[tuple[int, str], loop.Strength] = compiled.strengths
         self._strong: Values = [jnp.zeros(n_places)] * len(self._strengths)
-        self._metrics = self._model._compile_metrics.metrics if self._model._compile_metrics is not None else []
-        self._train_pass: FusedTrainPass | None = None
-        self._evaluate_pass: FusedEvaluatePass | None = None
 
     @property
     def n_bytes(self) -> int:
         return sum(value.nbytes for values in self._values.values() for value in values)
-
-    @property
-    def metric_names(self) -> list[str]:
-        return ["loss", *(self._model._compile_metrics.result() if self._metrics else ())]
 
     def load(
         self, sources: Sequence[VariableSource], strengths: Sequence[Strengths], groups: Sequence[str] = GROUPS
@@ -84,17 +68,8 @@ class MappedModel(FusedModel):
         ]
         return [ReadArrays(BackendName.JAX, self.specs, values) for values in of_places]
 
+    @cached_property
     def train_pass(self) -> FusedTrainPass:
-        if self._train_pass is None:
-            self._train_pass = self._new_train_pass()
-        return self._train_pass
-
-    def evaluate_pass(self) -> FusedEvaluatePass:
-        if self._evaluate_pass is None:
-            self._evaluate_pass = self._new_evaluate_pass()
-        return self._evaluate_pass
-
-    def _new_train_pass(self) -> FusedTrainPass:
         model, strengths, names = self._model, list(self._strengths.values()), self.metric_names
 
         def step(state: loop.State, batch: loop.Batch, strong: Values) -> loop.State:
@@ -126,7 +101,8 @@ class MappedModel(FusedModel):
 
         return train
 
-    def _new_evaluate_pass(self) -> FusedEvaluatePass:
+    @cached_property
+    def evaluate_pass(self) -> FusedEvaluatePass:
         model, strengths = self._model, list(self._strengths.values())
         variables = [*model.trainable_variables, *model.non_trainable_variables]
 

@@ -9,7 +9,8 @@ one by one, those before them in vector registers, and the two round differently
 Called by ``backend.py``; built from a compiled model, which defines the graph of a member.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 import keras
 import numpy as np
@@ -26,7 +27,7 @@ from madlib_mop.trainer.backends.base.interface import (
     VariableSource,
 )
 from madlib_mop.trainer.backends.tensorflow import loop
-from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
+from madlib_mop.trainer.data.parts import GROUPS
 from madlib_mop.trainer.data.readable import ReadArrays
 from madlib_mop.trainer.process.failures import model_failed
 
@@ -35,24 +36,12 @@ _FLOAT = tf.TensorSpec((), tf.float32)
 
 
 class StackedModel(FusedModel):
-    """The variables of k models of one compile signature, and the loops that train and evaluate them together.
-
-    Parameters
-    ----------
-    compiled : MemberModel
-        A model of that signature; its layers are called, its variables are not changed.
-    optimizer : keras.Optimizer
-        A new optimizer of its kind, not built yet.
-    n_places : int
-        k.
-    """
+    """The variables, and loops in graphs; parameters as of `FusedModel`, and a new optimizer of its kind, not built."""
 
     def __init__(self, compiled: MemberModel, optimizer: keras.Optimizer, n_places: int):
+        super().__init__(compiled, n_places)
         self._compiled = compiled
-        self.specs: Mapping[str, list[TensorSpec]] = compiled.specs()
-        self._model, self._spec = compiled.measured()
         self._optimizer = optimizer
-        self.n_places = n_places
         forms = compiled.groups
         self._weights = {id(form): self._fused(form) for form in forms["weights"]}
         self._others = {id(form): self._fused(form) for form in forms["variables"]}
@@ -64,17 +53,10 @@ class StackedModel(FusedModel):
             "optimizer": [self._rates if v is optimizer._learning_rate else v.value for v in optimizer.variables],
         }
         self._strengths = {place: tf.Variable(tf.zeros(n_places), trainable=False) for place in compiled.strengths}
-        self._metrics = self._model._compile_metrics.metrics if self._model._compile_metrics is not None else []
-        self._train_pass: FusedTrainPass | None = None
-        self._evaluate_pass: FusedEvaluatePass | None = None
 
     @property
     def n_bytes(self) -> int:
         return sum(v.dtype.size * v.shape.num_elements() for group in self._groups.values() for v in group)
-
-    @property
-    def metric_names(self) -> list[str]:
-        return ["loss", *(self._model._compile_metrics.result() if self._metrics else ())]
 
     def load(
         self, sources: Sequence[VariableSource], strengths: Sequence[Strengths], groups: Sequence[str] = GROUPS
@@ -99,33 +81,31 @@ class StackedModel(FusedModel):
         ]
         return [ReadArrays(BackendName.TENSORFLOW, self.specs, values) for values in of_places]
 
+    @cached_property
     def train_pass(self) -> FusedTrainPass:
-        if self._train_pass is None:
-            columns = [loop.signature(self._spec.xs), loop.signature(self._spec.ys)]
-            specs = [*columns, tf.TensorSpec((self.n_places, None), tf.int64), _INT, _INT, _FLOAT]
-            run = tf.function(self._pass, autograph=False, input_signature=specs).get_concrete_function()
+        columns = [loop.signature(self._spec.xs), loop.signature(self._spec.ys)]
+        specs = [*columns, tf.TensorSpec((self.n_places, None), tf.int64), _INT, _INT, _FLOAT]
+        run = tf.function(self._pass, autograph=False, input_signature=specs).get_concrete_function()
 
-            def train(columns: Columns, orders: np.ndarray, batch_size: int, n_batches: int) -> np.ndarray:
-                sizes = tf.constant(batch_size, tf.int64), tf.constant(n_batches, tf.int64)
-                orders = tf.constant(orders, tf.int64)
-                figures: np.ndarray = run(columns.xs, columns.ys, orders, *sizes, columns.constant).numpy()
-                return figures
+        def train(columns: Columns, orders: np.ndarray, batch_size: int, n_batches: int) -> np.ndarray:
+            sizes = tf.constant(batch_size, tf.int64), tf.constant(n_batches, tf.int64)
+            orders = tf.constant(orders, tf.int64)
+            figures: np.ndarray = run(columns.xs, columns.ys, orders, *sizes, columns.constant).numpy()
+            return figures
 
-            self._train_pass = train
-        return self._train_pass
+        return train
 
+    @cached_property
     def evaluate_pass(self) -> FusedEvaluatePass:
-        if self._evaluate_pass is None:
-            specs = [loop.signature(self._spec.xs), loop.signature(self._spec.ys), _INT, _FLOAT]
-            run = tf.function(self._evaluation, autograph=False, input_signature=specs).get_concrete_function()
+        specs = [loop.signature(self._spec.xs), loop.signature(self._spec.ys), _INT, _FLOAT]
+        run = tf.function(self._evaluation, autograph=False, input_signature=specs).get_concrete_function()
 
-            def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
-                size = tf.constant(batch_size, tf.int64)
-                totals: np.ndarray = run(columns.xs, columns.ys, size, columns.constant).numpy()
-                return totals
+        def evaluate(columns: Columns, batch_size: int) -> np.ndarray:
+            size = tf.constant(batch_size, tf.int64)
+            totals: np.ndarray = run(columns.xs, columns.ys, size, columns.constant).numpy()
+            return totals
 
-            self._evaluate_pass = evaluate
-        return self._evaluate_pass
+        return evaluate
 
     def _evaluation(self, xs: loop.Tensors, ys: loop.Tensors, batch_size: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
         n_rows = tf.shape(xs[0], tf.int64)[0]

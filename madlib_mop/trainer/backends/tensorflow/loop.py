@@ -13,8 +13,8 @@ batches of that size whenever the rows are a multiple of it. ``static_batch_of``
 ``State.static_batch`` passes the size from visit to visit (tests/unit/trainer/test_exact.py).
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import keras
 import numpy as np
@@ -25,7 +25,6 @@ from madlib_mop.trainer.backends.base.columns import DataSpec, structure
 from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator
 
 Traceable: TypeAlias = tf.types.experimental.PolymorphicFunction
-Traced = Callable[..., Any]  # traced for one kind of arguments: TensorFlow's ConcreteFunction
 Tensors = Sequence[tf.Tensor]
 
 _INT = tf.TensorSpec((), tf.int64)

@@ -1,7 +1,7 @@
 """PyTorch as the backend of Keras; see ``base/interface.py``, and ``loop.py`` for the loops over mini-batches."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -10,12 +10,10 @@ import torch
 from mop_backend.keras_backends import BackendName
 
 from madlib_mop.errors import Unsupported
-from madlib_mop.exports.formats import Format
 from madlib_mop.models.prefix import Split
 from madlib_mop.trainer.backends.base.columns import Columns, DataSpec
 from madlib_mop.trainer.backends.base.interface import (
     Backend,
-    Converter,
     EvaluatePass,
     FusedModel,
     MemberModel,
@@ -93,9 +91,6 @@ class Torch(Backend):
         constant = torch.tensor(normalizing_const, dtype=torch.float32, device=loop.DEVICE)
         return Columns(list(map(loop.tensor_of, xs)), list(map(loop.tensor_of, ys)), weights, constant)
 
-    def static_batch_of(self, n_rows: int, batch_size: int, inherited: int | None) -> tuple[int, int]:
-        return 0, 0  # operations do not depend on what a model was compiled for
-
     def train_pass(self, model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int) -> TrainPass:
         return loop.train_pass(model)
 
@@ -110,9 +105,6 @@ class Torch(Backend):
 
     def fused_model(self, member: MemberModel, optimizer: keras.Optimizer, n_places: int) -> FusedModel:
         raise RequestFailure(MODEL, Unsupported("models are not trained together on PyTorch"))
-
-    def converters(self) -> Mapping[Format, Converter]:
-        return {}
 
 
 BACKEND = Torch()

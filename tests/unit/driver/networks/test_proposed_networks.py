@@ -16,12 +16,12 @@ from madlib_mop.driver.networks.graph import Graph  # noqa: E402
 from madlib_mop.driver.networks.inputs import MAX_EMBEDDED  # noqa: E402
 from madlib_mop.driver.networks.training import TrainingSize, batch_size, configurations, epochs, search_grids  # noqa: E402
 from madlib_mop.models.architecture import check_architecture  # noqa: E402
-from madlib_mop.models.build import build_model  # noqa: E402
 from madlib_mop.models.described import describe_architecture  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params  # noqa: E402
-from madlib_mop.models.parameters.search_grid import draw_random  # noqa: E402
 from madlib_mop.models.shapes import describe  # noqa: E402
 from tests.helpers.unit.columns import fitted, numbers, spec, target, texts, vectors  # noqa: E402
+from tests.helpers.unit.plain import build_model  # noqa: E402
+from tests.helpers.unit.searches import draw_random  # noqa: E402
 
 INPUTS = {
     "numbers": [(spec("x"), numbers([1.0, 2.0, None, 4.0])), (spec("on", "boolean"), numbers([0, 1, 1, 1], "boolean"))],
