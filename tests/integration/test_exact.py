@@ -85,6 +85,26 @@ def test_rotation_does_not_depend_on_buffers_caching_or_a_warm_start(bench):
     assert digests(bench, second.run_id) == digests(bench, whole.run_id) != digests(bench, first.run_id)
 
 
+def test_models_stay_with_a_trainer_where_each_can_hold_all_rows(bench):
+    given = {"source_table": "train_2", "schedule": "rotation", "seed": 4}
+    stays = fit(bench, "out_stays", "mst_3", 2, **given)
+    moves = fit(bench, "out_moves", "mst_3", 2, ("SET madlib_mop.shard_cache_mb = 0",), **given)
+    assert weights(bench, "out_stays") == weights(bench, "out_moves")
+    assert [len(at) for at in trainers_of(bench, stays.run_id)] == [1, 1, 1]
+    assert set().union(*trainers_of(bench, stays.run_id)) == {0, 1}
+    assert [len(at) for at in trainers_of(bench, moves.run_id)] == [2, 2, 2], "each shard in its own trainer"
+
+
+def trainers_of(db, run_id: int) -> list[set[int]]:
+    """Return the segments whose trainers have made the visits of each model."""
+    found = db.rows(
+        "SELECT array_agg(DISTINCT coalesce((timing ->> 'trainer')::integer, segment_id)) FROM madlib_mop.visit"
+        " WHERE run_id = %s GROUP BY mst_key ORDER BY mst_key",
+        [run_id],
+    )
+    return [set(at) for (at,) in found]
+
+
 def shards(db, table: str) -> list:
     """Return each segment's rows as one digest."""
     return db.rows(

@@ -304,6 +304,9 @@ class Plan:
     sample : SamplePlan or None
         For metrics between those of all rows.
     policy : PolicyPlan or None
+    any_trainer : bool
+        Whether each trainer has room for the rows of all segments, so that a model stays with one trainer
+        (`schedule.trainers`). Older plans do not have it.
     """
 
     training: PackedData
@@ -320,6 +323,12 @@ class Plan:
     search: SearchPlan | None = None
     sample: SamplePlan | None = None
     policy: PolicyPlan | None = None
+    any_trainer: bool = False
+
+    @property
+    def all_here(self) -> bool:
+        """Whether all rows are read from whole tables on this server."""
+        return all(shard.place is None for packed in self.data_sets.values() for shard in packed.segments)
 
     @property
     def data_sets(self) -> dict[str, PackedData]:
@@ -351,6 +360,7 @@ class Plan:
             search=_if_there(SearchPlan.from_json, found.get("search")),
             sample=_if_there(SamplePlan.from_json, found.get("sample")),
             policy=_if_there(PolicyPlan.from_json, found.get("policy")),
+            any_trainer=found.get("any_trainer", False),
         )
 
     def as_json(self) -> Json:
@@ -366,6 +376,8 @@ class Plan:
             "output": self.output.as_json(),
             "summary": self.summary.as_json(),
         }
+        if self.any_trainer:
+            written["any_trainer"] = True
         if self.class_weight is not None:
             written["class_weight"] = [list(item) for item in self.class_weight.items()]
         parts = {

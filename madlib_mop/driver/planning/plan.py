@@ -236,6 +236,7 @@ def complete_plan(
         plan=data.plan(
             settings,
             output,
+            hops=inputs.schedule != AVERAGING,
             fused_training=fused,
             class_weight=checked.class_weight,
             summary=summary,

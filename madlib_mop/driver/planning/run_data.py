@@ -44,6 +44,10 @@ WHERE p.polrelid = $1::pg_catalog.oid
 """  # noqa: E501
 
 
+#: The most rows of all segments together, in bytes, that each trainer of a run keeps.
+_FEW_BYTES = 64 << 20
+
+
 @dataclass(frozen=True)
 class Data:
     """The packed tables of a run.
@@ -100,9 +104,9 @@ class Data:
             "n_segments": len(self.source.shards),
         }
 
-    def plan(self, settings: Settings, output: Relation, **others: Any) -> Plan:
-        """Return a run's plan: data for the workers, output tables, and other fields."""
-        return Plan(
+    def plan(self, settings: Settings, output: Relation, hops: bool, **others: Any) -> Plan:
+        """Return a run's plan: data for the workers, output tables, and other fields; ``hops``: if its models hop."""
+        plan = Plan(
             training=self.source.as_plan(),
             validation=self.validation.as_plan() if self.validation else None,
             trainer=settings.trainer_start(),
@@ -114,6 +118,10 @@ class Data:
             output=OutputName.of(output),
             **others,
         )
+        shards = [shard for packed in plan.data_sets.values() for shard in packed.segments]
+        have_room = sum(shard.n_bytes for shard in shards) <= min(_FEW_BYTES, settings.shard_cache_bytes)
+        any_trainer = hops and have_room and plan.all_here and not self.gpus
+        return replace(plan, any_trainer=any_trainer)
 
     def summary(self, **others: Any) -> OutputSummary:
         """Return the summary of a run's output: the columns that describe the tables, and others."""

@@ -9,7 +9,6 @@ from mop_backend.machine import processors
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import SearchEvent
-from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
@@ -23,9 +22,6 @@ from madlib_mop.driver.running.segments import Segments
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.models.sharing import graph_digests
 from madlib_mop.schedule import SCHEDULES, ModelWork, Scheduler, Unit, Visit, make_scheduler
-
-#: The rows of all data sets of a run that each of its trainers holds; a run with more has each shard in one trainer.
-_MOST_BYTES = 64 << 20
 
 
 class RunningModels(RunSide):
@@ -61,7 +57,7 @@ class RunningModels(RunSide):
         super().__init__(record, run, models, slots, decider)
         self.progress = progress
         self.stops = EarlyStops(record, run, self.models, self.slots, progress)
-        self._any_trainer = _any_trainer_has_room(run.plan)
+        self._any_trainer = run.plan.any_trainer and run.plan.all_here  # shards of Citus can have moved since
         groups_graphs = self._any_trainer or (recorded is None and SCHEDULES[run.schedule].groups_graphs)
         self._graphs = graph_digests(record.custom_functions(run.run_id)) if groups_graphs else None
         self.scheduler = self._make_scheduler(recorded)
@@ -218,10 +214,3 @@ class RunningModels(RunSide):
         if self._graphs is None:
             return None
         return self._graphs(json.dumps(model.model_arch), model.compile_params)
-
-
-def _any_trainer_has_room(plan: Plan) -> bool:
-    """Return whether each trainer of a run can hold the rows of all segments: all are here, and they are few."""
-    shards = [shard for packed in plan.data_sets.values() for shard in packed.segments]
-    are_here = all(shard.place is None for shard in shards) and not plan.gpus
-    return are_here and sum(shard.n_bytes for shard in shards) <= min(_MOST_BYTES, plan.trainer.get("shard_cache_bytes", 0))

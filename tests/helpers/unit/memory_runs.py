@@ -41,7 +41,7 @@ class Driver:
         self.segment_ids = list(range(n_segments))
         fused = FusedPlan(max(map(len, groups), default=0), tuple(FusedGroup(keys, len(keys)) for keys in groups))
         plan = a_plan([(segment, 10) for segment in self.segment_ids], fused_training=fused,
-                      trainer={"shard_cache_bytes": 1 << 20 if any_trainer else 0})  # fmt: skip
+                      any_trainer=any_trainer)  # fmt: skip
         columns = {"num_iterations": n_epochs, "n_models": n_models, **run}
         config = {"model_arch": ARCH, "compile_params": COMPILE, "early_stopping": early_stopping}
         models = [a_model(key, last_epoch=n_epochs, **config) for key in range(1, n_models + 1)]

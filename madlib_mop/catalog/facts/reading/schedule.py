@@ -13,7 +13,8 @@ _MAX_BINS = 200
 
 # a visit of a fused group is one of several that train at once, each with its share of the time
 _WORK = """
-    SELECT 'visit' AS kind, v.segment_id, v.mst_key, v.epoch, v.position, v.attempt,
+    SELECT 'visit' AS kind, coalesce((v.timing ->> 'trainer')::pg_catalog.int4, v.segment_id) AS segment_id,
+           v.mst_key, v.epoch, v.position, v.attempt,
            NULL::pg_catalog.text AS data_set, v.n_rows,
            v.started_at, v.ended_at, v.timing, coalesce((v.timing ->> 'fused')::pg_catalog.float8, 1) AS of_group
     FROM madlib_mop.visit v WHERE v.run_id = $1::pg_catalog.int8
