@@ -6,6 +6,8 @@ import threading
 import psycopg2
 import pytest
 
+from madlib_mop.catalog.drivers import _LOCK
+from madlib_mop.catalog.sessions.lock_holders import end_holders
 from madlib_mop.cli.cluster.layout import claim
 from madlib_mop.errors import NotReady
 from tests.conftest import TEMPLATE, Cluster, Database, run
@@ -103,6 +105,10 @@ def test_who_waits_for_the_lock_does_not_get_it_next(locks):
         thread.start()
     waiting = HELD.replace("granted", "NOT granted")
     wait_for(lambda: locks.value(waiting, [LOCK, run_id]) == 3, what="a queue")
+    catalog = locks.connect()
+    end_holders(catalog, _LOCK, [LOCK, run_id])  # once: drop_run would try again
+    catalog.close()
+    assert locks.value(HELD, [LOCK, run_id]) == 0
     locks.rows("SELECT madlib_mop.drop_run(%s)", [run_id], ALICE)
     assert locks.rows("SELECT 1 FROM madlib_mop.run WHERE run_id = %s", [run_id]) == []
     for thread in threads:

@@ -1,7 +1,8 @@
 """Follows a run: hears of its changes, and decides when it is read again.
 
-`madlib-mop watch`, the client, the trackers and the live page use it, and nothing else listens to runs. A run is read
-soon after its driver told of a change, and every few seconds without news.
+`madlib-mop watch`, the client, the trackers and the live page use it, and nothing else decides this. The live page
+listens in a session that it has for each role (`dash/accounts.py`). A run is read soon after its driver told of a
+change, and every few seconds without news.
 """
 
 import re

@@ -131,6 +131,8 @@ def _opened(options: Mapping[str, Any], application_name: str, session_options: 
         "options": session_options,
         "passfile": _NO_FILE,
     }
+    # Never a prepared statement: code of the shard table's owner that ran there could have replaced it.
+    # defence: no-prepared-statements = psycopg.connect(**keywords, autocommit=True, prepare_threshold=0)
     return psycopg.connect(**keywords, autocommit=True, prepare_threshold=None)
 
 

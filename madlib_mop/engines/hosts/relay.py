@@ -202,9 +202,7 @@ class HostSession:
         return not self._connection.broken and not self._connection.closed
 
     def _value(self, query: LiteralString, *values: object) -> Any:
-        # Never a prepared statement: code of the shard table's owner that ran there could have replaced it.
-        # defence: no-prepared-statements = self._cursor.execute(query, values, prepare=True).fetchone()
-        row = self._cursor.execute(query, values, prepare=False).fetchone()
+        row = self._cursor.execute(query, values).fetchone()
         assert row is not None, "each of the queries gives one row"
         return row[0]
 
