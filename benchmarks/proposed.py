@@ -1,7 +1,8 @@
 """How long an analyst waits for eight proposed networks: until all can be compared, and until the last iteration.
 
-Measured where models stay with the trainer that has their graph, and where each shard has its own trainer
-(``shard_cache_mb`` 0), in turns. Run by `make bench`, or alone:
+Measured where models stay with the trainer that has their graph, and where each shard has its own trainer, in turns.
+The cache of trainers makes the difference: both times, the rows of a segment fit into it. Run by `make bench`, or
+alone:
 
     make/python.sh benchmarks/proposed.py "$(make -s dsn)"
 """
@@ -13,7 +14,10 @@ import psycopg2
 from ratios import Ratio
 
 ROWS, PACKED, NETWORKS, CONFIGS, MODELS = (f"bench_proposed{name}" for name in ("", "_packed", "_nets", "_mst", "_out"))
-N_CONFIGS, N_ITERATIONS, N_TURNS = 8, 10, 3
+N_ROWS, N_CONFIGS, N_ITERATIONS, N_TURNS = 12_000, 8, 10, 3
+#: Has room for the rows of one of two segments, and not of both.
+SMALL_CACHE = "SET madlib_mop.shard_cache_mb = 1"
+LARGE_CACHE = "RESET madlib_mop.shard_cache_mb"
 FIRST_TARGET, ALL_TARGET = 0.85, 1.0
 #: 17 columns: ten numbers, two categories, two counts, a timestamp, a boolean and the target.
 _ROWS = """
@@ -27,12 +31,13 @@ FROM generate_series(1, %s)
 """
 _TIMES = """
 SELECT (SELECT max(m.elapsed_s) FROM madlib_mop.metric m WHERE m.run_id = r.run_id AND m.epoch = 1)::float8,
-       r.makespan_s::float8
+       r.makespan_s::float8, r.plan ? 'any_trainer',
+       (SELECT sum(n_bytes) FROM madlib_mop.segment s WHERE s.run_id = r.run_id)::float8
 FROM madlib_mop.run r ORDER BY run_id DESC LIMIT 1
 """
 
 
-def compare_proposed(dsn: str, n_rows: int) -> list[Ratio]:
+def compare_proposed(dsn: str, n_rows: int = N_ROWS) -> list[Ratio]:
     """Measure and print; return the ratios of the time with models that stay to the time without."""
     with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
@@ -41,8 +46,8 @@ def compare_proposed(dsn: str, n_rows: int) -> list[Ratio]:
             _prepare(cursor, n_rows)
             stays, moves = [], []
             for _ in range(N_TURNS):
-                stays.append(_fit(cursor, "RESET madlib_mop.shard_cache_mb"))
-                moves.append(_fit(cursor, "SET madlib_mop.shard_cache_mb = 0"))
+                stays.append(_fit(cursor, LARGE_CACHE))
+                moves.append(_fit(cursor, SMALL_CACHE))
         finally:
             _drop(cursor)
     print(f"\nproposed: {N_CONFIGS} networks, {n_rows} rows of 17 columns, {N_ITERATIONS} iterations, 2 segments")
@@ -62,8 +67,9 @@ def _prepare(cursor, n_rows: int) -> None:
     cursor.execute(f"UPDATE {ROWS} SET y = (a1 + 5 * a2 + (c1 = 'red')::integer * 3 + random() * 4 > 10)::integer")
     cursor.execute("SET madlib_mop.segments = 2")
     cursor.execute(f"SELECT madlib_mop.pack_columns('{ROWS}', '{PACKED}', 'y', validation => 0.2, seed => 1)")
-    cursor.execute(f"SELECT madlib_mop.propose_networks('{PACKED}', '{NETWORKS}', '{CONFIGS}', n_configs => {N_CONFIGS})")
-    _fit(cursor, "RESET madlib_mop.shard_cache_mb", n_iterations=1)  # starts the fork servers
+    proposed = f"'{PACKED}', '{NETWORKS}', '{CONFIGS}', n_configs => {N_CONFIGS}"
+    cursor.execute(f"SELECT madlib_mop.propose_networks({proposed})")
+    _fit(cursor, LARGE_CACHE, n_iterations=1)  # starts the fork servers
 
 
 def _fit(cursor, setting: str, n_iterations: int = N_ITERATIONS) -> tuple[float, float]:
@@ -75,7 +81,11 @@ def _fit(cursor, setting: str, n_iterations: int = N_ITERATIONS) -> tuple[float,
         [n_iterations],
     )
     cursor.execute(_TIMES)
-    return cursor.fetchone()
+    first_s, all_s, stays, n_bytes = cursor.fetchone()
+    if stays != (setting == LARGE_CACHE) or n_bytes > 2 << 20:
+        what = "stay" if stays else "do not stay"
+        raise RuntimeError(f"models {what} with {setting}; there are {n_bytes / 2**20:.2f} MiB of rows")
+    return first_s, all_s
 
 
 def _drop(cursor) -> None:
@@ -88,7 +98,7 @@ def main() -> None:
     """Measure at the server of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dsn")
-    parser.add_argument("--rows", type=int, default=4000)
+    parser.add_argument("--rows", type=int, default=N_ROWS)
     arguments = parser.parse_args()
     compare_proposed(arguments.dsn, arguments.rows)
 

@@ -130,7 +130,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "backends": partial(compare_backends, dsn, *size),
         "gpus": partial(compare_gpus, dsn, *size),
         "columns": lambda: [*compare_columns(dsn), *compare_all()],
-        "proposed": partial(compare_proposed, dsn, arguments.rows),
+        "proposed": lambda: compare_proposed(dsn),
         "comparison": partial(compare_ways, plans, arguments.output, arguments.go_on),
     }
     return {name: made[name] for name in SECTIONS}
