@@ -135,6 +135,9 @@ class BulkSynchronous:
         """End `segment_down`."""
         self._down.discard(segment)
 
+    def trainer_died(self, segment: int) -> None:
+        """Do nothing: each segment makes its own visits, whatever its trainer has traced."""
+
     def seconds_left(self) -> float | None:
         """Estimate the seconds until all iterations are done, from the newest one; None before the first visit."""
         if not self._seconds:

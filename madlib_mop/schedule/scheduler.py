@@ -31,7 +31,7 @@ class Scheduler:
 
     ``segments`` are the run's segments in the rotation's order, ``schedule`` is the name asked for. If
     ``any_trainer`` is set, each segment's trainer can hold the rows of all, and a task says whose makes it
-    (:class:`.trainers.Trainers`); :meth:`segment_down` is then said of the trainer alone.
+    (:class:`.trainers.Trainers`). Then a segment that is busy or down means its trainer: others train on its rows.
 
     An event looks at the models that wait, see :class:`.ready.ReadyModels`; memory is O(n + p).
     """
@@ -52,7 +52,7 @@ class Scheduler:
         self._all, self._all_rows = (1 << len(self.segments)) - 1, sum(self._costs.weights)
         self._trainers: Trainers | None = None
         if any_trainer:
-            self._trainers = Trainers(len(self.segments), lambda: self._models.values(), self._costs.left)
+            self._trainers = Trainers(len(self.segments), lambda: self._models.values(), self._costs)
         by_graph = rule.groups_graphs and not any_trainer
         self._graphs = KnownGraphs(len(self.segments), n_at_once) if by_graph else None
         self._ready = ReadyModels(len(self.segments), self._choose, rule.rank, self._graphs)
@@ -85,16 +85,16 @@ class Scheduler:
         return tasks
 
     def _next_at(self, trainers: Trainers) -> list[Task]:
-        """Do the same where any trainer can make a visit."""
+        """Do the same where any trainer can make a visit; a model may then wait for the one that has its graph."""
         tasks: list[Task] = []
         for queue in self._evaluations:
-            for evaluation in tuple(queue):
-                at = trainers.for_evaluation(self._models[evaluation.unit])
+            for evaluation in tuple(queue) if self._free else ():
+                at = trainers.for_evaluation(self._models[evaluation.unit], self._free)
                 if at is not None:
                     queue.remove(evaluation)
                     self._n_queued -= 1
                     tasks.append(self._start(at, replace(evaluation, trainer=self.segments[at])))
-        for at in trainers.free:
+        for at in bits(self._free):
             model = trainers.next_visit(self._ready, at)
             if model is not None:
                 model.in_flight = True
@@ -303,21 +303,20 @@ class Scheduler:
 
     def segment_down(self, segment: int) -> None:
         """Start nothing on a segment until :meth:`segment_up`; what is in flight there must still be reported."""
-        if self._trainers is not None:
-            self._trainers.down(self._numbers[segment])
-            return
         self._down |= 1 << self._numbers[segment]
         self._free &= ~self._down
-        if self._graphs is not None:
-            self._graphs.forget(self._numbers[segment])
+        self.trainer_died(segment)
 
     def segment_up(self, segment: int) -> None:
         """End :meth:`segment_down`."""
-        if self._trainers is not None:
-            self._trainers.up(self._numbers[segment])
-            return
         self._down &= ~(1 << self._numbers[segment])
         self._set_free(self._numbers[segment])
+
+    def trainer_died(self, segment: int) -> None:
+        """Forget which graphs a segment's trainer has traced: another one will take its place."""
+        for graphs in (self._graphs, self._trainers):
+            if graphs is not None:
+                graphs.forget(self._numbers[segment])
 
     def in_flight(self, segment: int) -> Task | None:
         """Return the task that a segment's trainer has in flight."""
@@ -423,10 +422,7 @@ class Scheduler:
         if self._in_flight.get(at) != task:
             raise ValueError(f"{task} is not in flight on its segment")
         del self._in_flight[at]
-        if self._trainers is not None:
-            self._trainers.ended(at)
-        else:
-            self._set_free(number)
+        self._set_free(at)
         model = self._models[task.unit]
         if isinstance(task, Visit):
             model.in_flight = False

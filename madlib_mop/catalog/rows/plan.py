@@ -305,7 +305,7 @@ class Plan:
         For metrics between those of all rows.
     policy : PolicyPlan or None
     any_trainer : bool
-        Whether each trainer has room for the rows of all segments, so that a model stays with one trainer
+        Whether each trainer keeps the rows of all segments, so that a model can stay with one trainer
         (`schedule.trainers`). Older plans do not have it.
     """
 

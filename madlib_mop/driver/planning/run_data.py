@@ -44,7 +44,7 @@ WHERE p.polrelid = $1::pg_catalog.oid
 """  # noqa: E501
 
 
-#: The most rows of all segments together, in bytes, that each trainer of a run keeps.
+#: The most bytes of all rows of a run, validation data included, that each of its trainers keeps.
 _FEW_BYTES = 64 << 20
 
 
@@ -104,8 +104,11 @@ class Data:
             "n_segments": len(self.source.shards),
         }
 
-    def plan(self, settings: Settings, output: Relation, hops: bool, **others: Any) -> Plan:
-        """Return a run's plan: data for the workers, output tables, and other fields; ``hops``: if its models hop."""
+    def plan(self, settings: Settings, output: Relation, may_stay: bool, **others: Any) -> Plan:
+        """Return a run's plan: data for the workers, output tables, and other fields.
+
+        ``may_stay`` is whether its models gain by staying with one trainer, if each trainer has room for all rows.
+        """
         plan = Plan(
             training=self.source.as_plan(),
             validation=self.validation.as_plan() if self.validation else None,
@@ -120,7 +123,7 @@ class Data:
         )
         shards = [shard for packed in plan.data_sets.values() for shard in packed.segments]
         have_room = sum(shard.n_bytes for shard in shards) <= min(_FEW_BYTES, settings.shard_cache_bytes)
-        any_trainer = hops and have_room and plan.all_here and not self.gpus
+        any_trainer = may_stay and have_room and plan.all_here and not self.gpus
         return replace(plan, any_trainer=any_trainer)
 
     def summary(self, **others: Any) -> OutputSummary:

@@ -577,7 +577,8 @@ class _Commands:
                 self.paused = n_visits
             case Unpause():
                 ended = [v for v in self.record.visits(1)[self.paused : n_visits] if not v.timing]
-                assert len(ended) == len({v.mst_key for v in ended}) <= self.run.n_segments, "no visit begins in a pause"
+                n_models = len({v.mst_key for v in ended})
+                assert len(ended) == n_models <= self.run.n_segments, "no visit begins in a pause"
                 if not self.history.any_trainer:
                     assert len(ended) == len({v.segment_id for v in ended}), "a segment makes one visit at a time"
                 self.paused = None

@@ -10,21 +10,18 @@ SEGMENTS = {10: 100, 20: 100}
 SCHEDULES = ("rotation", "auto", "longest_first", "breadth_first")
 
 
-def run(scheduler, cost=lambda unit: 1.0, once_s=3.0, down=None):
+def run(scheduler, cost=lambda unit: 1.0, once_s=3.0, graph_of=lambda unit: unit):
     """Complete a run in simulated time; return the visits by their trainer, and the time that it took."""
     now, flights, visits, traced = 0.0, {}, defaultdict(list), set()
     while not scheduler.done:
         for task in scheduler.next_tasks():
-            first = (task.at, task.unit) not in traced
-            traced.add((task.at, task.unit))
+            first = (task.at, graph_of(task.unit)) not in traced
+            traced.add((task.at, graph_of(task.unit)))
             flights[task.at] = (now + cost(task.unit) + first * once_s, first, task)
         at = min(flights, key=lambda place: (flights[place][0], place))
         now, first, task = flights.pop(at)
         scheduler.finished(task, cost(task.unit), first * once_s)
         visits[at].append(task)
-        if down is not None and down[1] == len(visits[at]) and at == down[0]:
-            scheduler.segment_down(at)
-            scheduler.segment_up(at)
     return visits, now
 
 
@@ -76,17 +73,35 @@ def test_the_models_of_a_lost_trainer_may_go_to_any():
     (first, _) = scheduler.next_tasks()
     scheduler.segment_down(first.at)
     scheduler.requeue(first)
-    (task,) = [task for at in (scheduler.segments[1],) for task in [scheduler.in_flight(at)]]
-    scheduler.finished(task, 1.0, 0.0)
-    again = scheduler.next_tasks()
-    assert [t.at for t in again] == [20], "the other trainer is down"
-    assert again[0].unit == first.unit
+    scheduler.finished(scheduler.in_flight(20), 1.0)
+    (again,) = scheduler.next_tasks()
+    assert (again.at, again.unit) == (20, first.unit), "the other trainer is down"
+
+
+def test_the_models_of_a_trainer_that_died_may_go_to_any():
+    models = [ModelWork((c,), c, 2, graph=str(c)) for c in range(2)]
+    scheduler = make_scheduler("rotation", models, SEGMENTS, any_trainer=True)
+    (first, second) = scheduler.next_tasks()
+    scheduler.hold(first.unit)
+    scheduler.finished(first, 1.0, 3.0)
+    scheduler.trainer_died(second.at)
+    scheduler.requeue(second)
+    (again,) = scheduler.next_tasks()
+    assert (again, again.at) == (second, first.at), "the first trainer that is free"
+
+
+def test_a_trainer_with_the_graph_takes_a_model_that_waits_for_another_one():
+    """Of 24 visits of a second, each trainer makes 12, although it has two of the models or one."""
+    models = [ModelWork((c,), c, 4, graph="one") for c in range(3)]
+    scheduler = make_scheduler("longest_first", models, SEGMENTS, any_trainer=True)
+    visits, took = run(scheduler, once_s=100.0, graph_of=lambda unit: "one")
+    assert took == 112 and len(visits[10]) == len(visits[20]) == 12
 
 
 def test_evaluations_are_made_where_the_graph_is():
     scheduler = make_scheduler("rotation", [ModelWork((7,), 0, 1, graph="g")], SEGMENTS, any_trainer=True)
     (visit,) = scheduler.next_tasks()
-    scheduler.finished(visit, 1.0)
+    scheduler.finished(visit, 1.0, 3.0)
     (visit,) = scheduler.next_tasks()
     at = visit.at
     assert scheduler.finished(visit, 1.0) is not None
@@ -98,3 +113,13 @@ def test_evaluations_are_made_where_the_graph_is():
     second = scheduler.next_tasks()
     assert [task.at for task in second] == [at] and second[0].segment != first[0].segment
     assert not isinstance(second[0], Visit)
+
+
+def test_evaluations_that_take_longer_than_a_graph_are_made_by_all_trainers_that_are_free():
+    scheduler = make_scheduler("rotation", [ModelWork((7,), 0, 1, graph="g")], SEGMENTS, any_trainer=True)
+    for seconds in (100.0, 100.0):
+        (visit,) = scheduler.next_tasks()
+        scheduler.finished(visit, seconds, 3.0)
+    for segment in SEGMENTS:
+        scheduler.add_evaluation((7,), segment)
+    assert {task.at for task in scheduler.next_tasks()} == {10, 20}
