@@ -187,7 +187,7 @@ SELECT v.run_id, v.segment_id, v.visit_id, v.mst_key, v.epoch, v.position, v.att
        EXTRACT(epoch FROM v.started_at - r.created_at)::double precision AS start_s,
        EXTRACT(epoch FROM v.ended_at - r.created_at)::double precision AS end_s,
        EXTRACT(epoch FROM v.ended_at - v.started_at)::double precision AS seconds,
-       v.n_rows, v.state_bytes, v.loss
+       v.n_rows, v.state_bytes, v.loss, coalesce((v.timing ->> 'trainer')::integer, v.segment_id) AS trainer
 FROM madlib_mop.visit v JOIN madlib_mop.run r USING (run_id)
 -- if greenplum
 WHERE madlib_mop_calls.may_see(r.owner)
@@ -195,7 +195,7 @@ WHERE madlib_mop_calls.may_see(r.owner)
 ;
 COMMENT ON VIEW madlib_mop.timeline IS 'One row for each committed visit, in seconds since the start of the run: the data of a Gantt chart';
 COMMENT ON COLUMN madlib_mop.timeline.run_id IS 'The run';
-COMMENT ON COLUMN madlib_mop.timeline.segment_id IS 'The segment whose rows it trained on';
+COMMENT ON COLUMN madlib_mop.timeline.segment_id IS 'The segment whose rows the model was trained on';
 COMMENT ON COLUMN madlib_mop.timeline.visit_id IS 'The number of the visit, unique in the database';
 COMMENT ON COLUMN madlib_mop.timeline.mst_key IS 'The model';
 COMMENT ON COLUMN madlib_mop.timeline.epoch IS 'The epoch that the visit belongs to';
@@ -207,6 +207,7 @@ COMMENT ON COLUMN madlib_mop.timeline.seconds IS 'Seconds between the two';
 COMMENT ON COLUMN madlib_mop.timeline.n_rows IS 'Number of rows';
 COMMENT ON COLUMN madlib_mop.timeline.state_bytes IS 'Size of the new training state in bytes';
 COMMENT ON COLUMN madlib_mop.timeline.loss IS 'The loss that Keras reported for the visit';
+COMMENT ON COLUMN madlib_mop.timeline.trainer IS 'The segment whose trainer trained the model: the row of the segment in a Gantt chart';
 
 -- if greenplum
 CREATE VIEW madlib_mop.search_history WITH (security_barrier = true) AS

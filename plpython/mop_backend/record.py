@@ -163,7 +163,7 @@ class RunRecord:
         started_at : str
             When the visit began.
         at : int
-            The segment whose trainer made it; written to ``timing`` if that is another segment than the shard's.
+            The segment whose trainer made it; written to ``timing`` as ``trainer`` if it is not the shard's own.
         """
         segment_id, state_bytes = order.shard.segment_id, sum(map(len, parts))
         elsewhere = {} if at == segment_id else {"trainer": at}
