@@ -52,7 +52,8 @@ class Scheduler:
         self._all, self._all_rows = (1 << len(self.segments)) - 1, sum(self._costs.weights)
         self._trainers: Trainers | None = None
         if any_trainer:
-            self._trainers = Trainers(len(self.segments), lambda: self._models.values(), self._costs)
+            at_once = n_at_once if rule.groups_graphs else None
+            self._trainers = Trainers(len(self.segments), lambda: self._models.values(), self._costs, at_once)
         by_graph = rule.groups_graphs and not any_trainer
         self._graphs = KnownGraphs(len(self.segments), n_at_once) if by_graph else None
         self._ready = ReadyModels(len(self.segments), self._choose, rule.rank, self._graphs)
@@ -95,7 +96,7 @@ class Scheduler:
                     self._n_queued -= 1
                     tasks.append(self._start(at, replace(evaluation, trainer=self.segments[at])))
         for at in bits(self._free):
-            model = trainers.next_visit(self._ready, at)
+            model = trainers.next_visit(self._ready, at, len(self._in_flight))
             if model is not None:
                 model.in_flight = True
                 place = self.segments[self._ready.start(model)], model.epoch, model.position + 1

@@ -28,11 +28,20 @@ class Trainers:
     models : callable
         Returns the run's models.
     costs : MeasuredCosts
+    n_at_once : int or None
+        At how many trainers graphs may be traced for the first visits of models, and during these; None: at all.
     """
 
-    def __init__(self, n_trainers: int, models: Callable[[], Iterable[ModelProgress]], costs: MeasuredCosts):
+    def __init__(
+        self,
+        n_trainers: int,
+        models: Callable[[], Iterable[ModelProgress]],
+        costs: MeasuredCosts,
+        n_at_once: int | None = None,
+    ):
         self._models = models
         self._costs = costs
+        self._n_at_once = n_at_once
         self._known: list[set[Hashable]] = [set() for _ in range(n_trainers)]
         self._homes: dict[ModelProgress, int] = {}
         self._once_s: float | None = None  # the longest time of a start, of building and tracing, in a visit
@@ -46,9 +55,21 @@ class Trainers:
         self._known[number].clear()
         self._homes = {model: home for model, home in self._homes.items() if home != number}
 
-    def next_visit(self, ready: ReadyModels, number: int) -> ModelProgress | None:
-        """Return the model that now makes its next visit in a trainer without a task, if there is one."""
-        model = ready.first(lambda m: self._is_its_own(m, number)) or self._taken_from_others(ready, number)
+    def next_visit(self, ready: ReadyModels, number: int, n_busy: int) -> ModelProgress | None:
+        """Return the model that now makes its next visit in a trainer without a task, if there is one.
+
+        ``n_busy`` trainers have a task.
+        """
+        is_full = self._n_at_once is not None and n_busy >= self._n_at_once
+        first_visits = is_full and any(m.in_flight and not m.n_visits for m in self._models())
+
+        def may_be_here(model: ModelProgress) -> bool:
+            return _graph(model) in self._known[number] or not is_full or not (first_visits or not model.n_visits)
+
+        model = ready.first(lambda m: may_be_here(m) and self._is_its_own(m, number))
+        if model is None:
+            is_sooner_here = self._sooner_at(number)
+            model = ready.first(lambda m: may_be_here(m) and is_sooner_here(m))
         if model is not None:
             self._homes[model] = number
             self._known[number].add(_graph(model))
@@ -82,10 +103,10 @@ class Trainers:
         graph = _graph(model)
         return graph in self._known[number] or not any(graph in known for known in self._known)
 
-    def _taken_from_others(self, ready: ReadyModels, number: int) -> ModelProgress | None:
-        """Return a model that another trainer would complete later than this one, which may have to trace its graph."""
+    def _sooner_at(self, number: int) -> Callable[[ModelProgress], bool]:
+        """Return whether a model is completed sooner here than elsewhere, although its graph may have to be traced."""
         if self._once_s is None:  # nothing is measured: trace at once what nobody has begun
-            return ready.first(lambda m: m not in self._homes)
+            return lambda model: model not in self._homes
         loads, once_s = self._loads(), self._once_s
 
         def is_sooner_here(model: ModelProgress) -> bool:
@@ -95,7 +116,7 @@ class Trainers:
             more_s = 0.0 if _graph(model) in self._known[number] else once_s
             return loads[number] + self._costs.left(model) + more_s < loads[there]
 
-        return ready.first(is_sooner_here)
+        return is_sooner_here
 
     def _loads(self) -> Sequence[float]:
         """Return the seconds of work left of each trainer's models; models that are at none go where there is least."""

@@ -98,8 +98,8 @@ def test_models_stay_with_a_trainer_where_each_can_hold_all_rows(bench):
 def trainers_of(db, run_id: int) -> list[set[int]]:
     """Return the segments whose trainers have made the visits of each model."""
     found = db.rows(
-        "SELECT array_agg(DISTINCT coalesce((timing ->> 'trainer')::integer, segment_id)) FROM madlib_mop.visit"
-        " WHERE run_id = %s GROUP BY mst_key ORDER BY mst_key",
+        "SELECT array_agg(DISTINCT trainer) FROM madlib_mop.timeline WHERE run_id = %s GROUP BY mst_key"
+        " ORDER BY mst_key",
         [run_id],
     )
     return [set(at) for (at,) in found]

@@ -21,7 +21,7 @@ def referee(schedule, n, p, n_epochs, seed, chances, any_trainer):
     graphs = [None, "a", "b"]
     models = [ModelWork(u, c, max(0, n_epochs - c % 2), graph=graphs[c % 3]) for c, u in enumerate(units)]
     rows = {7 * number + 3: rng.randrange(0, 50) for number in range(p)}
-    scheduler = make_scheduler(schedule, models, rows, any_trainer=any_trainer)
+    scheduler = make_scheduler(schedule, models, rows, n_at_once=rng.choice([None, 1, 2]), any_trainer=any_trainer)
     return Referee(scheduler, models, list(rows), rng, chances, any_trainer)
 
 

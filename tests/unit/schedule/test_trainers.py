@@ -46,6 +46,16 @@ def test_the_order_of_visits_is_that_of_the_rotation():
         assert made == ([10, 20] if unit[0] % 2 == 0 else [20, 10]) * 2
 
 
+def test_breadth_first_traces_for_first_visits_at_no_more_trainers_than_can_compute_at_once():
+    models = [ModelWork((c,), c, 3, graph=str(c)) for c in range(4)]
+    scheduler = make_scheduler("breadth_first", models, SEGMENTS, n_at_once=1, any_trainer=True)
+    for unit in range(4):
+        (task,) = scheduler.next_tasks()
+        assert (task.at, task.unit) == (10, (unit,))
+        scheduler.finished(task, 10.0, 1.0)
+    assert [task.at for task in scheduler.next_tasks()] == [10, 20]
+
+
 def test_models_of_one_graph_begin_at_all_trainers():
     models = [ModelWork((c,), c, 1, graph="one") for c in range(4)]
     tasks = make_scheduler("rotation", models, SEGMENTS, any_trainer=True).next_tasks()
