@@ -25,6 +25,7 @@ from hopper import compare  # noqa: E402
 from jobs import compare_jobs  # noqa: E402
 from past import N_EARLIER, N_SEEDS, compare_past  # noqa: E402
 from predict import compare_predict  # noqa: E402
+from proposed import compare_proposed  # noqa: E402
 from quality import compare as quality  # noqa: E402
 from ratios import Ratio, has_record, losses, medians, processor, record  # noqa: E402
 from reports import compare_reports  # noqa: E402
@@ -34,7 +35,7 @@ from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
     "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict", "dash",
-    "reports", "quality", "columns", "backends", "gpus", "comparison",
+    "reports", "quality", "columns", "proposed", "backends", "gpus", "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
@@ -129,6 +130,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "backends": partial(compare_backends, dsn, *size),
         "gpus": partial(compare_gpus, dsn, *size),
         "columns": lambda: [*compare_columns(dsn), *compare_all()],
+        "proposed": lambda: compare_proposed(dsn),
         "comparison": partial(compare_ways, plans, arguments.output, arguments.go_on),
     }
     return {name: made[name] for name in SECTIONS}

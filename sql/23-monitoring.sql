@@ -44,7 +44,7 @@ CREATE VIEW madlib_mop.visit_gantt WITH (security_invoker = true) AS
 SELECT g.run_id, g.segment_id, g.mst_key, g.kind, g.started_at, g.ended_at,
        EXTRACT(epoch FROM g.ended_at - g.started_at)::double precision AS seconds, g.epoch, g.n_rows, g.data_set
 FROM (
-    SELECT v.run_id, v.segment_id, v.mst_key, 'visit' AS kind, v.started_at, v.ended_at, v.epoch, v.n_rows, 'training' AS data_set
+    SELECT v.run_id, coalesce((v.timing ->> 'trainer')::integer, v.segment_id) AS segment_id, v.mst_key, 'visit' AS kind, v.started_at, v.ended_at, v.epoch, v.n_rows, 'training' AS data_set
     FROM madlib_mop.visit v
     UNION ALL
     SELECT e.run_id, e.segment_id, e.mst_key, 'evaluation', e.started_at, e.ended_at, e.epoch, e.n_rows, e.data_set

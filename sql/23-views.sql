@@ -13,7 +13,7 @@ SELECT r.run_id, r.kind, r.state, pg_catalog.pg_get_userbyid(r.owner) AS owner, 
        pg_catalog.date_trunc('second', coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at) AS elapsed,
        CASE WHEN r.state = 'running' AND r.paused_by IS NULL AND v.n_visits > 0 THEN pg_catalog.make_interval(secs => pg_catalog.round(
            (((v.steady_s + coalesce(e.steady_s, 0)) / v.n_visits * greatest(0, m.visits_total - m.visits_done)
-             + v.building_s / v.n_built * greatest(0, m.n_networks * r.n_segments - v.n_built))
+             + v.building_s / v.n_built * greatest(0, m.n_networks * CASE WHEN r.plan ? 'any_trainer' THEN 1 ELSE r.n_segments END - v.n_built))
             / greatest(1, least(r.n_segments, m.n_unfinished)))::numeric)::double precision)
        END AS time_left,
        v.last_visit_at, r.state_detail
@@ -34,8 +34,8 @@ CROSS JOIN LATERAL (
     SELECT pg_catalog.max(c.ended_at) AS last_visit_at, pg_catalog.count(*) AS n_visits,
            pg_catalog.sum(least(c.seconds, coalesce(nullif(c.steady_s, 0), c.seconds))) AS steady_s,
            pg_catalog.sum(greatest(0, c.seconds - coalesce(nullif(c.steady_s, 0), c.seconds))) AS building_s,
-           pg_catalog.count(DISTINCT pg_catalog.concat(c.segment_id, ' ', c.model_id)) AS n_built
-    FROM (SELECT x.ended_at, x.segment_id, o.model_id,
+           pg_catalog.count(DISTINCT pg_catalog.concat(c.trainer, ' ', c.model_id)) AS n_built
+    FROM (SELECT x.ended_at, coalesce(x.timing ->> 'trainer', x.segment_id::text) AS trainer, o.model_id,
                  pg_catalog.date_part('epoch', x.ended_at - x.started_at)
                      / coalesce((x.timing ->> 'fused')::double precision, 1) AS seconds,
                  coalesce((x.timing ->> 'state_in_s')::double precision, 0) + coalesce((x.timing ->> 'compute_s')::double precision, 0)
@@ -187,7 +187,7 @@ SELECT v.run_id, v.segment_id, v.visit_id, v.mst_key, v.epoch, v.position, v.att
        EXTRACT(epoch FROM v.started_at - r.created_at)::double precision AS start_s,
        EXTRACT(epoch FROM v.ended_at - r.created_at)::double precision AS end_s,
        EXTRACT(epoch FROM v.ended_at - v.started_at)::double precision AS seconds,
-       v.n_rows, v.state_bytes, v.loss
+       v.n_rows, v.state_bytes, v.loss, coalesce((v.timing ->> 'trainer')::integer, v.segment_id) AS trainer
 FROM madlib_mop.visit v JOIN madlib_mop.run r USING (run_id)
 -- if greenplum
 WHERE madlib_mop_calls.may_see(r.owner)
@@ -195,7 +195,7 @@ WHERE madlib_mop_calls.may_see(r.owner)
 ;
 COMMENT ON VIEW madlib_mop.timeline IS 'One row for each committed visit, in seconds since the start of the run: the data of a Gantt chart';
 COMMENT ON COLUMN madlib_mop.timeline.run_id IS 'The run';
-COMMENT ON COLUMN madlib_mop.timeline.segment_id IS 'The segment that trained the model';
+COMMENT ON COLUMN madlib_mop.timeline.segment_id IS 'The segment whose rows the model was trained on';
 COMMENT ON COLUMN madlib_mop.timeline.visit_id IS 'The number of the visit, unique in the database';
 COMMENT ON COLUMN madlib_mop.timeline.mst_key IS 'The model';
 COMMENT ON COLUMN madlib_mop.timeline.epoch IS 'The epoch that the visit belongs to';
@@ -207,6 +207,7 @@ COMMENT ON COLUMN madlib_mop.timeline.seconds IS 'Seconds between the two';
 COMMENT ON COLUMN madlib_mop.timeline.n_rows IS 'Number of rows';
 COMMENT ON COLUMN madlib_mop.timeline.state_bytes IS 'Size of the new training state in bytes';
 COMMENT ON COLUMN madlib_mop.timeline.loss IS 'The loss that Keras reported for the visit';
+COMMENT ON COLUMN madlib_mop.timeline.trainer IS 'The segment whose trainer trained the model: the row of the segment in a Gantt chart';
 
 -- if greenplum
 CREATE VIEW madlib_mop.search_history WITH (security_barrier = true) AS

@@ -333,6 +333,13 @@ class _Checker:
             raise Unsupported(f"{where} is nested more than {MAX_DEPTH} levels deep")
 
 
+def has_frozen_layers(model: Node) -> bool:
+    """Return whether a model, or a layer of it at any depth, is frozen."""
+    if isinstance(model, dict):
+        return model.get("trainable") is False or any(map(has_frozen_layers, model.values()))
+    return isinstance(model, list) and any(map(has_frozen_layers, model))
+
+
 def _freeze_nested(model: Node) -> None:
     """Freeze the layers of a nested model that is frozen as a whole: Keras does this when `trainable` is set, not when
     it loads JSON.

@@ -32,7 +32,8 @@ class Efficiency:
     work_s : float
         All spans together.
     busiest_segment_s, longest_chain_s : float
-        The work of the segment, and of the chain, that have most.
+        The work of the segment, and of the chain, that have most. Where each trainer can do all work, the former is an
+        equal share of all work.
     """
 
     n_segments: int
@@ -83,13 +84,18 @@ class SpanSums:
         self._start = min(self._start, span.started_s)
         self._end = max(self._end, span.ended_s)
 
-    def efficiency(self, n_segments: int | None = None) -> Efficiency:
-        """Return the sums; ``n_segments`` counts the run's segments where some may have had no span."""
+    def efficiency(self, n_segments: int | None = None, any_trainer: bool = False) -> Efficiency:
+        """Return the sums.
+
+        ``n_segments`` counts the run's segments where some may have had no span; ``any_trainer`` is whether each
+        trainer could do all work.
+        """
+        n_segments, work_s = n_segments or len(self._segments), sum(self._segments.values())
         return Efficiency(
-            n_segments=n_segments or len(self._segments),
+            n_segments=n_segments,
             makespan_s=max(0.0, self._end - self._start),
-            work_s=sum(self._segments.values()),
-            busiest_segment_s=max(self._segments.values(), default=0.0),
+            work_s=work_s,
+            busiest_segment_s=work_s / n_segments if any_trainer else max(self._segments.values(), default=0.0),
             longest_chain_s=max(self._chains.values(), default=0.0),
         )
 

@@ -28,6 +28,11 @@ class Average:
     segment: int
     epoch: int
 
+    @property
+    def at(self) -> int:
+        """The segment whose trainer does it."""
+        return self.segment
+
 
 class BulkSynchronous:
     """Plans the iterations of one unit by events; no clock, no threads, no randomness.
@@ -134,6 +139,9 @@ class BulkSynchronous:
     def segment_up(self, segment: int) -> None:
         """End `segment_down`."""
         self._down.discard(segment)
+
+    def trainer_died(self, segment: int) -> None:
+        """Do nothing: each segment makes its own visits, whatever its trainer has traced."""
 
     def seconds_left(self) -> float | None:
         """Estimate the seconds until all iterations are done, from the newest one; None before the first visit."""

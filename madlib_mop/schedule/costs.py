@@ -97,6 +97,11 @@ class MeasuredCosts:
         rate = self.mean_rate if model.rate is None else model.rate
         return model.rows_left * (rate or 0.0)
 
+    def visit_s(self, model: ModelProgress) -> float:
+        """Return the seconds of a model's visit, the mean over the segments; 0 before the first measure."""
+        rate = self.mean_rate if model.rate is None else model.rate
+        return sum(self.weights) / len(self.weights) * (rate or 0.0)
+
     def most_left(self, numbers: Iterable[int]) -> int:
         """Return the segment with most work left, up to a constant where shards are even; of equals the first.
 

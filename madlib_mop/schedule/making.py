@@ -17,6 +17,7 @@ def make_scheduler(
     segment_rows: Mapping[int, int],
     recorded: Iterable[Visit] | None = None,
     n_at_once: int | None = None,
+    any_trainer: bool = False,
 ) -> Scheduler:
     """Make the scheduler of a run, new or resumed.
 
@@ -34,6 +35,8 @@ def make_scheduler(
         none.
     n_at_once : int, optional
         How many visits can compute at the same time; None if that is not known.
+    any_trainer : bool
+        Whether the trainer of each segment can hold the rows of all.
 
     Raises
     ------
@@ -45,4 +48,4 @@ def make_scheduler(
         raise InvalidParameter("a run needs at least one segment, received none", hint="Pack a table that has rows.")
     check_works(models, segment_rows)
     numbers = {segment: number for number, segment in enumerate(segment_rows)}
-    return Scheduler(make_rule(schedule, len(models), numbers, recorded), models, segment_rows, n_at_once)
+    return Scheduler(make_rule(schedule, len(models), numbers, recorded), models, segment_rows, n_at_once, any_trainer)

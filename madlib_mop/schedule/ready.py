@@ -163,6 +163,21 @@ class ReadyModels:
             self.remove(model)
         return pairs
 
+    def first(self, accepts: Callable[[ModelProgress], bool]) -> ModelProgress | None:
+        """Return the first model by rank that is accepted, whatever its segment."""
+        bound = (model for models in self._bound for model in models.values() if accepts(model))
+        waiting = min(bound, key=_by_visits, default=None)
+        roaming = next((entry[-1] for entry in self._roaming if accepts(entry[-1])), None)
+        if waiting is None or roaming is None:
+            return waiting or roaming
+        return min(waiting, roaming, key=self._rank)
+
+    def start(self, model: ModelProgress) -> int:
+        """Let a model start, on any segment that it may; return the segment's number."""
+        number = self._choose(model, model.left) if model.bound_to is None else model.bound_to
+        self.remove(model)
+        return number
+
     def _match_by_graph(
         self, graphs: KnownGraphs, free: int, fresh: int, n_busy: int
     ) -> list[tuple[ModelProgress, int]]:

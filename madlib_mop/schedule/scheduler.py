@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from .costs import MeasuredCosts
 from .progress import ModelProgress, bits, first_from
 from .ready import KnownGraphs, ReadyModels
 from .rules import Rotation
+from .trainers import Trainers
 from .work import EpochDone, Evaluation, ModelWork, Task, Unit, Visit, check_works, title
 
 
@@ -27,7 +29,9 @@ class Scheduler:
     epoch after the last visit of the one before. On a segment, evaluations come before visits, in the order in which
     they were added: they are short, and their models can train no further before them.
 
-    ``segments`` are the run's segments in the rotation's order, ``schedule`` is the name asked for.
+    ``segments`` are the run's segments in the rotation's order, ``schedule`` is the name asked for. If
+    ``any_trainer`` is set, each segment's trainer can hold the rows of all, and a task says whose makes it
+    (:class:`.trainers.Trainers`). Then a segment that is busy or down means its trainer: others train on its rows.
 
     An event looks at the models that wait, see :class:`.ready.ReadyModels`; memory is O(n + p).
     """
@@ -38,6 +42,7 @@ class Scheduler:
         models: Sequence[ModelWork],
         segment_rows: Mapping[int, int],
         n_at_once: int | None = None,
+        any_trainer: bool = False,
     ):
         self.schedule = rule.name
         self._rule = rule
@@ -45,10 +50,15 @@ class Scheduler:
         self._numbers = {segment: number for number, segment in enumerate(self.segments)}
         self._costs = MeasuredCosts([max(1, n_rows) for n_rows in segment_rows.values()])
         self._all, self._all_rows = (1 << len(self.segments)) - 1, sum(self._costs.weights)
-        self._graphs = KnownGraphs(len(self.segments), n_at_once) if rule.groups_graphs else None
+        self._trainers: Trainers | None = None
+        if any_trainer:
+            at_once = n_at_once if rule.groups_graphs else None
+            self._trainers = Trainers(len(self.segments), lambda: self._models.values(), self._costs, at_once)
+        by_graph = rule.groups_graphs and not any_trainer
+        self._graphs = KnownGraphs(len(self.segments), n_at_once) if by_graph else None
         self._ready = ReadyModels(len(self.segments), self._choose, rule.rank, self._graphs)
         self._evaluations: list[deque[Evaluation]] = [deque() for _ in self.segments]
-        self._in_flight: dict[int, Task] = {}  # by segment number
+        self._in_flight: dict[int, Task] = {}  # by the number of the segment whose trainer makes it
         self._free = self._fresh = self._all  # fresh: changed since the last next_tasks
         self._down = 0
         self._n_unfinished = 0  # models with remaining visits
@@ -61,6 +71,8 @@ class Scheduler:
 
     def next_tasks(self) -> list[Task]:
         """Start all tasks that can start now, on free segments with free models, and return them."""
+        if self._trainers is not None:
+            return self._next_at(self._trainers)
         tasks: list[Task] = []
         for number in bits(self._fresh & self._free):
             if self._evaluations[number]:
@@ -71,6 +83,24 @@ class Scheduler:
             visit = Visit(model.unit, self.segments[number], model.epoch, model.position + 1)
             tasks.append(self._start(number, visit))
         self._fresh = 0
+        return tasks
+
+    def _next_at(self, trainers: Trainers) -> list[Task]:
+        """Do the same where any trainer can make a visit; a model may then wait for the one that has its graph."""
+        tasks: list[Task] = []
+        for queue in self._evaluations:
+            for evaluation in tuple(queue) if self._free else ():
+                at = trainers.for_evaluation(self._models[evaluation.unit], self._free)
+                if at is not None:
+                    queue.remove(evaluation)
+                    self._n_queued -= 1
+                    tasks.append(self._start(at, replace(evaluation, trainer=self.segments[at])))
+        for at in bits(self._free):
+            model = trainers.next_visit(self._ready, at, len(self._in_flight))
+            if model is not None:
+                model.in_flight = True
+                place = self.segments[self._ready.start(model)], model.epoch, model.position + 1
+                tasks.append(self._start(at, Visit(model.unit, *place, trainer=self.segments[at])))
         return tasks
 
     def finished(self, task: Task, seconds: float, once_s: float = 0.0) -> EpochDone | None:
@@ -93,6 +123,8 @@ class Scheduler:
         is_slowness_other = self._costs.add(model, number, seconds)
         if self._graphs is not None:
             self._graphs.measured(seconds, once_s)
+        if self._trainers is not None:
+            self._trainers.measured(once_s)
         done = None if model.left or model.dropped else self._complete_epoch(model)
         if is_slowness_other:
             self._weigh_again()
@@ -274,16 +306,21 @@ class Scheduler:
         """Start nothing on a segment until :meth:`segment_up`; what is in flight there must still be reported."""
         self._down |= 1 << self._numbers[segment]
         self._free &= ~self._down
-        if self._graphs is not None:
-            self._graphs.forget(self._numbers[segment])
+        self.trainer_died(segment)
 
     def segment_up(self, segment: int) -> None:
         """End :meth:`segment_down`."""
         self._down &= ~(1 << self._numbers[segment])
         self._set_free(self._numbers[segment])
 
+    def trainer_died(self, segment: int) -> None:
+        """Forget which graphs a segment's trainer has traced: another one will take its place."""
+        for graphs in (self._graphs, self._trainers):
+            if graphs is not None:
+                graphs.forget(self._numbers[segment])
+
     def in_flight(self, segment: int) -> Task | None:
-        """Return the task in flight on a segment."""
+        """Return the task that a segment's trainer has in flight."""
         return self._in_flight.get(self._numbers[segment])
 
     # Measured and estimated values
@@ -382,11 +419,11 @@ class Scheduler:
         return task
 
     def _end(self, task: Task) -> tuple[ModelProgress, int]:
-        number = self._numbers[task.segment]
-        if self._in_flight.get(number) != task:
+        number, at = self._numbers[task.segment], self._numbers[task.at]
+        if self._in_flight.get(at) != task:
             raise ValueError(f"{task} is not in flight on its segment")
-        del self._in_flight[number]
-        self._set_free(number)
+        del self._in_flight[at]
+        self._set_free(at)
         model = self._models[task.unit]
         if isinstance(task, Visit):
             model.in_flight = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from madlib_mop.errors import InvalidParameter
 
@@ -65,25 +65,38 @@ class ModelWork:
 class Visit:
     """One unit trains on one segment's shard once.
 
-    ``position`` (1-based) is the visit's place within the unit's ``epoch`` (1-based).
+    ``position`` (1-based) is the visit's place within the unit's ``epoch`` (1-based). ``trainer`` is the segment whose
+    trainer does it, if that is not the shard's own; see `trainers.Trainers`.
     """
 
     unit: Unit
     segment: int
     epoch: int
     position: int
+    trainer: int | None = field(default=None, compare=False)
+
+    @property
+    def at(self) -> int:
+        """The segment whose trainer does it."""
+        return self.segment if self.trainer is None else self.trainer
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """One unit, or some of its models, are evaluated on one segment.
 
-    ``payload`` is opaque: it is only compared by equality.
+    ``payload`` is opaque: it is only compared by equality. ``trainer`` is as in `Visit`.
     """
 
     unit: Unit
     segment: int
     payload: object = None
+    trainer: int | None = field(default=None, compare=False)
+
+    @property
+    def at(self) -> int:
+        """The segment whose trainer does it."""
+        return self.segment if self.trainer is None else self.trainer
 
 
 Task = Visit | Evaluation

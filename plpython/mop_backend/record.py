@@ -145,6 +145,7 @@ class RunRecord:
         figures: VisitFigures,
         parts: Sequence[Blob],
         started_at: str,
+        at: int,
     ) -> int:
         """Write a model's visit with its new state; return the state's size, in bytes.
 
@@ -161,8 +162,11 @@ class RunRecord:
             The new state.
         started_at : str
             When the visit began.
+        at : int
+            The segment whose trainer made it; written to ``timing`` as ``trainer`` if it is not the shard's own.
         """
         segment_id, state_bytes = order.shard.segment_id, sum(map(len, parts))
+        elsewhere = {} if at == segment_id else {"trainer": at}
         for number, part in enumerate(parts):
             self.put_part(write, number, part, segment_id if order.is_staged else None)
         visit = {
@@ -174,6 +178,7 @@ class RunRecord:
             "version": write.version,
             **{name: getattr(figures, name) for name in _FIGURES_OF_VISIT},
             "old_version": model["state_version"],
+            "timing": {**figures.timing, **elsewhere},
             "started_at": started_at,
             "state_bytes": state_bytes,
             "sample": _as_text(figures.sample),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import plpy
@@ -80,6 +80,7 @@ from mop_backend.shards import with_sample
 
 _Answer = TypeVar("_Answer")
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
+_MOST_S = 1e9  # sums of such times are numbers, and so are their quotients by the number of places
 _IS_SUPERUSER = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
 
 _writer: Writer | None = None
@@ -236,9 +237,10 @@ class Writer:
                 self._record.fail_member(model, failed[-1].reason)
                 continue
             check_digest(model, trained.figures)
+            _check_timing(trained.figures.timing, len(order.members))
             # The new state, the visit row and the model row. The statement in which the driver has called `do` commits
             # them when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
-            state_bytes = self._record.keep(order, write, model, trained.figures, own, started_at)
+            state_bytes = self._record.keep(order, write, model, trained.figures, own, started_at, self._segment_id)
             committed.append(CommittedVisit(write.mst_key, trained.figures.digest_out, state_bytes))
             steady_s += sum(trained.figures.timing.get(lap, 0.0) for lap in _STEADY_LAPS)
         return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s)
@@ -254,6 +256,8 @@ class Writer:
         for shard in present:
             answer, _ = self._ask(as_request(EvaluateRequest(members, shard.key)), blobs, EvaluatedMembers)
             _check_members(models, answer.members)
+            for own in filter(None, answer.members):
+                _check_timing(own.timing, len(order.members))
             figures = zip(order.members, answer.members, strict=True)
             found = tuple(EvaluatedMember(key, own) for key, own in figures if key is not None and own is not None)
             ended_at = time.time()
@@ -394,6 +398,13 @@ def _read(answer: Frame, kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
     """Return a trainer's answer as its class, and the blobs. Raises Refused and BadMessage."""
     header, blobs = checked(answer)
     return of_answer(kind, header), blobs
+
+
+def _check_timing(timing: Mapping[str, float], n_places: int) -> None:
+    """Raise BadMessage unless views can compute with the times of a task: every role that sees the run queries them."""
+    is_right = all(abs(seconds) <= _MOST_S for seconds in timing.values()) and "trainer" not in timing
+    if not is_right or timing.get("fused", n_places) != n_places:  # defence: times-of-an-answer
+        raise BadMessage("its times are no times of a task")
 
 
 def _check_members(models: Sequence[object], answered: Sequence[object]) -> None:

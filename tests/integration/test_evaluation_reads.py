@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 N_READS = "SELECT calls FROM pg_stat_user_functions WHERE funcname = 'state_part_of'"
 METRICS = "SELECT mst_key, epoch, data_set, name, value FROM madlib_mop.metric WHERE run_id = %s ORDER BY 1, 2, 3, 4"
 EVALUATIONS = (
-    "SELECT mst_key, epoch, data_set, shard, segment_id, n_rows, loss FROM madlib_mop.evaluation"
+    "SELECT mst_key, epoch, data_set, shard, n_rows, loss FROM madlib_mop.evaluation"
     " WHERE run_id = %s AND started_at < ended_at ORDER BY 1, 2, 3, 4"
 )
 

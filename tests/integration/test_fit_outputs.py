@@ -150,15 +150,16 @@ def test_the_record_and_its_views_tell_the_same(bench):
     assert last == (f"{board[0][3]:.4f}", str(board[0][1]))
     assert {row[1]: row[2] for row in board} == dict(bench.rows("SELECT mst_key, validation_loss_final FROM out_info"))
     overlaps = bench.value(
-        "SELECT count(*) FROM madlib_mop.timeline a JOIN madlib_mop.timeline b USING (run_id, segment_id)"
+        "SELECT count(*) FROM madlib_mop.timeline a JOIN madlib_mop.timeline b USING (run_id, trainer)"
         " WHERE a.visit_id < b.visit_id AND a.end_s > b.start_s + 0.001 AND b.end_s > a.start_s + 0.001"
         " AND run_id = %s",
         [run_id],
     )
     assert overlaps == 0
     beside = bench.value(
-        "SELECT count(*) FROM madlib_mop.visit v JOIN madlib_mop.evaluation e USING (run_id, segment_id)"
-        " WHERE e.ended_at > v.started_at + '1 ms' AND v.ended_at > e.started_at + '1 ms' AND run_id = %s",
+        "SELECT count(*) FROM madlib_mop.visit_gantt v JOIN madlib_mop.evaluation e USING (run_id, segment_id)"
+        " WHERE e.ended_at > v.started_at + '1 ms' AND v.ended_at > e.started_at + '1 ms' AND v.kind = 'visit'"
+        " AND run_id = %s",
         [run_id],
     )
     assert beside == 0, "a segment trains and evaluates at the same time"

@@ -77,6 +77,14 @@ def test_two_inputs_and_two_outputs(bench):
         )
     expected = b"".join(np.asarray(w, np.float32).tobytes() for w in model.get_weights())
     assert weights(bench, "out")[1] == expected
+    planned = (
+        "SELECT (s ->> 'segment_id')::integer, (s ->> 'n_bytes')::bigint FROM madlib_mop.run,"
+        " jsonb_array_elements(plan #> '{training,segments}') AS s WHERE run_id = %s ORDER BY 1"
+    )
+    loaded = (
+        "SELECT segment_id, n_bytes FROM madlib_mop.segment WHERE run_id = %s AND data_set = 'training' ORDER BY 1"
+    )
+    assert bench.rows(planned, [run.run_id]) == bench.rows(loaded, [run.run_id]), "the bytes of all columns"
     names = [row[0] for row in bench.rows("SELECT DISTINCT name FROM madlib_mop.metric WHERE ordinal > 0")]
     assert sorted(names) == ["digit_accuracy", "height_mae"]
     class_values, num_classes = bench.rows("SELECT y_class_values, num_classes FROM out_summary")[0]

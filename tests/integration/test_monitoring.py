@@ -102,13 +102,14 @@ def test_the_gantt_chart_has_every_visit_and_every_evaluation(watched):
     n_evaluations = watched.value("SELECT count(*) FROM madlib_mop.evaluation WHERE run_id = %s", [watched.run_id])
     assert kinds == {"visit": N_VISITS, "evaluation": n_evaluations} and n_evaluations > 0
     assert watched.value(chart.format("bool_and(seconds >= 0 AND ended_at >= started_at)"), [watched.run_id])
-    overlaps = watched.value(
-        "SELECT count(*) FROM madlib_mop.visit_gantt a JOIN madlib_mop.visit_gantt b USING (run_id, mst_key)"
-        " WHERE run_id = %s AND a.kind = 'visit' AND b.kind = 'visit' AND a.started_at < b.started_at"
-        " AND b.started_at < a.ended_at",
-        [watched.run_id],
-    )
-    assert overlaps == 0, "a model makes one visit at a time"
+    for of in ("mst_key", "segment_id"):
+        overlaps = watched.value(
+            f"SELECT count(*) FROM madlib_mop.visit_gantt a JOIN madlib_mop.visit_gantt b USING (run_id, {of})"
+            " WHERE run_id = %s AND a.kind = 'visit' AND b.kind = 'visit' AND a.started_at < b.started_at"
+            " AND b.started_at < a.ended_at",
+            [watched.run_id],
+        )
+        assert overlaps == 0, f"{of}: one visit at a time"
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -67,7 +67,7 @@ def test_curves_of_iterations_and_of_visits_are_the_recorded_metrics(page, lab):
 
 def test_every_visit_is_a_bar_of_its_segment(page, lab):
     bars = page.data("gantt")["bars"]
-    visits = lab.rows("SELECT segment_id, mst_key FROM madlib_mop.visit WHERE run_id = %s", [lab.run_id])
+    visits = lab.rows("SELECT trainer, mst_key FROM madlib_mop.timeline WHERE run_id = %s", [lab.run_id])
     assert sorted((b["g"], b["m"]) for b in bars if b["k"] != "evaluation") == sorted(visits)
     evaluations = lab.value("SELECT count(*) FROM madlib_mop.evaluation WHERE run_id = %s", [lab.run_id])
     assert sum(b["k"] == "evaluation" for b in bars) == evaluations

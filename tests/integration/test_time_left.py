@@ -52,6 +52,18 @@ def test_building_is_the_price_of_a_network_on_a_segment(run):
     assert left(run) is None
 
 
+def test_building_is_the_price_of_a_network_where_models_stay_with_a_trainer(run):
+    """Two graphs are built, whatever the shard: the second visit of a model is made by the same trainer."""
+    run.rows("""UPDATE madlib_mop.run SET plan = plan || '{"any_trainer": true}'""")
+    steady = {"state_in_s": 0.25, "compute_s": 0.5, "state_out_s": 0.25}
+    visit(run, 1, 1, 0, 21.0, {**steady, "trace_s": 20.0})
+    assert left(run) == pytest.approx((79 * 1 + 1 * 20) / 2, abs=0.5)
+    visit(run, 1, 1, 1, 1.0, {**steady, "trainer": 0})
+    assert left(run) == pytest.approx((78 * 1 + 1 * 20) / 2, abs=0.5)
+    visit(run, 2, 1, 1, 21.0, {**steady, "trace_s": 20.0})
+    assert left(run) == pytest.approx(77 / 2, abs=0.5)
+
+
 def test_fused_visits_begin_and_end_together(run):
     for mst_key in (1, 3):
         visit(run, mst_key, 1, 0, 4.0, {"compute_s": 2.0, "fused": 2})

@@ -107,7 +107,7 @@ def test_breadth_first_makes_first_visits_at_no_more_segments_than_there_are_pro
     """A trainer that uses all of them makes the first visits of all models."""
     threads = f"SET madlib_mop.trainer_threads = {processors()}"
     run = fit(bench, "early", "mst", 1, (threads,), **{**OPTIONS, "schedule": "breadth_first"})
-    first = "SELECT count(DISTINCT segment_id) FROM madlib_mop.visit WHERE run_id = %s AND position = 1"
+    first = "SELECT count(DISTINCT trainer) FROM madlib_mop.timeline WHERE run_id = %s AND position = 1"
     assert bench.value(first, [run.run_id]) == 1
 
 

@@ -93,7 +93,7 @@ def test_runs_at_once(container):
 
 @pytest.mark.parametrize("used_gib, fits", [(1, True), (3, False)])
 def test_admission(container, used_gib, fits):
-    """A run of two segments needs 1.2 GB and its rows, which 200 GiB of the machine would fit."""
+    """A run of two segments needs 1.2 GB and its rows in each trainer, which 200 GiB of the machine would fit."""
     container.limit(used_bytes=used_gib * GIB)
     asked = []
 
@@ -108,7 +108,7 @@ def test_admission(container, used_gib, fits):
             asked.append(is_room)
 
     shard = SimpleNamespace(server=None, n_bytes=10 * MIB)
-    plan = SimpleNamespace(training=SimpleNamespace(segments=[shard, shard]))
+    plan = SimpleNamespace(training=SimpleNamespace(segments=[shard, shard]), any_trainer=True)
     run = SimpleNamespace(run_id=1, plan=plan, n_segments=2)
     admission.admit(SimpleNamespace(session=SESSION, continue_run=None), Record(), run)
     assert asked == [fits]

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """One shard of the run's data, and what its segment has done and does.
+    """One shard of the run's data, and what the trainer of its segment has done and does.
 
     Attributes
     ----------
@@ -21,9 +21,9 @@ class SegmentFacts:
     fingerprint : str or None
         SHA-256 of its rows; None until a trainer has loaded them.
     n_visits, busy_s
-        Of all its visits; the seconds of models that trained together are divided among them.
+        Of all visits that the trainer made; the seconds of models that trained together are divided among them.
     mst_key, epoch, seconds, loss, ended_at
-        Of its newest visit.
+        Of the newest visit that it made.
     task : mapping or None
         What it has been doing for a second: ``kind``, ``mst_keys`` and perhaps ``epoch``, as `madlib_mop.segment`.
     """

@@ -321,6 +321,9 @@ class Plan:
     policy : PolicyPlan or None
     time_limit_s : float or None
         Seconds of training after which models end with their current iteration. A search has it in its own plan.
+    any_trainer : bool
+        Whether each trainer keeps the rows of all segments, so that a model can stay with one trainer
+        (`schedule.trainers`). Older plans do not have it.
     """
 
     training: PackedData
@@ -338,6 +341,12 @@ class Plan:
     sample: SamplePlan | None = None
     policy: PolicyPlan | None = None
     time_limit_s: float | None = None
+    any_trainer: bool = False
+
+    @property
+    def all_here(self) -> bool:
+        """Whether all rows are read from whole tables on this server."""
+        return all(shard.place is None for packed in self.data_sets.values() for shard in packed.segments)
 
     @property
     def data_sets(self) -> dict[str, PackedData]:
@@ -370,6 +379,7 @@ class Plan:
             sample=_if_there(SamplePlan.from_json, found.get("sample")),
             policy=_if_there(PolicyPlan.from_json, found.get("policy")),
             time_limit_s=found.get("time_limit_s"),
+            any_trainer=found.get("any_trainer", False),
         )
 
     def as_json(self) -> Json:
@@ -385,6 +395,8 @@ class Plan:
             "output": self.output.as_json(),
             "summary": self.summary.as_json(),
         }
+        if self.any_trainer:
+            written["any_trainer"] = True
         if self.class_weight is not None:
             written["class_weight"] = [list(item) for item in self.class_weight.items()]
         if self.time_limit_s is not None:

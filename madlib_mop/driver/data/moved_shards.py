@@ -43,6 +43,7 @@ def follow_shards(call: Call, record: Record, run: RunRow) -> None:
             training=moved.get("training", run.plan.training),
             validation=moved.get("validation", run.plan.validation),
         )
+        plan = replace(plan, any_trainer=plan.any_trainer and plan.all_here)
         record.set_run(run.run_id, plan=plan)
         call.session.notice(f"run {run.run_id}: {'; '.join(messages)}")
 

@@ -284,8 +284,9 @@ def _read_shards(
 ) -> list[PackedShard]:
     key = "__dist_key__" if has_key else "0"
     slots = {f"c{n}": Identifier(part) for n, part in enumerate(p for c in columns for p in (c, f"{c}_shape"))}
+    n_bytes = " + ".join(f"pg_catalog.octet_length({{c{2 * n}}})::pg_catalog.int8" for n in range(len(columns)))
     rows = reader.rows(
-        f"SELECT {key} AS segment_id, sum({{c1}}[1]) AS n_rows, sum(pg_catalog.octet_length({{c0}})) AS n_bytes,"
+        f"SELECT {key} AS segment_id, sum({{c1}}[1]) AS n_rows, sum({n_bytes}) AS n_bytes,"
         f" count(*) FILTER (WHERE {' OR '.join(f'{{{slot}}} IS NULL' for slot in slots)}) AS n_null"
         " FROM {packed}",
         "GROUP BY 1",

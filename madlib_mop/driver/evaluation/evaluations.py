@@ -133,7 +133,7 @@ class Evaluations:
             work_s = seconds / len(answer.shards) / len(evaluated.members)
             for member in evaluated.members:
                 key, metrics = member.mst_key, self._open.get(member.mst_key)  # None if the model has failed meanwhile
-                if not metrics or not metrics.add(task.segment, evaluated, member.figures, work_s):
+                if not metrics or not metrics.add(task.at, evaluated, member.figures, work_s):
                     continue
                 if metrics.has_values:
                     complete.append((key, self._open.pop(key)))

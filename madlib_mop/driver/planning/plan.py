@@ -33,6 +33,7 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import Settings, read_backend, read_settings
 from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.models.architecture import has_frozen_layers
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.schedule.bulk import AVERAGING
@@ -220,6 +221,9 @@ def complete_plan(
         sample = plan_sample(session, a, data)
         fused = _plan_fused_groups(inputs, settings, checked.configurations, models, warm, search)
         policy = plan_policy(call, settings)
+    # what a trainer keeps of frozen layers is larger than the rows, so a shard's is kept in one trainer only
+    archs = (configuration.arch for configuration in checked.configurations.values())
+    keeps_features = settings.materialise_features and any(map(has_frozen_layers, archs))
     run = RunRow(
         kind=kind,
         owner_oid=call.info.role_oid,
@@ -240,6 +244,7 @@ def complete_plan(
         plan=data.plan(
             settings,
             output,
+            may_stay=inputs.schedule != AVERAGING and not keeps_features,
             fused_training=fused,
             class_weight=checked.class_weight,
             summary=summary,

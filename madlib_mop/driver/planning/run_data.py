@@ -44,6 +44,10 @@ WHERE p.polrelid = $1::pg_catalog.oid
 """  # noqa: E501
 
 
+#: The most bytes of all rows of a run, validation data included, that each of its trainers keeps.
+_FEW_BYTES = 64 << 20
+
+
 @dataclass(frozen=True)
 class Data:
     """The packed tables of a run.
@@ -100,9 +104,12 @@ class Data:
             "n_segments": len(self.source.shards),
         }
 
-    def plan(self, settings: Settings, output: Relation, **others: Any) -> Plan:
-        """Return a run's plan: data for the workers, output tables, and other fields."""
-        return Plan(
+    def plan(self, settings: Settings, output: Relation, may_stay: bool, **others: Any) -> Plan:
+        """Return a run's plan: data for the workers, output tables, and other fields.
+
+        ``may_stay`` is whether its models gain by staying with one trainer, if each trainer has room for all rows.
+        """
+        plan = Plan(
             training=self.source.as_plan(),
             validation=self.validation.as_plan() if self.validation else None,
             trainer=settings.trainer_start(),
@@ -114,6 +121,10 @@ class Data:
             output=OutputName.of(output),
             **others,
         )
+        shards = [shard for packed in plan.data_sets.values() for shard in packed.segments]
+        have_room = sum(shard.n_bytes for shard in shards) <= min(_FEW_BYTES, settings.shard_cache_bytes)
+        any_trainer = may_stay and have_room and plan.all_here and not self.gpus
+        return replace(plan, any_trainer=any_trainer)
 
     def summary(self, **others: Any) -> OutputSummary:
         """Return the summary of a run's output: the columns that describe the tables, and others."""

@@ -35,7 +35,8 @@ def admit(call: Call, record: Record, run: RunRow) -> AdmissionRule:
     record.listen_for_admission()
     record.ask(run.run_id)
     n_local = sum(shard.server is None for shard in run.plan.training.segments)
-    need_bytes = n_local * _TRAINER_BYTES + sum(s.n_bytes for s in run.plan.training.segments if s.server is None)
+    rows_bytes = sum(s.n_bytes for s in run.plan.training.segments if s.server is None)
+    need_bytes = n_local * _TRAINER_BYTES + rows_bytes * (n_local if run.plan.any_trainer else 1)
     n_connections = 2 * run.n_segments + _BESIDES_SEGMENTS
     told: str | None = None
     while True:

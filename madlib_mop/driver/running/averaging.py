@@ -131,7 +131,7 @@ class Averaging(RunLoop[Task]):
         task, seconds = flight.task, ended - flight.started
         epoch = evaluation_task(task).epoch if isinstance(task, Evaluation) else task.epoch
         # Segments train in parallel, so each is a chain of its own: the lower bound is the time of the busiest segment.
-        self.account.add(Span(task.segment, task.segment, epoch, flight.started, ended))
+        self._account.add(Span(task.segment, task.segment, epoch, flight.started, ended))
         if isinstance(task, Evaluation):
             assert isinstance(answer, Evaluated | MetricsComputed), "it was an evaluation"
             self._plan.finished(task, seconds)

@@ -129,7 +129,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             if segments is not None:
                 segments.close()
             spent_s = progress.spent_s if progress is not None else 0.0
-            efficiency = hopper.account.efficiency(run.n_segments) if hopper is not None else None
+            efficiency = hopper.efficiency() if hopper is not None else None
             _finish(call.info, record, run, RunEnd(state, detail, spent_s, efficiency))
     return models
 

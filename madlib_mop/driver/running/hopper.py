@@ -154,7 +154,7 @@ class Hopper(RunLoop[Task]):
     def _done(self, flight: InFlight[Task], answer: Done, ended: float) -> None:
         task, seconds = flight.task, ended - flight.started
         epoch = task.epoch if isinstance(task, Visit) else evaluation_task(task).epoch
-        self.account.add(Span(task.unit, task.segment, epoch, flight.started, ended, isinstance(task, Evaluation)))
+        self._account.add(Span(task.unit, task.at, epoch, flight.started, ended, isinstance(task, Evaluation)))
         if isinstance(task, Visit):
             assert isinstance(answer, VisitsCommitted), "it was a visit"
             steady_s = answer.steady_s or seconds

@@ -35,7 +35,7 @@ from madlib_mop.driver.running.segments import (
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.session.stopping import was_cancelled
 from madlib_mop.schedule import EpochDone
-from madlib_mop.schedule.bounds import SpanSums
+from madlib_mop.schedule.bounds import Efficiency, SpanSums
 
 _Task = TypeVar("_Task", bound=Task)
 
@@ -50,6 +50,7 @@ class TaskPlan(Protocol[_Task]):
     def requeue(self, task: _Task) -> None: ...
     def segment_up(self, segment: int) -> None: ...
     def segment_down(self, segment: int) -> None: ...
+    def trainer_died(self, segment: int) -> None: ...
 
 
 @dataclass
@@ -85,13 +86,14 @@ class RunLoop(ABC, Generic[_Task]):
         self._record = record
         self._segments = segments
         self._run_id = run.run_id
+        self._n_segments, self._any_trainer = run.n_segments, run.plan.any_trainer
         self._progress = progress
         self._signal = RunSignal(lambda: record.notify_changes(self._run_id))
         self._activity = Activity(lambda tasks: record.write_tasks(self._run_id, tasks))
         self._models = RunModels(record, self._run_id, self._signal.changed)
         self._attempts = Attempts(run.faults, lambda faults: record.set_run(self._run_id, faults=faults))
         self._in_flight: dict[int, InFlight[_Task]] = {}
-        self.account = SpanSums()
+        self._account = SpanSums()
 
     def run(self) -> None:
         """Complete the run.
@@ -124,6 +126,10 @@ class RunLoop(ABC, Generic[_Task]):
         self._slots.finish()
         sweep_slots(self._record)
 
+    def efficiency(self) -> Efficiency:
+        """Return how well the run has used its segments until now."""
+        return self._account.efficiency(self._n_segments, self._any_trainer)
+
     def _begun(self) -> None:
         """Called while the segments are opened."""
 
@@ -146,9 +152,9 @@ class RunLoop(ABC, Generic[_Task]):
     def _start_tasks(self) -> None:
         for task in self._plan.next_tasks():
             flight = InFlight(task, time.monotonic())
-            self._in_flight[task.segment] = flight
+            self._in_flight[task.at] = flight
             flight.order = self._order(flight, self._attempts.begin(task))
-            self._segments.begin(task.segment, flight.order)
+            self._segments.begin(task.at, flight.order)
 
     def _write_activity(self) -> None:
         if self._activity.write_due({s: (flight.started, flight.order) for s, flight in self._in_flight.items()}):
@@ -203,6 +209,8 @@ class RunLoop(ABC, Generic[_Task]):
             self._done(flight, answer, time.monotonic())
         else:
             assert isinstance(answer, Failed | Died | SqlFailed), "segments answer the others themselves"
+            if isinstance(answer, Died):
+                self._plan.trainer_died(flight.task.at)
             self._no_result(flight, answer)
 
     def _no_result(self, flight: InFlight[_Task], answer: Failed | Died | SqlFailed) -> None:

@@ -57,7 +57,7 @@ class RunningModels(RunSide):
         super().__init__(record, run, models, slots, decider)
         self.progress = progress
         self.stops = EarlyStops(record, run, self.models, self.slots, progress)
-        groups_graphs = recorded is None and SCHEDULES[run.schedule].groups_graphs
+        groups_graphs = run.plan.any_trainer or (recorded is None and SCHEDULES[run.schedule].groups_graphs)
         self._graphs = graph_digests(record.custom_functions(run.run_id)) if groups_graphs else None
         self.scheduler = self._make_scheduler(recorded)
         self.evaluations = Evaluations(record, run, self.scheduler, self.models, self.groups.unit_of)
@@ -170,7 +170,8 @@ class RunningModels(RunSide):
         units = dict.fromkeys(self.groups.unit_of(mst_key) for mst_key in self.models)
         schedule = "recorded" if recorded is not None else self.run.schedule
         visits = None if recorded is None else self.groups.visits(recorded)
-        scheduler = make_scheduler(schedule, self._works(units), rows, visits, self._n_at_once)
+        any_trainer = self.run.plan.any_trainer
+        scheduler = make_scheduler(schedule, self._works(units), rows, visits, self._n_at_once, any_trainer)
         for unit in units:
             if not any(self.models[mst_key].is_alive for mst_key in unit):
                 scheduler.drop(unit)  # one that was stopped may be resumed

@@ -61,8 +61,8 @@ def _gantt(facts: RunFacts) -> Figure:
     return Figure(
         key="gantt",
         title="What each segment did",
-        description="Each bar is a visit of a model to a segment, or an evaluation; the background is time between"
-        " tasks. Point at a bar to see all bars of its model.",
+        description="Each bar is a visit of a model, or an evaluation, that a segment's trainer made; the background is"
+        " time between tasks. Point at a bar to see all bars of its model.",
         summary=_in_words(facts),
         spec=gantt(rows, spans, "segment", _SECONDS, colour),
         headings=_HEADINGS,

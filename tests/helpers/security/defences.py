@@ -342,6 +342,14 @@ DEFENCES = (
         (_WRITER + "test_an_answer_that_cannot_be_read_ends_the_trainer_and_keeps_nothing",),
     ),
     Defence(
+        "times-of-an-answer",
+        "the times in a trainer's answer do not break the views of runs",
+        (
+            _WRITER + "test_an_answer_that_cannot_be_read_ends_the_trainer_and_keeps_nothing",
+            _WRITER + "test_the_times_of_an_evaluation_are_times",
+        ),
+    ),
+    Defence(
         "type-of-a-field",
         "a field of a trainer's answer has the type that it must have",
         (_WRITER + "test_an_answer_that_cannot_be_read_ends_the_trainer_and_keeps_nothing",),

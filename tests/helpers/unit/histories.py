@@ -178,7 +178,7 @@ class History(Life):
             options |= {"early_stopping": rule, "n_epochs": chance.randint(2, 6), "metrics_compute_frequency": 1}
             if Fault.DAMAGED in options["faults"]:
                 options["faults"] = options["faults"] | {Fault.DAMAGED: 0.03}
-        super().__init__(seed, n_deaths=chance.choice([0, 2, 8]), **options)
+        super().__init__(seed, n_deaths=chance.choice([0, 2, 8]), any_trainer=chance.random() < 0.5, **options)
         self.has_policy = chance.random() < 0.4
         self.plan_data(chance)
         self.plan_warm_start(chance)
@@ -615,8 +615,11 @@ class _Commands:
             case Pause():
                 self.paused = n_visits
             case Unpause():
-                begun = [v.segment_id for v in self.record.visits(1)[self.paused : n_visits] if not v.timing]
-                assert len(begun) == len(set(begun)), "no visit begins in a pause"
+                ended = [v for v in self.record.visits(1)[self.paused : n_visits] if not v.timing]
+                n_models = len({v.mst_key for v in ended})
+                assert len(ended) == n_models <= self.run.n_segments, "no visit begins in a pause"
+                if not self.history.any_trainer:
+                    assert len(ended) == len({v.segment_id for v in ended}), "a segment makes one visit at a time"
                 self.paused = None
 
     def _of_clone(self, clone: ModelRow, change: Clone) -> int | None:

@@ -35,11 +35,13 @@ class Died(BaseException):
 class Driver:
     """Drives runs of one record, one driver after the other, until the run is complete."""
 
-    def __init__(self, seed, n_models=3, n_segments=3, n_epochs=2, faults=None, groups=(), early_stopping=None, **run):
-        self.chance = Random(seed)
+    def __init__(self, seed, n_models=3, n_segments=3, n_epochs=2, faults=None, groups=(), early_stopping=None,
+                 any_trainer=False, **run):  # fmt: skip
+        self.chance, self.any_trainer = Random(seed), any_trainer
         self.segment_ids = list(range(n_segments))
         fused = FusedPlan(max(map(len, groups), default=0), tuple(FusedGroup(keys, len(keys)) for keys in groups))
-        plan = a_plan([(segment, 10) for segment in self.segment_ids], fused_training=fused)
+        plan = a_plan([(segment, 10) for segment in self.segment_ids], fused_training=fused,
+                      any_trainer=any_trainer)  # fmt: skip
         columns = {"num_iterations": n_epochs, "n_models": n_models, **run}
         config = {"model_arch": ARCH, "compile_params": COMPILE, "early_stopping": early_stopping}
         models = [a_model(key, last_epoch=n_epochs, **config) for key in range(1, n_models + 1)]

@@ -34,6 +34,7 @@ class Referee:
     segments: list[int]
     rng: random.Random
     chances: Chances = field(default_factory=Chances)
+    any_trainer: bool = False
     kept: list[Visit] = field(default_factory=list)
     started: list[Task] = field(default_factory=list)
     running: dict[int, Task] = field(default_factory=dict)
@@ -74,7 +75,8 @@ class Referee:
                 assert len(set(visited)) == len(visited)
 
     def _check_start(self, task: Task) -> None:
-        assert task.segment not in self.running and task.segment not in self.down
+        assert task.at not in self.running and task.at not in self.down
+        assert self.any_trainer or task.at == task.segment
         assert task.unit not in self.dropped
         at_work = [other for other in self.running.values() if other.unit == task.unit]
         if isinstance(task, Visit):
@@ -83,11 +85,13 @@ class Referee:
             assert task.segment not in self._visited(task.unit, task.epoch)
         else:
             assert all(isinstance(other, Evaluation) for other in at_work)
-        self.running[task.segment] = task
+        self.running[task.at] = task
         self.started.append(task)
 
     def _check_nothing_more_could_start(self) -> None:
         """Object to an idle segment that a queued evaluation or, where models may choose, a ready model could use."""
+        if self.any_trainer:
+            return  # a model may wait for the trainer that has its graph
         free = [segment for segment in self.segments if segment not in self.running and segment not in self.down]
         in_flight = {(task.unit, task.segment) for task in self.running.values() if isinstance(task, Evaluation)}
         assert not any(segment in free and (unit, segment) not in in_flight for unit, segment in self.waiting)

@@ -66,7 +66,7 @@ class Record:
         return {{**dict.fromkeys(names), "mst_key": mst_key, "seed_key": mst_key, "digest": "in"}}
     def state(self, model, n_parts):
         return [b"state"]
-    def keep(self, order, write, model, figures, parts, started_at):
+    def keep(self, order, write, model, figures, parts, started_at, at):
         print("kept", write.mst_key, write.slot, write.version, parts)
         return sum(map(len, parts))
     def fail_member(self, model, reason):
@@ -132,6 +132,10 @@ def test_of_models_that_are_trained_together_each_is_kept_or_has_failed():
         ([trained(-1)], 0, "its states have not the number of parts that it says"),
         ([trained(digest_out=5)], 1, "digest_out has not its type. Received: 5"),
         ([trained(timing={"compute_s": "a"})], 1, "has not its type. Received: 'a'"),
+        ([trained(timing={"compute_s": 1e300})], 1, "its times are no times of a task"),
+        ([trained(timing={"compute_s": -1e300})], 1, "its times are no times of a task"),
+        ([trained(timing={"trainer": 1.5})], 1, "its times are no times of a task"),
+        ([trained(timing={"fused": 0})], 1, "its times are no times of a task"),
         ([{"n_blobs": 0}], 0, "lacks figures"),
         ("a", 0, "members has not its type"),
     ],
@@ -166,6 +170,14 @@ def test_an_answer_does_not_say_which_shard_it_is_about():
         failed, lines = did(Evaluate((1,), (SHARD,)), answer)
         assert isinstance(failed, Failed) and "has no field 'data_set'" in failed.error["message"]
         assert lines == ["stopped"]
+
+
+@pytest.mark.parametrize("timing", [{"compute_s": 1e300}, {"fused": 0}, {"fused": 2}])
+def test_the_times_of_an_evaluation_are_times(timing):
+    """Views divide by the number of places and add up the rest, of all runs that a role sees."""
+    answer, lines = did(Evaluate((1,), (SHARD,)), {"members": [{**to_json(EVALUATED), "timing": timing}]})
+    assert isinstance(answer, Failed) and "its times are no times of a task" in answer.error["message"]
+    assert lines == ["stopped"]
 
 
 @pytest.mark.parametrize("order", [train(1), Evaluate((1,), (SHARD,)), ComputeMetrics(1, SHARD, {"training": TOTALS})])

@@ -3,6 +3,7 @@
 import pytest
 
 from madlib_mop.schedule import Span, efficiency
+from madlib_mop.schedule.bounds import SpanSums
 
 
 def test_busiest_segment_bounds():
@@ -11,6 +12,14 @@ def test_busiest_segment_bounds():
     assert (result.makespan_s, result.lower_bound_s, result.work_s) == (8, 7, 12)
     assert result.ratio == pytest.approx(8 / 7)
     assert result.idle_share == pytest.approx(4 / 16)
+
+
+def test_an_equal_share_of_all_work_bounds_where_each_trainer_can_do_all():
+    account = SpanSums()
+    for span in (Span(0, 0, 1, 0, 4), Span(1, 0, 1, 4, 8), Span(2, 1, 1, 0, 2)):
+        account.add(span)
+    assert account.efficiency(2, any_trainer=True).lower_bound_s == 5
+    assert account.efficiency(2).lower_bound_s == 8
 
 
 def test_longest_model_bounds():

@@ -14,13 +14,15 @@ CALM = Chances()
 STORMY = Chances(requeue=0.15, fail=0.01, segment=0.1, hold=0.1, evaluate=True)
 
 
-def referee(schedule, n, p, n_epochs, seed, chances):
+def referee(schedule, n, p, n_epochs, seed, chances, any_trainer):
     """Return a referee of n units, some of several models: irregular keys, other epochs, uneven and empty shards."""
     rng = random.Random(seed)
     units = [(100 + c, 200 + c, 50 + c) if c % 3 == 1 else (100 + c,) for c in range(n)]
-    models = [ModelWork(unit, c, max(0, n_epochs - c % 2)) for c, unit in enumerate(units)]
+    graphs = [None, "a", "b"]
+    models = [ModelWork(u, c, max(0, n_epochs - c % 2), graph=graphs[c % 3]) for c, u in enumerate(units)]
     rows = {7 * number + 3: rng.randrange(0, 50) for number in range(p)}
-    return Referee(make_scheduler(schedule, models, rows), models, list(rows), rng, chances)
+    scheduler = make_scheduler(schedule, models, rows, n_at_once=rng.choice([None, 1, 2]), any_trainer=any_trainer)
+    return Referee(scheduler, models, list(rows), rng, chances, any_trainer)
 
 
 runs = given(
@@ -29,12 +31,13 @@ runs = given(
     p=st.integers(1, 6),
     n_epochs=st.integers(1, 3),
     seed=st.integers(0, 10_000),
+    any_trainer=st.booleans(),
 )
 
 
 @runs
-def test_every_visit_exactly_once(schedule, n, p, n_epochs, seed):
-    done = referee(schedule, n, p, n_epochs, seed, CALM).run()
+def test_every_visit_exactly_once(schedule, n, p, n_epochs, seed, any_trainer):
+    done = referee(schedule, n, p, n_epochs, seed, CALM, any_trainer).run()
     done.check_whole()
     assert len(done.kept) == p * sum(model.last_epoch for model in done.models)
     assert len(done.epochs_done) == sum(model.last_epoch for model in done.models)
@@ -42,8 +45,8 @@ def test_every_visit_exactly_once(schedule, n, p, n_epochs, seed):
 
 @settings(max_examples=300)
 @runs
-def test_exactly_once_and_alone_through_faults_holds_and_evaluations(schedule, n, p, n_epochs, seed):
-    done = referee(schedule, n, p, n_epochs, seed, STORMY).run()
+def test_exactly_once_and_alone_through_faults_holds_and_evaluations(schedule, n, p, n_epochs, seed, any_trainer):
+    done = referee(schedule, n, p, n_epochs, seed, STORMY, any_trainer).run()
     done.check_whole()
     for epoch in done.epochs_done:
         evaluated = sorted(s for m, s, payload in done.evaluated if (m, payload) == (epoch.unit, epoch.epoch))
@@ -52,10 +55,10 @@ def test_exactly_once_and_alone_through_faults_holds_and_evaluations(schedule, n
 
 @settings(max_examples=200)
 @runs
-def test_models_may_come_go_on_and_end_early_at_any_time(schedule, n, p, n_epochs, seed):
+def test_models_may_come_go_on_and_end_early_at_any_time(schedule, n, p, n_epochs, seed, any_trainer):
     """For any actions of a search, each model makes each visit of its epochs exactly once, and the run ends."""
     chances = Chances(requeue=0.1, fail=0.01, segment=0.05, hold=0.05, change=0.4, evaluate=True)
-    done = referee(schedule, n, p, n_epochs, seed, chances).run()
+    done = referee(schedule, n, p, n_epochs, seed, chances, any_trainer).run()
     done.check_whole()
     for model in done.models:
         if model.unit not in done.dropped:
@@ -63,8 +66,8 @@ def test_models_may_come_go_on_and_end_early_at_any_time(schedule, n, p, n_epoch
 
 
 @runs
-def test_same_events_same_plan(schedule, n, p, n_epochs, seed):
-    one, two = (referee(schedule, n, p, n_epochs, seed, STORMY).run() for _ in range(2))
+def test_same_events_same_plan(schedule, n, p, n_epochs, seed, any_trainer):
+    one, two = (referee(schedule, n, p, n_epochs, seed, STORMY, any_trainer).run() for _ in range(2))
     assert one.started == two.started
 
 

@@ -12,7 +12,15 @@ from madlib_mop.catalog.facts.data import SegmentFacts
 from madlib_mop.catalog.facts.models import ModelLine
 from madlib_mop.catalog.facts.now import JobLine, ModelFailure, RunLine, RunNow, RunStatus, percent_done
 from madlib_mop.catalog.facts.reading.history import read_commands
-from madlib_mop.catalog.facts.reading.shared import BOARD, SECONDS_OF_VISITS, WAITS, Fetch, array, moment
+from madlib_mop.catalog.facts.reading.shared import (
+    BOARD,
+    SECONDS_OF_VISITS,
+    TRAINER_OF_VISIT,
+    WAITS,
+    Fetch,
+    array,
+    moment,
+)
 from madlib_mop.catalog.rows.states import ENDED, RunState
 from madlib_mop.catalog.run_locks import LOCK_CLASS, lock_number
 
@@ -111,9 +119,9 @@ SELECT s.data_set, s.segment_id, s.place, s.n_rows, s.n_bytes, s.fingerprint, co
        EXTRACT(epoch FROM s.task_since)::pg_catalog.float8 AS task_since
 FROM madlib_mop.segment AS s
 LEFT JOIN (
-    SELECT segment_id, pg_catalog.count(*) AS n_visits, pg_catalog.max(visit_id) AS newest,
+    SELECT {TRAINER_OF_VISIT} AS segment_id, pg_catalog.count(*) AS n_visits, pg_catalog.max(x.visit_id) AS newest,
            {SECONDS_OF_VISITS} AS busy_s
-    FROM madlib_mop.visit AS x WHERE x.run_id = %s GROUP BY segment_id) AS a
+    FROM madlib_mop.visit AS x WHERE x.run_id = %s GROUP BY 1) AS a
 ON a.segment_id = s.segment_id AND s.data_set = 'training'
 LEFT JOIN madlib_mop.visit AS v ON v.visit_id = a.newest AND v.run_id = s.run_id
 WHERE s.run_id = %s AND s.data_set = ANY (%s::pg_catalog.text[]) ORDER BY s.data_set, s.segment_id

@@ -3,7 +3,7 @@
 from math import ceil
 
 from madlib_mop.catalog.facts import Bar, BusyBin, Schedule, SegmentLoad, TimeSpent
-from madlib_mop.catalog.facts.reading.shared import FactsReader
+from madlib_mop.catalog.facts.reading.shared import TRAINER_OF_VISIT, FactsReader
 
 #: Bars of one figure.
 MAX_BARS = 2000
@@ -12,11 +12,11 @@ MAX_CELLS = 6000
 _MAX_BINS = 200
 
 # a visit of a fused group is one of several that train at once, each with its share of the time
-_WORK = """
-    SELECT 'visit' AS kind, v.segment_id, v.mst_key, v.epoch, v.position, v.attempt,
-           NULL::pg_catalog.text AS data_set, v.n_rows,
-           v.started_at, v.ended_at, v.timing, coalesce((v.timing ->> 'fused')::pg_catalog.float8, 1) AS of_group
-    FROM madlib_mop.visit v WHERE v.run_id = $1::pg_catalog.int8
+_WORK = f"""
+    SELECT 'visit' AS kind, {TRAINER_OF_VISIT} AS segment_id, x.mst_key, x.epoch, x.position, x.attempt,
+           NULL::pg_catalog.text AS data_set, x.n_rows,
+           x.started_at, x.ended_at, x.timing, coalesce((x.timing ->> 'fused')::pg_catalog.float8, 1) AS of_group
+    FROM madlib_mop.visit x WHERE x.run_id = $1::pg_catalog.int8
     UNION ALL
     SELECT 'evaluation', e.segment_id, e.mst_key, e.epoch, NULL, 1, e.data_set, e.n_rows, e.started_at, e.ended_at,
            e.timing, coalesce((e.timing ->> 'fused')::pg_catalog.float8, 1)

@@ -22,6 +22,8 @@ WAITS = "r.state = 'running' AND r.asked_at IS NOT NULL AND r.admitted_at IS NUL
 #: The iteration that the newest weights of model ``m`` are of: an earlier one if its best state was restored.
 EPOCH_OF_WEIGHTS = """CASE WHEN (m.best_state ->> 'version')::pg_catalog.int8 = m.state_version
     THEN (m.best_state ->> 'epoch')::pg_catalog.int4 ELSE m.epoch END"""
+#: The segment whose trainer made a visit ``x``.
+TRAINER_OF_VISIT = "coalesce((x.timing ->> 'trainer')::pg_catalog.int4, x.segment_id)"
 #: Seconds of visits ``x``: those of a fused group train at once, and each has its share of the time.
 SECONDS_OF_VISITS = """sum(pg_catalog.date_part('epoch', x.ended_at - x.started_at)
     / coalesce((x.timing ->> 'fused')::pg_catalog.float8, 1))"""

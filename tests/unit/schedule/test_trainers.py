@@ -1,0 +1,135 @@
+"""Models stay with the trainer that has their graph, where each trainer can hold the rows of all segments."""
+
+from collections import defaultdict
+
+import pytest
+
+from madlib_mop.schedule import ModelWork, Visit, make_scheduler
+
+SEGMENTS = {10: 100, 20: 100}
+SCHEDULES = ("rotation", "auto", "longest_first", "breadth_first")
+
+
+def run(scheduler, cost=lambda unit: 1.0, once_s=3.0, graph_of=lambda unit: unit):
+    """Complete a run in simulated time; return the visits by their trainer, and the time that it took."""
+    now, flights, visits, traced = 0.0, {}, defaultdict(list), set()
+    while not scheduler.done:
+        for task in scheduler.next_tasks():
+            first = (task.at, graph_of(task.unit)) not in traced
+            traced.add((task.at, graph_of(task.unit)))
+            flights[task.at] = (now + cost(task.unit) + first * once_s, first, task)
+        at = min(flights, key=lambda place: (flights[place][0], place))
+        now, first, task = flights.pop(at)
+        scheduler.finished(task, cost(task.unit), first * once_s)
+        visits[at].append(task)
+    return visits, now
+
+
+def units(visits, at):
+    return {task.unit for task in visits[at]}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_each_graph_is_traced_once_and_the_trainers_share_the_models(schedule):
+    models = [ModelWork((c,), c, 3, graph=str(c)) for c in range(8)]
+    visits, _ = run(make_scheduler(schedule, models, SEGMENTS, any_trainer=True))
+    assert not units(visits, 10) & units(visits, 20)
+    assert len(units(visits, 10)) == len(units(visits, 20)) == 4
+    assert {task.segment for task in visits[10]} == {10, 20}, "a model makes its visits to all shards there"
+
+
+def test_the_order_of_visits_is_that_of_the_rotation():
+    models = [ModelWork((c,), c, 2, graph=str(c)) for c in range(4)]
+    visits, _ = run(make_scheduler("rotation", models, SEGMENTS, any_trainer=True))
+    for unit in [(0,), (1,), (2,), (3,)]:
+        made = [task.segment for tasks in visits.values() for task in tasks if task.unit == unit]
+        assert made == ([10, 20] if unit[0] % 2 == 0 else [20, 10]) * 2
+
+
+def test_breadth_first_traces_for_first_visits_at_no_more_trainers_than_can_compute_at_once():
+    models = [ModelWork((c,), c, 3, graph=str(c)) for c in range(4)]
+    scheduler = make_scheduler("breadth_first", models, SEGMENTS, n_at_once=1, any_trainer=True)
+    for unit in range(4):
+        (task,) = scheduler.next_tasks()
+        assert (task.at, task.unit) == (10, (unit,))
+        scheduler.finished(task, 10.0, 1.0)
+    assert [task.at for task in scheduler.next_tasks()] == [10, 20]
+
+
+def test_models_of_one_graph_begin_at_all_trainers():
+    models = [ModelWork((c,), c, 1, graph="one") for c in range(4)]
+    tasks = make_scheduler("rotation", models, SEGMENTS, any_trainer=True).next_tasks()
+    assert {task.at for task in tasks} == {10, 20}
+
+
+def test_a_free_trainer_takes_a_model_if_it_ends_sooner_there():
+    """One trainer has two of three slow models; the other one ends long before."""
+    models = [ModelWork((c,), c, 10, graph=str(c)) for c in range(4)]
+    cost = {(0,): 1.0, (1,): 10.0, (2,): 10.0, (3,): 10.0}
+    visits, took = run(make_scheduler("longest_first", models, SEGMENTS, any_trainer=True), cost.__getitem__)
+    assert len(units(visits, 10) & units(visits, 20)) == 1
+    assert took < 350, "two slow models one after the other take 400 s"
+
+
+def test_a_free_trainer_takes_no_model_if_its_graph_takes_longer_than_its_visits():
+    models = [ModelWork((c,), c, 1, graph=str(c)) for c in range(3)]
+    visits, _ = run(make_scheduler("longest_first", models, SEGMENTS, any_trainer=True), once_s=100.0)
+    assert not units(visits, 10) & units(visits, 20)
+
+
+def test_the_models_of_a_lost_trainer_may_go_to_any():
+    models = [ModelWork((c,), c, 3, graph=str(c)) for c in range(2)]
+    scheduler = make_scheduler("rotation", models, SEGMENTS, any_trainer=True)
+    (first, _) = scheduler.next_tasks()
+    scheduler.segment_down(first.at)
+    scheduler.requeue(first)
+    scheduler.finished(scheduler.in_flight(20), 1.0)
+    (again,) = scheduler.next_tasks()
+    assert (again.at, again.unit) == (20, first.unit), "the other trainer is down"
+
+
+def test_the_models_of_a_trainer_that_died_may_go_to_any():
+    models = [ModelWork((c,), c, 2, graph=str(c)) for c in range(2)]
+    scheduler = make_scheduler("rotation", models, SEGMENTS, any_trainer=True)
+    (first, second) = scheduler.next_tasks()
+    scheduler.hold(first.unit)
+    scheduler.finished(first, 1.0, 3.0)
+    scheduler.trainer_died(second.at)
+    scheduler.requeue(second)
+    (again,) = scheduler.next_tasks()
+    assert (again, again.at) == (second, first.at), "the first trainer that is free"
+
+
+def test_a_trainer_with_the_graph_takes_a_model_that_waits_for_another_one():
+    """Of 24 visits of a second, each trainer makes 12, although it has two of the models or one."""
+    models = [ModelWork((c,), c, 4, graph="one") for c in range(3)]
+    scheduler = make_scheduler("longest_first", models, SEGMENTS, any_trainer=True)
+    visits, took = run(scheduler, once_s=100.0, graph_of=lambda unit: "one")
+    assert took == 112 and len(visits[10]) == len(visits[20]) == 12
+
+
+def test_evaluations_are_made_where_the_graph_is():
+    scheduler = make_scheduler("rotation", [ModelWork((7,), 0, 1, graph="g")], SEGMENTS, any_trainer=True)
+    (visit,) = scheduler.next_tasks()
+    scheduler.finished(visit, 1.0, 3.0)
+    (visit,) = scheduler.next_tasks()
+    at = visit.at
+    assert scheduler.finished(visit, 1.0) is not None
+    for segment in SEGMENTS:
+        scheduler.add_evaluation((7,), segment)
+    first = scheduler.next_tasks()
+    assert [task.at for task in first] == [at], "one after the other, in the trainer that has the graph"
+    scheduler.finished(first[0], 1.0)
+    second = scheduler.next_tasks()
+    assert [task.at for task in second] == [at] and second[0].segment != first[0].segment
+    assert not isinstance(second[0], Visit)
+
+
+def test_evaluations_that_take_longer_than_a_graph_are_made_by_all_trainers_that_are_free():
+    scheduler = make_scheduler("rotation", [ModelWork((7,), 0, 1, graph="g")], SEGMENTS, any_trainer=True)
+    for seconds in (100.0, 100.0):
+        (visit,) = scheduler.next_tasks()
+        scheduler.finished(visit, seconds, 3.0)
+    for segment in SEGMENTS:
+        scheduler.add_evaluation((7,), segment)
+    assert {task.at for task in scheduler.next_tasks()} == {10, 20}
