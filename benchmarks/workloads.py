@@ -38,7 +38,7 @@ class Workload:
         """Return the model of one configuration, with the start weights that the hopper draws for it, compiled."""
         import keras
 
-        from madlib_mop.models.seeds import model_seed
+        from madlib_mop.trainer.seeds import model_seed
 
         c = self.configurations[mst_key - 1]
         keras.utils.set_random_seed(model_seed(seed, mst_key))

@@ -16,7 +16,7 @@ MopError
 └── DataDamaged             XX001   stored bytes do not have the SHA-256 that is recorded for them
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,6 +163,7 @@ class ServerError:
         return from_dict(vars(self))
 
 
+_N_SHOWN = 20
 _MOST_CHARACTERS = 10_000  # of a text; users' code can raise one of a gigabyte, which would be copied many times
 
 
@@ -188,6 +189,13 @@ def _cut(text: str | None) -> str | None:
 def shown(value: object) -> str:
     """Return the value of an argument as messages show it: None is NULL."""
     return "NULL" if value is None else repr(value)
+
+
+def no_such_class(known: Sequence[str], received: object) -> InvalidParameter:
+    """Return the error for a class that a model does not have; ``known`` are those that it has."""
+    more = ", ..." if len(known) > _N_SHOWN else ""
+    has = f"it has the classes {', '.join(known[:_N_SHOWN])}{more}" if known else "it predicts a number"
+    return InvalidParameter(f"of_class: the model has no such class: {has}. Received: {received!r}")
 
 
 def is_missing(what: str, value: object, hint: str | None) -> InvalidParameter:

@@ -13,11 +13,11 @@ VALUES
     ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, clone_model, deploy, describe_preprocessor,
         drift,  -- defence: drift-for-trainers
         drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, export_model, extend, grant_model, grant_read,
-        import_model, import_version, import_weights, learn, make_ensemble,
-        pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
+        importance, import_model, import_version, import_weights, learn, make_ensemble,
+        pack_columns, partial_dependence, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
         revoke_model, revoke_read, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
     -- functions that only read a model, in any query
-    ('predict', '{train, predict}', 'madlib_mop', '{allow_recording, array_bytes, forbid_recording, predict, predict_class, predict_class_rows, predict_json, predict_named,
+    ('predict', '{train, predict}', 'madlib_mop', '{allow_recording, array_bytes, explain_prediction, forbid_recording, predict, predict_class, predict_class_rows, predict_json, predict_named,
         predict_named_rows, predict_number, predict_rows, predict_version}'),
     -- functions that read runs, and those that the views of runs call
     ('read', '{train, read}', 'madlib_mop', '{higher_is_better, model_card, report}'),
@@ -28,7 +28,7 @@ VALUES
     ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, n_job_workers, seen_owners}'),
     ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_absent, _acts_for, _at_coordinator, _model_right, _not_at_segment, _raise, _read_version,
         _subtransaction}'),
-    ('internal', '{train, predict}', 'madlib_mop_calls', '{_fetched_names, _fetched_row, _field_names, _has_plain_fields, _note, _note_row, _plan, _planned, _predict,
+    ('internal', '{train, predict}', 'madlib_mop_calls', '{_explain, _fetched_names, _fetched_row, _field_names, _has_plain_fields, _note, _note_row, _plan, _planned, _predict,
         _predict_error, _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registered_model, _registry_name, _row_queries, _version_of,
         predict, predict_class, predict_json, predict_named, predict_number}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,

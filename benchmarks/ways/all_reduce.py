@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from workloads import WORKLOADS, Rows
 
-from madlib_mop.models.seeds import pass_permutation
+from madlib_mop.trainer.seeds import pass_permutation
 from ways.cluster import Part, Task, be_task, outcome_of, run_cluster, start_of
 from ways.contract import Epoch, Outcome, Span, Spec, digest_of, now, run_way
 from ways.training import one_thread

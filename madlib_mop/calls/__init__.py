@@ -17,7 +17,8 @@ USER_FUNCTIONS: tuple[Function, ...] = tuple(function for group in GROUPS for fu
 FUNCTIONS = {
     f.name: f
     for f in (
-        *USER_FUNCTIONS, inference.PREDICT_ROWS, control.HELP, control.VERSION, control.END_LOST_RUN, steering.COMMAND,
+        *USER_FUNCTIONS, inference.PREDICT_ROWS, inference.EXPLAIN_PREDICTION, control.HELP, control.VERSION,
+        control.END_LOST_RUN, steering.COMMAND,
     )
 }  # fmt: skip
 

@@ -124,7 +124,8 @@ NETWORKS = Function(
         Argument("arch_table", "varchar", "table to create, with the architectures"),
         Argument("configs_table", "varchar", "model selection table to create, with its _summary"),
         Argument(
-            "n_configs", "integer", "number of configurations; the first one is the most robust",
+            "n_configs", "integer",
+            "number of configurations; the first one is the most robust, the second one the linear model",
             default=16, check=Whole(1, 1000, is_needed=True),
         ),
         Argument(

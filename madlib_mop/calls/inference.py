@@ -7,6 +7,7 @@ from mop_backend.registered_names import ALIAS, NAME
 from madlib_mop.calls import shared
 from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import AboveZero, AboveZeroOrNull, Given, OneOf, RegistryName, Whole
+from madlib_mop.calls.limits import MAX_SEED
 
 _MODEL_TABLE = Argument(
     "model_table",
@@ -313,8 +314,94 @@ DRIFT = Function(
     settings=("extra_float_digits = 1",),
 )  # fmt: skip
 
+_SEED = Argument(
+    "seed", "bigint", "seed of everything that is drawn", default=0,
+    check=Whole(0, MAX_SEED, is_needed=True),
+)  # fmt: skip
+_EXPLAINED = Argument(
+    "model_table",
+    "text",
+    "a registered model, such as 'churn@champion' or 'churn', its alias newest; with mst_key a table of models;"
+    " in double quotes a table of madlib_keras_fit",
+    check=Given("Pass the name of a registered model or of a table."),
+)
+_MAX_ROWS = "number of rows that are drawn from the table; fewer, if they are wide: at most 512 MiB"
+IMPORTANCE = Function(
+    "importance",
+    "Compute how much the loss of a model grows if the values of a column are exchanged between rows.",
+    (
+        _EXPLAINED,
+        Argument("source_table", "text", "table or view with rows and their true values, packed or not"),
+        replace(_MST_KEY, help="key of the model, for a table of models"),
+        Argument(
+            "metric", "text",
+            "the loss: 'log_loss' or 'error_rate' for classes, 'squared_error' or 'absolute_error' for numbers; NULL:"
+            " the first of these",
+            default=None,
+            check=OneOf(
+                ("log_loss", "error_rate", "squared_error", "absolute_error"), None,
+                "'log_loss' and 'error_rate' are for classes, the others for numbers.",
+            ),
+        ),
+        Argument(
+            "n_repeats", "integer", "how often the values of a column are exchanged", default=5,
+            check=Whole(1, 1000, is_needed=True),
+        ),
+        Argument(
+            "max_rows", "integer", _MAX_ROWS, default=5000,
+            check=Whole(2, 1_000_000, "All rows that are drawn are in memory.", is_needed=True),
+        ),
+        _SEED,
+    ),
+    schema="madlib_mop",
+    comments=(
+        "How much the loss of a model on the rows of a table grows if the values of a column are exchanged between"
+        " rows: a row for each column, with a 95 % interval",
+    ),
+    returns=(
+        "TABLE (output text, feature text, metric text, loss double precision, importance double precision,"
+        " lower double precision, upper double precision, n_rows integer)"
+    ),
+    settings=("extra_float_digits = 1",),
+)  # fmt: skip
+PARTIAL_DEPENDENCE = Function(
+    "partial_dependence",
+    "Compute the mean prediction of the rows of a table, if all of them had the same value in a column.",
+    (
+        _EXPLAINED,
+        Argument("source_table", "text", "table or view with rows, not packed"),
+        Argument("feature", "text", "name of the input column"),
+        replace(_MST_KEY, help="key of the model, for a table of models"),
+        Argument(
+            "of_class", "text", "the class whose probability is predicted; NULL: each class, or the number",
+            default=None,
+        ),
+        Argument(
+            "n_values", "integer",
+            "number of values at most: quantiles of a number or a date, or the most frequent categories", default=20,
+            check=Whole(1, 1000, is_needed=True),
+        ),
+        Argument(
+            "max_rows", "integer", _MAX_ROWS, default=1000,
+            check=Whole(1, 1_000_000, "All rows that are drawn are in memory.", is_needed=True),
+        ),
+        _SEED,
+    ),
+    schema="madlib_mop",
+    comments=(
+        "The mean prediction of the rows of a table, if all of them had the same value in a column: a row for each"
+        " value",
+    ),
+    returns=(
+        "TABLE (output text, class text, value text, prediction double precision, lower double precision,"
+        " upper double precision, n_rows integer)"
+    ),
+    settings=("extra_float_digits = 1",),
+)  # fmt: skip
+
 FUNCTIONS = (
     EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, IMPORT_VERSION, DEPLOY, EXPORT_MODEL, MODEL_CARD, DRIFT,
+    IMPORTANCE, PARTIAL_DEPENDENCE,
 )  # fmt: skip
 
 #: For mop_backend/predict.py, which finds the model of madlib_mop.predict with it. No SQL function has this signature.
@@ -324,6 +411,24 @@ PREDICT_ROWS = Function(
     (
         replace(_MODEL_TABLE, type="text"),
         _MST_KEY,
+    ),
+    schema="",
+)
+
+#: For mop_backend/explain.py, which gets the background of madlib_mop.explain_prediction with it; that SQL function is
+#: written in sql/, because it takes a row.
+EXPLAIN_PREDICTION = Function(
+    "explain_prediction",
+    "Return encoded rows of a table, for the explanation of a prediction.",
+    (
+        replace(_MODEL_TABLE, type="text"),
+        _MST_KEY,
+        Argument("background", "text", "table with rows to compare with, packed or not", default=None),
+        Argument(
+            "n_background", "integer", "number of its rows that are drawn", check=Whole(1, 10_000, is_needed=True)
+        ),
+        Argument("n_permutations", "integer", "pairs of orders for each of them", check=Whole(1, 1000)),
+        _SEED,
     ),
     schema="",
 )

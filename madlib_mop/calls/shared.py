@@ -82,11 +82,3 @@ def schedule(default: str) -> Argument:
     """Return the argument schedule with a function's own default."""
     check = OneOf(tuple(SCHEDULES), default, "If you omit it, the schedule is chosen from the costs of visits.")
     return Argument("schedule", "text", f"one of {', '.join(map(repr, SCHEDULES))}", default=default, check=check)
-
-
-def depends_on_timing(schedule: str, n_models: int, n_segments: int) -> bool:
-    """Return whether the order of visits of a recorded run can depend on timing; for reports.
-
-    ``schedule`` is that of the record: of model averaging and of replays too, which have a fixed order.
-    """
-    return schedule in SCHEDULES and SCHEDULES[schedule].depends_on_timing(n_models, n_segments)

@@ -14,7 +14,7 @@ from sqlalchemy import func, insert, select, text, update
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.drivers import CHANNEL, RunDrivers
 from madlib_mop.catalog.rows.change import ChangeRow
-from madlib_mop.catalog.rows.states import ChangeState, RunState
+from madlib_mop.catalog.rows.states import ChangeState
 
 #: Sessions that wait for the outcome of a command listen here.
 SETTLED_CHANNEL = "madlib_mop_settled"
@@ -138,26 +138,3 @@ class RunChanges(RunDrivers):
         """Subscribe to notifications of settled commands."""
         with self.raw.cursor() as cursor:
             cursor.execute(f"LISTEN {SETTLED_CHANNEL}")
-
-    def end_training(self, run_id: int) -> bool:
-        """Mark a run as trained, now; False, and nothing is done, if it was cancelled before.
-
-        The time belongs to the state: a dump or a crash may come before `end_run`. Commands that came after the driver
-        had looked for the last time are refused.
-        """
-        with self.transaction() as session:
-            query = select(t.run.c.cancelled_by).where(t.run.c.run_id == run_id).with_for_update()
-            if session.execute(query).scalar_one() is not None:
-                return False
-            for command in self.commands(run_id, ChangeState.PENDING):
-                too_late = "it came too late: the run has just ended its training. Issue it again to prepare the run"
-                self.record_outcome(command, Outcome(ChangeState.REFUSED, too_late))
-            self.set_run(run_id, state=str(RunState.TRAINED), ended_at=func.clock_timestamp())
-        return True
-
-    def finish(self, run_id: int) -> None:
-        """Mark a trained run as finished, unless a command has prepared it while its output tables were written."""
-        query = update(t.run).where(t.run.c.run_id == run_id, t.run.c.state != str(RunState.INTERRUPTED))
-        with self.transaction():
-            self._do(query.values(state=str(RunState.FINISHED)))
-            self.notify_change(run_id)

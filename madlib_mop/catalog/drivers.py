@@ -4,7 +4,6 @@ A driver holds an advisory lock during its lifetime. A cancel is committed to th
 after it has started to listen and at later checks, so no cancel is lost.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import func, select
@@ -58,19 +57,6 @@ WHERE r.state = 'running' AND r.run_id = ANY (%s)
 _END_STATEMENT = """
 SELECT pg_catalog.pg_cancel_backend(pid) FROM pg_catalog.pg_stat_activity
 WHERE pid = %s AND datname = pg_catalog.current_database() AND state = 'active' AND query_start < %s
-"""
-_WRITE_TASKS = """
-UPDATE madlib_mop.segment AS s SET task = x.task::pg_catalog.jsonb,
-    task_since = CASE WHEN x.task IS NOT NULL THEN
-        pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => x.seconds) END
-FROM ROWS FROM (pg_catalog.unnest(%s::pg_catalog.int4[]), pg_catalog.unnest(%s::pg_catalog.text[]),
-    pg_catalog.unnest(%s::pg_catalog.float8[])) AS x (segment_id, task, seconds)
-WHERE s.run_id = %s AND s.data_set = 'training' AND s.segment_id = x.segment_id
-RETURNING pg_catalog.set_config('synchronous_commit', 'off', true)
-"""
-_CLEAR_TASKS = """
-UPDATE madlib_mop.segment SET task = NULL, task_since = NULL WHERE run_id = %s AND task IS NOT NULL
-RETURNING pg_catalog.set_config('synchronous_commit', 'off', true)
 """
 _COUNT_LOST_SECONDS = """
 UPDATE madlib_mop.run AS r SET training_s = k.elapsed_s
@@ -188,22 +174,6 @@ class RunDrivers(RecordSession):
         """
         without_wait = func.set_config("synchronous_commit", "off", True)
         self._rows(select(func.pg_notify(RUNS_CHANNEL, str(run_id)), without_wait))
-
-    def write_tasks(self, run_id: int, tasks: Sequence[tuple[int, str | None, float]]) -> None:
-        """Record what segments are doing, for people who watch; it need not survive a crash of the server.
-
-        Parameters
-        ----------
-        run_id : int
-        tasks : sequence of (int, str or None, float)
-            A segment of training data, its task as JSON or None, and for how many seconds it has done this.
-        """
-        if tasks:
-            self.execute(_WRITE_TASKS, [*map(list, zip(*tasks, strict=True)), run_id])
-
-    def clear_tasks(self, run_id: int) -> None:
-        """Record that no segment of a run is doing anything."""
-        self.execute(_CLEAR_TASKS, [run_id])
 
     def cancelled_by(self, run_id: int) -> str | None:
         """Return the role that has cancelled the run since its driver started."""

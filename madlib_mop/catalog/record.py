@@ -31,7 +31,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.admission import RunAdmission
-from madlib_mop.catalog.changes import RunChanges
+from madlib_mop.catalog.changes import Outcome, RunChanges
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record_session import Params, SqlRow
 from madlib_mop.catalog.reservations import ReservedTables
@@ -40,7 +40,7 @@ from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
 from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, SegmentRow, VisitRow
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.catalog.rows.run import POLICY_COLUMN, RunRow, hide_policy
-from madlib_mop.catalog.rows.states import ModelState, RunState
+from madlib_mop.catalog.rows.states import ChangeState, ModelState, RunState
 from madlib_mop.catalog.sessions.binary import read_value
 from madlib_mop.errors import NotReady
 from madlib_mop.models.changes import Change, read_change
@@ -49,6 +49,19 @@ _Kind = TypeVar("_Kind", bound=Row)
 _STATE_PART = """
 SELECT data FROM madlib_mop.model_state
 WHERE slot = %s AND run_id = %s AND mst_key = %s AND version = %s AND part = %s AND segment_id IS NULL
+"""
+_WRITE_TASKS = """
+UPDATE madlib_mop.segment AS s SET task = x.task::pg_catalog.jsonb,
+    task_since = CASE WHEN x.task IS NOT NULL THEN
+        pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => x.seconds) END
+FROM ROWS FROM (pg_catalog.unnest(%s::pg_catalog.int4[]), pg_catalog.unnest(%s::pg_catalog.text[]),
+    pg_catalog.unnest(%s::pg_catalog.float8[])) AS x (segment_id, task, seconds)
+WHERE s.run_id = %s AND s.data_set = 'training' AND s.segment_id = x.segment_id
+RETURNING pg_catalog.set_config('synchronous_commit', 'off', true)
+"""
+_CLEAR_TASKS = """
+UPDATE madlib_mop.segment SET task = NULL, task_since = NULL WHERE run_id = %s AND task IS NOT NULL
+RETURNING pg_catalog.set_config('synchronous_commit', 'off', true)
 """
 #: libpq's ConnStatusType
 _CONNECTION_OK = 0
@@ -244,6 +257,29 @@ class Record(RunChanges, RunAdmission, ReservedTables):
             driver_pid=None,
         )
 
+    def end_training(self, run_id: int) -> bool:
+        """Mark a run as trained, now; False, and nothing is done, if it was cancelled before.
+
+        The time belongs to the state: a dump or a crash may come before `end_run`. Commands that came after the driver
+        had looked for the last time are refused.
+        """
+        with self.transaction() as session:
+            query = select(t.run.c.cancelled_by).where(t.run.c.run_id == run_id).with_for_update()
+            if session.execute(query).scalar_one() is not None:
+                return False
+            for command in self.commands(run_id, ChangeState.PENDING):
+                too_late = "it came too late: the run has just ended its training. Issue it again to prepare the run"
+                self.record_outcome(command, Outcome(ChangeState.REFUSED, too_late))
+            self.set_run(run_id, state=str(RunState.TRAINED), ended_at=func.clock_timestamp())
+        return True
+
+    def finish(self, run_id: int) -> None:
+        """Mark a trained run as finished, unless a command has prepared it while its output tables were written."""
+        query = update(t.run).where(t.run.c.run_id == run_id, t.run.c.state != str(RunState.INTERRUPTED))
+        with self.transaction():
+            self._do(query.values(state=str(RunState.FINISHED)))
+            self.notify_change(run_id)
+
     def set_end_if_unknown(self, run_id: int) -> None:
         """Set the end of a trained run that has none: that of its newest visit.
 
@@ -296,6 +332,22 @@ class Record(RunChanges, RunAdmission, ReservedTables):
             .where(t.segment.c.run_id == run_id, t.segment.c.data_set == data_set, t.segment.c.segment_id == segment_id)
             .values(**values)
         )
+
+    def write_tasks(self, run_id: int, tasks: Sequence[tuple[int, str | None, float]]) -> None:
+        """Record what segments are doing, for people who watch; it need not survive a crash of the server.
+
+        Parameters
+        ----------
+        run_id : int
+        tasks : sequence of (int, str or None, float)
+            A segment of training data, its task as JSON or None, and for how many seconds it has done this.
+        """
+        if tasks:
+            self.execute(_WRITE_TASKS, [*map(list, zip(*tasks, strict=True)), run_id])
+
+    def clear_tasks(self, run_id: int) -> None:
+        """Record that no segment of a run is doing anything."""
+        self.execute(_CLEAR_TASKS, [run_id])
 
     def visits(self, run_id: int) -> list[VisitRow]:
         """Return a run's committed visits, in the order of their commits."""

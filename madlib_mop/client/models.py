@@ -136,6 +136,79 @@ class Model:
         """
         return self._with_facts(lambda _, predictor: predictor.drift(data, baseline, arguments))
 
+    def explain(
+        self, data: Any, key: str | None = None, background: Any = None, **options: Any
+    ) -> "pandas.DataFrame":
+        """Return what each column of some rows contributes to their predictions.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table or str
+            Rows with the input columns of training, or the name of a table or view with them.
+        key : str, optional
+            For a table: the column that identifies a row.
+        background : DataFrame, pyarrow.Table, Packed or str, optional
+            Rows to compare with. Default: the training rows.
+        **options
+            Further arguments of the SQL function ``explain_prediction``: ``of_class``, ``n_background``,
+            ``n_permutations``, ``seed``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            For each row of ``data`` a row for each column, the largest contribution first: ``row`` (its number, from 0)
+            or the key, ``output``, ``class``, ``feature``, ``contribution``, ``standard_error``, ``base`` and
+            ``prediction``.
+
+        Raises
+        ------
+        MopError
+            If a column is missing, or the background is not known.
+        """
+        rows = background.table if isinstance(background, Packed) else background
+        return self._with_facts(lambda _, predictor: predictor.explained(data, key, rows, options))
+
+    def importance(self, data: Any, **arguments: Any) -> "pandas.DataFrame":
+        """Return by how much the loss grows if the values of a column are exchanged between rows.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table, Packed or str
+            Rows with the inputs and the true values, or the name of a table or view with them, packed or not.
+        **arguments
+            Further arguments of the SQL function ``importance``: ``metric``, ``n_repeats``, ``max_rows``, ``seed``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each output and column: ``feature``, ``importance``, ``lower``, ``upper`` ...
+        """
+        rows = {"source_table": data.table if isinstance(data, Packed) else data}
+        return self._with_facts(lambda _, predictor: predictor.of_rows("importance", rows, arguments))
+
+    def partial_dependence(self, data: Any, feature: str, **arguments: Any) -> "pandas.DataFrame":
+        """Return the mean prediction of some rows, if all of them had the same value in a column.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table or str
+            Rows with the inputs, or the name of a table or view with them.
+        feature : str
+            The column.
+        **arguments
+            Further arguments of the SQL function ``partial_dependence``: ``of_class``, ``n_values``, ``max_rows``,
+            ``seed``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each output, class and value: ``value``, ``prediction``, ``lower``, ``upper`` ...
+        """
+        given = {"feature": feature, **arguments}
+        return self._with_facts(
+            lambda _, predictor: predictor.of_rows("partial_dependence", {"source_table": data}, given)
+        )
+
     def register(self, name: str, note: str | None = None, baseline: Packed | str | None = None) -> "RegisteredModel":
         """Copy the model into the registry as the next version of a name, and return the handle of the version.
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from madlib_mop.catalog.names import Identifier, statement
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.sessions import ClientSessions, execute, own_path, rows_of
-from madlib_mop.client.calling.statements import call_of
+from madlib_mop.client.calling.statements import call_of, scalar
 from madlib_mop.client.frames.columns import Frame, FrameColumn, read_frame
 from madlib_mop.client.frames.results import frame_of, like, pandas_of, series_like
 from madlib_mop.client.frames.values import write_array, write_integer
@@ -30,6 +30,9 @@ _CALL_NUMBERS = 1_000_000
 #: For models of arrays: the function that takes the place of one for rows.
 _FORMS_OF_ARRAYS = {"predict_number": "predict", "predict_json": "predict_named"}
 _FORMS_OF_ARRAYS |= {name: name for name in ("predict", "predict_class")}
+#: Arguments of explain_prediction that `Model.explain` takes, besides the background; and the columns that it returns.
+_OPTIONS = ("of_class", "n_background", "n_permutations", "seed")
+_EXPLAINED = ("output", "class", "feature", "contribution", "standard_error", "base", "prediction")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +103,64 @@ class ClientPredictor:
         """
         if self._facts.types is None:
             arguments = {"independent_varname": ", ".join(Identifier(n).sql for n in self._facts.inputs), **arguments}
+        return self.of_rows("drift", {"source_table": data, "baseline": baseline}, arguments)
+
+    def of_rows(self, function: str, rows: dict[str, Any], arguments: dict[str, Any]) -> "pandas.DataFrame":
+        """Return what an SQL function returns for some rows.
+
+        Parameters
+        ----------
+        function : str
+            Such as ``drift``.
+        rows : dict
+            By argument: a frame, which is copied into a temporary table, the name of a table, or None.
+        arguments : dict
+            Further arguments.
+        """
         given = {"model_table": self._table, "mst_key": self._mst_key, **arguments}
-        call_of("drift", {**given, "source_table": "x"})  # a wrong argument is an error before anything is copied
+        call_of(function, {**given, "source_table": "x"})  # a wrong argument is an error before anything is copied
         with self._sessions.begin() as connection:
-            for what, rows in (("source_table", data), ("baseline", baseline)):
-                if rows is not None:
-                    given[what] = rows if isinstance(rows, str) else self._sent(connection, rows, what)
-            call = call_of("drift", given)
+            for what, data in rows.items():
+                if data is not None:
+                    given[what] = data if isinstance(data, str) else self._sent(connection, data, what)
+            call = call_of(function, given)
             return frame_of(execute(connection, call.text, call.values))
+
+    def explained(self, data: Any, key: str | None, background: Any, options: dict[str, Any]) -> "pandas.DataFrame":
+        """Return the explanations of the rows of a frame or a table, as `Model.explain` does."""
+        types = self._facts.types
+        if types is None:
+            raise bad_input("explain is for models of ordinary columns; this one was trained on arrays")
+        for name in options:
+            if name not in _OPTIONS:
+                raise bad_input(f"explain has no argument {name!r}", f"Its arguments are {', '.join(_OPTIONS)}.")
+        if isinstance(data, str) and key is None:
+            raise bad_input("key is missing: the column of the table that identifies a row", "explain('t', key='id')")
+        if not isinstance(data, str) and key is not None:
+            raise bad_input("key is for the name of a table: rows of a frame have numbers, from 0")
+        slots = "".join(f", {name} => %s" for name in options)
+        call = f"madlib_mop.explain_prediction(%s, {_WHOLE_ROW}, %s{slots}, background => %s) WITH ORDINALITY"
+        values = [self._table, self._mst_key, *map(scalar, options.values())]
+        with self._sessions.begin() as connection:
+            if isinstance(data, str):
+                rows, row = find_table(connection, data, "data").sql, Identifier(key or "").sql
+            else:
+                rows, row = self._numbered(connection, read_frame(data, only=list(types)), types), _ROW
+            if background is not None and not isinstance(background, str):
+                background = self._sent(connection, background, "background")
+            shown = Identifier(key or "row").sql
+            found = ", ".join(f"e.{name}" for name in _EXPLAINED)
+            query = f"SELECT t.{row} AS {shown}, {found} FROM {rows} AS t, ".replace("%", "%%")
+            query += f"{call} AS e ORDER BY t.{row.replace('%', '%%')}, e.ordinality"
+            with own_path(connection):  # the name of the background; functions of a view may depend on it
+                return frame_of(execute(connection, query, [*values, background]))
+
+    def _numbered(self, connection: Connection, frame: Frame, types: dict[str, str]) -> str:
+        """Copy a frame with the numbers of its rows into a temporary table; return its name."""
+        columns = (_row_numbers(frame), *(c.as_trained(types[c.name]) for c in frame.columns))
+        sent = Frame(columns, frame.n_rows, frame.native)
+        name = Identifier(new_name("predicted")).sql
+        return create_table(self._sessions, connection, name, sent, temporary=True)
 
     def _sent(self, connection: Connection, data: Any, what: str) -> str:
         """Copy a frame into a temporary table; return its name. Targets are copied if the frame has them."""
@@ -123,11 +176,8 @@ class ClientPredictor:
         return create_table(self._sessions, connection, Identifier(new_name("drift")).sql, frame, temporary=True)
 
     def _of_frame(self, function: str, frame: Frame, types: dict[str, str]) -> list[Any]:
-        sent = Frame((_row_numbers(frame), *(c.as_trained(types[c.name]) for c in frame.columns)),
-                     frame.n_rows, frame.native)  # fmt: skip
-        sessions = self._sessions
-        with sessions.begin() as connection:
-            rows = create_table(sessions, connection, Identifier(new_name("predicted")).sql, sent, temporary=True)
+        with self._sessions.begin() as connection:
+            rows = self._numbered(connection, frame, types)
             call = f"SELECT t.{_ROW}, madlib_mop.{function}(%s, %s, {_WHOLE_ROW}) FROM {rows} AS t"
             found = rows_of(connection, call, [self._table, self._mst_key])
         return [value for _, value in sorted(found, key=lambda row: int(row[0]))]

@@ -53,7 +53,7 @@ def build_architecture(config: str | Node, seed: int | None = None) -> keras.Mod
     config : str or dict
         Architecture JSON; it is always checked again here.
     seed : int or None
-        ``seeds.model_seed(...)``; set right before the model is built (`seed_draws`). With None, the random
+        See `trainer.seeds.model_seed`; set right before the model is built (`seed_draws`). With None, the random
         generators are not changed.
 
     Raises

@@ -8,7 +8,7 @@ from .location import Locator
 from .methods.hyperband import HyperbandParams, Round, hyperband_rounds
 from .parameters import SIMILAR, SearchParams
 from .past import WORST, PastTrial
-from .space import SearchSpace
+from .space import GivenPoint, SearchSpace
 
 __all__ = [
     "METHODS",
@@ -19,6 +19,7 @@ __all__ = [
     "Exploit",
     "Extend",
     "Finish",
+    "GivenPoint",
     "HyperbandParams",
     "Locator",
     "PastTrial",

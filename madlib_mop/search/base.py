@@ -13,7 +13,7 @@ from typing import ClassVar
 from madlib_mop.models.changes import Add, Exploit, Extend, Finish, Proposal, Stop
 from madlib_mop.search.parameters import SearchParams
 from madlib_mop.search.past import PastTrial, best_points, count_first
-from madlib_mop.search.space import Point, SearchSpace
+from madlib_mop.search.space import GivenPoint, Point, SearchSpace
 
 #: The changes that a search proposes.
 Action = Add | Extend | Stop | Exploit | Finish
@@ -51,6 +51,8 @@ class Search(ABC):
         Configurations of earlier runs. The driver records them, and gives the same ones after a resume.
     can_pace : bool
         False for a search that an earlier version began, which began all its configurations.
+    given : sequence of GivenPoint
+        Configurations that a method with the parameter ``try_first`` tries first, each to its last iteration.
 
     Attributes
     ----------
@@ -67,11 +69,13 @@ class Search(ABC):
         random_state: int,
         past: Sequence[PastTrial] = (),
         can_pace: bool = True,
+        given: Sequence[GivenPoint] = (),
     ):
         self.params = params
         self.space = space
         self.random_state = random_state
         self.past = tuple(past)
+        self.given = tuple(given)
         self.is_paced = can_pace and params.budget_s is not None
         self.notices: list[str] = []
         self._models: dict[int, _Standing] = {}
@@ -140,6 +144,10 @@ class Search(ABC):
         finite = [(m.loss, key) for key, m in self._models.items() if math.isfinite(m.loss)]
         return min(finite)[1] if finite else None
 
+    def is_given(self, mst_key: int) -> bool:
+        """Return whether a model is one of the configurations that were written by hand."""
+        return mst_key <= len(self.given)
+
     @cached_property
     def tried_first(self) -> tuple[Point, ...]:
         """The best configurations of earlier runs, its first proposals: one, or at most half of all proposals."""
@@ -203,7 +211,7 @@ class Search(ABC):
         yield from self.tried_first
         yield from self.space.draw(self.random_state, {point.key for point in self.tried_first})
 
-    def _propose(self, point: Point, last_epoch: int, s: int | None = None, i: int | None = None) -> Add:
+    def _propose(self, point: Point | GivenPoint, last_epoch: int, s: int | None = None, i: int | None = None) -> Add:
         """Create a proposal with the next key."""
         key = len(self._models) + 1
         self._models[key] = _Standing(last_epoch)

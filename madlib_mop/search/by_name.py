@@ -18,7 +18,7 @@ from madlib_mop.search import methods
 from madlib_mop.search.base import Search
 from madlib_mop.search.parameters import SearchParams, own_first
 from madlib_mop.search.past import PastTrial
-from madlib_mop.search.space import SearchSpace
+from madlib_mop.search.space import GivenPoint, SearchSpace
 
 DEFAULT_METHOD = "hyperband"
 #: The default first. A module is imported when its method is used, because some import Optuna.
@@ -91,6 +91,7 @@ def make_search(
     random_state: int,
     past: Sequence[PastTrial] = (),
     can_pace: bool = True,
+    given: Sequence[GivenPoint] = (),
 ) -> Search:
     """Make a search.
 
@@ -107,6 +108,8 @@ def make_search(
         Configurations of earlier runs.
     can_pace : bool
         False for a search that an earlier version began.
+    given : sequence of GivenPoint
+        The configurations that its parameter ``try_first`` names.
 
     Raises
     ------
@@ -119,4 +122,4 @@ def make_search(
     if random_state is None:
         raise ValueError("a search needs a random_state")
     check_random_state(random_state)
-    return search_class(name)(params, space, random_state, past, can_pace)
+    return search_class(name)(params, space, random_state, past, can_pace, given)

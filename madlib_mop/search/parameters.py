@@ -46,6 +46,11 @@ class SearchParams:
         return _run_ids(self.start_from)
 
     @property
+    def given(self) -> tuple[str, tuple[int, ...]] | None:
+        """The table of the configurations to try first, and some of its keys, none for all; None without a table."""
+        return None
+
+    @property
     def text(self) -> str:
         """The parameters as a user would write them, defaults included; those that are None are left out."""
         given = {one.name: getattr(self, one.name) for one in own_first(type(self))}

@@ -46,6 +46,21 @@ class Point:
 
 
 @dataclass(frozen=True)
+class GivenPoint:
+    """One configuration that was written by hand; it need not be of the space.
+
+    Attributes
+    ----------
+    model_id : int
+    texts : tuple of (str, str)
+        Compile and fit parameters.
+    """
+
+    model_id: int
+    texts: tuple[str, str]
+
+
+@dataclass(frozen=True)
 class SearchSpace:
     """All configurations of a list of architectures and two grids, whose lists may be ranges.
 

@@ -9,12 +9,12 @@ import keras
 import numpy as np
 from mop_backend.frames import Blob, Header
 
-from madlib_mop.models import build, seeds, sharing
+from madlib_mop.models import build, sharing
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.parameters.parser import CompileParams, FitParams
-from madlib_mop.trainer import custom
+from madlib_mop.trainer import custom, seeds
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import MODEL, blaming

@@ -101,8 +101,8 @@ class TrainerService:
 
     OPS = frozenset(
         "start confine shard_begin shard_rows shard_end train evaluate metric_results"
-        " predict_load predict predict_values predict_row average_add average_end describe_state describe_model"
-        " export_model import_file drop_shard stats stop".split()
+        " predict_load predict predict_values predict_row explain_row average_add average_end describe_state"
+        " describe_model export_model import_file drop_shard stats stop".split()
     )
     #: Requests that do not need Keras.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
@@ -320,6 +320,27 @@ class TrainerService:
         )
         answer = {"single": lengths is None, "shape": values.shape, "widths": widths}
         return (answer if lengths is None else {**answer, "predicted": predicted}), [values.data]
+
+    def explain_row(self, header: Request, blobs: list[Blob]) -> Reply:
+        """Explain the prediction of one record, by encoded rows as background, which are the other blobs.
+
+        Answers the columns, what is explained, and a float64 blob (outputs, columns + 1, 2): contribution and standard
+        error of each column, then the mean prediction of the background and the prediction."""
+        from madlib_mop.trainer.explaining import explain_row
+
+        if not blobs:
+            raise malformed("explain_row has no blobs")
+        data, *encoded = blobs
+        n_orders = header["n_orders"]
+        found = explain_row(
+            self._visitor.predictors.get(key_of(header)),
+            (data, header["fields"], str(header["encoding"])),
+            requests.columns_of(header, encoded),
+            header["of_class"],
+            None if n_orders is None else positive(header, "n_orders"),
+            int(header["seed"]),
+        )
+        return {"columns": found.columns, "outputs": found.outputs}, [found.explanation.table.data]
 
     def describe_model(self, header: Request, blobs: list[Blob]) -> Reply:
         """Describe an architecture by Keras; with ``seed``, the answer's blob are the weights drawn with it."""

@@ -35,7 +35,7 @@ from madlib_mop.trainer.graphs.features import BatchSizes, FeatureCache
 from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.clock import Clock
-from madlib_mop.trainer.process.failures import INPUT, MODEL, RequestFailure, blaming, invalid_input, model_failed
+from madlib_mop.trainer.process.failures import INPUT, MODEL, RequestFailure, blaming, model_failed
 from madlib_mop.trainer.recipe import Recipe
 
 
@@ -213,13 +213,12 @@ class Visitor:
         Returns values, widths of the outputs, and the numbers of the records that were predicted.
         """
         predictor = self.predictors.get(key)
-        if predictor.rows is None:
-            raise invalid_input("the model was not trained on a table of pack_columns, so it takes no rows")
-        encode = predictor.rows.readable_tensors if leave_out else predictor.rows.all_tensors
+        encoder = predictor.row_encoder
+        encode = encoder.readable_tensors if leave_out else encoder.all_tensors
         with blaming(INPUT):
             xs, rows = encode(data, lengths, [tuple(field) for field in fields], encoding)
         with blaming(MODEL):
-            return *predictor.rows.values(predictor.predict(xs)), rows
+            return *encoder.values(predictor.predict(xs)), rows
 
     def _features(
         self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes, clock: Clock

@@ -43,6 +43,8 @@ _BEFORE_TRAINERS = {
     "madlib_keras_evaluate",
     "madlib_keras_predict",
     "madlib_keras_predict_byom",
+    "importance",
+    "partial_dependence",
     "make_ensemble",
     "export_model",
     "import_model",
@@ -54,7 +56,7 @@ _BEFORE_TRAINERS = {
 #: Functions whose driver is restarted if it is killed.
 _RUNS = {"madlib_keras_fit", "madlib_keras_fit_multiple_model", "madlib_keras_automl", "replay", "resume"}
 #: Commands that only this package starts, by `ask_driver`: their results are more than the caller may see.
-_INTERNAL = {"predict", "end_lost_run"}
+_INTERNAL = {"predict", "explain_prediction", "end_lost_run"}
 #: The session's setting before the superusers', as the driver reads them.
 _BACKEND = """
 SELECT coalesce(nullif(pg_catalog.current_setting('madlib_mop.backend', true), ''),

@@ -213,10 +213,14 @@ def session(version: str) -> PredictSession:
     return _session
 
 
-def note_error(error: Exception | None) -> None:
-    """Keep an error for `last_error`; None where a call begins."""
+def note_error(error: Exception | None, function: str = _FUNCTION) -> None:
+    """Keep an error for `last_error`, as one of a function; None where a call begins."""
     global _last_error
-    _last_error = None if error is None else call.error_fields(_FUNCTION, error)
+    _last_error = None if error is None else call.error_fields(function, error)
+    if _last_error is not None and function != _FUNCTION:  # of code that both functions use
+        message = str(_last_error["message"])
+        if message.startswith(f"{_FUNCTION}: "):
+            _last_error = {**_last_error, "message": f"{function}: {message.removeprefix(f'{_FUNCTION}: ')}"}
 
 
 class PredictSession:
@@ -260,7 +264,7 @@ class PredictSession:
         self,
         name: _Name,
         work: Callable[[FoundModel, Values], _Result],
-        observed: ChallengedCall,
+        observed: ChallengedCall | None,
         moment: rights.Moment | None = None,
     ) -> _Result:
         """Find a model and call a function with it.
@@ -271,8 +275,8 @@ class PredictSession:
             model_table, mst_key and caller_path of the call.
         work : callable
             Takes the model, and a function that sends the trainer a request to predict with it and returns its answer.
-        observed : ChallengedCall
-            For a challenger of a registered model.
+        observed : ChallengedCall or None
+            For a challenger of a registered model; None if there is nothing to compare.
         moment : Moment or None
             The result of `rights.check_roles`, if the caller has checked the roles.
         """
@@ -302,7 +306,7 @@ class PredictSession:
         """Refuse predictions within this one, and raise the error for a trainer that ends."""
         if self._busy:  # defence: nested-prediction
             raise call.CallError(
-                f"{_FUNCTION}: a view or policy that the model is read through must not call a prediction function",
+                f"{_FUNCTION}: a view or policy that is read for a prediction must not call a prediction function",
                 "0A000",
             )
         self._busy = True
@@ -395,7 +399,7 @@ class PredictSession:
         self,
         name: _Name,
         work: Callable[[FoundModel, Values], _Result],
-        observed: ChallengedCall,
+        observed: ChallengedCall | None,
         moment: rights.Moment | None,
     ) -> _Result:
         """Do the work with the version that a name stands for in the calling statement, and with its challenger."""
@@ -412,7 +416,7 @@ class PredictSession:
         model = self._version(found)
         result = work(model, partial(self._values_again, model))
         other = found.of_challenger()
-        if other is not None:
+        if other is not None and observed is not None:
             self._recorder.observe(found, observed, moment, result, lambda: self._challenge(other, work))
         return result
 

@@ -94,6 +94,11 @@ class VersionModel(FoundModel):
         self.version = self.origin
         self._of = of
 
+    @property
+    def name(self) -> str:
+        """The name of the version."""
+        return str(self._of.of_version)
+
     def weights(self) -> bytes:
         """Read the weights; `registered.look_up` has checked the caller's rights in this statement."""
         weights = registered.read_content(self._of, with_weights=True).weights

@@ -251,6 +251,26 @@ def _answer(
         return None
 
 
+def record_for(
+    model: FoundModel,
+    row: bytes,
+    row_type: int,
+    names: Sequence[str] | None,
+    encoding: str,
+    moment: rights.Moment,
+) -> tuple[bytes, Header]:
+    """Return a row as the trainer takes it, and ``fields`` and ``encoding`` of a request for it.
+
+    Parameters as those of `predict_row`; the model takes rows. Raises CallError.
+    """
+    if encoding == "SQL_ASCII":
+        encoding = plpy.execute("SELECT pg_catalog.getdatabaseencoding() AS name")[0]["name"]
+    fields = _fields(row, _names_of(row_type, moment) if names is None else names)
+    if images := model.found.get("images"):
+        row = row_images.with_pixels(row, fields, images, model.found["start"].get("idle_s"))
+    return row, {"fields": fields, "encoding": encoding}
+
+
 def _outputs_of(result: tuple[FoundModel, RowValues]) -> Rows:
     return [result[1].floats]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 NAME = "[a-z0-9_][a-z0-9_.-]{0,62}"
 ALIAS = "[a-z_][a-z0-9_.-]{0,62}"
 _MODEL = re.compile(f"({NAME})@(?:({ALIAS})|([0-9]{{1,9}}))")
-#: The alias of a name alone in functions that take no mst_key (sql/47-predict-registered.sql); learn sets it.
+#: The alias of a name alone, without mst_key (sql/47-predict-registered.sql, `with_newest`); learn sets it.
 NEWEST = "newest"
 NO_REGISTRY = "there is no registry of models on this server"
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
@@ -50,6 +50,16 @@ class ModelName(NamedTuple):
 def is_registered(text: str | None) -> bool:
     """Return whether a text is meant as the name of a registered model, not of a table."""
     return text is not None and "@" in text and '"' not in text
+
+
+def with_newest(text: str, mst_key: int | None) -> str:
+    """Return the name of a model in a call of an explanation: a name alone gets the alias newest; NULL stays.
+
+    A name with mst_key, or in double quotes, is that of a table; so no text can mean both.
+    """
+    if not text or mst_key is not None or "@" in text or '"' in text:
+        return text
+    return f"{text.strip()}@{NEWEST}"
 
 
 def folded(text: str) -> str:

@@ -81,6 +81,36 @@ def test_columns_without_values_have_the_type_of_training(model, frame):
     assert (found.loc[["vip", "city"], "null_share"] == 1.0).all() and found.loc["city", "verdict"] == "large"
 
 
+def test_predictions_of_frames_and_tables_are_explained(client, model, version, packed, frame):
+    rows = frame.iloc[[5, 2, 9]]
+    found = model.explain(rows, n_background=20)
+    assert list(found["row"].unique()) == [0, 1, 2] and len(found) == 3 * found["feature"].nunique()
+    for _, one in found.groupby("row"):
+        assert one["contribution"].sum() == pytest.approx((one["prediction"] - one["base"]).iloc[0], abs=1e-6)
+        assert (one["contribution"].abs().diff().dropna() <= 0).all()
+    nullable = rows.assign(**{"Age in years": rows["Age in years"].astype("Float64")})
+    of_polars = version.explain(pl.from_pandas(nullable), n_background=20)
+    pd.testing.assert_frame_equal(of_polars, found)
+    named = model.explain(rows, background=packed, n_background=np.int64(20))  # the training rows, by name
+    pd.testing.assert_frame_equal(named, found)
+    table = client.upload(frame.iloc[:4].assign(id=[7, 5, 6, 8]), "few_customers")
+    of_table = model.explain(table, key="id", background=frame.iloc[:30], of_class="1", n_permutations=1)
+    assert list(of_table["id"].unique()) == [5, 6, 7, 8] and set(of_table["class"]) == {"1"}
+    for arguments, words in (({"n_rows": 3}, "no argument 'n_rows'"), ({"key": "id"}, "is for the name of a table")):
+        with pytest.raises(MopError, match=words):
+            model.explain(rows, **arguments)
+    with pytest.raises(MopError, match="key is missing"):
+        model.explain(table)
+
+
+def test_columns_that_matter_are_data_frames(model, packed, frame):
+    of_rows = model.importance(frame, n_repeats=1)
+    of_packed = model.importance(packed, metric="error_rate", n_repeats=1)
+    assert set(of_rows["feature"]) == set(of_packed["feature"]) and set(of_rows["n_rows"]) == {400}
+    found = model.partial_dependence(frame, "city", of_class="1", n_values=2)
+    assert list(found["class"]) == ["1", "1"] and found["prediction"].between(0, 1).all()
+
+
 @pytest.mark.parametrize(
     ("data", "arguments", "words"),
     [

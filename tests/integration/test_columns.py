@@ -116,6 +116,32 @@ def test_the_notice_says_which_columns_the_proposal_ignores(customers):
     assert "ignored: id (key), seven (constant), doc (type json is not read); madlib_mop.propose_columns" in said[0]
 
 
+def test_columns_to_check_are_named_by_the_proposal_the_notice_and_the_summary(customers):
+    """The same call names the same columns, for rows in any order; they remain inputs."""
+    leak = "CASE WHEN churned = 'yes' THEN joined + 900 END AS closed, 10^9 + id * 7919 % 1000003 AS account"
+    customers.rows(f"CREATE TABLE leaking AS SELECT *, {leak} FROM customers ORDER BY id")
+    customers.rows(f"CREATE TABLE leaking_2 AS SELECT *, {leak} FROM customers ORDER BY id * 389 % 600")
+    customers.rows("SELECT madlib_mop.propose_columns('leaking', 'of_leaking', 'churned')")
+    marked = customers.rows("SELECT name, role, reason FROM of_leaking WHERE reason LIKE '%Check it:%' ORDER BY name")
+    assert [row[:2] for row in marked] == [("account", "input"), ("closed", "input")]
+    assert "Check it: 600 distinct values in 600 rows: an identifier?" in marked[0][2]
+    assert "Check it: alone, it predicts churned with an AUC of 1.00: is it known in time?" in marked[1][2]
+    found = []
+    for table in ("leaking", "leaking_2"):
+        connection = customers.connect()
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT madlib_mop.pack_columns('{table}', 'packed_{table}', 'churned', 0.2, seed => 1)")
+            cursor.execute(f"SELECT columns_to_check FROM packed_{table}_summary")
+            ((texts,),) = cursor.fetchall()
+            cursor.execute(f"SELECT columns_to_check FROM packed_{table}_validation_summary")
+            assert cursor.fetchall() == [([],)]
+        (said,) = [notice for notice in connection.notices if "check these columns" in notice]
+        connection.close()
+        assert said.strip() == f"NOTICE:  pack_columns: check these columns: {', '.join(texts)}"
+        found.append(texts)
+    assert [text.partition(" ")[0] for text in found[0]] == ["closed", "account"] and found[0] == found[1]
+
+
 def test_targets_have_the_order_and_notices_the_scale_and_the_name_that_the_caller_gave(customers):
     """Targets had the table's order; the notice said that each number is standardised; names had quotes inside."""
     customers.rows("CREATE VIEW three AS SELECT id % 7 AS x, age AS a, churned AS b, income AS c FROM customers"

@@ -74,6 +74,25 @@ def test_the_model_is_registered_and_its_quality_is_that_of_rows_held_out(shop, 
     assert {"AUC", "balanced accuracy", "run", "seconds"} <= learned.keys()
 
 
+def test_the_linear_model_is_measured_beside_the_registered_one(shop, learned):
+    _, connection = shop
+    ((name, description),) = rows(
+        connection,
+        "SELECT name, description FROM customers_churned_networks JOIN customers_churned_models_info USING (model_id)"
+        " WHERE mst_key = 1",
+    )
+    assert name == "linear" and "no hidden layer" in description
+    rows(
+        connection,
+        "SELECT madlib.madlib_keras_evaluate('customers_churned_models', 'customers_churned_packed_test',"
+        " 'measured_linear', mst_key => 1)",
+    )
+    ((loss, accuracy),) = rows(connection, "SELECT loss, metric FROM measured_linear")
+    value, baseline, _ = learned["linear model: accuracy"]
+    assert (f"{accuracy:.4g}", learned["accuracy"][1]) == (value, baseline)
+    assert f"{loss:.3g}" == f"{float(learned['linear model: log loss'][0]):.3g}"
+
+
 def test_all_that_it_made_is_ordinary_and_belongs_to_the_caller(shop, learned):
     db, _ = shop
     owner = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE relname = %s"
@@ -99,6 +118,22 @@ def test_its_steps_repeat_it(shop, learned):
     assert rows(connection, "SELECT madlib_mop.predict_version('again@newest')") == [(1,)]
 
 
+def test_its_predictions_are_explained_by_the_rows_that_it_was_trained_on(shop, learned):
+    """Also where the search_path does not find the tables."""
+    _, connection = shop
+    rows(connection, "SELECT set_config('search_path', 'pg_catalog', false)")
+    try:
+        found = rows(
+            connection,
+            "SELECT feature, contribution, base, prediction FROM madlib_mop.explain_prediction("
+            "'customers_churned', (SELECT c FROM ana.customers c WHERE id = 7))",
+        )
+    finally:
+        rows(connection, "SELECT set_config('search_path', '\"$user\", public', false)")
+    assert {feature for feature, *_ in found} == {"age", "tier", "joined"}
+    assert sum(row[1] for row in found) == pytest.approx(found[0][3] - found[0][2], abs=1e-6)
+
+
 @pytest.mark.slow
 def test_a_number_is_measured_in_the_units_of_the_table(shop):
     _, connection = shop
@@ -107,6 +142,16 @@ def test_a_number_is_measured_in_the_units_of_the_table(shop):
     )
     assert {"R2", "RMSE", "MAE"} <= found.keys() and "predict_number" in found["model"][2]
     assert 100 < float(found["RMSE"][1]) < 200, "the deviation of numbers from 0 to 499"
+
+
+@pytest.mark.slow
+def test_a_column_that_gives_the_target_away_is_named_in_the_summary(shop, learned):
+    _, connection = shop
+    assert not [item for item in learned if item.startswith("check")]
+    rows(connection, "CREATE VIEW late AS SELECT *, nullif(churned, 'no') AS answer FROM customers; SELECT 1")
+    found = learn(connection, "'late', 'churned', budget => '1 hour', n_configs => 1, ensemble => false, seed => 3")
+    assert [item for item in found if item.startswith("check")] == ["check 1"]
+    assert "answer (alone, it predicts churned with an AUC of 1.00" in found["check 1"][2]
 
 
 @pytest.mark.slow

@@ -96,7 +96,41 @@ def test_a_search_in_one_statement(proposed):
     )
     assert proposed.value("SELECT count(*) FROM found_info") > 1 and proposed.value("SELECT count(*) FROM best") == 1
     ids = proposed.value("SELECT model_id_list FROM madlib_mop.propose_search('packed', 'networks')")
-    assert ids == [row[0] for row in proposed.rows("SELECT model_id FROM networks ORDER BY 1")]
+    assert ids == [row[0] for row in proposed.rows("SELECT model_id FROM networks WHERE name <> 'linear' ORDER BY 1")]
+    proposed.rows("CREATE TABLE only_linear AS SELECT * FROM networks WHERE name = 'linear'")
+    ((alone,),) = proposed.rows("SELECT model_id_list FROM madlib_mop.propose_search('packed', 'only_linear')")
+    assert alone == [2] and 2 not in ids
+
+
+@pytest.mark.slow
+def test_a_search_tries_the_linear_model_first_to_its_last_iteration(proposed):
+    """With a name of its own it is in the search, which stops others at the first rung; a replay repeats it."""
+    search = "automl('packed', '{}', 'networks', '{}_best', s.model_id_list, s.compile_params_grid, s.fit_params_grid,"
+    search = f"SELECT madlib.madlib_keras_{search} 'asha', '{{}}', random_state => 1,"
+    search += " validation_table => 'packed_validation') FROM madlib_mop.propose_search('packed', 'networks') AS s"
+    params = "R=4, eta=4, num_configs=4, try_first=''2 of configs''"
+    proposed.rows(search.format("tried", "tried", params))
+    rows = proposed.rows("SELECT mst_key, model_id, compile_params FROM tried_info ORDER BY 1")
+    (texts,) = proposed.rows("SELECT model_id, compile_params FROM configs WHERE mst_key = 2")
+    assert rows[0] == (1, *texts) and all(model_id != 2 for _, model_id, _ in rows[1:])
+    run = proposed.value("SELECT max(run_id) FROM madlib_mop.run")
+    epochs = dict(proposed.rows(f"SELECT mst_key, epoch FROM madlib_mop.model WHERE run_id = {run}"))
+    assert epochs[1] == 4 and sorted(epochs.values()) == [1, 1, 1, 4]
+    proposed.rows(f"SELECT madlib_mop.replay({run}, 'tried_again')")
+    weights = "SELECT mst_key, model_weights FROM {} ORDER BY 1"
+    assert proposed.rows(weights.format("tried_again")) == proposed.rows(weights.format("tried"))
+    proposed.rows("CREATE TABLE other_networks AS SELECT * FROM networks")
+    proposed.rows("CREATE TABLE other_configs AS SELECT * FROM configs; CREATE TABLE other_configs_summary AS"
+                  " SELECT 'other_networks' AS model_arch_table, NULL AS object_table")  # fmt: skip
+    for table, message in {
+        "9 of configs": "automl_params: try_first: configs has no mst_key 9. Received: 9",
+        "configs": "automl_params: try_first names 8 configurations, but the search tries 4",
+        "nothing": "does not exist",
+        "networks": "has no column",
+        "other_configs": "the architectures of public.other_configs are not in public.networks",
+    }.items():
+        with pytest.raises(psycopg2.Error, match=message):
+            proposed.rows(search.format("wrong", "wrong", f"R=4, num_configs=4, try_first=''{table}''"))
 
 
 BAD = {

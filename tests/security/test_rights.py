@@ -87,7 +87,7 @@ def test_a_role_that_may_only_predict(db, models):
         f"SELECT madlib_mop.grant_predict('{PREDICTS}', 'rooms.others')",
     ):
         assert session.refused(session.rows, statement).sqlstate == "42501", statement
-    known = (".predict", "._", "array_bytes", "_recording")
+    known = (".predict", ".explain_prediction", "._", "array_bytes", "_recording")
     assert all(any(word in name for word in known) for name in held(db, PREDICTS))
     db.rows(f"SELECT madlib_mop.revoke_predict('{PREDICTS}', 'rooms.models')")
     assert session.refused(session.value, CALL).sqlstate == "42501"

@@ -35,10 +35,11 @@ MAY_IMPORT = {
     "schedule": set(),
     "packing": {"columns"},
     "columns": set(),
+    "explaining": {"columns"},
     "models": set(),
     "search": {"models"},
-    "catalog": {"calls", "columns", "models"},
-    "trainer": {"columns", "exports", "imports", "models"},
+    "catalog": {"calls", "columns", "models", "schedule"},
+    "trainer": {"columns", "explaining", "exports", "imports", "models"},
     "engines": {"calls", "catalog"},
     "jobs": {"calls", "catalog", "engines"},
     "reports": {"calls", "catalog", "columns", "exports", "models", "search"},
@@ -46,8 +47,8 @@ MAY_IMPORT = {
     "trackers": {"catalog", "columns", "exports", "imports", "reports", "trainer"},
     "client": {"calls", "catalog", "columns", "exports", "imports", "models"},
     "driver": {
-        "calls", "schedule", "packing", "columns", "exports", "imports", "models", "search", "trainer", "catalog",
-        "engines", "jobs", "reports",
+        "calls", "schedule", "packing", "columns", "explaining", "exports", "imports", "models", "search", "trainer",
+        "catalog", "engines", "jobs", "reports",
     },  # fmt: skip
     "cli": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",

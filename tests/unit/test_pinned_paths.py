@@ -79,6 +79,8 @@ def test_the_pins_name_everything_with_its_schema_and_use_no_operator():
 OWN_PATH = {
     "client/calls.py: query": None,
     "client/predicting.py: _of_table": "SELECT t.k, madlib_mop.predict(%s, %s, t.*) FROM s.r AS t",
+    "client/predicting.py: explained": "SELECT t.k AS k, e.output FROM s.r AS t, madlib_mop.explain_prediction(%s, t.*,"
+    " %s, background => %s) WITH ORDINALITY AS e ORDER BY t.k, e.ordinality",
     "client/tables.py: find_table": tables._LOOK_UP,
     "client/tables.py: _to_be_created": tables._FIRST_SCHEMA,
     "client/tables.py: drop_tables": "DROP TABLE IF EXISTS r",
@@ -102,7 +104,7 @@ def test_every_place_that_returns_to_the_persons_path_is_known():
 
 def test_statements_with_the_persons_path_name_everything_with_its_schema_and_use_no_operator():
     for statement in filter(None, OWN_PATH.values()):
-        bare = statement.replace("%s", "").replace("t.*", "t").replace("::", " ")
+        bare = statement.replace("%s", "").replace("t.*", "t").replace("::", " ").replace("=>", "")
         assert not re.search(r"(?<![.\w])(?!SELECT\b)[a-z_]+\s*\(", bare), statement
         assert re.findall(r"::(\S+)", statement) in ([], ["pg_catalog.oid"]), statement
         assert not re.search(r"[-+*/<>=~!@#%^&|`?]|\b(?:IN|LIKE|BETWEEN|CAST)\b", bare), statement

@@ -113,6 +113,15 @@ class PastConfiguration(Document):
 
 
 @dataclass(frozen=True, slots=True)
+class GivenConfiguration(Document):
+    """A configuration that a search tries first."""
+
+    model_id: int
+    compile_params: str
+    fit_params: str
+
+
+@dataclass(frozen=True, slots=True)
 class SearchPlan:
     """The arguments of a search.
 
@@ -138,6 +147,8 @@ class SearchPlan:
     is_paced : bool
         Whether it begins no more configurations than its time budget allows (`Search.is_paced`). Older plans do not
         have it, and begin all of them.
+    given : tuple of GivenConfiguration
+        What it tries first (``try_first``); the table is not read again.
     """
 
     method: str
@@ -154,17 +165,21 @@ class SearchPlan:
     past: tuple[PastConfiguration, ...] = ()
     drawing: int = _EARLIEST_DRAWING
     is_paced: bool = False
+    given: tuple[GivenConfiguration, ...] = ()
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
         """Return the value from the plan."""
         past = tuple(map(PastConfiguration.from_json, found.get("past", ())))
-        return cls(**{**found, "selection": OutputName.from_json(found["selection"]), "past": past})
+        given = tuple(map(GivenConfiguration.from_json, found.get("given", ())))
+        return cls(**{**found, "selection": OutputName.from_json(found["selection"]), "past": past, "given": given})
 
     def as_json(self) -> Json:
         """Return the value for the plan; it has neither an empty ``past`` nor what older plans do not have."""
-        written = {**dataclasses.asdict(self), "past": [dataclasses.asdict(one) for one in self.past]}
-        earliest = {"past": [], "drawing": _EARLIEST_DRAWING, "is_paced": False}
+        lists = {"past": self.past, "given": self.given}
+        written = dataclasses.asdict(self)
+        written |= {name: [dataclasses.asdict(one) for one in items] for name, items in lists.items()}
+        earliest = {"past": [], "drawing": _EARLIEST_DRAWING, "is_paced": False, "given": []}
         for name, value in earliest.items():
             if written[name] == value:
                 del written[name]

@@ -32,8 +32,6 @@ class WatchSession:
         self.run_id = run_id
         self._connection = connect(dsn)
         self._connection.autocommit = True
-        # defence: path-of-watch
-        self._fetch("SET search_path = pg_catalog, pg_temp", [])  # or operators of other roles would serve the queries
         self._fetch("SET jit = off", [])
         self.news = RunFollower(RunListener(self._connection, self._connection.close), run_id)
 

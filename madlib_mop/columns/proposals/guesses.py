@@ -66,7 +66,7 @@ _CODE = re.compile(
 def key_reason(name: str, family: str, statistics: Statistics) -> str | None:
     """Return the sentence why a column is a key that no network can learn from; None if it is not one."""
     n_values = statistics.n_rows - statistics.n_missing
-    named = _KEY.search(name) is not None
+    named = is_key_name(name)
     if not is_unique(statistics):
         return None
     what = "all values are distinct" if statistics.distinct_is_exact else "nearly all values are distinct"
@@ -84,6 +84,11 @@ def key_reason(name: str, family: str, statistics: Statistics) -> str | None:
     if statistics.maximum - statistics.minimum < 1.1 * n_values:
         return f"Key: {what}, and they are as dense as numbers of rows."
     return None
+
+
+def is_key_name(name: str) -> bool:
+    """Return whether a column has the name of a key, such as ``customer_id``."""
+    return _KEY.search(name) is not None
 
 
 def is_unique(statistics: Statistics) -> bool:

@@ -22,8 +22,7 @@ from madlib_mop.driver.changes.side import RunSide
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import find_run, open_record
 from madlib_mop.driver.session.stopping import sigterm_delayed
-from madlib_mop.engines.sessions.ending import end_lost_run
-from madlib_mop.engines.sessions.old_writers import end_old_writers
+from madlib_mop.engines.sessions.ending import end_lost_run, end_old_writers
 from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.models.changes import BY_FUNCTION, Add, Clone
 from madlib_mop.schedule.bulk import AVERAGING

@@ -58,6 +58,10 @@ class RecordedSearch:
         """Return 0: decisions that depend on the time are recorded."""
         return 0
 
+    def is_given(self, mst_key: int) -> bool:
+        """Return False: no time is measured."""
+        return False
+
     def time_left(self, n_iterations: int) -> list[Change]:
         """Return no actions."""
         return []

@@ -22,7 +22,7 @@ from madlib_mop.driver.changes.replay import RecordedSearch
 from madlib_mop.driver.experience.configurations import past_trials
 from madlib_mop.errors import MopError, NotReady
 from madlib_mop.models.changes import Add, Change, EndAlike, Exploit, Extend, Finish, Stop
-from madlib_mop.search import SearchSpace, make_search, parse_params
+from madlib_mop.search import GivenPoint, SearchSpace, make_search, parse_params
 from madlib_mop.search.base import Search
 
 _BUDGET = "the time budget was used up"
@@ -69,7 +69,8 @@ def make_searcher(record: Record, run: RunRow, elapsed_s: Callable[[], float]) -
         return Searcher(run, recorded, history, elapsed_s)
     space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid, plan.drawing)
     past = past_trials(plan.past, space, plan.custom_names)
-    search = make_search(plan.method, params, space, plan.random_state, past, plan.is_paced)
+    given = [GivenPoint(one.model_id, (one.compile_params, one.fit_params)) for one in plan.given]
+    search = make_search(plan.method, params, space, plan.random_state, past, plan.is_paced, given)
     return Searcher(run, search, history, elapsed_s, params.budget_s)
 
 
@@ -213,7 +214,9 @@ class Searcher(Decider):
             return
         for change in changes:
             if isinstance(change, Add):
-                self._begun[change.proposal.mst_key] = self._elapsed_s(), 0
+                # one that was written by hand says nothing about the time that those of the space need
+                if not self._search.is_given(change.proposal.mst_key):
+                    self._begun[change.proposal.mst_key] = self._elapsed_s(), 0
             elif isinstance(change, Extend | Exploit):
                 assert change.mst_key is not None, "a search extends one model"
                 self._begun[change.mst_key] = self._elapsed_s(), self._models[change.mst_key].epoch

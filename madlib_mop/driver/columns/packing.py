@@ -5,9 +5,9 @@ counted and a preprocessor is fitted to them; then every row is encoded, in the 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,13 @@ from madlib_mop.columns.preprocessors.fitting import fit_preprocessor
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.proposals.kinds import IGNORED, INPUT, NUMBER, PADDED, REGRESSION, TARGET, ColumnSpec
 from madlib_mop.columns.proposals.proposal import check_targets, check_task, propose, targets_of_classes
+from madlib_mop.columns.proposals.review import ColumnToCheck, columns_to_check
 from madlib_mop.columns.proposals.specification import check_specification, check_table, read_specification
 from madlib_mop.columns.raw import RawColumn, rows_at_once
 from madlib_mop.columns.records import Field
-from madlib_mop.columns.splits import BY_COLUMN, SplitRule
+from madlib_mop.columns.splits import BY_COLUMN, BY_GROUP, SplitRule
 from madlib_mop.columns.statistics import ColumnStatistics
-from madlib_mop.driver.columns.proposing import COLUMNS, count, table_columns
+from madlib_mop.driver.columns.proposing import COLUMNS, count, listed, notice_checks, table_columns
 from madlib_mop.driver.columns.rows import SourceRows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.columns.splitting import choose_held_out, class_codes, share_of_test, split_rule
@@ -39,8 +40,6 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
 
-#: Columns that a notice names at most.
-_MOST_NAMED = 10
 #: What a network gets for a number that it predicts, by the scale of the target.
 _SCALED = {
     "standard": "standardised for the network",
@@ -87,17 +86,20 @@ def pack_columns(call: Call) -> None:
     training = ~np.logical_or.reduce(chosen) if chosen else None
     with ThreadPoolExecutor(1) as thread, FileDecoder() as decode:
         order = thread.submit(rows.order, training)
-        preprocessor, ignored = _fit(source, rows, training, given, dependent, exclude, classes)
-        encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
-        first = order.result()
+        grouped_by = rule.column if rule is not None and rule.by == BY_GROUP else None
+        fitted = _fit(source, rows, training, given, dependent, exclude, classes, order.result, grouped_by)
+        encoder, targets = Encoder(fitted.preprocessor, decode), Targets(fitted.preprocessor)
         for replaced in packing.drops:  # the old tables come back if what follows fails
             replaced.execute()
-        write_columns(call, packing, packing.output, packing.output_text, rows, first, encoder, targets, thread)
+        write_columns(
+            call, packing, packing.output, packing.output_text, rows, order.result(), encoder, targets, thread,
+            fitted.to_check,
+        )  # fmt: skip
         for suffix, flags in held_out.items():
             if flags is not None:
                 output, text = packing.output.with_suffix(suffix), with_end(packing.output_text, suffix)
                 write_columns(call, packing, output, text, rows, rows.order(flags), encoder, targets, thread)
-    _notice_result(call, preprocessor, ignored)
+    _notice_result(call, fitted)
 
 
 def _given_specification(
@@ -144,7 +146,7 @@ def _notice_missing(
     missing = [column.name for column in source.columns if column.name not in known]
     if missing:
         table = call.arguments["columns"]
-        call.session.notice(f"{call.function}: ignored, because {table} has no row for them: {_listed(missing)}")
+        call.session.notice(f"{call.function}: ignored, because {table} has no row for them: {listed(missing)}")
 
 
 def _fields(
@@ -174,6 +176,24 @@ def _targets_of_classes(
     return targets_of_classes(count(source, replace(rows, columns=targets)), dependent, task)
 
 
+@dataclass(frozen=True)
+class _Fitted:
+    """What the training rows have decided.
+
+    Attributes
+    ----------
+    preprocessor : Preprocessor
+    ignored : list of ColumnSpec
+        The columns that the proposal ignores, without those that the caller excludes.
+    to_check : list of ColumnToCheck
+        The inputs that a person should check.
+    """
+
+    preprocessor: Preprocessor
+    ignored: list[ColumnSpec]
+    to_check: list[ColumnToCheck]
+
+
 def _fit(
     source: SourceTable,
     rows: SourceRows,
@@ -182,10 +202,12 @@ def _fit(
     dependent: Sequence[str],
     exclude: Sequence[str],
     classes: frozenset[str],
-) -> tuple[Preprocessor, list[ColumnSpec]]:
+    order: Callable[[], npt.NDArray[np.int64]],
+    grouped_by: str | None,
+) -> _Fitted:
     """Fit the preprocessor of the given specification, or of the one that is proposed, to the training rows.
 
-    The second result are the columns that the proposal ignores, without those that the caller excludes.
+    ``order`` returns their numbers, in the order of their hashes.
     """
     ignored: list[ColumnSpec] = []
     if given is None:
@@ -211,7 +233,8 @@ def _fit(
         )
     targets = [column.name for column in preprocessor.targets]
     check_packed_names([*(tensor.name for tensor in preprocessor.tensors), *targets], targets)
-    return preprocessor, ignored
+    to_check = columns_to_check(specs, statistics, rows.columns, order(), grouped_by)
+    return _Fitted(preprocessor, ignored, to_check)
 
 
 def _in_order(specs: Sequence[ColumnSpec], dependent: Sequence[str]) -> list[ColumnSpec]:
@@ -245,8 +268,9 @@ def _unused(spec: ColumnSpec) -> ColumnSpec:
     return replace(spec, role=IGNORED, reason="The rows are split by it.")
 
 
-def _notice_result(call: Call, preprocessor: Preprocessor, ignored: Sequence[ColumnSpec]) -> None:
-    """Report the classes, the inputs, and which columns are ignored, with the reason of the proposal."""
+def _notice_result(call: Call, fitted: _Fitted) -> None:
+    """Report the classes, the inputs, which columns are ignored and why, and which should be checked."""
+    preprocessor = fitted.preprocessor
     for column in preprocessor.targets:
         if isinstance(column.fit, ClassFit):
             shown = ", ".join(map(repr, column.fit.classes[:10]))
@@ -256,9 +280,10 @@ def _notice_result(call: Call, preprocessor: Preprocessor, ignored: Sequence[Col
             call.session.notice(f"{call.function}: {column.name} is a number: {_SCALED[column.spec.scale]}")
     inputs = ", ".join(f"{tensor.name} {list(tensor.shape)} {tensor.dtype}" for tensor in preprocessor.tensors)
     call.session.notice(f"{call.function}: inputs: {inputs}; preprocessor {preprocessor.digest[:12]}")
-    if ignored:
-        shown = _listed([f"{spec.name} ({_short_reason(spec)})" for spec in ignored])
+    if fitted.ignored:
+        shown = listed([f"{spec.name} ({_short_reason(spec)})" for spec in fitted.ignored])
         call.session.notice(f"{call.function}: ignored: {shown}; madlib_mop.propose_columns shows the reasons")
+    notice_checks(call, fitted.to_check)
 
 
 def _require_inputs(specs: Sequence[ColumnSpec], ignored: Sequence[ColumnSpec]) -> None:
@@ -269,17 +294,11 @@ def _require_inputs(specs: Sequence[ColumnSpec], ignored: Sequence[ColumnSpec]) 
         raise InvalidParameter(
             "no column has the role input: all but the dependent ones are in exclude", hint="Exclude fewer columns."
         )
-    shown = _listed([f"{spec.name} ({_short_reason(spec)})" for spec in ignored])
+    shown = listed([f"{spec.name} ({_short_reason(spec)})" for spec in ignored])
     raise InvalidParameter(
         f"no column has the role input. Ignored: {shown}",
         hint="madlib_mop.propose_columns writes the reasons: set role to input in its table, and pass that as columns.",
     )
-
-
-def _listed(texts: Sequence[str]) -> str:
-    """Return the first texts, and how many more there are."""
-    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
-    return ", ".join(texts[:_MOST_NAMED]) + more
 
 
 def _short_reason(spec: ColumnSpec) -> str:

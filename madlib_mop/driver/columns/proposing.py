@@ -1,6 +1,6 @@
 """The command propose_columns: counts the rows of a table, and writes what pack_columns would do with each column."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.proposals.guesses import form_of_images
 from madlib_mop.columns.proposals.kinds import ColumnSpec, TableColumn
 from madlib_mop.columns.proposals.proposal import CountedColumn, check_targets, check_task, propose, targets_of_classes
+from madlib_mop.columns.proposals.review import ColumnToCheck, columns_to_check
 from madlib_mop.columns.records import family_of
 from madlib_mop.columns.vectors import MAX_WIDTH
 from madlib_mop.driver.columns.rows import SourceRows, UnusableColumn, read_rows
@@ -20,6 +21,8 @@ from madlib_mop.driver.packing.columns import split_columns
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 
+#: Columns that a notice names at most.
+_MOST_NAMED = 10
 #: The columns of a proposal, in order, with their types.
 COLUMNS = (
     ("name", "text"), ("sql_type", "text"), ("role", "text"), ("kind", "text"), ("impute", "text"),
@@ -41,11 +44,35 @@ def propose_columns(call: Call) -> None:
     rows, unusable = _read(session, source, dependent, exclude)
     counted = count(source, rows, unusable=unusable)
     specs = propose(counted, dependent, exclude, classes=targets_of_classes(counted, dependent, arguments["task"]))
-    write_proposal(session, output, specs)
+    statistics = {one.name: one.statistics for one in counted if one.statistics is not None}
+    to_check = columns_to_check(specs, statistics, rows.columns, rows.order())
+    write_proposal(session, output, _with_checks(specs, to_check))
     n_inputs = sum(spec.role == "input" for spec in specs)
     ignored = [spec.name for spec in specs if spec.role == "ignored"]
     text = f"{call.function}: {rows.n_rows} rows; {n_inputs} columns are inputs"
     session.notice(f"{text}, ignored: {', '.join(ignored)}" if ignored else text)
+    notice_checks(call, to_check)
+
+
+def notice_checks(call: Call, to_check: Sequence[ColumnToCheck]) -> None:
+    """Name the columns that a person should check before training."""
+    if to_check:
+        call.session.notice(f"{call.function}: check these columns: {listed([one.text for one in to_check])}")
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Return the first texts, and how many more there are."""
+    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    return ", ".join(texts[:_MOST_NAMED]) + more
+
+
+def _with_checks(specs: Sequence[ColumnSpec], to_check: Sequence[ColumnToCheck]) -> list[ColumnSpec]:
+    """Return the proposal with what to check in the reasons."""
+    problems = {one.name: one.problem for one in to_check}
+    return [
+        replace(spec, reason=f"{spec.reason} Check it: {problems[spec.name]}") if spec.name in problems else spec
+        for spec in specs
+    ]
 
 
 def _read(

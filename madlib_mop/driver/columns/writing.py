@@ -13,12 +13,14 @@ from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import ClassTarget, Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.columns.proposals.review import ColumnToCheck
 from madlib_mop.columns.raw import MAX_LEVELS, RawColumn
 from madlib_mop.driver.columns.rows import SourceRows, naming_rows
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.threads import computed_ahead
 from madlib_mop.driver.data.copied import array_literal, quoted
 from madlib_mop.driver.data.engine import engine_of
+from madlib_mop.driver.data.summaries import CHECKS
 from madlib_mop.driver.packing.dropping import PackedDrop, if_there
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
 from madlib_mop.driver.packing.tables import Classes, SummaryRow, comment_on, create_summary
@@ -111,8 +113,12 @@ def write_columns(
     encoder: Encoder,
     targets: Targets,
     thread: ThreadPoolExecutor,
+    to_check: Sequence[ColumnToCheck] = (),
 ) -> None:
-    """Make one packed table of ordinary columns and its summary, and fill it with these rows in this order."""
+    """Make one packed table of ordinary columns and its summary, and fill it with these rows in this order.
+
+    ``to_check`` are the inputs that a person should check; the summary names them.
+    """
     preprocessor = encoder.preprocessor
     row_bytes = sum(np.dtype(t.dtype).itemsize * int(np.prod(t.shape)) for t in preprocessor.tensors)
     row_bytes += sum(4 * int(np.prod(targets.shape(name))) for name in targets.names)
@@ -120,7 +126,7 @@ def write_columns(
     tensors = [(tensor.name, tensor.dtype, tensor.shape) for tensor in preprocessor.tensors]
     tensors += [(name, targets.dtype(name), targets.shape(name)) for name in targets.names]
     check_sizes(plan, {name: value_bytes(dtype, shape) for name, dtype, shape in tensors}, packing.buffer_size)
-    _summarize(call.session, packing, output, text, plan, preprocessor, rows, order)
+    _summarize(call.session, packing, output, text, plan, preprocessor, rows, order, to_check)
     names = [name for name, _, _ in tensors]
     write_packed(call, packing, output, text, rows, order, plan, names, by_columns(encoder, targets), thread)
 
@@ -243,6 +249,7 @@ def _summarize(
     preprocessor: Preprocessor,
     rows: SourceRows,
     order: npt.NDArray[np.int64],
+    to_check: Sequence[ColumnToCheck],
 ) -> None:
     """Make the ``_summary`` of a packed table, with the preprocessor."""
     holder = output.with_suffix("_summary")
@@ -266,6 +273,7 @@ def _summarize(
         ("index_columns", "text[]", [tensor.name for tensor in preprocessor.tensors if tensor.dtype == "int32"]),
         ("preprocessor_digest", "text", preprocessor.digest),
         ("preprocessor", "text", preprocessor.to_json()),
+        (CHECKS, "text[]", [one.text for one in to_check]),
     ]
     create_summary(session, holder, summary, kept, more)
 

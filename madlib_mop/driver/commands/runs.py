@@ -28,8 +28,7 @@ from madlib_mop.driver.running.whole_runs import finish_run, train
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import find_run, open_record
 from madlib_mop.driver.session.stopping import was_cancelled
-from madlib_mop.engines.sessions.ending import end_forcibly, sweep
-from madlib_mop.engines.sessions.old_writers import end_old_writers
+from madlib_mop.engines.sessions.ending import end_forcibly, end_old_writers, sweep
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, NotReady
 
 _REACTS_WITHIN_S = 4.0

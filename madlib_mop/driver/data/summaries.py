@@ -10,6 +10,8 @@ from madlib_mop.driver.session.messages import not_one_row
 from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable, shown
 
 PACK_AGAIN = "Pack the data again with training_preprocessor_dl or validation_preprocessor_dl."
+#: The column of a summary of `pack_columns` with the inputs that a person should check.
+CHECKS = "columns_to_check"
 _COLUMNS = (
     "dependent_varname", "independent_varname", "dependent_vartype", "buffer_size", "normalizing_const", "num_classes",
 )  # fmt: skip
@@ -100,6 +102,12 @@ def index_inputs(session: CallerSession, summary: PackedSummary, independent: Se
     """Return which inputs, by number, hold int32 indices."""
     names = _cell(session, summary, "index_columns", "text[]") or []  # of pack_columns
     return tuple(i for i, name in enumerate(independent) if name in names)
+
+
+def columns_to_check(session: CallerSession, summary: PackedSummary) -> list[str]:
+    """Return the inputs that a person should check, each with the reason."""
+    texts = _cell(session, summary, CHECKS, "text[]") or []
+    return [text for text in texts if text is not None]
 
 
 def preprocessor_digest(session: CallerSession, summary: PackedSummary) -> str | None:

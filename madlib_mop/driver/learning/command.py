@@ -21,14 +21,16 @@ from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
+from madlib_mop.driver.data.summaries import CHECKS, columns_to_check, read_summary
 from madlib_mop.driver.inference.labelled_rows import find_labelled
-from madlib_mop.driver.inference.packed_rows import predicted_rows
+from madlib_mop.driver.inference.packed_rows import PredictedTable, predicted_rows
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.jobs.checks import seconds_of
 from madlib_mop.driver.jobs.submitting import quoted, settings_of
 from madlib_mop.driver.learning.own_session import OutOfTime, OwnSession
 from madlib_mop.driver.learning.quality import codes_of, of_classes, of_numbers, rows_of
+from madlib_mop.driver.networks.architectures import LINEAR
 from madlib_mop.driver.networks.proposing import propose_search
 from madlib_mop.driver.outputs.tables import SELECTION_TABLES, check_droppable
 from madlib_mop.driver.registry.registering import TRY_NAME, check_registry
@@ -45,10 +47,19 @@ _REST_SHARE, _LEAST_REST_S = 0.15, 6.0
 _LEAST_SEARCH_S = 2.0
 #: A network makes at most so many iterations; of many, the better half goes on after the first few, and so on.
 _ITERATIONS, _FIRST, _MANY = 24, 3, 4
+#: Rows of the summary that name a column to check.
+_MOST_CHECKS = 10
 #: Suffixes of the tables that are made, by what they are.
 _SUFFIXES = ("_packed", "_networks", "_configs", "_models", "_best", "_ensemble")
 _LONGEST = "_packed_validation_summary"
 _HOW_TO_REPLACE = "Choose another name; replace => true replaces the tables that an earlier call of learn has made."
+_FIND_LINEAR = f"""
+SELECT pg_catalog.min(c.mst_key) AS mst_key FROM {{configs}} c JOIN {{networks}} n ON n.model_id = c.model_id
+WHERE n.name::pg_catalog.text = '{LINEAR}'
+"""
+#: The search tries the linear model first.
+_LINEAR_KEY = 1
+_HAS_LINEAR = f"SELECT 1 AS one FROM {{models}} WHERE mst_key = {_LINEAR_KEY} AND model_weights IS NOT NULL"
 _IS_THERE = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class WHERE oid = %s::pg_catalog.oid"
 #: What propose_networks makes, by the columns that identify it.
 _PROPOSED = {
@@ -150,15 +161,16 @@ def learn(call: Call) -> list[dict[str, Any]]:
             _drop_proposals(steps, base)
         steps.run_in_budget(
             "propose_networks", packed_table=packed, arch_table=f"{base}_networks", configs_table=f"{base}_configs",
-            n_configs=a["n_configs"], seed=seed,
+            n_configs=a["n_configs"], num_iterations=_ITERATIONS, seed=seed,
         )  # fmt: skip
+        linear = _linear(steps, base)
         grids = propose_search(_as(call, "propose_search", packed_table=packed, arch_table=f"{base}_networks"))[0]
         rest_s = budget_s - (time.monotonic() - began)
         search_s = max(_LEAST_SEARCH_S, rest_s - max(_REST_SHARE * budget_s, _LEAST_REST_S))
         steps.run(
             "madlib_keras_automl", source_table=packed, model_output_table=models,
             model_arch_table=f"{base}_networks", model_selection_table=f"{base}_best", **grids, automl_method="asha",
-            automl_params=_search(a["n_configs"], search_s), random_state=seed,
+            automl_params=_search(a["n_configs"], search_s, f"{base}_configs", linear), random_state=seed,
             validation_table=f"{packed}_validation", replace=a["replace"] or None,
         )  # fmt: skip
         run_id = steps.session.newest_run()
@@ -177,21 +189,30 @@ def learn(call: Call) -> list[dict[str, Any]]:
             )  # fmt: skip
         version = steps.run("register", name=name, model_table=table, baseline=f"{packed}_validation")
         steps.run("deploy", name=name, alias=NEWEST, version=version)
-    made = _Made(name, f"{name}@{version}", f"{packed}_test", models, table, run_id, steps.done)
+    made = _Made(name, f"{name}@{version}", packed, models, table, run_id, steps.done, linear is not None)
     return _summary(call, made, source, time.monotonic() - began)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """What the steps have made: the registered model, its version, tables by name, the run and the statements."""
+    """What the steps have made: the registered model, its version, tables by name, the run and the statements.
+
+    ``has_linear`` says whether the first model of the run is the linear one.
+    """
 
     name: str
     version: str
-    test: str
+    packed: str
     models: str
     table: str
     run_id: int | None
     statements: list[str]
+    has_linear: bool
+
+    @property
+    def test(self) -> str:
+        """The packed table of the rows that were held out."""
+        return f"{self.packed}_test"
 
 
 def _budget(call: Call) -> float:
@@ -220,10 +241,18 @@ def _validation(share: float, split: str | None) -> float | str:
     return f"last {share:f} by {column}" if how == "time" else f"{share:f} by group {column}"
 
 
-def _search(n_configs: int, seconds: float) -> str:
+def _linear(steps: _Steps, base: str) -> int | None:
+    """Return the key of the linear model among the proposed configurations; None if one network was proposed."""
+    tables = {end: steps.call.session.relation(f"{base}_{end}", end) for end in ("configs", "networks")}
+    found: int | None = steps.session.execute(statement(_FIND_LINEAR, **tables))
+    return found
+
+
+def _search(n_configs: int, seconds: float, configs: str, linear: int | None) -> str:
     """Return the parameters of the search."""
     first = _FIRST if n_configs >= _MANY else _ITERATIONS
-    return f"R={_ITERATIONS}, eta=2, r={first}, num_configs={n_configs}, budget_s={seconds:.0f}"
+    given = "" if linear is None else f", try_first='{linear} of {configs}'"
+    return f"R={_ITERATIONS}, eta=2, r={first}, num_configs={n_configs}, budget_s={seconds:.0f}{given}"
 
 
 def _counting(session: CallerSession, table: str) -> str:
@@ -327,7 +356,8 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
         _row(
             "model", made.version, f"SELECT madlib_mop.{predictor}('{made.name}', t.*) FROM {source.written} AS t;"
         ),
-        *_measured(session, call.function, made, preprocessor),
+        *_measured(call, made, preprocessor),
+        *_checks(session, made),
         _row("run", made.run_id, f"{n_models} models were trained; SELECT * FROM {made.models}_info;"),
         _row("seconds", f"{seconds:.0f}", f"of a budget of {call.arguments['budget']}"),
     ]
@@ -335,18 +365,37 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     return found
 
 
+def _checks(session: CallerSession, made: _Made) -> list[dict[str, str | None]]:
+    """Return a row for each input that a person should check, up to a limit."""
+    texts = columns_to_check(session, read_summary(session, session.relation(made.packed), made.packed, "packed"))
+    found = [_row(f"check {number}", None, text) for number, text in enumerate(texts[:_MOST_CHECKS], 1)]
+    if len(texts) > _MOST_CHECKS:
+        more = f"and {len(texts) - _MOST_CHECKS} more: SELECT {CHECKS} FROM {made.packed}_summary;"
+        found.append(_row(f"check {_MOST_CHECKS + 1}", None, more))
+    return found
+
+
 def _row(item: str, value: Any, note: str | None) -> dict[str, str | None]:
     return {"item": item, "value": None if value is None else str(value), "baseline": None, "note": note}
 
 
-def _measured(
-    session: CallerSession, function: str, made: _Made, preprocessor: Preprocessor
-) -> list[dict[str, str | None]]:
-    """Return the measures of the registered model on the rows that were held out."""
-    model = find_model(session, function, made.version, None)
-    (rows,) = find_labelled(session, made.test, "test").rows_of([model])
+def _measured(call: Call, made: _Made, preprocessor: Preprocessor) -> list[dict[str, str | None]]:
+    """Return the measures of the registered model, and of the linear one, on the rows that were held out."""
+    session = call.session
+    models = [("", find_model(session, call.function, made.version, None))]
+    if made.has_linear and session.execute(statement(_HAS_LINEAR, models=session.relation(made.models, "models"))):
+        models.append(("linear model: ", find_model(session, call.function, made.models, _LINEAR_KEY)))
+    found = []
     with LocalTrainer(session) as trainer:
-        found_rows = predicted_rows(session, trainer, model, rows, "test")
+        every = find_labelled(session, made.test, "test").rows_of([model for _, model in models])
+        for (prefix, model), rows in zip(models, every, strict=True):
+            found_rows = predicted_rows(session, trainer, model, rows, "test")
+            found += [{**row, "item": f"{prefix}{row['item']}"} for row in _measures(found_rows, preprocessor)]
+    return found
+
+
+def _measures(found_rows: PredictedTable, preprocessor: Preprocessor) -> list[dict[str, str | None]]:
+    """Return the measures of one model's predictions."""
     targets = Targets(preprocessor)
     predicted = targets.decode(dict(zip(targets.names, found_rows.outputs, strict=True)))
     truth = dict(zip(targets.names, found_rows.labels, strict=True))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.networks.graph import Graph, LayerOutput, Node
-from madlib_mop.driver.networks.inputs import join_inputs, layer_name
+from madlib_mop.driver.networks.inputs import join_inputs, join_linearly, layer_name
 
 _NARROWEST, _WIDEST = 64, 512
 #: Units of a hidden layer for each of a hashed text's, so that a text has 4 to 32.
@@ -23,7 +23,7 @@ class NetworkForm:
     ----------
     name : str
     body : str
-        ``mlp``: hidden layers one after another. ``resnet``: blocks with a sum around each.
+        ``mlp``: hidden layers one after another. ``resnet``: blocks with a sum around each. ``linear``: none.
     depth : int
         Hidden layers, or blocks.
     widen : int
@@ -44,14 +44,20 @@ class NetworkForm:
     @property
     def description(self) -> str:
         """One line for the table of architectures."""
+        if self.body == LINEAR:
+            return "logistic or linear regression: no hidden layer"
         body = "residual blocks" if self.body == "resnet" else "hidden layers"
         numbers = "numbers as they are" if self.frequency is None else "periodic embeddings of numbers"
         return f"{self.depth} {body}, {numbers}, dropout {self.dropout}"
 
 
-#: In the order of their use: the first is the most robust, each next one differs from those before it.
+#: The body and the name of the linear model.
+LINEAR = "linear"
+#: In the order of their use: the first is the most robust, the second shows what the others add; each next one differs
+#: from those before it.
 RECIPES = (
     NetworkForm("periodic perceptron", "mlp", 3, 1, 0.3, 0.1),
+    NetworkForm(LINEAR, LINEAR, 0, 0, None, 0.0),
     NetworkForm("wide periodic perceptron", "mlp", 3, 2, 1.0, 0.05),
     NetworkForm("residual network", "resnet", 2, 1, None, 0.1),
     NetworkForm("periodic residual network", "resnet", 2, 1, 1.0, 0.1),
@@ -92,17 +98,24 @@ def architecture(preprocessor: Preprocessor, n_rows: int, recipe: NetworkForm) -
     graph = Graph(recipe.name.replace(" ", "_"))
     frequency = None if recipe.frequency is None else recipe.frequency * min(1.0, math.sqrt(n_rows / ENOUGH_ROWS))
     width = hidden_width(n_rows)
-    joined = join_inputs(graph, preprocessor.tensors, frequency, max(recipe.dropout, 0.1), width // _WIDTHS_OF_TEXT)
-    width *= recipe.widen
-    body = _residual if recipe.body == "resnet" else _perceptron
-    last = body(graph, joined, width, recipe, "mish" if is_regression(preprocessor) else "selu")
+    is_linear = recipe.body == LINEAR
+    if is_linear:
+        last = join_linearly(graph, preprocessor.tensors)
+    else:
+        text_units = width // _WIDTHS_OF_TEXT
+        joined = join_inputs(graph, preprocessor.tensors, frequency, max(recipe.dropout, 0.1), text_units)
+        width *= recipe.widen
+        body = _residual if recipe.body == "resnet" else _perceptron
+        last = body(graph, joined, width, recipe, "mish" if is_regression(preprocessor) else "selu")
+    # weights of 0 predict the same for all rows, so a few steps from there are a regularised model
+    start = {"kernel_initializer": "zeros"} if is_linear else {}
     outputs = []
     for place, column in enumerate(preprocessor.targets, 1):
         name = f"predicted_{layer_name(column.name, str(place))}"
         if isinstance(column.fit, ClassFit):
-            outputs.append(graph.dense(last, len(column.fit.classes), name, activation="softmax"))
+            outputs.append(graph.dense(last, len(column.fit.classes), name, activation="softmax", **start))
         else:
-            outputs.append(graph.dense(last, 1, name))
+            outputs.append(graph.dense(last, 1, name, **start))
     return graph.document(outputs)
 
 

@@ -12,6 +12,8 @@ MAX_EMBEDDED = 256
 _FREQUENCIES, _WIDTH = 16, 4
 #: Share of a hashed text's numbers that are dropped in training, before its hidden layer.
 _TEXT_DROPOUT = 0.5
+#: Most squares of a side of an image, for a linear model.
+_SQUARES = 16
 _SIMPLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}\Z")
 
 
@@ -43,10 +45,8 @@ def join_inputs(
     LayerOutput
         float32 (n_units,) a row.
     """
-    names = [layer_name(tensor.name, f"input_{place}") for place, tensor in enumerate(tensors, 1)]
-    inputs = [graph.input(name, one.shape, one.dtype) for name, one in zip(names, tensors, strict=True)]
     parts: list[LayerOutput] = []
-    for x, tensor in zip(inputs, tensors, strict=True):
+    for x, tensor in zip(_inputs(graph, tensors), tensors, strict=True):
         if tensor.kind == "numbers":
             parts.append(x)
             if frequency is not None and x.shape[0] <= MAX_EMBEDDED:
@@ -60,6 +60,29 @@ def join_inputs(
         else:
             parts.append(_hidden(graph, graph.flatten(x), tensor.kind, dropout, 128))
     return graph.concatenate(parts)
+
+
+def join_linearly(graph: Graph, tensors: Sequence[InputTensor]) -> LayerOutput:
+    """Add the inputs of a packed table, and join them as they are, as `join_inputs` does.
+
+    Categories are embeddings, of which a linear layer makes a number for each level. Images are averaged over at most
+    16 x 16 squares.
+    """
+    parts: list[LayerOutput] = []
+    for x, tensor in zip(_inputs(graph, tensors), tensors, strict=True):
+        if tensor.kind == "index":
+            parts.append(_index(graph, x, tensor))
+        elif tensor.kind == "image":
+            parts.append(_squares(graph, x))
+        else:
+            parts.append(graph.flatten(x))
+    return graph.concatenate(parts)
+
+
+def _inputs(graph: Graph, tensors: Sequence[InputTensor]) -> list[LayerOutput]:
+    """Add the inputs, which have the names of their tensors where a layer can have them."""
+    names = [layer_name(tensor.name, f"input_{place}") for place, tensor in enumerate(tensors, 1)]
+    return [graph.input(name, one.shape, one.dtype) for name, one in zip(names, tensors, strict=True)]
 
 
 def _periodic(graph: Graph, x: LayerOutput, frequency: float) -> LayerOutput:
@@ -123,6 +146,16 @@ def _image(graph: Graph, x: LayerOutput, dropout: float) -> LayerOutput:
         channels *= 2
     y = graph.layer("GlobalAveragePooling2D", y, (y.shape[-1],))
     return graph.dropout(y, dropout)
+
+
+def _squares(graph: Graph, x: LayerOutput) -> LayerOutput:
+    """Return the mean colours of at most 16 x 16 squares of an image."""
+    side, channels = x.shape[0], x.shape[2]
+    y = graph.same("Rescaling", x, scale=1 / 255, offset=0.0)
+    pool = -(-side // _SQUARES)
+    if pool > 1:
+        y = graph.layer("AveragePooling2D", y, (side // pool, side // pool, channels), pool_size=[pool, pool])
+    return graph.flatten(y)
 
 
 def _initializer(name: str, **config: float) -> dict[str, object]:

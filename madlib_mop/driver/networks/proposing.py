@@ -1,8 +1,9 @@
 """The commands propose_networks and propose_search: networks and configurations for a packed table."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from madlib_mop.catalog.names import statement
+from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
 from madlib_mop.driver.data.library_tables import ARCHITECTURE_COLUMNS, add_architecture, create_architectures
@@ -10,7 +11,7 @@ from madlib_mop.driver.data.packed import read_packed_table
 from madlib_mop.driver.data.selection_tables import create_selection, fill_selection, write_selection_summary
 from madlib_mop.driver.inference.described import describe_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
-from madlib_mop.driver.networks.architectures import RECIPES, architecture
+from madlib_mop.driver.networks.architectures import LINEAR, RECIPES, architecture
 from madlib_mop.driver.networks.training import TrainingSize, configurations, search_grids
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -19,6 +20,7 @@ from madlib_mop.models.architecture import check_architecture
 
 _MOST_ROWS = 10**12
 _KEY_TYPES = ("integer", "smallint", "bigint")
+_TEXT_TYPES = ("text", "character varying")
 
 
 def propose_networks(call: Call) -> None:
@@ -65,7 +67,9 @@ def propose_networks(call: Call) -> None:
 
 
 def propose_search(call: Call) -> list[dict[str, Any]]:
-    """Return the arguments of madlib_keras_automl: ids of all architectures of a table, and the grids.
+    """Return the arguments of madlib_keras_automl: ids of the architectures of a table, and the grids.
+
+    The proposed linear model is left out if there are others: the rates of the grids are those of networks.
 
     Raises
     ------
@@ -87,10 +91,8 @@ def propose_search(call: Call) -> list[dict[str, Any]]:
             f"arch_table: column model_id of {table} must be of type integer. Received: {types['model_id']}",
             hint="madlib_mop.propose_networks makes such a table.",
         )
-    rows = session.execute(
-        statement("SELECT DISTINCT model_id FROM {table} WHERE model_id IS NOT NULL ORDER BY model_id", table=table)
-    )
-    if not rows:
+    ids = _ids(session, table, types)
+    if not ids:
         raise InvalidParameter(
             f"arch_table: {table} has no architectures. Received: {name!r}",
             hint="madlib_mop.propose_networks makes a table with some.",
@@ -98,11 +100,25 @@ def propose_search(call: Call) -> list[dict[str, Any]]:
     compile_grid, fit_grid = search_grids(preprocessor, TrainingSize(shard_rows, 1))
     return [
         {
-            "model_id_list": [row["model_id"] for row in rows],
+            "model_id_list": ids,
             "compile_params_grid": compile_grid,
             "fit_params_grid": fit_grid,
         }
     ]
+
+
+def _ids(session: CallerSession, table: Relation, types: Mapping[str, str]) -> list[int]:
+    """Return the ids of a table of architectures, without that of the proposed linear model if there are others."""
+    query = "SELECT DISTINCT model_id, {linear} AS is_linear FROM {{table}} WHERE model_id IS NOT NULL ORDER BY 1"
+    form = next(recipe for recipe in RECIPES if recipe.body == LINEAR)
+    if all(types[column] in _TEXT_TYPES for column in ("name", "description")):
+        is_linear = "coalesce(name::pg_catalog.text = $1 AND description::pg_catalog.text = $2, false)"
+        params = [form.name, form.description]
+    else:
+        is_linear, params = "false", []
+    rows = session.execute(statement(query.format(linear=is_linear), table=table), params, ["text"] * len(params))
+    others = [row["model_id"] for row in rows if not row["is_linear"]]
+    return others or [row["model_id"] for row in rows]
 
 
 def _read(session: CallerSession, name: str | None) -> tuple[Preprocessor, tuple[int, ...]]:

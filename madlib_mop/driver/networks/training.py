@@ -7,7 +7,7 @@ import numpy as np
 
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.driver.networks.architectures import ENOUGH_ROWS, RECIPES, is_regression
+from madlib_mop.driver.networks.architectures import ENOUGH_ROWS, LINEAR, RECIPES, is_regression
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 16, 1024
 _STEPS_PER_ITERATION, _MOST_EPOCHS = 100, 2
@@ -15,6 +15,8 @@ _STEPS_PER_ITERATION, _MOST_EPOCHS = 100, 2
 #: twice as high if all targets are numbers: twice from `ENOUGH_ROWS` training rows on.
 _RATE, _OF_BATCH = 0.003, 64
 _WEIGHT_DECAY = 0.02
+#: Learning rate of linear models, for the same batches: they are convex, and begin with weights of 0.
+_LINEAR_RATE = 0.02
 _LOWEST = 0.02
 
 
@@ -89,22 +91,27 @@ def configurations(
 ) -> list[ProposedConfiguration]:
     """Return configurations that differ, the most robust first.
 
-    The first of each architecture has the rates that fit the rows. Those after it vary them at random: learning rates
-    by a factor of up to 3, batches by one of 2, weight decay over three powers of ten. Learning rates fall along a
-    cosine over the iterations (Loshchilov and Hutter, "SGDR", 2017). Weight decay is decoupled (the same authors,
-    "Decoupled Weight Decay Regularization", 2019).
+    The first of each architecture has the rates that fit the rows. Those after them vary the rates at random: learning
+    rates by a factor of up to 3, batches by one of 2, weight decay over three powers of ten; none of them is linear.
+    Learning rates fall along a cosine over the iterations (Loshchilov and Hutter, "SGDR", 2017). Weight decay is
+    decoupled (the same authors, "Decoupled Weight Decay Regularization", 2019).
     """
     found: list[ProposedConfiguration] = []
     loss, metrics = losses(preprocessor)
     rng = np.random.default_rng(seed)
+    varied = [place for place, recipe in enumerate(RECIPES) if recipe.body != LINEAR]
     while len(found) < n_configs:
-        recipe = len(found) % len(RECIPES)
+        is_first = len(found) < len(RECIPES)
+        recipe = len(found) if is_first else varied[(len(found) - len(RECIPES)) % len(varied)]
         batch, factor, decay = batch_size(plan.n_rows), 1.0, _WEIGHT_DECAY
-        if len(found) >= len(RECIPES):
+        if not is_first:
             factor = 3 ** rng.uniform(-1.0, 1.0)
             batch = int(min(2 * _LARGEST_BATCH, max(_SMALLEST_BATCH // 2, batch * 2.0 ** rng.integers(-1, 2))))
             decay = 10 ** rng.uniform(-3.0, 0.0)
-        rate = _rounded(_rate(preprocessor, plan, batch) * factor)
+        usual = _rate(preprocessor, plan, batch)
+        if RECIPES[recipe].body == LINEAR:
+            usual = _LINEAR_RATE * math.sqrt(batch / _OF_BATCH)
+        rate = _rounded(usual * factor)
         steps = plan.steps(batch) * epochs(plan, batch) * plan.num_iterations
         schedule = f"CosineDecay({rate}, decay_steps={steps}, alpha={_LOWEST})"
         optimizer = f"AdamW(learning_rate={schedule}, weight_decay={_rounded(decay)})"

@@ -1,7 +1,8 @@
 """The plan of a run: the steps that all training functions share, from a call's arguments to a plan to record.
 
-The fronts `fits`, `search` and `replay` say what is particular about a call. A training function calls `read_inputs`,
-reads its configurations, and calls `find_output` and `complete_plan`. A replay makes its `RunPlan` from the record.
+`driver.commands.fit`, `search` and `replay` each have what one kind of call adds. A training function calls
+`read_inputs`, reads its configurations, and calls `find_output` and `complete_plan`. A replay makes its `RunPlan` from
+the record.
 """
 
 import secrets
@@ -16,7 +17,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import SegmentRow
-from madlib_mop.catalog.rows.plan import FusedPlan, SearchPlan
+from madlib_mop.catalog.rows.plan import FusedPlan, PolicyPlan, SamplePlan, SearchPlan, query_of_policy
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN, create_slot
@@ -24,18 +25,21 @@ from madlib_mop.driver.data.custom_functions import warn_changed
 from madlib_mop.driver.outputs.earlier_runs import EarlierRuns
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.outputs.writers import check_replaceable, outputs_of
-from madlib_mop.driver.planning.early_decisions import plan_policy, plan_sample
 from madlib_mop.driver.planning.fused_groups import plan_fused_groups
 from madlib_mop.driver.planning.run_data import Data, check_connections, read_data
 from madlib_mop.driver.planning.selection import ModelSelection, check_selection, origin_of
 from madlib_mop.driver.planning.warm_start import WarmStart, find_table, find_warm_start, recorded_functions
 from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import Settings, read_backend, read_settings
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.architecture import has_frozen_layers
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.schedule.bulk import AVERAGING
+
+_LEAST_SAMPLE_ROWS = 100
+_SAMPLE_DIVISOR = 10  # by default, the sample has a tenth of the rows of a visit
 
 
 @dataclass(frozen=True)
@@ -253,6 +257,77 @@ def complete_plan(
         run, models, data.segments(sample), weights, warm, selection.functions.objects, data.settings,
         data.preprocessor,
     )  # fmt: skip
+
+
+def plan_sample(session: CallerSession, arguments: Mapping[str, Any], data: Data) -> SamplePlan | None:
+    """Plan the sample on which models are evaluated after visits; None if metrics are computed after iterations only.
+
+    It is the beginning of one shard: packing distributes rows at random, so the first rows of a shard are a random
+    sample. Each trainer keeps it in memory, and evaluates a model on it right after a visit; the visit is committed
+    together with these metrics.
+
+    Parameters
+    ----------
+    session : CallerSession
+        Gets a NOTICE if the sample is smaller than requested.
+    arguments : mapping
+        Of the call: ``metrics_every``, ``metrics_sample_rows``.
+    data : Data
+
+    Raises
+    ------
+    InvalidParameter
+        If a number of rows is given without ``metrics_every``.
+    """
+    every, given = arguments["metrics_every"], arguments["metrics_sample_rows"]
+    if every == "iteration":
+        if given is not None:
+            raise InvalidParameter(
+                f"metrics_sample_rows is used only with metrics_every. Received: {given}",
+                hint="Pass metrics_every => 'visit' too, or omit metrics_sample_rows.",
+            )
+        return None
+    data_set, packed = ("validation", data.validation) if data.validation else ("training", data.source)
+    shard = max(packed.shards, key=lambda shard: shard.n_rows)
+    usual = max(_LEAST_SAMPLE_ROWS, max(shard.n_rows for shard in data.source.shards) // _SAMPLE_DIVISOR)
+    n_rows = min(shard.n_rows, usual if given is None else given)
+    if given is not None and n_rows < given:
+        session.notice(f"metrics_sample_rows: {n_rows} rows are used, which are all rows of one {data_set} shard")
+    return SamplePlan(data_set, shard.segment_id, n_rows, 1 if every == "visit" else int(every))
+
+
+def plan_policy(call: Call, settings: Settings) -> PolicyPlan | None:
+    """Plan the policy of a run, and check it by running it without rows, with the caller's rights and search_path.
+
+    Raises
+    ------
+    InvalidParameter
+        If it is no query, or lacks the columns mst_key and action.
+    """
+    given: str | None = call.arguments["policy"]
+    if given is None:
+        return None
+    query = query_of_policy(given)
+    path = call.info.search_path
+    check = f"SELECT p.mst_key::pg_catalog.int4, p.action::pg_catalog.text FROM (\n{query}\n) AS p LIMIT 0"
+    try:
+        _set_path(call.session, path)
+        call.session.execute(check, [0], ["pg_catalog.int8"])
+    except MopError as error:
+        raise InvalidParameter(
+            f"policy cannot be run: {error.message}",
+            detail=error.detail,
+            hint="A policy is one SELECT with the columns mst_key (integer) and action (text), and optionally reason"
+            " (text) and arguments (jsonb). In it, $1 is the run_id.",
+        ) from None
+    finally:
+        _set_path(call.session, "pg_catalog, pg_temp")
+    return PolicyPlan(query, path, settings.policy_timeout_s)
+
+
+def _set_path(session: CallerSession, path: str | None) -> None:
+    """Set the search_path until the end of the function that the caller's session runs."""
+    session.execute("SELECT pg_catalog.set_config('search_path', $1, true)", [path or "pg_catalog, pg_temp"])
 
 
 def _plan_fused_groups(

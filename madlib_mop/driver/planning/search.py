@@ -7,7 +7,7 @@ from typing import Any
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.plan import OutputName, PastConfiguration, SearchPlan
+from madlib_mop.catalog.rows.plan import GivenConfiguration, OutputName, PastConfiguration, SearchPlan
 from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
 from madlib_mop.driver.data.selection_tables import stored_name
 from madlib_mop.driver.experience.configurations import PastConfigurations, past_trials
@@ -24,15 +24,17 @@ from madlib_mop.driver.planning.selection import (
     origin_of,
     read_architecture,
     read_architecture_table,
+    read_configurations,
 )
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
-from madlib_mop.search import Search, SearchSpace, make_search, method_name, parse_params
+from madlib_mop.search import Search, SearchParams, SearchSpace, make_search, method_name, parse_params
 
 _SELECTION = "model_selection_table"
+_TRY_FIRST = "automl_params: try_first"
 
 
 def plan_search(call: Call, record: Record) -> RunPlan:
@@ -52,16 +54,26 @@ def plan_search(call: Call, record: Record) -> RunPlan:
     space = SearchSpace.read(model_ids, a.get("compile_params_grid"), a.get("fit_params_grid"))
     examples = _read_examples(session, space, known)
     used = {name for example in examples for name in example.custom_names}
+    given = _read_given(session, params, arch_table, known)
+    used |= {name for one in given for name in one.custom_names}
     functions = read_custom_functions(session, a.get("object_table"), used)
     search = make_search(method, params, space, choose_seed(a["random_state"]))
+    if len(given) > search.n_configurations:
+        raise InvalidParameter(
+            f"{_TRY_FIRST} names {len(given)} configurations, but the search tries {search.n_configurations}",
+            hint="Name some of them, as in try_first='1, 4 of configs', or use a larger num_configs.",
+        )
     frequency = _frequency(a.get("metrics_compute_frequency"), search.max_epochs)
     inputs = read_inputs(call, record)
-    read = {model_id: read_architecture(session, arch_table, model_id) for model_id in space.model_ids}
+    ids = sorted({*space.model_ids, *(one.model_id for one in given)})
+    read = {model_id: read_architecture(session, arch_table, model_id) for model_id in ids}
     archs = {model_id: arch for model_id, (arch, _) in read.items()}
     weights = {model_id: blob for model_id, (_, blob) in read.items()}
     output = find_output(inputs)
     target = _find_target(session, a, output)
-    of_archs = [example.of_architecture(*item) for example in examples for item in archs.items()]
+    of_space = {model_id: archs[model_id] for model_id in space.model_ids}
+    of_archs = [example.of_architecture(*item) for example in examples for item in of_space.items()]
+    of_archs += [one.of_architecture(one.model_id, archs[one.model_id]) for one in given]
     object_table = stored_name(a.get("object_table"))
     selection = ModelSelection(
         target, arch_table, a["model_arch_table"], object_table, dict(enumerate(of_archs)), weights, functions
@@ -78,9 +90,10 @@ def plan_search(call: Call, record: Record) -> RunPlan:
         start_weights={str(key): origin_of(key) for key, blob in weights.items() if blob is not None},
         custom_names=sorted(used),
         selection=OutputName.of(target),
-        past=_past_experience(session, record, search, archs, functions.objects, inputs.data),
+        past=_past_experience(session, record, search, of_space, functions.objects, inputs.data),
         drawing=space.drawing,
         is_paced=search.is_paced,
+        given=tuple(GivenConfiguration(one.model_id, one.compile_params, one.fit_params) for one in given),
     )
     return complete_plan(
         inputs,
@@ -107,13 +120,42 @@ def _read_examples(session: CallerSession, space: SearchSpace, known: frozenset[
         with _located(f"fit_params_grid results in {fit_text}"):
             stops_early = example.fit.early_stopping is not None
         if stops_early:
-            raise InvalidParameter(
-                f"fit_params_grid: a search decides itself when to stop a model. Received: {fit_text}",
-                hint="Omit early_stopping; afterwards, train the best configuration with it.",
-            )
+            raise _stops_early("fit_params_grid", fit_text)
         examples.append(example)
     notice_recorded(session, examples)
     return examples
+
+
+def _read_given(
+    session: CallerSession, params: SearchParams, arch_table: Relation, known: frozenset[str]
+) -> list[Configuration]:
+    """Return the configurations that ``try_first`` names, parsed, and yet without an architecture."""
+    if params.given is None:
+        return []
+    table, keys = params.given
+    rows = read_configurations(session, table, arch_table, _TRY_FIRST)
+    if missing := sorted(set(keys) - {row["mst_key"] for row in rows}):
+        raise InvalidParameter(
+            f"{_TRY_FIRST}: {table} has no mst_key {missing[0]}. Received: {', '.join(map(str, keys))}",
+            hint="Name keys that it has, or the table alone for all.",
+        )
+    given = []
+    for row in rows:
+        if keys and row["mst_key"] not in keys:
+            continue
+        with _located(f"{_TRY_FIRST}: mst_key {row['mst_key']}"):
+            one = Configuration.checked(row["model_id"], row["compile_params"], row["fit_params"], {}, known)
+        if one.fit.early_stopping is not None:
+            raise _stops_early(_TRY_FIRST, one.fit_params)
+        given.append(one)
+    return given
+
+
+def _stops_early(what: str, fit_text: str) -> InvalidParameter:
+    return InvalidParameter(
+        f"{what}: a search decides itself when to stop a model. Received: {fit_text}",
+        hint="Omit early_stopping; afterwards, train the best configuration with it.",
+    )
 
 
 @contextmanager

@@ -149,8 +149,7 @@ def read_selection(session: CallerSession, name: str | None, recorded: CustomFun
         If a table or column is missing, or a configuration is invalid; the message has the mst_key.
     """
     what = "model_selection_table"
-    relation = session.relation(name, what)
-    _need_columns(session, relation, _COLUMNS, what, name)
+    relation, msts = _read_rows(session, name, what)
     summary = session.existing(relation.with_suffix("_summary").sql)
     if summary is None:
         raise UndefinedTable(
@@ -164,14 +163,6 @@ def read_selection(session: CallerSession, name: str | None, recorded: CustomFun
         raise not_one_row(what, summary, len(rows), name, _MAKE_AGAIN)
     arch_text, arch_name = read_arch_table_name(session, summary)
     arch_table = read_architecture_table(session, arch_name)
-    msts = session.execute(
-        statement(
-            "SELECT mst_key::pg_catalog.int4, model_id::pg_catalog.int4, compile_params::pg_catalog.text,"
-            " fit_params::pg_catalog.text FROM {t} ORDER BY 1",
-            t=relation,
-        )
-    )
-    _check_keys(msts, relation, name)
     archs: dict[int, Node] = {}
     weights: dict[int, bytes | None] = {}
     for model_id in sorted({row["model_id"] for row in msts}):
@@ -183,6 +174,43 @@ def read_selection(session: CallerSession, name: str | None, recorded: CustomFun
     used = {used for c in configurations.values() for used in c.custom_names}
     functions = read_custom_functions(session, object_table, used, True, recorded)
     return ModelSelection(relation, arch_table, arch_text, object_table, configurations, weights, functions, True)
+
+
+def read_configurations(
+    session: CallerSession, name: str, arch_table: Relation, what: str
+) -> list[dict[str, Any]]:
+    """Return the rows of a model selection table whose architectures are those of a table; see `_COLUMNS`.
+
+    Raises
+    ------
+    MopError
+        If a table or column is missing, or its architectures are those of another table.
+    """
+    relation, rows = _read_rows(session, name, what)
+    summary = session.existing(relation.with_suffix("_summary").sql)
+    named = read_arch_table_name(session, summary)[1] if summary is not None else None
+    of_table = session.existing(named) if named is not None else None
+    if of_table is None or of_table.oid != arch_table.oid:
+        raise InvalidParameter(
+            f"{what}: the architectures of {relation} are not in {arch_table}. Received: {name!r}",
+            hint="Name a model selection table that was made for the table of architectures of the call.",
+        )
+    return rows
+
+
+def _read_rows(session: CallerSession, name: str | None, what: str) -> tuple[Relation, list[dict[str, Any]]]:
+    """Return a model selection table and its rows, in the order of their keys, which are checked."""
+    relation = session.relation(name, what)
+    _need_columns(session, relation, _COLUMNS, what, name)
+    rows = session.execute(
+        statement(
+            "SELECT mst_key::pg_catalog.int4, model_id::pg_catalog.int4, compile_params::pg_catalog.text,"
+            " fit_params::pg_catalog.text FROM {t} ORDER BY 1",
+            t=relation,
+        )
+    )
+    _check_keys(rows, relation, name, what)
+    return relation, rows
 
 
 def read_architecture_table(session: CallerSession, name: str | None) -> Relation:
@@ -232,23 +260,23 @@ def notice_recorded(session: CallerSession, configurations: Iterable[Configurati
         session.notice(notice)
 
 
-def _check_keys(rows: Sequence[Mapping[str, Any]], relation: Relation, name: str | None) -> None:
+def _check_keys(rows: Sequence[Mapping[str, Any]], relation: Relation, name: str | None, what: str) -> None:
     if not rows:
         raise InvalidParameter(
-            f"model_selection_table: {relation} has no rows. Received: {name!r}", hint="Load configurations into it."
+            f"{what}: {relation} has no rows, so no model. Received: {name!r}", hint="Load configurations into it."
         )
     seen = set()
     for row in rows:
         mst_key = row["mst_key"]
         if mst_key is None or mst_key < 0 or row["model_id"] is None:
             raise InvalidParameter(
-                f"model_selection_table: mst_key must be 0 or more, and model_id not NULL."
+                f"{what}: mst_key must be 0 or more, and model_id not NULL."
                 f" Received: mst_key {mst_key}, model_id {row['model_id']}",
                 hint=_MAKE_AGAIN,
             )
         if mst_key in seen:
             raise InvalidParameter(
-                f"model_selection_table: mst_key must be unique in {relation}. Received twice: {mst_key}",
+                f"{what}: mst_key must be unique in {relation}. Received twice: {mst_key}",
                 hint=_MAKE_AGAIN,
             )
         seen.add(mst_key)

@@ -1,7 +1,4 @@
-"""Checks that a run's data and versions have not changed since its start.
-
-Used by the hopper and by model averaging, which pass each worker's figures.
-"""
+"""Checks that a run's data and versions have not changed since its start; called by ``segment_sessions.py``."""
 
 from mop_backend.frames import Header
 from mop_backend.keras_backends import BackendName

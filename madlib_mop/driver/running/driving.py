@@ -15,13 +15,12 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.connection import local_keywords
 from madlib_mop.driver.changes.deciders import Decider, Deciders
-from madlib_mop.driver.changes.policy import PolicyCommands
 from madlib_mop.driver.changes.replay import RepeatedCommands
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.running.admission import admit
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.hopper import Hopper
-from madlib_mop.driver.running.policy import Policy
+from madlib_mop.driver.running.policy import Policy, PolicyCommands
 from madlib_mop.driver.running.segment_sessions import SegmentSessions
 from madlib_mop.driver.running.segments import Segments
 from madlib_mop.driver.session.call import Call
@@ -31,9 +30,8 @@ from madlib_mop.driver.session.opening import reopened
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.session.stopping import SESSION_ENDED, sigterm_delayed, was_cancelled
 from madlib_mop.engines.sessions.access import Access
-from madlib_mop.engines.sessions.ending import clean, end_run, left_of, sweep
+from madlib_mop.engines.sessions.ending import clean, end_old_writers, end_run, left_of, sweep
 from madlib_mop.engines.sessions.login import RunLogin, create_login
-from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.engines.sessions.options import options_of
 from madlib_mop.errors import Cancelled, MopError, NotReady
 from madlib_mop.models.parameters.custom import CustomFunctions

@@ -1,4 +1,4 @@
-"""Says which locks the sessions of a run wait for, such as those of maintenance; called by the run's loop.
+"""Says which locks the sessions of a run wait for, such as those of maintenance; for ``segment_sessions.py``.
 
 Statements of writers and readers wait for locks without a limit. Only a lock of the caller's own session is an error:
 the caller's statement waits for the run, so that lock would never be released.

@@ -18,7 +18,9 @@ from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateKey, StateSlots, sweep_slots
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
+from madlib_mop.driver.running.activity import Activity
 from madlib_mop.driver.running.retries import Attempts, RetryDecision, Task
+from madlib_mop.driver.running.run_signal import RunSignal
 from madlib_mop.driver.running.segments import (
     Notified,
     PolicyAnswered,
@@ -30,9 +32,7 @@ from madlib_mop.driver.running.segments import (
     TaskAnswered,
     TaskFailed,
 )
-from madlib_mop.driver.session.activity import Activity
 from madlib_mop.driver.session.progress import ProgressReporter
-from madlib_mop.driver.session.run_signal import RunSignal
 from madlib_mop.driver.session.stopping import was_cancelled
 from madlib_mop.schedule import EpochDone
 from madlib_mop.schedule.bounds import Efficiency, SpanSums

@@ -1,4 +1,4 @@
-"""Decides after a failed task: retry it, fail its model, or end the run. Called by the hopper."""
+"""Decides after a failed task: retry it, fail its model, or end the run. Called by ``loop.py``."""
 
 import signal
 from collections import Counter

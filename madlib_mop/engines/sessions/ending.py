@@ -3,7 +3,7 @@
 The order matters. A process of the run may hang, and whoever ends the run may be killed meanwhile: then the record is
 right, and what is left has no rights. Called by the run's driver at its end (`end_run`), and for a run whose driver has
 died by whoever finds it: the caller's backend, `madlib_mop.cancel`, the next call that trains, job workers and the
-doctor (`end_lost_run`, `sweep`).
+doctor (`end_lost_run`, `sweep`). Who takes over or drops a run first ends its old writers (`end_old_writers`).
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.engines.sessions.access import reader_name, writer_name
 from madlib_mop.engines.sessions.login import drop_login, login_roles, sweep_logins
+from madlib_mop.errors import NotReady
 
 _DRIVER_GONE = "its driver no longer exists"
 _SESSIONS = """
@@ -94,6 +95,26 @@ def end_forcibly(record: Record, run_id: int, state: RunState, detail: str) -> N
         record.lock_run(run_id)  # a session that hangs keeps the lock
         end_run(record, run_id, state, detail)
     clean(record, left)
+
+
+def end_old_writers(record: Record, run_id: int) -> None:
+    """End the writers that a dead driver of the run has left running.
+
+    Raises
+    ------
+    NotReady
+        If one does not end, because its commits would be unknown to the run's next driver.
+    """
+    ((left,),) = record.execute(
+        "SELECT madlib_mop_calls.end_sessions(pg_catalog.array_agg(pid), 10000) FROM pg_catalog.pg_stat_activity"
+        " WHERE application_name = %s AND usename = session_user AND datname = pg_catalog.current_database()",
+        [writer_name(run_id)],
+    )
+    if left:
+        raise NotReady(
+            f"session {left[0]} of an earlier driver is still working on run {run_id}",
+            hint="Call again when it has ended.",
+        )
 
 
 def sweep(record: Record, asks: int | None = None, but: int = 0) -> list[int]:

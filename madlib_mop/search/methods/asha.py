@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from bisect import insort
 from dataclasses import dataclass
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.changes import Extend, Stop
+from madlib_mop.models.parameters.literals import shorten
 from madlib_mop.search.base import Action, Search
 from madlib_mop.search.parameters import (
     MAX_CONFIGURATIONS,
@@ -18,6 +20,8 @@ from madlib_mop.search.parameters import (
     whole,
 )
 
+_TRY_FIRST = re.compile(r"\s*(?:(\d{1,9}(?:\s*,\s*\d{1,9})*)\s+of\s+)?(\S.*?)\s*\Z", re.IGNORECASE | re.DOTALL)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AshaParams(SearchParams):
@@ -27,15 +31,31 @@ class AshaParams(SearchParams):
     eta: int = parameter(3, "1 / `eta` is the share of the models that continue after a comparison")
     r: int = parameter(1, "number of iterations before a model is first compared with others")
     num_configs: int = parameter(27, N_CONFIGURATIONS)
+    try_first: str | None = parameter(
+        None,
+        "the configurations to try first, each to its last iteration: a model selection table, or some of its"
+        " `mst_key`, such as `'1, 4 of configs'`",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.try_first is not None and not (isinstance(self.try_first, str) and self.try_first.strip()):
+            raise InvalidParameter(
+                f"try_first must be the name of a model selection table. Received: {shorten(self.try_first)}",
+                hint="Write e.g. try_first=configs, or try_first='1, 4 of configs'.",
+            )
         whole(self.eta, "eta", 2)
         whole(self.R, "R", 1, MAX_EPOCHS)
         whole(self.r, "r", 1)
         whole(self.num_configs, "num_configs", 1, MAX_CONFIGURATIONS)
         if self.r > self.R:
             raise InvalidParameter(f"r must not be more than R. Received: r={self.r}, R={self.R}")
+
+    @property
+    def given(self) -> tuple[str, tuple[int, ...]] | None:
+        """The table that ``try_first`` names, and the keys."""
+        found = _TRY_FIRST.match(self.try_first or "")
+        return None if found is None else (found[2], tuple(map(int, found[1].split(","))) if found[1] else ())
 
 
 class _Rung:
@@ -61,6 +81,8 @@ class Asha(Search):
     algorithm has no end.) Otherwise a short search ends with models that all wait at the first rung.
 
     Configurations are those of generate_model_configs' random search, in its order, whatever the order of results.
+    Those of ``try_first`` come before them. They are no members of the rungs, so they are compared with others at the
+    end only, and a simple model that needs many iterations is not stopped early.
     The promotions do depend on that order, as they must. Models that failed, or have no finite loss, count as
     members of their rung and are never promoted.
     """
@@ -91,6 +113,7 @@ class Asha(Search):
         r, eta = self.params.r, self.params.eta
         self._rungs = [_Rung(r * eta**k) for k in range(floor_log(self.params.R // r, eta) + 1)]
         self._rung_of: dict[int, int] = {}
+        self._left_given = list(self.given)
         self._points = self._points_from_first()
         self._n_free = n_slots
         self._is_told = False
@@ -108,7 +131,8 @@ class Asha(Search):
         return said
 
     def _result(self, mst_key: int) -> list[Action]:
-        insort(self._rungs[self._rung_of[mst_key]].members, (self._loss(mst_key), mst_key))
+        if not self.is_given(mst_key):
+            insort(self._rungs[self._rung_of[mst_key]].members, (self._loss(mst_key), mst_key))
         self._n_free += 1
         return self._fill()
 
@@ -147,6 +171,8 @@ class Asha(Search):
     def _new(self) -> Action | None:
         if len(self._models) == self.params.num_configs:
             return None
+        if self._left_given:
+            return self._propose(self._left_given.pop(0), self.max_epochs)
         if self._iterations_left < self.enough_iterations and (instead := self._best_waiting()):
             return instead
         added = self._propose(next(self._points), self._rungs[0].last_epoch)

@@ -33,6 +33,10 @@ class RowEncoder:
     n_inputs, n_outputs : int
         Of the model.
 
+    Attributes
+    ----------
+    preprocessor : Preprocessor
+
     Raises
     ------
     UnreadableText
@@ -42,13 +46,13 @@ class RowEncoder:
     """
 
     def __init__(self, document: str, n_inputs: int, n_outputs: int):
-        self._preprocessor = Preprocessor.from_json(document)
-        self._encoder = Encoder(self._preprocessor, _pixels)
-        self._targets = Targets(self._preprocessor)
-        self._inputs = {column.name for column in self._preprocessor.inputs}
-        self._padded = {column.name: column.padded_to for column in self._preprocessor.inputs}
+        self.preprocessor = Preprocessor.from_json(document)
+        self._encoder = Encoder(self.preprocessor, _pixels)
+        self._targets = Targets(self.preprocessor)
+        self._inputs = {column.name for column in self.preprocessor.inputs}
+        self._padded = {column.name: column.padded_to for column in self.preprocessor.inputs}
         for what, expected, received in (
-            ("inputs", n_inputs, len(self._preprocessor.tensors)),
+            ("inputs", n_inputs, len(self.preprocessor.tensors)),
             ("outputs", n_outputs, len(self._targets.names)),
         ):
             if expected != received:

@@ -92,6 +92,13 @@ class Predictor:
         return function
 
     @property
+    def row_encoder(self) -> "RowEncoder":
+        """The encoder of rows. Raises RequestFailure (input) if the model takes arrays."""
+        if self.rows is None:
+            raise invalid_input("the model was not trained on a table of pack_columns, so it takes no rows")
+        return self.rows
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the model's variables."""
         specs = (TensorSpec(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in self._model.variables)

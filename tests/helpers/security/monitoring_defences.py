@@ -35,9 +35,4 @@ DEFENCES_OF_MONITORING = (
         "a name does not forge a line of the server's log",
         (_LOG,),
     ),
-    Defence(
-        "path-of-watch",
-        "operators of other roles do not serve the queries of watch",
-        ("tests/integration/test_watch.py::test_operators_of_other_roles_do_not_serve_its_queries",),
-    ),
 )

@@ -9,6 +9,7 @@ _CHALLENGERS = "tests/security/test_challengers.py::"
 _EXPORTS = "tests/security/test_exports.py::"
 _LOADING = "tests/unit/client/test_exported.py::"
 _DRIFT = "tests/security/test_drift.py::"
+_EXPLAINING = "tests/security/test_explaining.py::"
 
 DEFENCES_OF_REGISTRY = (
     Defence(
@@ -150,6 +151,27 @@ DEFENCES_OF_REGISTRY = (
         "challengers-that-write",
         "a challenger writes nothing where that could make the caller's transaction fail",
         (_CHALLENGER + "test_where_a_write_could_harm_nothing_is_recorded",),
+    ),
+    Defence(
+        "own-background",
+        "an explanation reads no table of another role that the caller has not named: no code of its owner runs",
+        (
+            _EXPLAINING + "test_a_registered_model_runs_no_code_of_its_owner",
+            _EXPLAINING + "test_a_training_table_of_another_role_is_not_read_unless_it_is_named",
+        ),
+    ),
+    Defence(
+        "schema-of-a-background",
+        "nor a table that the owner of its schema could replace by a view",
+        (
+            _EXPLAINING
+            + "test_a_training_table_in_the_schema_of_another_role_is_not_read_unless_it_is_named",
+        ),
+    ),
+    Defence(
+        "background-of-a-statement",
+        "the background that was read for one role is not used for another one",
+        (_EXPLAINING + "test_the_background_is_read_with_the_rights_and_the_policies_of_each_caller",),
     ),
     Defence(
         "drift-of-rows",

@@ -60,7 +60,10 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "path-of-commands",
         "a command's session finds no name on the path of the database",
-        (_PATH + "test_a_command_springs_no_trap",),
+        (
+            _PATH + "test_a_command_springs_no_trap",
+            "tests/integration/test_watch.py::test_operators_of_other_roles_do_not_serve_its_queries",
+        ),
     ),
     Defence(
         "path-of-the-doctor",

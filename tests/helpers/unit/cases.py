@@ -6,7 +6,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from madlib_mop.models.seeds import model_seed, pass_permutation
+from madlib_mop.trainer.seeds import model_seed, pass_permutation
 from tests.helpers.training import beginning, one_thread
 from tests.helpers.unit import networks
 

@@ -25,13 +25,12 @@ from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
 from madlib_mop.driver.changes.changes import Changes
 from madlib_mop.driver.changes.deciders import Decider, Deciders
-from madlib_mop.driver.changes.policy import PolicyCommands
 from madlib_mop.driver.changes.replay import RepeatedCommands
 from madlib_mop.driver.changes.search import make_searcher
 from madlib_mop.driver.changes.side import RunSide
 from madlib_mop.driver.planning.replay import _fused_again, _states, recorded_visits, untrained
 from madlib_mop.driver.running.hopper import Hopper
-from madlib_mop.driver.running.policy import Policy
+from madlib_mop.driver.running.policy import Policy, PolicyCommands
 from madlib_mop.errors import Cancelled, MopError
 from madlib_mop.models.changes import (
     BY_FUNCTION,

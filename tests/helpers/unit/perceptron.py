@@ -7,7 +7,7 @@ import numpy as np
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 
-from madlib_mop.models.seeds import model_seed, pass_permutation  # noqa: E402
+from madlib_mop.trainer.seeds import model_seed, pass_permutation  # noqa: E402
 from tests.helpers.training import beginning, one_thread  # noqa: E402
 
 one_thread()

@@ -1,6 +1,6 @@
 """The signal of a run for live pages: soon after a change, at most once a second, and never without a change."""
 
-from madlib_mop.driver.session.run_signal import PAUSE_S, RunSignal
+from madlib_mop.driver.running.run_signal import PAUSE_S, RunSignal
 
 
 class Clocked:

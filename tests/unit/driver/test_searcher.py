@@ -4,7 +4,9 @@ The record is in memory; scheduler, evaluations, changes of models and searches 
 an epoch is a function of its parameters and of the history of its state.
 """
 
+import json
 import math
+from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,19 +15,19 @@ import pytest
 from mop_backend.messages import Evaluated, EvaluatedMember
 
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
-from madlib_mop.catalog.rows.plan import Plan
+from madlib_mop.catalog.rows.plan import GivenConfiguration, Plan
 from madlib_mop.catalog.rows.states import ChangeSource, ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.changes.changes import Changes
 from madlib_mop.driver.changes.replay import RecordedSearch
-from madlib_mop.driver.changes.search import Searcher, loss_of, make_searcher, read_history
+from madlib_mop.driver.changes.search import Searcher, SearchHistory, loss_of, make_searcher, read_history
 from madlib_mop.driver.outputs.search import brackets
 from madlib_mop.driver.running.models import RunningModels
 from madlib_mop.errors import NotReady
 from madlib_mop.models.changes import Add, Extend, Finish, Proposal, read_change
 from madlib_mop.models.parameters.search_grid import DRAWING
 from madlib_mop.schedule import Visit
-from madlib_mop.search import SearchSpace, make_search
+from madlib_mop.search import GivenPoint, SearchSpace, make_search
 from tests.helpers.unit.rows import a_plan, a_run, a_search
 from tests.helpers.unit.searches import SMALLEST, SYNCHRONOUS
 from tests.helpers.unit.sums import evaluated, figures_of
@@ -358,6 +360,58 @@ def test_a_slow_start_makes_asha_cautious_until_iterations_are_fast():
     record = whole("asha", start_s=70.0, task_s=0.1)
     assert times_left(record) == [0, 2]
     assert len(record.models(1)) == 7, "all configurations were tried"
+
+
+def test_a_configuration_that_was_given_says_nothing_of_the_time_that_others_need():
+    """It is fast; after it, asha would expect that there is time for many new models."""
+    given = GivenPoint(1, ("loss='mse', optimizer='SGD(learning_rate=0.5)'", "batch_size=4"))
+    params = "R=4, eta=2, num_configs=3, budget_s=100, try_first=configs"
+    search = make_search("asha", params, SearchSpace.read([1], *GRIDS), 7, given=[given])
+    clock = [0.0]
+    searcher = Searcher(a_run(a_plan(search=a_search("asha"))), search, SearchHistory(), lambda: clock[0], 100)
+    models = defaultdict(lambda: SimpleNamespace(command_id=None, epoch=1))
+    (begun,) = searcher.begin(models)
+    n_slots = len(begun.changes)
+    clock[0] = 4.0
+    loss = [SimpleNamespace(ordinal=0, data_set="training", value=1.0)]
+    list(searcher.reached(1, 4, loss))
+    assert math.isinf(searcher._iteration_s)
+    clock[0] = 64.0
+    told = [decision.event for decision in searcher.reached(2, 1, loss)]
+    assert n_slots == 2 and [(event.event, event.epoch) for event in told] == [("budget", 0), ("result", 1)]
+
+
+def tries_first():
+    """Return an asha that begins with a configuration that is not of its space."""
+    given = GivenPoint(1, ("loss='mse', optimizer='SGD(learning_rate=0.5)'", "batch_size=3"))
+    return make_search("asha", "R=4, eta=2, num_configs=5, try_first=configs", SearchSpace.read([1], *GRIDS), 7,
+                       given=[given])  # fmt: skip
+
+
+def test_killed_after_any_write_a_search_that_tries_a_configuration_first_goes_on():
+    for n_writes in range(0, 60, 3):
+        record = MemoryRecord()
+        record.writes_left = n_writes
+        with suppress(Killed):
+            Driver(record, "asha", tries_first()).live()
+        record.writes_left = math.inf
+        Driver(record, "asha", tries_first()).live()
+        first = record.models(1)[0]
+        assert (first.fit_params, first.epoch, first.state) == ("batch_size=3", 4, ModelState.TRAINED)
+        assert history(replayed(record, "asha"))[1] == history(record)[1]
+
+
+def test_the_plan_keeps_the_configurations_that_were_given():
+    given = (GivenConfiguration(3, "loss='mse', optimizer='sgd'", "batch_size=4"),)
+    fields = {"params": "R=4, eta=2, num_configs=3, try_first=configs", "drawing": DRAWING}
+    fields |= {"compile_params_grid": GRIDS[0], "fit_params_grid": GRIDS[1]}
+    assert "given" not in a_plan(search=a_search("asha", **fields)).as_json()["search"]
+    document = json.loads(json.dumps(a_plan(search=a_search("asha", given=given, **fields)).as_json()))
+    read = Plan.from_json(document)
+    assert read.search.given == given
+    (begun,) = make_searcher(MemoryRecord(), a_run(read), lambda: 0.0).begin({})
+    first = begun.changes[0].proposal
+    assert (first.model_id, first.fit_params, first.last_epoch) == (3, "batch_size=4", 4)
 
 
 def paced(can_pace: bool = True):

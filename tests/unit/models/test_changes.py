@@ -5,7 +5,7 @@ import json
 import pytest
 
 from madlib_mop.calls.steering import FUNCTIONS
-from madlib_mop.driver.changes.policy import ACTIONS
+from madlib_mop.driver.running.policy import ACTIONS
 from madlib_mop.models.changes import (
     BY_FUNCTION,
     CHANGES,

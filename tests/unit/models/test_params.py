@@ -316,7 +316,7 @@ def test_the_parsers_do_not_import_tensorflow():
     code = """
 import sys
 import madlib_mop.models.parameters.parser, madlib_mop.models.parameters.search_grid, madlib_mop.models.architecture
-import madlib_mop.models.shapes, madlib_mop.models.seeds
+import madlib_mop.models.shapes, madlib_mop.trainer.seeds
 assert not {"tensorflow", "keras"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

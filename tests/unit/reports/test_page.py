@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from madlib_mop.calls.shared import depends_on_timing
 from madlib_mop.catalog.facts import ClassCount, CommandFacts, FailureGroup, OutputFacts
+from madlib_mop.catalog.facts.reading.whole import depends_on_timing
 from madlib_mop.dash import reporting
 from madlib_mop.reports.figures import SECTIONS, Figure, Section, figures_of
 from madlib_mop.reports.page import TEMPLATES, embedded, page

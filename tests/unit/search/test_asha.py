@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.search import Add, Extend, Stop
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.search import Add, Extend, GivenPoint, Stop, make_search, parse_params
 from tests.helpers.unit.searches import Laboratory, search_of, space
 
 
@@ -169,3 +170,57 @@ def test_no_model_trains_past_the_last_rung():
     """With R between two rungs the lower one is the last."""
     lab = Laboratory(search_of("asha", "R=20, eta=3, r=2, num_configs=30")).run(4, random.Random(1))
     assert set(lab.reached.values()) == {2, 6, 18} and lab.search.max_epochs == 18
+
+
+GIVEN = [GivenPoint(7, ("loss='mse', optimizer='SGD(learning_rate=0.5)'", "batch_size=3")),
+         GivenPoint(1, ("loss='mse', optimizer='SGD(learning_rate=0.25)'", "batch_size=3"))]  # fmt: skip
+
+
+def given_search(params: str = "R=4, eta=2, num_configs=4, try_first=configs"):
+    return make_search("asha", params, space(), 1, given=GIVEN)
+
+
+def test_given_configurations_are_the_first_and_trained_to_the_end_beside_the_rungs():
+    """Their losses, however low, promote nobody and stop nobody."""
+    search = given_search()
+    assert brief(search.start(2)) == ["add 1 to 4", "add 2 to 4"]
+    assert search.is_given(2) and not search.is_given(3)
+    (added,) = search.result(1, 4, 0.0)
+    assert brief([added]) == ["add 3 to 1"], "the first one of the space"
+    assert brief(search.failed(2)) == ["add 4 to 1"]
+    assert brief(search.result(3, 1, 0.5)) == [], "half of one is none, and four configurations were begun"
+    assert brief(search.result(4, 1, 0.4)) == ["extend 4 to 2"]
+    assert brief(search.result(4, 2, 0.4)) == ["stop 3", "stop 4"]
+    assert search.done and search.best() == 1
+
+
+def test_the_draws_after_given_configurations_are_those_of_a_search_without():
+    begun = [action.proposal for action in given_search().start(4)]
+    assert [(one.model_id, (one.compile_params, one.fit_params)) for one in begun[:2]] == [
+        (one.model_id, one.texts) for one in GIVEN
+    ]
+    others = [action.proposal for action in search_of("asha", "R=4, eta=2, num_configs=4").start(2)]
+    drawn = [(one.model_id, one.compile_params, one.fit_params, one.last_epoch) for one in begun[2:]]
+    assert drawn == [(one.model_id, one.compile_params, one.fit_params, one.last_epoch) for one in others]
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("configs", ("configs", ())),
+        (" shop.configs ", ("shop.configs", ())),
+        ("2 of configs", ("configs", (2,))),
+        ("1, 4 OF \"My configs\"", ('"My configs"', (1, 4))),
+        ("of configs", ("of configs", ())),
+    ],
+)
+def test_try_first_names_a_table_and_maybe_keys(text, given):
+    params = parse_params("asha", f"num_configs=4, try_first={text!r}")
+    assert params.given == given
+    assert parse_params("asha", params.text) == params, "what the plan records"
+
+
+@pytest.mark.parametrize("value", ["5", "''", "'  '", "true", "[1]"])
+def test_try_first_is_a_text(value):
+    with pytest.raises(InvalidParameter, match="try_first must be the name of a model selection table"):
+        parse_params("asha", f"try_first={value}")

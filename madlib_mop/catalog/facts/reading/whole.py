@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from madlib_mop.calls.shared import depends_on_timing
 from madlib_mop.catalog.facts import CallFacts, Counts, RunFacts
 from madlib_mop.catalog.facts.reading.curves import MAX_MODELS, read_bands, read_curves
 from madlib_mop.catalog.facts.reading.data import read_data
@@ -15,6 +14,7 @@ from madlib_mop.catalog.facts.reading.schedule import read_schedule
 from madlib_mop.catalog.facts.reading.shared import FactsReader
 from madlib_mop.catalog.facts.run import FUNCTIONS
 from madlib_mop.errors import not_your_run
+from madlib_mop.schedule import SCHEDULES
 
 
 def read_run(reader: FactsReader, run_id: int) -> RunFacts:
@@ -58,6 +58,14 @@ def read_run(reader: FactsReader, run_id: int) -> RunFacts:
 _AS_THEY_ARE = (
     "n_threads", "warm_start", "parent_run_id", "read_at", "makespan_s", "lower_bound_s", "idle_share", "policy",
 )  # fmt: skip
+
+
+def depends_on_timing(schedule: str, n_models: int, n_segments: int) -> bool:
+    """Return whether the order of visits of a recorded run can depend on timing.
+
+    ``schedule`` is that of the record: of model averaging and of replays too, which have a fixed order.
+    """
+    return schedule in SCHEDULES and SCHEDULES[schedule].depends_on_timing(n_models, n_segments)
 
 
 def _names(run: dict[str, Any]) -> dict[str, str]:

@@ -6,12 +6,14 @@ import re
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from madlib_mop.columns import raw  # noqa: E402
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # noqa: E402
-from madlib_mop.driver.networks.architectures import RECIPES, architecture, hidden_width  # noqa: E402
+from madlib_mop.driver.networks.architectures import LINEAR, RECIPES, architecture, hidden_width  # noqa: E402
 from madlib_mop.driver.networks.graph import Graph  # noqa: E402
 from madlib_mop.driver.networks.inputs import MAX_EMBEDDED  # noqa: E402
 from madlib_mop.driver.networks.training import TrainingSize, batch_size, configurations, epochs, search_grids  # noqa: E402
@@ -85,7 +87,7 @@ def test_every_architecture_loads_in_keras_and_has_the_inputs_and_outputs_of_the
 
 #: Two targets with each architecture, and each kind of target with the first of them.
 TRAINED = [
-    *(pytest.param("two targets", place, marks=() if place == 2 else pytest.mark.slow)
+    *(pytest.param("two targets", place, marks=() if place in (1, 3) else pytest.mark.slow)
       for place in range(1, len(RECIPES))),
     *((name, 0) for name in TARGETS),
 ]  # fmt: skip
@@ -102,6 +104,45 @@ def test_every_architecture_trains_with_its_parameters(targets, recipe):
     x, y = rows_for(fitted_columns, 32)
     losses = model.fit(x, y, batch_size=8, epochs=12, verbose=0).history["loss"]
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
+
+
+def test_the_second_configuration_is_the_only_linear_one():
+    fitted_columns = preprocessor("all", "two targets")
+    many = configurations(fitted_columns, PLAN, 40, 1)
+    assert [place for place, one in enumerate(many) if RECIPES[one.recipe].body == LINEAR] == [1]
+    assert RECIPES[1].name == LINEAR and "no hidden layer" in RECIPES[1].description
+    layers = architecture(fitted_columns, 1000, RECIPES[1])["config"]["layers"]
+    dense = [layer["config"] for layer in layers if layer["class_name"] == "Dense"]
+    assert [(one["units"], one.get("activation")) for one in dense] == [(3, "softmax"), (1, None)]
+    others = {layer["class_name"] for layer in layers} - {"Dense"}
+    assert others == {"InputLayer", "Embedding", "Flatten", "Rescaling", "Concatenate"}
+
+
+def test_the_linear_model_averages_large_images():
+    picture = (spec("p", "image", impute="zero", width=40), raw.Blobs([None, b"1", b"2", b"3"]))
+    document = architecture(fitted([picture, *TARGETS["a number"]]), 1000, RECIPES[1])
+    assert describe(check_architecture(document)).output_units == (1,)
+    kernel = describe_architecture(document).weights[0]
+    assert tuple(kernel.shape) == (13 * 13 * 3, 1), "squares of 3 x 3 pixels"
+
+
+@pytest.mark.slow
+def test_the_linear_model_is_logistic_regression():
+    """Its loss is that of scikit-learn's, without a penalty, on rows of their own."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(3_000, 4)).astype("float32")
+    y = (x @ [2.0, -1.0, 0.5, 0.0] + rng.logistic(size=3_000) > 0).astype(int)
+    columns = [(spec(f"x{place}"), numbers(x[:, place].tolist())) for place in range(4)]
+    fitted_columns = fitted([*columns, (target("y"), texts(["ab"[one] for one in y]))])
+    plan = TrainingSize((2_000,), 10)
+    configuration = configurations(fitted_columns, plan, 2, 1)[1]
+    document = architecture(fitted_columns, plan.n_rows, RECIPES[configuration.recipe])
+    model = build_model(document, parse_compile_params(configuration.compile_params), 1)
+    fit = parse_fit_params(configuration.fit_params)
+    model.fit(x[:2_000], np.eye(2)[y[:2_000]], batch_size=fit.batch_size, epochs=10 * fit.epochs, verbose=0)
+    loss = model.evaluate(x[2_000:], np.eye(2)[y[2_000:]], verbose=0)[0]
+    expected = LogisticRegression(C=np.inf).fit(x[:2_000], y[:2_000]).predict_proba(x[2_000:])
+    assert loss == pytest.approx(log_loss(y[2_000:], expected), abs=0.01)
 
 
 def test_a_text_is_dropped_in_part_before_a_hidden_layer_that_is_narrow_in_tables_with_few_rows():

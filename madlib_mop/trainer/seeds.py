@@ -1,4 +1,4 @@
-"""The seeds of a model's start weights, and of a pass; used by trainers.
+"""The seeds of a model's start weights, and of a pass; used by ``recipe.py`` and by benchmarks.
 
 They depend only on recorded numbers, so a run is repeatable from its record
 (``numpy.random.SeedSequence``, O'Neill's seed_seq design, spreads neighbouring seeds apart).

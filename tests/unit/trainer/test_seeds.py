@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from madlib_mop.models.seeds import model_seed, pass_permutation
+from madlib_mop.trainer.seeds import model_seed, pass_permutation
 
 _NUMBERS = st.integers(0, 2**40)
 
