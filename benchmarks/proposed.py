@@ -33,7 +33,7 @@ _TIMES = """
 SELECT (SELECT max(m.elapsed_s) FROM madlib_mop.metric m WHERE m.run_id = r.run_id AND m.epoch = 1)::float8,
        r.makespan_s::float8, r.plan ? 'any_trainer',
        (SELECT sum(n_bytes) FROM madlib_mop.segment s WHERE s.run_id = r.run_id)::float8
-FROM madlib_mop.run r ORDER BY run_id DESC LIMIT 1
+FROM madlib_mop.run r WHERE r.model_output_table = %s ORDER BY run_id DESC LIMIT 1
 """
 
 
@@ -80,7 +80,7 @@ def _fit(cursor, setting: str, n_iterations: int = N_ITERATIONS) -> tuple[float,
         f" validation_table => '{PACKED}_validation', metrics_compute_frequency => 1, seed => 3, replace => true)",
         [n_iterations],
     )
-    cursor.execute(_TIMES)
+    cursor.execute(_TIMES, [f"public.{MODELS}"])
     first_s, all_s, stays, n_bytes = cursor.fetchone()
     if stays != (setting == LARGE_CACHE) or n_bytes > 2 << 20:
         what = "stay" if stays else "do not stay"
