@@ -22,9 +22,10 @@ SQLSTATES = {"22023", "22P02", "42P01", "42703", "42P07", "42501", "0A000"}
 
 def test_every_function_has_a_command_and_every_command_a_function():
     called = {*re.findall(r"madlib_mop_calls\.call\('(\w+)'|call\.run(?:_for_bytes)?\(\"(\w+)\"", SQL)}
-    # "predict" is called by mop_backend/predict.py alone, for models that the session has not cached, and
-    # "end_lost_run" by mop_backend/call.py, for a run whose driver it has killed
-    internal = {"predict", "end_lost_run"}
+    # "predict" is called by mop_backend/predict.py alone, for models that the session has not cached,
+    # "explain_prediction" by mop_backend/explain.py, for the rows of the background, and "end_lost_run" by
+    # mop_backend/call.py, for a run whose driver it has killed
+    internal = {"predict", "explain_prediction", "end_lost_run"}
     assert {*map("".join, called), *internal} == set(COMMANDS) and not internal & {*map("".join, called)}
     assert set(FUNCTIONS) == set(COMMANDS)
     for name in COMMANDS:
