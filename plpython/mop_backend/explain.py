@@ -106,7 +106,7 @@ def _background(
     """
     global _newest
     drawing, seen = options._replace(of_class=None), _seen(moment)  # the same rows explain each class
-    # defence: background-of-a-statement = place = (name, mst_key, caller_path, drawing, moment.statement)
+    # defence: background-of-a-statement = (name, mst_key, caller_path, drawing, moment.statement)
     place = (name, mst_key, caller_path, drawing, moment, model.version, seen)
     if seen is not None and _newest is not None and _newest[0] == place:
         return _newest[1]
