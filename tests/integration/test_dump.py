@@ -75,7 +75,7 @@ def test_every_row_of_the_record_is_kept(trained, restored, table):
 
 def test_the_extension_is_there_as_such(restored):
     assert restored.value("SELECT extversion FROM pg_extension WHERE extname = 'madlib_mop'") == __version__
-    may_resume = "SELECT has_function_privilege(%s, 'madlib_mop.resume(bigint, text, text, double precision)', 'EXECUTE')"
+    may_resume = "SELECT has_function_privilege(%s, 'madlib_mop.resume(bigint,text,double precision,text)', 'EXECUTE')"
     assert restored.value(may_resume, ["dump_user"])
     assert not restored.value(may_resume, ["public"])
 

@@ -133,7 +133,7 @@ def _own(session: CallerSession, name: str) -> Relation | None:
     if found is None:
         return None
     (row,) = session.execute(_IS_OWN, [found.oid], ["bigint"])
-    return found if row["is_own"] else None  # defence: own-background = return found
+    return found if row["is_own"] else None  # defence: own-background = found
 
 
 def _inputs(
