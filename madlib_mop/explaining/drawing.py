@@ -2,9 +2,11 @@
 
 import hashlib
 import struct
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -32,6 +34,10 @@ class DrawnRows(Generic[_Label]):
     ----------
     n_drawn : int
     seed : int
+    label_bytes : callable or None
+        The size of a label, int.
+    most_bytes : int
+        If there is a callable: fewer rows are drawn, but at least one, if all labels would take more bytes.
 
     Attributes
     ----------
@@ -39,12 +45,17 @@ class DrawnRows(Generic[_Label]):
         How many rows there were to draw from.
     """
 
-    def __init__(self, n_drawn: int, seed: int):
+    def __init__(
+        self, n_drawn: int, seed: int, label_bytes: Callable[[_Label], int] | None = None, most_bytes: int = 0
+    ):
         self.n_rows = 0
         self._n_drawn = n_drawn
         self._key = struct.pack(">q", seed)
         self._drawn: _Part[_Label] | None = None
         self._added: list[_Part[_Label]] = []  # rows that may be drawn in place of others
+        self._added_bytes = 0  # of their labels
+        self._label_bytes = label_bytes
+        self._most_bytes = most_bytes
         self._occurrences = _Occurrences()
 
     @property
@@ -79,14 +90,23 @@ class DrawnRows(Generic[_Label]):
         if self._drawn is not None and len(self._drawn.hashes) == self._n_drawn:  # most rows of a large table end here
             part = part.take(np.flatnonzero(part.hashes < self._drawn.hashes[-1]))
         self._added.append(part)
-        if sum(len(one.hashes) for one in self._added) >= max(self._n_drawn // 4, 1):  # so few copies are made
+        self._added_bytes += sum(self._sizes(part))
+        n_added = sum(len(one.hashes) for one in self._added)
+        if n_added >= max(self._n_drawn // 4, 1) or self._added_bytes > self._most_bytes // 4:  # so few copies are made
             self._draw()
+
+    def _sizes(self, part: "_Part[_Label]") -> list[int]:
+        return [] if self._label_bytes is None else [self._label_bytes(label) for label in part.labels]
 
     def _draw(self) -> None:
         if not self._added:
             return
         parts = ([] if self._drawn is None else [self._drawn]) + self._added
-        self._drawn, self._added = _least(parts, self._n_drawn), []
+        self._drawn, self._added, self._added_bytes = _least(parts, self._n_drawn), [], 0
+        totals = list(accumulate(self._sizes(self._drawn)))
+        if totals and totals[-1] > self._most_bytes:  # the least hashes of fewer rows are also the least ones of all
+            self._n_drawn = max(bisect_right(totals, self._most_bytes), 1)
+            self._drawn = self._drawn.take(np.arange(self._n_drawn))
 
     def _hashed(self, rows: Inputs, labels: Sequence[_Label] | None) -> npt.NDArray[np.uint64]:
         parts = [np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8) for values in rows]

@@ -109,3 +109,27 @@ def test_memory_does_not_grow_with_the_table(batch, monkeypatch):
     finally:
         tracemalloc.stop()
     assert drawn.n_rows == 20_000 and peak < 400_000
+
+
+def test_fewer_rows_are_drawn_if_their_labels_are_large():
+    """The rows that stay are the first of those that are drawn without a limit, however the sizes are spread."""
+    random = np.random.default_rng(4)
+    rows = np.arange(2000, dtype=np.float32)[:, np.newaxis]
+    labels = ["x" * int(length) for length in random.integers(500, 1500, 2000)]
+    free, limited = DrawnRows(1000, 1), DrawnRows(1000, 1, len, 20_000)
+    for start in range(0, 2000, 10):
+        part = slice(start, start + 10)
+        for drawn in (free, limited):
+            drawn.add([rows[part]], labels[part])
+        kept = [label for one in [limited._drawn, *limited._added] if one is not None for label in one.labels]
+        assert sum(map(len, kept)) < 20_000 + 20_000 // 4 + 15_000
+    n_drawn = len(limited.labels)
+    assert 10 < n_drawn <= 40 and sum(map(len, limited.labels)) <= 20_000
+    assert limited.labels == free.labels[:n_drawn] and len(free.labels) == 1000
+    assert np.array_equal(limited.rows[0], free.rows[0][:n_drawn])
+
+
+def test_one_row_is_drawn_whatever_its_label():
+    drawn = DrawnRows(5, 1, len, 10)
+    drawn.add([np.zeros((3, 1), np.float32)], ["x" * 100] * 3)
+    assert len(drawn.labels) == 1
