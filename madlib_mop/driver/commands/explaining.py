@@ -78,7 +78,8 @@ def explain_prediction(call: Call) -> Header:
     Returns
     -------
     dict
-        ``shapes``, ``index_inputs`` and ``tensors``: as in a request to predict them.
+        ``shapes``, ``index_inputs`` and ``tensors``: as in a request to predict them. ``oids``: of the relations that
+        were read.
 
     Raises
     ------
@@ -92,11 +93,15 @@ def explain_prediction(call: Call) -> Header:
         name = _training_table(session, model)
     n_rows = _most_rows(preprocessor, a["n_background"], _MOST_BACKGROUND_BYTES)
     drawn: DrawnRows[None] = DrawnRows(n_rows, a["seed"])
-    for rows in _inputs(session, model, preprocessor, name):
+    relation = session.relation(name, "background", any_type=True)
+    packed = is_packed({column.name for column in session.columns(relation)})
+    summary = session.existing(relation.with_suffix("_summary").sql, "background") if packed else None
+    for rows in _inputs(session, model, preprocessor, name, packed):
         drawn.add(rows)
     if not drawn.n_rows:
         raise InvalidParameter(f"background: the table has no rows that can be predicted. Received: {name!r}")
     return {
+        "oids": [read.oid for read in (relation, summary) if read is not None],
         "shapes": [list(values.shape) for values in drawn.rows],
         "index_inputs": _index_inputs(preprocessor),
         "tensors": [np.ascontiguousarray(values).tobytes() for values in drawn.rows],
@@ -148,11 +153,10 @@ def _own(session: CallerSession, name: str) -> Relation | None:
 
 
 def _inputs(
-    session: CallerSession, model: TrainedModel, preprocessor: Preprocessor, name: str
+    session: CallerSession, model: TrainedModel, preprocessor: Preprocessor, name: str, packed: bool
 ) -> Iterator[Inputs]:
     """Yield the rows of a table as the network gets them, in batches."""
-    relation = session.relation(name, "background", any_type=True)
-    if is_packed({column.name for column in session.columns(relation)}):
+    if packed:
         (rows,) = find_labelled(session, name, "background").rows_of([model])
         n_inputs = len(rows.independent)
         for columns in _columns(rows, preprocessor, "background"):
