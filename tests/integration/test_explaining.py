@@ -113,7 +113,7 @@ def test_the_background_is_read_once_for_many_rows_also_after_changes_of_the_tra
     scans = []
     for n_rows in (1, 5):
         user.rows("BEGIN; CREATE TEMPORARY TABLE changed (a integer); SAVEPOINT a; INSERT INTO changed VALUES (1)")
-        assert user.value(query, [n_rows]) == 2 * n_rows * len(INPUTS)
+        assert user.value(query, n_rows) == 2 * n_rows * len(INPUTS)
         scans.append(user.value("SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'counted'"))
         user.rows("ROLLBACK")
     assert scans[0] == scans[1] > 0
