@@ -66,6 +66,9 @@ class Trainers:
         def may_be_here(model: ModelProgress) -> bool:
             return _graph(model) in self._known[number] or not is_full or not (first_visits or not model.n_visits)
 
+        following = ready.first(lambda _: True) if is_full else None
+        if following is not None and not following.n_visits and not self._knowing(following):
+            return None  # or later visits would keep all trainers busy, and it would never begin
         model = ready.first(lambda m: may_be_here(m) and self._is_its_own(m, number))
         if model is None:
             is_sooner_here = self._sooner_at(number)

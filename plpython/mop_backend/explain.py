@@ -18,7 +18,7 @@ import plpy
 
 from mop_backend import call, predict, predict_row, rights
 from mop_backend.frames import Header
-from mop_backend.predict_model import FoundModel, VersionModel
+from mop_backend.predict_model import FoundModel, VersionModel, are_plain
 from mop_backend.registered_names import with_newest
 
 _FUNCTION = "explain_prediction"
@@ -101,8 +101,9 @@ def _background(
 ) -> Header:
     """Return encoded rows of the background: ``shapes``, ``index_inputs`` and ``tensors``.
 
-    They are kept for the rest of the statement, and no longer: the table and the caller's rights may change. They are
-    read again if the transaction itself has changed something since, and for each row on a standby.
+    They are used again in the same statement only, because the table and the caller's rights may change. They are read
+    again if the transaction itself has changed something since. They are read for each row on a standby, and if a view,
+    a row policy or partitions could make them depend on something else, such as a setting.
     """
     global _newest
     drawing, seen = options._replace(of_class=None), _seen(moment)  # the same rows explain each class
@@ -112,9 +113,10 @@ def _background(
         return _newest[1]
     arguments = {"model_table": name, "mst_key": mst_key, **drawing._asdict()}
     _newest = None
-    drawn: Any = call.ask_driver(_FUNCTION, arguments, caller_path)
-    _newest = (place, drawn)
-    return _newest[1]
+    drawn: Header = call.ask_driver(_FUNCTION, arguments, caller_path)
+    if are_plain(drawn["oids"]):  # defence: background-of-a-setting = True
+        _newest = (place, drawn)
+    return drawn
 
 
 def _seen(moment: rights.Moment) -> object:

@@ -28,6 +28,11 @@ where c.oid::int8 = any ($1) and c.relkind = 'r' and m.amname = 'heap' and not c
 """
 
 
+def are_plain(oids: Sequence[int]) -> bool:
+    """Return whether relations are tables whose rows depend on nothing but what a statement sees, such as a setting."""
+    return bool(plpy.execute(plpy.prepare(_PLAIN, ["int8[]"]), [oids])[0]["plain"])
+
+
 class FoundModel:
     """A found model.
 
@@ -147,8 +152,8 @@ class TableModel(FoundModel):
         if moment.snapshot is None or moment != self._found_at:
             return False
         if self._is_plain is None:
-            self._is_plain = plpy.execute(plpy.prepare(_PLAIN, ["int8[]"]), [self.found["oids"]])[0]["plain"]
-        return bool(self._is_plain)
+            self._is_plain = are_plain(self.found["oids"])
+        return self._is_plain
 
     def weights(self) -> bytes:
         """Read the weights."""

@@ -136,8 +136,8 @@ def test_every_column_of_every_view_has_a_comment(db):
 def test_live_pages_are_notified_of_changes_and_of_the_end(watched):
     assert {run_id for run_id, _, _ in watched.signals} == {str(watched.run_id)}
     assert watched.signals[-1][1:] == ("finished", N_VISITS)
-    at_work = [n_visits for _, state, n_visits in watched.signals if state == "running"]
-    assert at_work[0] == 0 and at_work[-1] > 0
+    n_visits = [n for _, _, n in watched.signals]  # all visits of so short a run can lie between two signals
+    assert n_visits == sorted(n_visits) and ("running", 0) in {signal[1:] for signal in watched.signals}
     assert len(watched.signals) <= 2 * watched.seconds + STATE_CHANGES
 
 

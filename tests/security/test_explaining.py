@@ -77,3 +77,37 @@ def test_the_background_is_read_with_the_rights_and_the_policies_of_each_caller(
                 f" GRANT EXECUTE ON FUNCTION {MALLORY}.base() TO {VICTIM}", role=MALLORY)  # fmt: skip
     both = models.rows(f"SELECT {MALLORY}.base(), ({call}), {MALLORY}.base()", role=VICTIM)
     assert both == [(bases[MALLORY], bases[VICTIM], bases[MALLORY])]
+
+
+def test_a_background_that_one_role_has_read_is_not_shown_to_another(models):
+    models.rows("CREATE TABLE of_one AS SELECT * FROM customers WHERE id <= 20")
+    models.rows(f"GRANT SELECT ON of_one TO {MALLORY}; GRANT SELECT ON churn, churn_info, churn_summary TO PUBLIC")
+    call = EXPLAIN.format("'public.churn'", ", 1, background => 'of_one'").replace("SELECT *", "SELECT DISTINCT base")
+    models.rows(f"CREATE FUNCTION {MALLORY}.lent() RETURNS float8 SECURITY DEFINER LANGUAGE sql AS $$ {call} $$;"
+                f" GRANT EXECUTE ON FUNCTION {MALLORY}.lent() TO {VICTIM}", role=MALLORY)  # fmt: skip
+    error = refusal_of(models, f"SELECT {MALLORY}.lent(), ({call})", role=VICTIM)
+    assert error.sqlstate == "42501" and "of_one" in error.message
+
+
+def test_rows_that_depend_on_a_setting_are_read_anew_when_it_changes(models):
+    models.rows("CREATE TABLE by_tenant AS SELECT *, CASE WHEN id <= 50 THEN 'a' ELSE 'b' END AS tenant FROM customers")
+    models.rows("ALTER TABLE by_tenant ENABLE ROW LEVEL SECURITY; GRANT SELECT ON by_tenant TO PUBLIC;"
+                " CREATE POLICY own ON by_tenant USING (tenant = current_setting('app.tenant'))")  # fmt: skip
+    models.rows("GRANT SELECT ON churn, churn_info, churn_summary, customers TO PUBLIC")
+    call = EXPLAIN.format("'public.churn'", ", 1, background => 'by_tenant', n_background => 40").replace(
+        "SELECT *", "SELECT DISTINCT base"
+    )
+    models.rows(f"""CREATE FUNCTION {VICTIM}.bases(tenants text) RETURNS float8[] LANGUAGE plpgsql AS $$
+        DECLARE
+            tenant text;
+            found float8[] := '{{}}';
+        BEGIN
+            FOREACH tenant IN ARRAY string_to_array(tenants, ',') LOOP
+                PERFORM set_config('app.tenant', tenant, true);
+                found := found || ({call});
+            END LOOP;
+            RETURN found;
+        END $$""", role=VICTIM)  # fmt: skip
+    alone = [models.rows(f"SELECT {VICTIM}.bases('{tenant}')", role=VICTIM)[0][0][0] for tenant in "ab"]
+    assert alone[0] != alone[1]
+    assert models.rows(f"SELECT {VICTIM}.bases('a,b,a')", role=VICTIM)[0][0] == [*alone, alone[0]]

@@ -2,8 +2,10 @@
 partial_dependence."""
 
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -53,9 +55,18 @@ WHERE c.oid = $1::pg_catalog.oid
 _LEAST = 1e-15
 _CHUNK_ROWS = 8192
 _CHUNK_BYTES = 32 << 20
-#: Of the rows that are drawn, as the network gets them. A background is in the memory of the caller's session too.
+#: Of the rows that are drawn, as the network gets them, and of what is computed for them. A background is in the
+#: memory of the caller's session too.
 _MOST_BYTES = 512 << 20
 _MOST_BACKGROUND_BYTES = 64 << 20
+#: Of the texts of their values in the column of partial_dependence.
+_MOST_TEXT_BYTES = 256 << 20
+#: Of a row, for each unit of an output: a float32, a float64 of the same, and one of what is chosen of them.
+_UNIT_BYTES = 4 + 8 + 8
+#: Of a row, for each output: four losses or sums of losses.
+_OUTPUT_BYTES = 4 * 8
+#: Of a row, for its value in a column without the text: the tuple, the number, and references to them.
+_VALUE_BYTES = 128
 #: Of a normal distribution: 95 % lie within so many standard deviations.
 _WITHIN = 1.959963984540054
 _OF_CLASSES, _OF_NUMBERS = ("log_loss", "error_rate"), ("squared_error", "absolute_error")
@@ -67,7 +78,8 @@ def explain_prediction(call: Call) -> Header:
     Returns
     -------
     dict
-        ``shapes``, ``index_inputs`` and ``tensors``: as in a request to predict them.
+        ``shapes``, ``index_inputs`` and ``tensors``: as in a request to predict them. ``oids``: of the relations that
+        were read.
 
     Raises
     ------
@@ -81,11 +93,15 @@ def explain_prediction(call: Call) -> Header:
         name = _training_table(session, model)
     n_rows = _most_rows(preprocessor, a["n_background"], _MOST_BACKGROUND_BYTES)
     drawn: DrawnRows[None] = DrawnRows(n_rows, a["seed"])
-    for rows in _inputs(session, model, preprocessor, name):
+    relation = session.relation(name, "background", any_type=True)
+    packed = is_packed({column.name for column in session.columns(relation)})
+    summary = session.existing(relation.with_suffix("_summary").sql, "background") if packed else None
+    for rows in _inputs(session, model, preprocessor, name, packed):
         drawn.add(rows)
     if not drawn.n_rows:
         raise InvalidParameter(f"background: the table has no rows that can be predicted. Received: {name!r}")
     return {
+        "oids": [read.oid for read in (relation, summary) if read is not None],
         "shapes": [list(values.shape) for values in drawn.rows],
         "index_inputs": _index_inputs(preprocessor),
         "tensors": [np.ascontiguousarray(values).tobytes() for values in drawn.rows],
@@ -137,11 +153,10 @@ def _own(session: CallerSession, name: str) -> Relation | None:
 
 
 def _inputs(
-    session: CallerSession, model: TrainedModel, preprocessor: Preprocessor, name: str
+    session: CallerSession, model: TrainedModel, preprocessor: Preprocessor, name: str, packed: bool
 ) -> Iterator[Inputs]:
     """Yield the rows of a table as the network gets them, in batches."""
-    relation = session.relation(name, "background", any_type=True)
-    if is_packed({column.name for column in session.columns(relation)}):
+    if packed:
         (rows,) = find_labelled(session, name, "background").rows_of([model])
         n_inputs = len(rows.independent)
         for columns in _columns(rows, preprocessor, "background"):
@@ -186,7 +201,8 @@ def importance(call: Call) -> list[dict[str, Any]]:
     model, preprocessor = _model_of_rows(call)
     metrics = _metrics(preprocessor, a["metric"])
     (rows,) = find_labelled(session, a["source_table"], "source_table").rows_of([model])
-    drawn: DrawnRows[None] = DrawnRows(_most_rows(preprocessor, a["max_rows"]), a["seed"])
+    row_bytes = _row_bytes(model, preprocessor) + _target_bytes(preprocessor)
+    drawn: DrawnRows[None] = DrawnRows(_most_rows(preprocessor, a["max_rows"], more_bytes=row_bytes), a["seed"])
     for columns_of_buffer in _columns(rows, preprocessor, "source_table"):
         drawn.add(columns_of_buffer)
     if drawn.n_rows < 2:
@@ -199,7 +215,7 @@ def importance(call: Call) -> list[dict[str, Any]]:
     columns = ColumnElements(preprocessor)
     losses = _Losses(preprocessor, targets, metrics)
     with LocalTrainer(session) as trainer:
-        network = _Network(trainer, model, read_weights(session, model), _index_inputs(preprocessor))
+        network = _Network(trainer, model, read_weights(session, model), preprocessor)
         found = importances(
             lambda rows: losses.of(network.outputs(rows)), columns, inputs, a["n_repeats"], a["seed"]
         )
@@ -222,10 +238,36 @@ def importance(call: Call) -> list[dict[str, Any]]:
     return answer
 
 
-def _most_rows(preprocessor: Preprocessor, wanted: int, most_bytes: int = _MOST_BYTES) -> int:
-    """Return how many rows are drawn: as many as are wanted, if they do not take more bytes."""
+def _most_rows(
+    preprocessor: Preprocessor, wanted: int, most_bytes: int = _MOST_BYTES, more_bytes: int = 0
+) -> int:
+    """Return how many rows are drawn: as many as are wanted, if they do not take more bytes.
+
+    ``more_bytes`` is what is kept of a row beside its inputs.
+    """
     n_bytes = sum(math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize for tensor in preprocessor.tensors)
-    return min(wanted, max(2, most_bytes // max(n_bytes, 1)))
+    return min(wanted, max(2, most_bytes // max(n_bytes + more_bytes, 1)))
+
+
+def _row_bytes(model: TrainedModel, preprocessor: Preprocessor) -> int:
+    """Return how many bytes are kept of a row's outputs and losses."""
+    return _n_units(model, preprocessor) * _UNIT_BYTES + len(preprocessor.targets) * _OUTPUT_BYTES
+
+
+def _target_bytes(preprocessor: Preprocessor) -> int:
+    """Return how many bytes the tensors of a row's targets have."""
+    targets = Targets(preprocessor)
+    return sum(math.prod(targets.shape(name)) * np.dtype(targets.dtype(name)).itemsize for name in targets.names)
+
+
+def _n_units(model: TrainedModel, preprocessor: Preprocessor) -> int:
+    """Return how many numbers the outputs for a row have; of the table's classes and the architecture the larger."""
+    known = [len(column.fit.classes) if isinstance(column.fit, ClassFit) else 1 for column in preprocessor.targets]
+    return sum(max(a, b or 0) for a, b in zip_longest(known, model.shape.output_units, fillvalue=0))
+
+
+def _text_bytes(value: ColumnValue) -> int:
+    return 0 if value.text is None else sys.getsizeof(value.text)
 
 
 def _as_json(value: float) -> float | str:
@@ -252,14 +294,15 @@ def partial_dependence(call: Call) -> list[dict[str, Any]]:
             hint="Choose a column of numbers, dates or categories.",
         )
     outputs = _Outputs(preprocessor, a["of_class"])
-    drawn: DrawnRows[ColumnValue] = DrawnRows(_most_rows(preprocessor, a["max_rows"]), a["seed"])
+    most = _most_rows(preprocessor, a["max_rows"], more_bytes=_row_bytes(model, preprocessor) + _VALUE_BYTES)
+    drawn: DrawnRows[ColumnValue] = DrawnRows(most, a["seed"], _text_bytes, _MOST_TEXT_BYTES)
     for rows, values in _rows_with_values(session, preprocessor, a["source_table"], fitted.name):
         drawn.add(rows, values)
     if not drawn.n_rows:
         raise no_rows(a["source_table"])
     sources = chosen_rows(drawn.labels, a["n_values"], isinstance(fitted.fit, CategoryFit | TextFit))
     with LocalTrainer(session) as trainer:
-        network = _Network(trainer, model, read_weights(session, model), _index_inputs(preprocessor))
+        network = _Network(trainer, model, read_weights(session, model), preprocessor)
         found = dependence_of(lambda rows: outputs.of(network.outputs(rows)), columns, drawn.rows, number, sources)
     answer = []
     for place, (output, of_class) in enumerate(outputs.names):
@@ -369,15 +412,17 @@ def _metrics(preprocessor: Preprocessor, wanted: str | None) -> dict[str, str]:
 class _Network:
     """A model, loaded into a trainer."""
 
-    def __init__(self, trainer: LocalTrainer, model: TrainedModel, weights: bytes, index_inputs: list[int]):
+    def __init__(self, trainer: LocalTrainer, model: TrainedModel, weights: bytes, preprocessor: Preprocessor):
         self._trainer = trainer
-        self._index_inputs = index_inputs
+        self._index_inputs = _index_inputs(preprocessor)
+        self._targets = Targets(preprocessor)
+        self._output_bytes = 4 * _n_units(model, preprocessor)
         request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
         trainer.ask({**request, "normalizing_const": model.normalizing_const}, [weights])
 
     def outputs(self, rows: Inputs) -> list[np.ndarray]:
         """Return each output for some rows, float32 (n_rows, n_units)."""
-        row_bytes = sum(values[:1].nbytes for values in rows)
+        row_bytes = sum(values[:1].nbytes for values in rows) + self._output_bytes
         n_rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(row_bytes, 1)))
         parts = []
         for start in range(0, len(rows[0]), n_rows):
@@ -391,6 +436,8 @@ class _Network:
                     for shape, blob in zip(header["shapes"], blobs, strict=True)
                 ]
             )
+            if start == 0:  # outputs of another shape are an error before those of all rows are kept
+                self._targets.decode(dict(zip(self._targets.names, parts[0], strict=True)))
         return [np.concatenate(output) for output in zip(*parts, strict=True)]
 
 

@@ -171,7 +171,12 @@ DEFENCES_OF_REGISTRY = (
     Defence(
         "background-of-a-statement",
         "the background that was read for one role is not used for another one",
-        (_EXPLAINING + "test_the_background_is_read_with_the_rights_and_the_policies_of_each_caller",),
+        (_EXPLAINING + "test_a_background_that_one_role_has_read_is_not_shown_to_another",),
+    ),
+    Defence(
+        "background-of-a-setting",
+        "the background of a policy or view that depends on a setting is not used after the setting has changed",
+        (_EXPLAINING + "test_rows_that_depend_on_a_setting_are_read_anew_when_it_changes",),
     ),
     Defence(
         "drift-of-rows",

@@ -56,6 +56,22 @@ def test_breadth_first_traces_for_first_visits_at_no_more_trainers_than_can_comp
     assert [task.at for task in scheduler.next_tasks()] == [10, 20]
 
 
+def test_breadth_first_lets_no_later_visits_overtake_a_first_visit_for_ever():
+    """With one processor and two busy trainers, a graph that is added later is traced as soon as both have ended."""
+    models = [ModelWork((c,), c, 100, graph="one") for c in range(4)]
+    scheduler = make_scheduler("breadth_first", models, SEGMENTS, n_at_once=1, any_trainer=True)
+    tasks = scheduler.next_tasks()
+    while len(tasks) < 2:
+        scheduler.finished(tasks.pop(), 10.0, 1.0)
+        tasks += scheduler.next_tasks()
+    scheduler.add_model(ModelWork((9,), 9, 100, graph="another"))
+    for task in tuple(tasks):
+        assert (9,) not in {task.unit for task in tasks}
+        scheduler.finished(task, 10.0)
+        tasks += scheduler.next_tasks()
+    assert (9,) in {task.unit for task in tasks}
+
+
 def test_models_of_one_graph_begin_at_all_trainers():
     models = [ModelWork((c,), c, 1, graph="one") for c in range(4)]
     tasks = make_scheduler("rotation", models, SEGMENTS, any_trainer=True).next_tasks()
