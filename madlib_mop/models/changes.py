@@ -284,7 +284,7 @@ class Finish(Change):
     ----------
     reason : str
     limit_s : float or None
-        The limit of the time that was over, in seconds of training; None: a search is over.
+        The limit of the time that was over, in seconds of training; None: of a search, by an older version.
     """
 
     word = "finish"

@@ -4,8 +4,8 @@ Every call of the search is an event, which is recorded with its decision in one
 adds or changes. A search has no other state than its calls: a resumed run creates it again, repeats the recorded calls,
 and delivers results that it had not yet received before the fault.
 
-An event ``budget`` without an epoch says that the time budget was used up. With one, it says how many iterations a new
-model can make before that, by the time of the fastest model so far.
+An event ``budget`` without an epoch says that the time budget was used up; its change has the limit. With one, it says
+how many iterations a new model can make before that, by the time of the fastest model so far.
 """
 
 import math
@@ -19,6 +19,7 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState
 from madlib_mop.driver.changes.deciders import Decider, Decision, Decisions
 from madlib_mop.driver.changes.replay import RecordedSearch
+from madlib_mop.driver.changes.time_limit import TimeLimit, make_time_limit
 from madlib_mop.driver.experience.configurations import past_trials
 from madlib_mop.errors import MopError, NotReady
 from madlib_mop.models.changes import Add, Change, EndAlike, Exploit, Extend, Finish, Stop
@@ -66,13 +67,13 @@ def make_searcher(record: Record, run: RunRow, elapsed_s: Callable[[], float]) -
         parent = run.parent_run_id
         assert parent is not None, "a replay repeats a run"
         recorded = RecordedSearch(record.search_events(parent), record.models(parent))
-        return Searcher(run, recorded, history, elapsed_s)
+        return Searcher(run, recorded, history, elapsed_s, limit=make_time_limit(record, run, elapsed_s))
     space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid, plan.drawing)
     past = past_trials(plan.past, space, plan.custom_names)
     given = [GivenPoint(one.model_id, (one.compile_params, one.fit_params)) for one in plan.given]
     search = make_search(plan.method, params, space, plan.random_state, past, plan.is_paced, given)
-    own_limit_s = run.plan.time_limit_s  # of a call of resume
-    return Searcher(run, search, history, elapsed_s, params.budget_s if own_limit_s is None else own_limit_s)
+    limit = make_time_limit(record, run, elapsed_s, params.budget_s)
+    return Searcher(run, search, history, elapsed_s, limit.limit_s, limit)
 
 
 class Searcher(Decider):
@@ -87,6 +88,8 @@ class Searcher(Decider):
         Returns the seconds of training so far.
     budget_s : float or None
         Seconds of training after which the search is finished.
+    limit : TimeLimit, optional
+        Ends the models of commands when the search is over before the time of the run.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Searcher(Decider):
         history: SearchHistory,
         elapsed_s: Callable[[], float],
         budget_s: float | None = None,
+        limit: TimeLimit | None = None,
     ):
         self._run_id = run.run_id
         self._n_slots = run.n_segments
@@ -105,6 +109,7 @@ class Searcher(Decider):
         self._history = history
         self._elapsed_s = elapsed_s
         self._budget_s = budget_s
+        self._limit = TimeLimit(budget_s, elapsed_s) if limit is None else limit
         self._n_events = len(history.events)
         self._reported_left = search.enough_iterations
         self._begun: dict[int, tuple[float, int]] = {}  # of models in training: seconds of training, epoch
@@ -119,7 +124,7 @@ class Searcher(Decider):
         NotReady
             If its decisions differ from the recorded ones.
         """
-        self._models = models
+        self._models = self._limit.models = models
         for event in self._history.events:
             self._repeat(event)
         self._notices()  # an earlier driver has told them
@@ -127,6 +132,8 @@ class Searcher(Decider):
             yield self._report("start")
         elif not any(isinstance(change, Finish) for event in self._history.events for change in event.changes):
             yield from self._catch_up()
+        if self._over:
+            yield from self._limit.tick()
 
     def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> Decisions:
         """Report to the search the loss of a model at its last epoch."""
@@ -142,10 +149,12 @@ class Searcher(Decider):
             yield self._report("failed", mst_key)
 
     def tick(self) -> Decisions:
-        """Finish the search when its time budget is used up."""
-        spent = self._budget_s is not None and self._elapsed_s() >= self._budget_s
-        if spent and not self._over:
-            yield self._report("budget")
+        """Finish the search when its time budget is used up; if the search is over, end what commands have added."""
+        if self._over:
+            yield from self._limit.tick()
+        elif self._budget_s is not None and self._elapsed_s() >= self._budget_s:
+            self._limit.is_over = True
+            yield self._report("budget", limit_s=self._budget_s)
 
     def ended(self) -> Decisions:
         """Check that the search has nothing more to propose."""
@@ -166,7 +175,8 @@ class Searcher(Decider):
 
     @property
     def time_over(self) -> str | None:
-        return _BUDGET if self._is_spent and not self._is_reopened else None
+        by_search = self._is_spent and self._limit.is_over and not self._is_reopened
+        return _BUDGET if by_search else self._limit.time_over
 
     @property
     def _over(self) -> bool:
@@ -194,10 +204,15 @@ class Searcher(Decider):
             yield self._report("budget", epoch=left)
 
     def _report(
-        self, event: str, mst_key: int | None = None, epoch: int | None = None, loss: float | None = None
+        self,
+        event: str,
+        mst_key: int | None = None,
+        epoch: int | None = None,
+        loss: float | None = None,
+        limit_s: float | None = None,
     ) -> Decision:
         """Report an event to the search; return its decision."""
-        changes = self._call(event, mst_key, epoch, loss)
+        changes = self._call(event, mst_key, epoch, loss, limit_s)
         row = SearchEvent(
             run_id=self._run_id,
             ordinal=self._n_events,
@@ -228,7 +243,9 @@ class Searcher(Decider):
                 assert change.mst_key is not None, "a search extends one model"
                 self._begun[change.mst_key] = self._elapsed_s(), self._models[change.mst_key].epoch
 
-    def _call(self, event: str, mst_key: int | None, epoch: int | None, loss: float | None) -> Sequence[Change]:
+    def _call(
+        self, event: str, mst_key: int | None, epoch: int | None, loss: float | None, limit_s: float | None
+    ) -> Sequence[Change]:
         match event:
             case "start":
                 return self._search.start(self._n_slots)
@@ -242,10 +259,15 @@ class Searcher(Decider):
                 self._reported_left = epoch
                 return self._search.time_left(epoch)
         self._is_spent = True
-        return self._search.finish(_BUDGET)
+        self._search.finish(_BUDGET)
+        return [Finish(_BUDGET, limit_s)]
 
     def _repeat(self, event: SearchEvent) -> None:
-        changes = self._call(event.event, event.mst_key, event.epoch, event.loss)
+        spent_s = next((change.limit_s for change in event.changes if isinstance(change, Finish)), None)
+        changes = self._call(event.event, event.mst_key, event.epoch, event.loss, spent_s)
+        if event.event == "budget" and event.epoch is None:
+            by_older = spent_s is None and not self._is_reopened  # older versions did not record the limit
+            self._limit.is_over |= by_older or (spent_s is not None and spent_s == self._limit.limit_s)
         if list(changes) != list(event.changes):
             raise NotReady(
                 f"run {self._run_id}: the search's decision differs from the recorded one at event"

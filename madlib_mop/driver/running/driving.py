@@ -204,7 +204,7 @@ def _make_decider(call: Call, record: Record, run: RunRow) -> tuple[ProgressRepo
         progress = ProgressReporter(call.session, run, models)
     if run.kind == "replay" and run.parent_run_id is not None:
         deciders.append(RepeatedCommands(record.models(run.parent_run_id)))
-    if not run.is_search or run.reopened:  # a search has its time budget, until it is over
+    if not run.is_search:  # that of a search has its limit
         deciders.append(make_time_limit(record, run, lambda: progress.elapsed_s))
     return progress, Deciders(*deciders)
 

@@ -121,6 +121,10 @@ class MemoryRecord:
         """Return the events."""
         return list(self.tables["events"])
 
+    def time_limits_over(self, run_id):
+        """Return the limits that were over without the search."""
+        return set()
+
     def add_search_event(self, event):
         """Add an event."""
         self.tables["events"].append(event)
@@ -318,7 +322,7 @@ def test_a_spent_budget_leaves_whole_epochs_with_their_metrics(method, n_tasks):
     Driver(record, method).live(n_tasks)
     known = {(row.mst_key, row.epoch) for row in record.tables["metrics"]}
     budgets = [e for e in record.tables["events"] if e.event == "budget"]
-    assert len(budgets) == 1 and budgets[0].changes == [Finish("the time budget was used up")]
+    assert len(budgets) == 1 and budgets[0].changes == [Finish("the time budget was used up", 100.0)]
     for m in record.models(1):
         assert m.state in (ModelState.TRAINED, ModelState.STOPPED)
         if m.state is ModelState.TRAINED:

@@ -20,7 +20,7 @@ from madlib_mop.driver.running.policy import Policy, PolicyCommands
 from madlib_mop.models.changes import Extend, Finish, Resume
 from madlib_mop.schedule.bulk import AVERAGING
 from tests.helpers.unit.memory_record import MemoryRecord
-from tests.helpers.unit.memory_runs import ARCH, PASSING, RULE, Driver
+from tests.helpers.unit.memory_runs import ARCH, COMPILE, PASSING, RULE, Driver
 from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search
 
 TRAINED, STOPPED, FAILED = ModelState.TRAINED, ModelState.STOPPED, ModelState.FAILED
@@ -107,14 +107,18 @@ def test_only_this_limit_counts_as_recorded():
         assert len(decided(limit.begin({1: a_model(1)}))) == (limit_s == 9.0)
 
 
+def a_search_run(params="num_configs=4, algorithm=rand, budget_s=5", limit_s=None, **columns):
+    """Return a run with a search."""
+    search = a_search(
+        "hyperopt", params=params, fit_params_grid="{'batch_size': [4, 8]}", archs={"1": json.dumps(ARCH)},
+        compile_params_grid="{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD', 'Adam']}]}",
+    )  # fmt: skip
+    return a_run(a_plan(search=search, time_limit_s=limit_s), kind="automl", **columns)
+
+
 @pytest.mark.parametrize("new_limit_s, events", [(None, ["start", "budget"]), (50.0, ["start"])])
 def test_a_call_of_resume_gives_a_search_new_time_in_place_of_its_budget(new_limit_s, events):
-    search = a_search(
-        "hyperopt", params="num_configs=4, algorithm=rand, budget_s=5", fit_params_grid="{'batch_size': [4, 8]}",
-        compile_params_grid="{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD', 'Adam']}]}",
-        archs={"1": json.dumps(ARCH)},
-    )  # fmt: skip
-    run = a_run(a_plan(search=search, time_limit_s=new_limit_s), kind="automl")
+    run = a_search_run(limit_s=new_limit_s)
     record = MemoryRecord(run, [])
     searcher = make_searcher(record, run, lambda: 10.0)
     told = [decision.event.event for decision in [*searcher.begin({}), *searcher.tick()]]
@@ -122,7 +126,67 @@ def test_a_call_of_resume_gives_a_search_new_time_in_place_of_its_budget(new_lim
     assert searcher.time_over == ("the time budget was used up" if new_limit_s is None else None)
 
 
+def a_search_after_its_budget(limit_s, is_older=False, **columns):
+    """Return the decider of the next driver of a search whose budget was over, and one more model.
+
+    ``is_older``: a version began it that did not record the limit.
+    """
+    run = a_search_run()
+    record, models = MemoryRecord(run, []), {50: a_model(50, command_id=1, last_epoch=9)}
+    first = make_searcher(record, run, lambda: 10.0)
+    events = [decision.event for decision in [*first.begin(models), *first.tick()]]
+    record.search_events = lambda run_id: events
+    assert events[-1].changes == [Finish("the time budget was used up", 5)]
+    if is_older:
+        events[-1] = replace(events[-1], changes=[Finish("the time budget was used up")])
+    assert decided(first.tick()) == [] and first.time_over == "the time budget was used up", "it is over once"
+    run = replace(run, plan=replace(run.plan, time_limit_s=limit_s), **columns)
+    return make_searcher(record, run, lambda: 100.0), models
+
+
+@pytest.mark.parametrize("columns", [{}, {"reopened": True}])
+@pytest.mark.parametrize("limit_s, changes", [(None, []), (60.0, [Finish("max_seconds (60 s) was over", 60.0)])])
+def test_models_that_are_added_after_the_budget_have_only_a_new_limit(limit_s, changes, columns):
+    searcher, models = a_search_after_its_budget(limit_s, **columns)
+    assert decided([*searcher.begin(models), *searcher.tick()]) == changes
+    assert (searcher.time_over is None) == (limit_s is None and bool(columns))
+
+
+@pytest.mark.parametrize("columns, is_over", [({}, True), ({"reopened": True}, False)])
+def test_the_budget_that_was_over_in_an_older_version_stays_so(columns, is_over):
+    searcher, models = a_search_after_its_budget(None, is_older=True, **columns)
+    assert decided([*searcher.begin(models), *searcher.tick()]) == []
+    assert bool(searcher.time_over) is is_over
+
+
 # Runs
+
+
+class SearchDriver(LimitedDriver):
+    """Drives a short search and a model of a command, which has 9 iterations."""
+
+    def __init__(self, seed, budget_s, limit_s=None, **options):
+        Driver.__init__(self, seed, n_segments=2, **options)
+        run = self.record.the_run
+        params = "num_configs=2, num_iterations=1, algorithm=rand" + (f", budget_s={budget_s}" if budget_s else "")
+        plan = replace(run.plan, search=a_search_run(params=params).plan.search, time_limit_s=limit_s)
+        self.record.the_run = replace(run, plan=plan, kind="automl", metrics_compute_frequency=None)
+        self.record.rows = {50: a_model(50, last_epoch=9, model_arch=ARCH, compile_params=COMPILE, command_id=1)}
+
+    def hopper(self, run, progress):
+        return Hopper(
+            self.record, self.segments, run, progress, None, make_searcher(self.record, run, self.elapsed_s)
+        )
+
+
+@pytest.mark.parametrize("budget_s, limit_s", [(14, None), (None, 14.0), (100, 14.0)])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_time_of_a_search_ends_models_of_commands_when_the_search_itself_is_over(seed, budget_s, limit_s):
+    driver = SearchDriver(seed, budget_s, limit_s, faults=PASSING).drive_by_several()
+    assert [event for event in driver.record.events if event.event == "budget" and event.epoch is None] == []
+    (row,), added = driver.decisions, driver.record.rows[50]
+    assert row.read() == Finish("max_seconds (14 s) was over", 14.0)
+    assert added.state is TRAINED and added.epoch == added.last_epoch < 9
 
 
 def assert_ended_in_time(driver, limit_s, n_segments):
