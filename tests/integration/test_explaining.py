@@ -107,13 +107,13 @@ def test_the_background_is_read_anew_in_each_statement(user):
 
 
 def test_all_rows_of_a_query_have_one_background_also_after_changes_of_the_transaction(user):
-    user.rows("CREATE TABLE few AS SELECT * FROM customers WHERE id <= 50")
-    user.rows("CREATE VIEW few_by_view AS SELECT * FROM few")
+    user.rows("CREATE TABLE of_one_query AS SELECT * FROM customers WHERE id <= 50")
+    user.rows("CREATE VIEW of_one_query_by_view AS SELECT * FROM of_one_query")
     query = ("SELECT count(*), count(DISTINCT base) FROM customers c, unnest('{{yes,no}}'::text[]) k,"
              " madlib_mop.explain_prediction('churn', c, 1, of_class => k, background => '{}')"
              " WHERE id <= 3")  # fmt: skip
     user.rows("BEGIN; CREATE TEMPORARY TABLE changed (a integer); SAVEPOINT a; INSERT INTO changed VALUES (1)")
-    for background in ("few", "few_by_view"):
+    for background in ("of_one_query", "of_one_query_by_view"):
         assert user.rows(query.format(background)) == [(6 * len(INPUTS), 2)]
     user.rows("ROLLBACK")
 
