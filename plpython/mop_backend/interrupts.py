@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import select
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 import plpy
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 _POLLRDHUP = 0x2000
 _statements_allowed = True
@@ -36,6 +41,31 @@ def without_statements() -> Iterator[None]:
         yield
     finally:
         _statements_allowed = True
+
+
+def with_whole_cancels(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Return a function that does not leave half of a cancel to the session's next call.
+
+    Greenplum's PL/Python has Python raise KeyboardInterrupt once for each signal. A timeout sends two: the second one
+    would be raised where the next call begins.
+    """
+
+    @functools.wraps(function)
+    def call(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        try:
+            return function(*args, **kwargs)
+        except KeyboardInterrupt:
+            try:  # noqa: SIM105 (a call of suppress would raise it before there is a context)
+                _run_pending_calls()
+            except KeyboardInterrupt:
+                pass
+            raise
+
+    return call
+
+
+def _run_pending_calls() -> None:
+    """Do nothing: Python runs its pending calls, such as Greenplum's, where a function begins."""
 
 
 class Interrupts:

@@ -30,7 +30,7 @@ from mop_backend.answers import PredictedRows, Row
 from mop_backend.arrays import Array
 from mop_backend.challenger import ChallengedCall, Recorder, Rows
 from mop_backend.frames import Blob, Frame, Header, encoded
-from mop_backend.interrupts import Interrupts, without_statements
+from mop_backend.interrupts import Interrupts, with_whole_cancels, without_statements
 from mop_backend.predict_model import FoundModel, TableModel, VersionModel
 from mop_backend.process import Child, ChildDied, backend_of, start_trainer
 from mop_backend.registered_names import is_registered, key_beside_name
@@ -62,6 +62,7 @@ class _Planned(NamedTuple):
 _planned: collections.OrderedDict[str, _Planned] = collections.OrderedDict()
 
 
+@with_whole_cancels
 def predict(
     model_table: str,
     mst_key: int | None,
@@ -101,6 +102,7 @@ def predict(
     return [nothing if i in answer.empty else answer.row(i) for i in range(answer.n_rows)]
 
 
+@with_whole_cancels
 def predict_texts(
     form: str,
     many: bool,

@@ -22,6 +22,7 @@ from mop_backend import classes, predict, rights, row_images
 from mop_backend.call import CallError
 from mop_backend.challenger import ChallengedCall, Rows
 from mop_backend.frames import Header
+from mop_backend.interrupts import with_whole_cancels
 from mop_backend.predict_model import FoundModel
 from mop_backend.read_ahead import Ask, Contexts, Field, RowValues
 
@@ -69,6 +70,7 @@ _contexts = Contexts()
 _noted: Mapping[str, Any] = {}  # what the catalogs have about the row of the next call for a planned model
 
 
+@with_whole_cancels
 def predict_row(
     model_table: str,
     mst_key: int | None,
@@ -107,6 +109,7 @@ def predict_row(
     return None if answer is None else answer[1].floats
 
 
+@with_whole_cancels
 def predict_row_text(
     form: str,
     model_table: str,

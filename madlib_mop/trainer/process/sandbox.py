@@ -112,6 +112,11 @@ def readable_paths() -> list[str]:
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
+    """Add a rule for a path.
+
+    Files of /proc stay open. A rule is for an inode, and when memory is short the kernel forgets the inodes of /proc
+    that nobody has open, and makes others later, for which there would be no rule.
+    """
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -119,7 +124,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         _libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, fd), 0)
     finally:
-        os.close(fd)
+        if not path.startswith("/proc/"):
+            os.close(fd)
 
 
 def no_new_privileges() -> bool:

@@ -169,6 +169,29 @@ def test_only_a_trainer_with_gpus_names_its_threads(tmp_path, with_gpus, expecte
     assert written == [expected, "PermissionError", "PermissionError"]
 
 
+_KEPT = """
+import json, os, sys
+sys.path[:0] = {paths!r}
+from madlib_mop.trainer.process import sandbox
+print(json.dumps(sandbox.restrict_files()))
+open_files = [os.readlink(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd") if int(fd) != 3]
+print(json.dumps([path for path in sandbox.readable_paths() if path.startswith("/proc") and path not in open_files]))
+"""
+
+
+def test_files_of_proc_stay_readable_when_memory_is_short():
+    """The kernel forgets inodes of /proc that nobody has open, and a rule of Landlock with them.
+
+    The kernel cannot be asked for that here without slowing down the whole machine.
+    """
+    code = _KEPT.format(paths=[str(REPOSITORY), str(REPOSITORY / "plpython")])
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    in_force, not_open = map(json.loads, made.stdout.splitlines())
+    if not in_force:
+        pytest.skip("this kernel has no Landlock")
+    assert not_open == []
+
+
 @pytest.mark.slow
 def test_a_sandboxed_trainer_trains_the_same_bits():
     from tests.helpers.unit.cases import CASES
