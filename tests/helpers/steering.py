@@ -15,19 +15,32 @@ SELECT madlib.madlib_keras_fit_multiple_model('train', '{{table}}', 'mst', {N_EP
 """
 
 # Visits of models 1 and 2, one on each segment, wait at a gate: in its epoch nothing of the run moves. At the gate -2,
-# their second visits of epoch 2 wait.
+# their second visits of epoch 2 wait. Other models stay with the trainer that has their graph, and could end before
+# these two have come to the gate, so each of their visits that is ahead waits for them, for a second at most: they may
+# need its trainer.
 GATES = """
 CREATE TABLE public.gate (epoch integer);
+CREATE FUNCTION public.before_gate(run bigint) RETURNS bigint LANGUAGE sql AS $$
+    SELECT count(*) FROM madlib_mop.model m
+    WHERE m.run_id = run AND m.mst_key <= 2 AND m.state IN ('waiting', 'training')
+    AND (m.epoch, m.position) < ((SELECT nullif(min(abs(epoch)) - 1, 0) FROM public.gate), 2)
+$$;
 CREATE FUNCTION public.wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF NEW.mst_key > 2 THEN
+        FOR nap IN 1 .. 100 LOOP
+            EXIT WHEN NEW.epoch < (SELECT min(abs(epoch)) FROM public.gate) OR public.before_gate(NEW.run_id) = 0;
+            PERFORM pg_sleep(0.01);
+        END LOOP;
+        RETURN NEW;
+    END IF;
     WHILE EXISTS (
         SELECT FROM public.gate g WHERE g.epoch = NEW.epoch OR NEW.position = 2 AND g.epoch = -NEW.epoch
     ) LOOP PERFORM pg_sleep(0.01); END LOOP;
     RETURN NEW;
 END
 $$;
-CREATE TRIGGER wait_at_gate BEFORE INSERT ON madlib_mop.visit FOR EACH ROW WHEN (NEW.mst_key <= 2)
-    EXECUTE FUNCTION public.wait_at_gate();
+CREATE TRIGGER wait_at_gate BEFORE INSERT ON madlib_mop.visit FOR EACH ROW EXECUTE FUNCTION public.wait_at_gate();
 """
 
 
@@ -58,10 +71,13 @@ class Steered:
             self._reach()
 
     def _reach(self) -> None:
-        waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+            " AND public.before_gate(%s) = 0"
+        )
         asleep = 0
         while asleep < 3:  # between two naps a session is awake
-            wait_for(lambda: self.db.value(waiting) == self._at_gate, what="the gate")
+            wait_for(lambda: self.db.value(waiting, [self.run_id]) == self._at_gate, what="the gate")
             asleep += 1
 
     def steer(self, function: str, *arguments, **named):

@@ -5,13 +5,16 @@ person's path can have put functions, operators and types of his own there. The 
 own statements and for names that the person gave (`own_path`).
 """
 
+import importlib
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Engine, create_engine, event
+from sqlalchemy import Connection, CursorResult, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from madlib_mop.catalog.live.following import RunListener
@@ -53,6 +56,7 @@ def make_engine(dsn: str) -> Engine:
     name = next((driver for driver in _DRIVERS if find_spec(driver)), None)
     if name is None:
         raise noted(Unsupported("no driver of PostgreSQL is installed", hint="pip install psycopg2-binary"))
+    _load_driver(name)
     login = _psycopg2_login(dsn) if name == "psycopg2" else _psycopg_login(dsn)
     # One session is kept between calls: it may have a trainer for predictions (600 MB).
     engine = create_engine(
@@ -63,6 +67,7 @@ def make_engine(dsn: str) -> Engine:
 
 def _engine_of_url(url: str) -> Engine:
     try:
+        _load_driver(make_url(url).get_driver_name())
         engine = create_engine(
             url, pool_size=1, max_overflow=-1, pool_pre_ping=True, hide_parameters=True,
             connect_args={"client_encoding": _ENCODING},
@@ -70,6 +75,24 @@ def _engine_of_url(url: str) -> Engine:
     except (SQLAlchemyError, ImportError, ValueError):
         raise _unreadable() from None
     return _pinned_at_login(engine)
+
+
+def _load_driver(name: str) -> None:
+    """Import a driver so that TLS works with it where TensorFlow has been imported.
+
+    TensorFlow's library has functions of another OpenSSL (BoringSSL). A driver that is imported after it would call
+    them, and its first connection with TLS would end the process (tensorflow/tensorflow#93969). With RTLD_DEEPBIND, a
+    library prefers the functions of its own libraries.
+    """
+    if "tensorflow" not in sys.modules:
+        importlib.import_module(name)
+        return
+    flags = sys.getdlopenflags()
+    sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
+    try:
+        importlib.import_module(name)
+    finally:
+        sys.setdlopenflags(flags)
 
 
 def _pinned_at_login(engine: Engine, login: Callable[[], Any] | None = None) -> Engine:
