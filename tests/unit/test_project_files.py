@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -28,6 +29,16 @@ def test_pgxn_gets_the_version_of_the_extension_and_files_that_exist():
     assert meta["version"] == extension["version"] == version()
     assert (ROOT / extension["file"]).is_file() and (ROOT / extension["docfile"]).is_file()
     assert {"name", "abstract", "maintainer", "license", "provides", "meta-spec"} <= meta.keys()
+
+
+def test_what_runs_leave_behind_is_not_in_the_repository():
+    """MLflow, for example, writes to ``mlruns`` of the working directory."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = {path.split("/")[0] for path in listed.splitlines() if "/" in path}
+    assert folders == {
+        ".ci", ".github", "benchmarks", "dashboards", "demo", "docker", "docs", "madlib_mop", "make", "plpython", "sql",
+        "stubs", "tests",
+    }  # fmt: skip
 
 
 def test_the_license_is_named_alike_everywhere():
