@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from madlib_mop.calls import find_function, read_arguments
+from madlib_mop.calls import find_function
 from madlib_mop.driver.commands.fit import plan_fit, plan_fit_multiple
 from madlib_mop.driver.data.custom_functions import pickles_on
 from madlib_mop.driver.data.packed import read_packed_table
@@ -41,9 +41,10 @@ def explain_fit(call: Call) -> list[dict[str, Any]]:
     began = time.monotonic()
     function = _function_of(call)
     given = _json(call.arguments["arguments"])
-    find_function(function).check_known(given)
-    find_function(function).check_complete({name for name, value in given.items() if value is not None})
-    planned = Call(function, read_arguments(find_function(function), given), call.session)
+    specification = find_function(function)
+    specification.check_known(given)
+    specification.check_complete({name for name, value in given.items() if value is not None})
+    planned = Call.read(function, given, call.session)
     record = open_record(call.info)
     plan = _PLANS[function](planned, record)
     planning_s = time.monotonic() - began
