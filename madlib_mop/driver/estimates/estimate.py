@@ -30,8 +30,8 @@ from madlib_mop.schedule.forecast.one_server import ServerCosts, ServerForecast,
 
 #: Until the first task, and after the last one, of any run; and for each model that is written.
 _START_S, _END_S, _WRITE_S = 0.35, 0.12, 0.004
-#: What a task costs besides the trainer's work.
-_TASK_S = 0.009
+#: What a task costs besides the trainer's work: in all, and of it in the driver.
+_TASK_S, _DRIVER_S = 0.009, 0.004
 _LOAD_S, _LOAD_BYTES_PER_S, _WRITE_BYTES_PER_S = 0.03, 150e6, 60e6
 #: Output tables: models, info and summary; and the bytes of a model's row in them besides its weights.
 _N_TABLES, _ROW_BYTES = 3, 1500
@@ -154,7 +154,7 @@ class Estimator:
         ----------
         costs : CostModel
         task_s : float, optional
-            What a task costs besides the trainer's work.
+            What a task costs besides the trainer's and the driver's work.
         """
         guesses: dict[Work, Guess] = {}
 
@@ -324,7 +324,7 @@ class _Simulated:
         }
         is_here = all(shard.place is None for shard in plan.training.segments)
         n_at_once = max(1, processors() // max(1, run.n_threads)) if is_here else len(rows)
-        server = ServerCosts(n_at_once, _TASK_S if task_s is None else task_s, loads)
+        server = ServerCosts(n_at_once, _TASK_S if task_s is None else task_s + _DRIVER_S, loads)
         shards = Shards(n_rows, places_of(plan))
         search: SimulatedSearch | None = None
         scheduler: Scheduler | BulkSynchronous
