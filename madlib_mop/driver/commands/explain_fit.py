@@ -10,7 +10,7 @@ from madlib_mop.driver.commands.fit import plan_fit, plan_fit_multiple
 from madlib_mop.driver.data.custom_functions import pickles_on
 from madlib_mop.driver.data.packed import read_packed_table
 from madlib_mop.driver.estimates.costs import CostModel
-from madlib_mop.driver.estimates.estimate import Estimate, Estimator, Range
+from madlib_mop.driver.estimates.estimate import Estimate, Estimator, Bounds
 from madlib_mop.driver.estimates.probe import probe
 from madlib_mop.driver.estimates.recorded import read_recorded
 from madlib_mop.driver.planning.plan import RunPlan
@@ -100,9 +100,9 @@ def _rows(
     yield _row("trainers", _size(memory.trainers_bytes, 0.15), "MB", of_largest)
     yield _row("server processes", _size(memory.server_bytes, 0.15), "MB", "of it: sessions and the driver")
     states, output = found.states_bytes, found.output_bytes
-    disk = Range(*((each + output) / _MB for each in (states.value, states.low, states.high)))
+    disk = Bounds(*((each + output) / _MB for each in (states.value, states.low, states.high)))
     yield _row("disk", disk, "MB", "at most at once, without the server's log")
-    yield _row("states", Range(*(each / _MB for each in (states.value, states.low, states.high))), "MB", "of it")
+    yield _row("states", Bounds(*(each / _MB for each in (states.value, states.low, states.high))), "MB", "of it")
     yield _row("output tables", _size(output, 0.0), "MB", "of it")
     yield _row("packed rows", _size(found.packed_bytes, 0.0), "MB", "there already")
     for number, text in enumerate(found.binds, 1):
@@ -120,11 +120,11 @@ def _evidence(costs: CostModel, n_unknown: int, n_probed: int) -> str:
     return f"by {' and '.join(parts)}" if parts else "rough: nothing like it was measured here"
 
 
-def _row(item: str, value: Range, unit: str | None, note: str) -> dict[str, Any]:
+def _row(item: str, value: Bounds, unit: str | None, note: str) -> dict[str, Any]:
     digits = 0 if unit is None else 1
     low, middle, high = (round(each, digits) for each in (value.low, value.value, value.high))
     return {"item": item, "value": middle, "low": low, "high": high, "unit": unit, "note": note}
 
 
-def _size(n_bytes: float, error: float) -> Range:
-    return Range.within(n_bytes / _MB, error)
+def _size(n_bytes: float, error: float) -> Bounds:
+    return Bounds.within(n_bytes / _MB, error)

@@ -42,21 +42,21 @@ _SHARE_THAT_BINDS = 0.4
 
 
 @dataclass(frozen=True)
-class Range:
-    """An estimate: the value, and the bounds within which it should lie."""
+class Bounds:
+    """An estimate: a value, and the bounds within which it should lie."""
 
     value: float
     low: float
     high: float
 
     @classmethod
-    def within(cls, value: float, error: float) -> Range:
+    def within(cls, value: float, error: float) -> Bounds:
         """Return a value that may be off by a share of it."""
         return cls(value, value / (1 + error), value * (1 + error))
 
-    def plus(self, seconds: float) -> Range:
+    def plus(self, seconds: float) -> Bounds:
         """Return it with something added that is known."""
-        return Range(self.value + seconds, self.low + seconds, self.high + seconds)
+        return Bounds(self.value + seconds, self.low + seconds, self.high + seconds)
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Estimate:
 
     Attributes
     ----------
-    visits, evaluations, traces : Range
+    visits, evaluations, traces : Bounds
         Visits of models to shards; evaluations of models on shards; graphs that trainers trace.
-    seconds : Range
+    seconds : Bounds
         From the call to its end.
     visit_s, evaluation_s, trace_s : float
         Seconds of the trainers' work for these, added up.
     memory : Memory
-    states_bytes, output_bytes : Range, int
+    states_bytes, output_bytes : Bounds, int
         Disk: the most that states take at once; the output tables.
     packed_bytes : int
         The rows that are there already.
@@ -80,15 +80,15 @@ class Estimate:
         What limits the run, what limits it most first; one sentence each.
     """
 
-    visits: Range
-    evaluations: Range
-    traces: Range
-    seconds: Range
+    visits: Bounds
+    evaluations: Bounds
+    traces: Bounds
+    seconds: Bounds
     visit_s: float
     evaluation_s: float
     trace_s: float
     memory: Memory
-    states_bytes: Range
+    states_bytes: Bounds
     output_bytes: int
     packed_bytes: int
     binds: list[str]
@@ -168,14 +168,14 @@ class Estimator:
         forecasts.sort(key=lambda one: one.seconds)
         middle = forecasts[len(forecasts) // 2]
         error = max((guess.error for guess in guesses.values()), default=0.0)
-        seconds = Range.within(middle.seconds, error)
-        seconds = Range(
+        seconds = Bounds.within(middle.seconds, error)
+        seconds = Bounds(
             seconds.value, seconds.low * forecasts[0].seconds / middle.seconds,
             seconds.high * forecasts[-1].seconds / middle.seconds,
         )  # fmt: skip
         limit_s = self._limit_s
         if limit_s is not None:
-            seconds = Range(*(min(each, limit_s) for each in (seconds.value, seconds.low, seconds.high)))
+            seconds = Bounds(*(min(each, limit_s) for each in (seconds.value, seconds.low, seconds.high)))
         works = [self.work(unit, c) for unit, c in middle.configurations.items()]
         graphs = [middle.forecast.graphs.get(shard.segment_id, 0) for shard in self._plan.training.segments]
         memory = memory_of(self._plan, graphs, works)
@@ -414,5 +414,5 @@ class _Simulated:
         return guess.state_bytes * len(unit) // max(1, guess.costs.graph[1])  # type: ignore[index]
 
 
-def _range_of(values: Sequence[float]) -> Range:
-    return Range(median(values), min(values), max(values))
+def _range_of(values: Sequence[float]) -> Bounds:
+    return Bounds(median(values), min(values), max(values))

@@ -68,7 +68,7 @@ WHERE v.row_s IS NOT NULL
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedCosts:
     """What the caller's earlier runs have cost.
 
     Attributes
@@ -82,7 +82,7 @@ class Recorded:
     task_s: float | None = None
 
 
-def read_recorded(record: Record, run: RunRow) -> Recorded:
+def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
     """Read the costs of the newest runs of the role that owns a planned run, with trainers like its own."""
     trainer = run.plan.trainer
     values = {
@@ -105,7 +105,7 @@ def read_recorded(record: Record, run: RunRow) -> Recorded:
         except MopError:  # of an earlier version, with what this one does not read
             continue
     measured = [_measured(run_id, work, rows) for (run_id, work), rows in by_work.items()]
-    return Recorded(measured, max(0.0, median(others)) if others else None)
+    return RecordedCosts(measured, max(0.0, median(others)) if others else None)
 
 
 def _measured(run_id: int, work: Work, rows: list[Mapping[str, Any]]) -> Measured:

@@ -253,7 +253,7 @@ class _World:
     def next_end(self) -> tuple[ForecastTask, float, float]:
         """Advance to the end of the next task; return it, its seconds, and what it paid once."""
         if not self._marks:
-            raise RuntimeError("the scheduler starts nothing although something is left")
+            raise RuntimeError("nothing is in progress in the simulated run, and it is not done")
         n = len(self._marks)
         mark, _, seconds, once_s, task = heappop(self._marks)
         passed = (mark - self._done) / min(1.0, self._server.n_processors / n)
