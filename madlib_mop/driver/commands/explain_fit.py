@@ -10,7 +10,7 @@ from madlib_mop.driver.commands.fit import plan_fit, plan_fit_multiple
 from madlib_mop.driver.data.custom_functions import pickles_on
 from madlib_mop.driver.data.packed import read_packed_table
 from madlib_mop.driver.estimates.costs import CostModel
-from madlib_mop.driver.estimates.estimate import Estimate, Estimator, Bounds
+from madlib_mop.driver.estimates.estimate import Bounds, Estimate, Estimator
 from madlib_mop.driver.estimates.probe import probe
 from madlib_mop.driver.estimates.recorded import read_recorded
 from madlib_mop.driver.planning.plan import RunPlan
