@@ -31,12 +31,14 @@ def _laps(*names: str) -> str:
 
 
 _MIDDLE = "pg_catalog.percentile_cont(0.5) WITHIN GROUP (ORDER BY {0})"
+_NO_GPUS = "pg_catalog.jsonb_build_object()"
 # The times are those of a trainer, so they may be any numbers; they are checked here.
 _QUERY = f"""
 WITH runs AS (
     SELECT r.run_id, r.n_segments, r.n_models FROM madlib_mop.run r
     WHERE r.owner = %(role)s::pg_catalog.oid AND r.plan -> 'trainer' ->> 'backend' = %(backend)s
-      AND r.n_threads = %(threads)s AND (r.plan -> 'gpus' IS NULL OR r.plan -> 'gpus' IN ('null', '{{}}')) = %(on_cpus)s
+      AND r.n_threads = %(threads)s
+      AND (coalesce(r.plan -> 'gpus', {_NO_GPUS}) = {_NO_GPUS}) = %(on_cpus)s
     ORDER BY r.run_id DESC LIMIT {_MOST_RUNS}
 )
 SELECT r.run_id, least(r.n_segments, r.n_models) AS n_at_once, m.model_arch, m.compile_params, m.fit_params,
