@@ -37,7 +37,7 @@ _LOAD_S, _LOAD_BYTES_PER_S, _WRITE_BYTES_PER_S = 0.03, 150e6, 60e6
 _N_TABLES, _ROW_BYTES = 3, 1500
 #: Searches are simulated so many times, as their decisions depend on the losses.
 _N_SEARCHES = 3
-_MOST_VISITS, _FEWEST_ITERATIONS = 20_000, 4
+_MOST_VISITS, _FEWEST_ITERATIONS = 5000, 4
 _SHARE_THAT_BINDS = 0.4
 
 

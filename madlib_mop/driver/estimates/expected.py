@@ -9,8 +9,8 @@ from madlib_mop.driver.estimates.estimate import Estimator
 from madlib_mop.driver.estimates.recorded import read_recorded
 from madlib_mop.models.parameters.custom import CustomFunctions
 
-#: A NOTICE is no reason to wait: of more visits, some iterations are simulated.
-_MOST_VISITS = 2000
+#: A NOTICE is no reason to wait: of more visits, some iterations are simulated, and of more models, some.
+_MOST_VISITS, _MOST_MODELS = 2000, 200
 
 
 def expected_time(record: Record, run: RunRow, models: list[ModelRow]) -> str | None:
@@ -21,8 +21,11 @@ def expected_time(record: Record, run: RunRow, models: list[ModelRow]) -> str | 
     recorded = read_recorded(record, run)
     costs = CostModel(recorded.measured)
     functions = CustomFunctions(record.custom_functions(run.run_id))
-    found = Estimator(run, models, functions, most_visits=_MOST_VISITS).estimate(costs, recorded.task_s).seconds
-    span = f"{duration(found.low)} to {duration(found.high)}"
+    every = 1 if run.plan.fused_training else max(1, -(-len(models) // _MOST_MODELS))
+    some = models[::every]
+    found = Estimator(run, some, functions, most_visits=_MOST_VISITS).estimate(costs, recorded.task_s).seconds
+    share = len(models) / len(some) if some else 1.0
+    low, middle, high = (duration(seconds * share) for seconds in (found.low, found.value, found.high))
     if not costs.run_ids:
-        return f"{span}, roughly: nothing like it was recorded"
-    return f"about {duration(found.value)} ({span})"
+        return f"{low} to {high}, roughly: nothing like it was recorded"
+    return f"about {middle} ({low} to {high})"
