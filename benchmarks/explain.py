@@ -182,9 +182,13 @@ def _warm(cursor) -> None:
 def _measure(cursor, kind: Kind) -> tuple[dict[str, float], Taken]:
     _prepare(cursor, kind)
     arguments = _arguments(kind)
-    explain = "SELECT item, value FROM madlib_mop.explain_fit(%s, %s)"
+    explain = "SELECT * FROM madlib_mop.explain_fit(%s, %s)"
+    began = time.monotonic()
     cursor.execute(explain, [kind.function, json.dumps(arguments)])
-    found = dict(cursor.fetchall())
+    rows = cursor.fetchall()
+    found = {item: value for item, value, *_ in rows}
+    if os.environ.get("MOP_BENCH_DETAILS"):
+        print(f"    explain_fit took {time.monotonic() - began:.1f} s", *rows, sep="\n    ")
     said = {what: found[what] for what in LIMITS}
     taken = _run(cursor, kind.function, arguments)
     return said, taken
