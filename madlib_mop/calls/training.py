@@ -135,7 +135,7 @@ EXPLAIN_FIT = Function(
     "Estimate what a call that trains would cost: visits, time, memory, disk, and what limits it. Nothing is changed.",
     (
         Argument(
-            "function", "text", "name of a function that trains one model or several, or searches",
+            "function_name", "text", "name of a function that trains one model or several, or searches",
             check=Given("For example 'madlib_keras_fit_multiple_model'."),
         ),
         Argument("arguments", "json", "its arguments, by name", check=Given("A JSON object.")),

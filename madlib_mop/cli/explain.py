@@ -19,7 +19,7 @@ from madlib_mop.cli.runs import TRAINING, Settings
 _EXPLAINED = ("fit", "fit-model", "automl")
 _EXPLAIN = (
     "SELECT item, value, low, high, unit, note"
-    " FROM madlib_mop.explain_fit(function => %s, arguments => %s::pg_catalog.text, caller_path => %s)"
+    " FROM madlib_mop.explain_fit(function_name => %s, arguments => %s::pg_catalog.text, caller_path => %s)"
 )
 _TEXT = """Estimate what {function} would cost with these arguments: visits, time, memory, disk, and what limits it.
 

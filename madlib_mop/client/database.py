@@ -225,7 +225,7 @@ class Database(Preparing):
         """Return what `fit` would cost with these arguments: visits, time, memory, disk, and what limits it.
 
         Nothing is trained or changed. For other functions, pass their arguments to the SQL function: ``db.call(
-        "explain_fit", function="madlib_keras_automl", arguments={...})``.
+        "explain_fit", function_name="madlib_keras_automl", arguments={...})``.
 
         Parameters
         ----------
@@ -243,7 +243,7 @@ class Database(Preparing):
             What `fit` would raise before it begins.
         """
         given = arguments_of(_FIT, self._fit_arguments(packed, configs, epochs, None, arguments))
-        found: pandas.DataFrame = self.call("explain_fit", function=_FIT, arguments=given)
+        found: pandas.DataFrame = self.call("explain_fit", function_name=_FIT, arguments=given)
         return found.set_index("item")
 
     def submit(

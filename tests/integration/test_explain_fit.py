@@ -11,7 +11,7 @@ from madlib_mop.client import connect
 from tests.helpers.commands import run as run_command
 from tests.helpers.iris import ADAM
 from tests.helpers.searches import arguments, prepare
-from tests.helpers.training import fit
+from tests.helpers.training import fit, store_unchecked
 
 EXPLAIN = "SELECT item, value, low, high, unit, note FROM madlib_mop.explain_fit(%s, %s)"
 FIT, AVERAGE, SEARCH = "madlib_keras_fit_multiple_model", "madlib_keras_fit", "madlib_keras_automl"
@@ -100,8 +100,8 @@ def test_searches_and_model_averaging_are_estimated(bench):
     found = explained(bench, SEARCH, arguments("found", "asha", "R=9, eta=3, num_configs=9", random_state=1))
     value, low, high = found["visits"][:3]
     assert 2 * 9 <= low <= value <= high <= 2 * 81
-    found = explained(bench, SEARCH, arguments("found", "hyperband", "R=9, eta=3", random_state=1, max_seconds=1))
-    assert found["time"][0] < 10 and any("limit of 1 s" in row[4] for item, row in found.items() if "limit" in item)
+    found = explained(bench, SEARCH, arguments("found", "hyperband", "R=9, eta=3", random_state=1, max_seconds=0.3))
+    assert found["time"][0] < 10 and any("limit of 0.3 s" in row[4] for item, row in found.items() if "limit" in item)
     given = {
         "source_table": "train", "model": "one", "model_arch_table": "arch", "model_id": 2,
         "compile_params": ADAM.format(0.1), "fit_params": "batch_size=7", "num_iterations": 5,
@@ -114,11 +114,11 @@ def test_searches_and_model_averaging_are_estimated(bench):
     [
         (FIT, {**GIVEN, "num_iterations": 0}, "num_iterations must be"),
         (FIT, {**GIVEN, "source_table": "missing"}, "missing"),
-        (FIT, {**GIVEN, "model_output_table": "train"}, "already exists"),
+        (FIT, {**GIVEN, "model_output_table": "train"}, "exist already"),
         (FIT, {**GIVEN, "iterations": 3}, "has no argument 'iterations'"),
         (FIT, {"source_table": "train"}, "needs model_output_table"),
-        ("learn", GIVEN, "function must be the name of a function that trains"),
-        ("", GIVEN, "function is missing"),
+        ("learn", GIVEN, "function_name must be the name of a function that trains"),
+        ("", GIVEN, "function_name is missing"),
     ],
 )
 def test_it_fails_as_the_call_would(bench, function, given, message):
@@ -142,8 +142,8 @@ def test_a_network_that_does_not_build_is_estimated_without_a_probe(bench):
             {"class_name": "Flatten", "config": {}},
             {"class_name": "Dense", "config": {"units": 3, "activation": "softmax"}}]},
     })  # fmt: skip
-    bench.rows("SELECT madlib.load_keras_model('bad_arch', %s::json)", [bad])
-    load = "SELECT madlib.load_model_selection_table('bad_arch', 'bad_mst', ARRAY[1], %s, ARRAY['batch_size=7'])"
+    store_unchecked(bench, bad)
+    load = "SELECT madlib.load_model_selection_table('arch', 'bad_mst', ARRAY[3], %s, ARRAY['batch_size=7'])"
     bench.rows(load, [[ADAM.format(0.1)]])
     assert explained(bench, FIT, {**GIVEN, "model_selection_table": "bad_mst"})["visits"][0] == 12
 

@@ -57,18 +57,19 @@ def explain_fit(call: Call) -> list[dict[str, Any]]:
     probed = []
     if unknown and not plan.run.plan.gpus:
         n_rows = max(shard.n_rows for shard in packed.shards)
-        probed = probe(call.session, packed, plan.run.plan.trainer, unknown, n_rows, evaluates=True, seconds=_PROBE_S)
+        start, n_trainers = plan.run.plan.trainer, estimator.n_at_once
+        probed = probe(call.session, packed, start, unknown, n_rows, n_trainers, _PROBE_S)
         costs = CostModel([*recorded.measured, *probed])
     found = estimator.estimate(costs, recorded.task_s)
     return list(_rows(plan, found, planning_s, costs, len(unknown), len(probed)))
 
 
 def _function_of(call: Call) -> str:
-    given: str = call.arguments["function"]
+    given: str = call.arguments["function_name"]
     name = given.strip().lower().removeprefix("madlib.").strip()
     if name not in _PLANS:
         raise InvalidParameter(
-            f"function must be the name of a function that trains. Received: {given!r:.100}",
+            f"function_name must be the name of a function that trains. Received: {given!r:.100}",
             hint=f"One of {', '.join(_PLANS)}.",
         )
     return name

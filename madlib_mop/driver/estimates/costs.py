@@ -21,6 +21,8 @@ _EVALUATION_TRACE_S, _EVALUATION_TRACE_LAYER_S = 0.12, 0.03
 _BEGIN_S, _BEGIN_LAYER_S = 0.02, 0.008
 _VISIT_S, _EVALUATION_S = 0.005, 0.003
 _STATE_BYTES_PER_S = 400e6
+#: Bytes of a state a second: a visit reads and stores it, an evaluation reads its weights.
+_STORED_BYTES_PER_S, _READ_BYTES_PER_S = 70e6, 300e6
 _BATCH_S, _BATCH_LAYER_S = 1e-4, 5e-5
 _EVALUATION_BATCH_S, _EVALUATION_BATCH_LAYER_S = 5e-5, 1.5e-5
 _MULTIPLICATIONS_PER_S = 8e9
@@ -95,13 +97,17 @@ class Guess:
     Attributes
     ----------
     costs : UnitCosts
+        With what the server needs to read and to store states.
     state_bytes : int
+        Of the states of all places of its graph.
+    n_places : int
     error : float
         How far the costs may be off, as a share of them.
     """
 
     costs: UnitCosts
     state_bytes: int
+    n_places: int
     error: float
 
 
@@ -162,7 +168,7 @@ class CostModel:
         else:
             own = self._nearest(work)
         if not own:
-            return Guess(rough, work.state_bytes, _ERROR_ROUGH)
+            return _with_storing(rough, work.state_bytes, work, _ERROR_ROUGH)
         measured = [_corrected(rough, one, _FIELDS) for one in own]
         evaluated = [_corrected(rough, one, _OF_EVALUATIONS) for one in own if one.has_evaluation]
         middle = {name: median(getattr(one, name) for one in measured) for name in _FIELDS}
@@ -177,7 +183,7 @@ class CostModel:
             state_bytes = round(median(one.state_bytes for one in found))
         else:
             state_bytes = work.state_bytes
-        return Guess(replace(rough, **middle), state_bytes, error)
+        return _with_storing(replace(rough, **middle), state_bytes, work, error)
 
     def _nearest(self, work: Work) -> list[Measured]:
         """Return what was measured of the network whose rough costs are nearest."""
@@ -190,6 +196,13 @@ class CostModel:
 
         nearest = min(self._measured, key=distance, default=None)
         return [] if nearest is None else [one for one in self._measured if one.work == nearest.work]
+
+
+def _with_storing(costs: UnitCosts, state_bytes: int, work: Work, error: float) -> Guess:
+    """Return costs that a trainer has measured, or would, with those of the server's side of a visit."""
+    visit_s = costs.visit_s + state_bytes / _STORED_BYTES_PER_S
+    evaluation_s = costs.evaluation_s + work.n_places * work.size.weight_bytes / _READ_BYTES_PER_S
+    return Guess(replace(costs, visit_s=visit_s, evaluation_s=evaluation_s), state_bytes, work.n_places, error)
 
 
 def _is_alike(one: Work, other: Work) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -17,15 +17,33 @@ _PAGE_BYTES = 8192
 #: A state is cut into chunks, of which a page has four.
 _CHUNK_BYTES, _CHUNKS_OF_A_PAGE = 1996, 4
 _INDEX_BYTES_OF_A_CHUNK = 20
-#: A table without rows, with its index: of a slot, and of an output table.
+#: A slot without states, and the three output tables of a run with nothing but short rows.
 SLOT_BYTES = 3 * _PAGE_BYTES
-TABLE_BYTES = 6 * _PAGE_BYTES
+_OUTPUT_BYTES = 12 * _PAGE_BYTES
+#: A shorter value is in its row. A table of more than some pages has a map of its free space.
+_LONG_BYTES, _FEW_PAGES, _MAP_BYTES = 2000, 4, 3 * _PAGE_BYTES
 
 
 def stored_bytes(n_bytes: int) -> int:
     """Return the bytes on disk of a value of so many bytes that cannot be compressed, in a table that is there."""
     n_chunks = -(-n_bytes // _CHUNK_BYTES)
     return n_chunks * _PAGE_BYTES // _CHUNKS_OF_A_PAGE + n_chunks * _INDEX_BYTES_OF_A_CHUNK
+
+
+def output_bytes(weights: Sequence[int], row_bytes: int) -> int:
+    """Return the bytes of a run's output tables.
+
+    Parameters
+    ----------
+    weights : sequence of int
+        The bytes of each model's weights.
+    row_bytes : int
+        Of what else a model has in them.
+    """
+    long = sum(stored_bytes(n_bytes) for n_bytes in weights if n_bytes > _LONG_BYTES)
+    short = sum(n_bytes for n_bytes in weights if n_bytes <= _LONG_BYTES) + row_bytes * len(weights)
+    more = _PAGE_BYTES + _MAP_BYTES if long > _FEW_PAGES * _PAGE_BYTES else 0
+    return _OUTPUT_BYTES + long + short + more
 
 
 class SimulatedSlots(Watcher):

@@ -13,7 +13,7 @@ from mop_backend.machine import available_bytes, processors
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.estimates.costs import CostModel, Guess, Work
-from madlib_mop.driver.estimates.disk import TABLE_BYTES, SimulatedSlots, stored_bytes
+from madlib_mop.driver.estimates.disk import SimulatedSlots, output_bytes
 from madlib_mop.driver.estimates.memory import Memory, memory_of
 from madlib_mop.driver.estimates.probe import ProbedUnit
 from madlib_mop.driver.estimates.searches import SimulatedSearch
@@ -31,10 +31,10 @@ from madlib_mop.schedule.forecast.one_server import ServerCosts, ServerForecast,
 #: Until the first task, and after the last one, of any run; and for each model that is written.
 _START_S, _END_S, _WRITE_S = 0.35, 0.12, 0.004
 #: What a task costs besides the trainer's work: in all, and of it in the driver.
-_TASK_S, _DRIVER_S = 0.009, 0.004
+_TASK_S, _DRIVER_S = 0.014, 0.009
 _LOAD_S, _LOAD_BYTES_PER_S, _WRITE_BYTES_PER_S = 0.03, 150e6, 60e6
-#: Output tables: models, info and summary; and the bytes of a model's row in them besides its weights.
-_N_TABLES, _ROW_BYTES = 3, 1500
+#: The bytes of a model's rows in the output tables, besides its weights.
+_ROW_BYTES = 1500
 #: Searches are simulated so many times, as their decisions depend on the losses.
 _N_SEARCHES = 3
 _MOST_VISITS, _FEWEST_ITERATIONS = 5000, 4
@@ -196,6 +196,13 @@ class Estimator:
             binds=self._binds(middle, memory),
         )
 
+    @property
+    def n_at_once(self) -> int:
+        """How many trainers here compute at once, at most."""
+        n_trainers = sum(shard.server is None for shard in self._plan.training.segments)
+        n_models = n_trainers if self.run.is_search or self.run.schedule == AVERAGING else len(self.configurations())
+        return max(1, min(n_trainers, n_models, processors() // max(1, self.run.n_threads)))
+
     # Units
 
     def configurations(self) -> dict[Unit, Configuration]:
@@ -250,9 +257,8 @@ class Estimator:
         return self._plan.time_limit_s if search is None else search.budget_s
 
     def _output_bytes(self, works: Sequence[Work]) -> int:
-        weights = sum(work.n_places * stored_bytes(work.size.weight_bytes) for work in works)
-        archs = sum(work.n_places * _ROW_BYTES for work in works)
-        return _N_TABLES * TABLE_BYTES + weights + archs
+        weights = [work.size.weight_bytes for work in works for _ in range(work.n_places)]
+        return output_bytes(weights, _ROW_BYTES)
 
     def _binds(self, simulated: _Simulated, memory: Memory) -> list[str]:
         """Return what limits the run."""
@@ -411,7 +417,7 @@ class _Simulated:
 
     def _state_bytes(self, unit: Unit) -> int:
         guess = self._guess(unit)
-        return guess.state_bytes * len(unit) // max(1, guess.costs.graph[1])  # type: ignore[index]
+        return guess.state_bytes * len(unit) // guess.n_places
 
 
 def _range_of(values: Sequence[float]) -> Bounds:

@@ -15,11 +15,13 @@ from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.driver.estimates.costs import Work
 
 # Private memory, measured with TensorFlow 2.21 (make bench ARGS="--grid explain").
-_TRAINER_BYTES, _GRAPH_BYTES, _LAYER_BYTES = 68 << 20, 6 << 20, 1 << 20
-_SESSION_BYTES, _SESSIONS_OF_A_SEGMENT, _OTHER_SESSIONS = 9 << 20, 2, 2
-_DRIVER_BYTES = 45 << 20
-#: States that a trainer has at once for a visit: variables, what came in, what goes out.
-_STATES_AT_ONCE, _STATES_OF_A_SESSION = 3, 2
+_TRAINER_BYTES, _IDLE_TRAINER_BYTES = 42 << 20, 18 << 20
+_GRAPH_BYTES, _LAYER_BYTES = 2 << 20, 1200 << 10
+_DRIVER_BYTES, _SESSIONS_BYTES, _SEGMENT_BYTES = 45 << 20, 6 << 20, 22 << 20
+#: A session sends a buffer of rows at a time.
+_MOST_SENT_BYTES = 32 << 20
+#: States that a trainer has at once for a visit (variables, what came in, what goes out), and that its session has.
+_STATES_AT_ONCE, _STATES_OF_A_SESSION = 2.2, 4.7
 #: Numbers that a training step keeps for each activation.
 _ACTIVATIONS, _NUMBER_BYTES = 3, 4
 
@@ -52,7 +54,8 @@ def need_of_admission(plan: Plan) -> int:
     """Return the bytes that must be available on this server before a run opens its sessions, before its graphs are
     known: as if each trainer had loaded its backend itself."""
     n_trainers = _n_here(plan)
-    return n_trainers * LOADED_TRAINER_BYTES + sum(_rows_bytes(plan)) * (n_trainers if plan.any_trainer else 1)
+    rows = sum(shard.n_bytes for shard in plan.training.segments if shard.server is None)
+    return n_trainers * LOADED_TRAINER_BYTES + rows * (n_trainers if plan.any_trainer else 1)
 
 
 def memory_of(plan: Plan, graphs: Iterable[int], works: Iterable[Work]) -> Memory:
@@ -71,20 +74,22 @@ def memory_of(plan: Plan, graphs: Iterable[int], works: Iterable[Work]) -> Memor
     every = list(works)
     state = max((work.state_bytes for work in every), default=0)
     step = max((_step_bytes(work) for work in every), default=0)
-    layers = sum(work.size.n_layers for work in every) // max(1, len(every))
-    counts = list(graphs) or [1]
-    of_each = [
-        _TRAINER_BYTES + n * (_GRAPH_BYTES + layers * _LAYER_BYTES) + held + _STATES_AT_ONCE * state + step if n else 0
-        for n in counts
-    ]
-    idle = (_n_here(plan) - len(counts)) * (_TRAINER_BYTES // 2)
-    n_sessions = _OTHER_SESSIONS + _SESSIONS_OF_A_SEGMENT * len(plan.training.segments)
-    in_sessions = _STATES_OF_A_SESSION * state * len(counts)
+    graph = max((_graph_bytes(work) for work in every), default=0)
+    counts = [n for n in graphs if n]
+    of_each = [round(_TRAINER_BYTES + n * graph + held + _STATES_AT_ONCE * state + step) for n in counts or [1]]
+    sent = sum(min(n_bytes, _MOST_SENT_BYTES) for n_bytes in rows)
+    in_sessions = round(_STATES_OF_A_SESSION * state * len(of_each))
+    n_segments = len(plan.training.segments)
     return Memory(
         trainer_bytes=max(of_each),
-        trainers_bytes=sum(of_each) + max(0, idle),
-        server_bytes=_DRIVER_BYTES + n_sessions * _SESSION_BYTES + in_sessions,
+        trainers_bytes=sum(of_each) + max(0, _n_here(plan) - len(of_each)) * _IDLE_TRAINER_BYTES,
+        server_bytes=_DRIVER_BYTES + _SESSIONS_BYTES + n_segments * _SEGMENT_BYTES + in_sessions + sent,
     )
+
+
+def _graph_bytes(work: Work) -> int:
+    """Return the bytes of a compiled graph; that of a group has more operations."""
+    return (_GRAPH_BYTES + work.size.n_layers * _LAYER_BYTES) * (2 if work.n_places > 1 else 1)
 
 
 def _step_bytes(work: Work) -> int:
@@ -96,5 +101,8 @@ def _n_here(plan: Plan) -> int:
 
 
 def _rows_bytes(plan: Plan) -> list[int]:
-    """Return the bytes of the rows of each training shard here, or what its trainer holds of both data sets."""
-    return [shard.n_bytes for shard in plan.training.segments if shard.server is None]
+    """Return the bytes of the rows of each shard here, of both data sets."""
+    every = [shard.n_bytes for shard in plan.training.segments if shard.server is None]
+    if plan.validation is not None:
+        every += [shard.n_bytes for shard in plan.validation.segments if shard.server is None]
+    return every

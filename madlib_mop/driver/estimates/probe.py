@@ -1,13 +1,17 @@
-"""Measures what tasks cost, by a trainer that makes visits of rows of zeros; nothing is written, no row is read."""
+"""Measures what tasks cost, by trainers that make visits of rows of zeros; nothing is written, no row is read.
+
+As many trainers as the run keeps busy make the same visits at the same time: beside others, each is slower.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
 
-from mop_backend.frames import Blob, Header
+from mop_backend.frames import Blob, Frame, Header
 from mop_backend.messages import EvaluateRequest, ModelStart, TrainRequest, as_request
 
 from madlib_mop.catalog.names import Identifier, statement
@@ -18,8 +22,9 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import MopError
 from madlib_mop.schedule.forecast.one_server import UnitCosts
 
-#: A request that takes longer ends the probe, with its trainer.
-_LONGEST_REQUEST_S = 6.0
+#: A request that takes longer ends the probe, with its trainers. Their start may load the backend of Keras.
+_LONGEST_REQUEST_S, _START_WITHIN_S = 6.0, 60.0
+_MOST_TRAINERS = 8
 #: The longer visits of a probe take about so long.
 _LONG_VISIT_S = 0.12
 _FEW_BATCHES, _MOST_BATCHES, _MOST_BYTES = 2, 256, 32 << 20
@@ -43,7 +48,7 @@ def probe(
     start: Mapping[str, object],
     units: Sequence[ProbedUnit],
     n_rows: int,
-    evaluates: bool,
+    n_trainers: int,
     seconds: float,
 ) -> list[Measured]:
     """Measure units, one after the other, while there is time; return what was measured.
@@ -58,32 +63,36 @@ def probe(
     units : sequence of ProbedUnit
     n_rows : int
         Of a shard.
-    evaluates : bool
+    n_trainers : int
+        How many compute at once.
     seconds : float
         No unit is begun after that.
     """
     found: list[Measured] = []
     try:
-        with LocalTrainer(session, start=dict(start)) as trainer:
-            probing = _Probing(trainer, packed, _element_bytes(session, packed), n_rows)
-            trainer.ask({"op": "stats"}, at_most_s=60.0)  # it has started
+        with ExitStack() as stack:
+            n_probed = max(1, min(n_trainers, _MOST_TRAINERS))
+            trainers = [stack.enter_context(LocalTrainer(session, start=dict(start))) for _ in range(n_probed)]
+            probing = _Probing(trainers, packed, _element_bytes(session, packed), n_rows)
+            for trainer in trainers:
+                trainer.ask({"op": "stats"}, at_most_s=_START_WITHIN_S)
             until = time.monotonic() + seconds
             for unit in units:
                 began = time.monotonic()
                 if found and began + (began - until + seconds) / len(found) > until:
                     break
-                found.append(probing.measure(unit, evaluates, until))
+                found.append(probing.measure(unit, until))
     except (MopError, TrainerLate):
         pass  # what was measured counts; the run itself reports errors of a model
     return found
 
 
 class _Probing:
-    """The visits of a trainer.
+    """The visits of trainers that each make the same ones.
 
     Parameters
     ----------
-    trainer : LocalTrainer
+    trainers : sequence of LocalTrainer
     packed : PackedTable
     element_bytes : sequence of int
         The bytes of a number of each column.
@@ -91,15 +100,17 @@ class _Probing:
         Of a shard.
     """
 
-    def __init__(self, trainer: LocalTrainer, packed: PackedTable, element_bytes: Sequence[int], n_rows: int):
-        self._trainer = trainer
+    def __init__(
+        self, trainers: Sequence[LocalTrainer], packed: PackedTable, element_bytes: Sequence[int], n_rows: int
+    ):
+        self._trainers = trainers
         self._packed = packed
         self._element_bytes = element_bytes
         self._n_rows = n_rows
         self._row_bytes = sum(prod(shape) * each for shape, each in zip(packed.shapes, element_bytes, strict=True))
         self._loaded: set[str] = set()
 
-    def measure(self, unit: ProbedUnit, evaluates: bool, until: float) -> Measured:
+    def measure(self, unit: ProbedUnit, until: float) -> Measured:
         """Measure the costs of one unit. Raises MopError, TrainerLate."""
         work = unit.work
         few = self._shard(work, _FEW_BATCHES)
@@ -119,7 +130,7 @@ class _Probing:
             "visit_s": max(_SHARES_LEAST, short_s - few.n_rows * row_s),
             "row_s": row_s,
         }
-        has_evaluation = evaluates and time.monotonic() < until
+        has_evaluation = time.monotonic() < until
         if has_evaluation:
             traced_s, one_s, two_s = (self._evaluate(unit, shard, states) for shard in (few, few, many))
             each_s = max(_SHARES_LEAST, (two_s - one_s) / (many.n_rows - few.n_rows))
@@ -141,20 +152,26 @@ class _Probing:
     ) -> tuple[float, list[list[Blob]]]:
         """Make a visit; return its seconds and the new states of the models."""
         members, blobs = _members(unit, states, key)
-        request = as_request(TrainRequest(members, shard.name, 1, 0))
-        began = time.monotonic()
-        answer, parts = self._trainer.ask(request, blobs, at_most_s=_LONGEST_REQUEST_S)
-        seconds = time.monotonic() - began
+        seconds, (answer, parts) = self._ask(as_request(TrainRequest(members, shard.name, 1, 0)), blobs)
         rest = iter(parts)
         found = [[next(rest) for _ in range(member["n_blobs"])] for member in filter(None, answer["members"])]
         return seconds, found
 
     def _evaluate(self, unit: ProbedUnit, shard: _Zeros, states: Sequence[Sequence[Blob]]) -> float:
         members, blobs = _members(unit, states, 0)
-        request = as_request(EvaluateRequest(members, shard.name))
+        seconds, _ = self._ask(as_request(EvaluateRequest(members, shard.name)), blobs)
+        return seconds
+
+    def _ask(self, request: Header, blobs: Sequence[Blob]) -> tuple[float, Frame]:
+        """Send a request to all trainers; return the mean of their seconds, and one answer."""
         began = time.monotonic()
-        self._trainer.ask(request, blobs, at_most_s=_LONGEST_REQUEST_S)
-        return time.monotonic() - began
+        for trainer in self._trainers:
+            trainer.post(request, blobs)
+        answers, seconds = [], 0.0
+        for trainer in self._trainers:
+            answers.append(trainer.collect(at_most_s=_LONGEST_REQUEST_S))
+            seconds += time.monotonic() - began
+        return seconds / len(answers), answers[0]
 
     def _shard(self, work: Work, n_batches: int) -> _Zeros:
         """Return a shard of so many batches, at least two if that is not too much memory; load it if it is new."""
@@ -173,11 +190,12 @@ class _Probing:
             "n_x": len(packed.independent), "n_y": len(packed.dependent),
             "normalizing_const": packed.normalizing_const, "index_inputs": list(packed.index_inputs),
         }  # fmt: skip
-        self._trainer.post({"op": "shard_begin", "shard": shard.name, **form})
         shapes = [[shard.n_rows, *shape] for shape in packed.shapes]
         blobs = [bytes(prod(shape) * each) for shape, each in zip(shapes, self._element_bytes, strict=True)]
-        self._trainer.post({"op": "shard_rows", "shapes": shapes}, blobs)
-        self._trainer.ask({"op": "shard_end", "shard": shard.name}, at_most_s=_LONGEST_REQUEST_S)
+        for trainer in self._trainers:
+            trainer.post({"op": "shard_begin", "shard": shard.name, **form})
+            trainer.post({"op": "shard_rows", "shapes": shapes}, blobs)
+            trainer.ask({"op": "shard_end", "shard": shard.name}, at_most_s=_LONGEST_REQUEST_S)
 
 
 @dataclass(frozen=True)
@@ -206,7 +224,8 @@ def _members(
 
 def _element_bytes(session: CallerSession, packed: PackedTable) -> list[int]:
     """Return the bytes of a number of each packed column, by one buffer of the table."""
-    names, items = {}, []
+    names: dict[str, Identifier] = {}
+    items = []
     for number, column in enumerate(packed.columns):
         names |= {f"b{number}": Identifier(column), f"s{number}": Identifier(f"{column}_shape")}
         items.append(f"pg_catalog.octet_length({{b{number}}}) AS b{number}, {{s{number}}} AS s{number}")
