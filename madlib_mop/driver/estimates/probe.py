@@ -26,9 +26,9 @@ from madlib_mop.schedule.forecast.one_server import UnitCosts
 _LONGEST_REQUEST_S, _START_WITHIN_S = 6.0, 60.0
 _MOST_TRAINERS = 8
 #: The longer visits of a probe take about so long.
-_LONG_VISIT_S = 0.12
-_FEW_BATCHES, _MOST_BATCHES, _MOST_BYTES = 2, 256, 32 << 20
-_SHARES_LEAST = 1e-9
+_LONG_VISIT_S, _MOST_LONGER = 0.15, 12.0
+_FEW_BATCHES, _MOST_BYTES = 2, 32 << 20
+_LEAST_S = 1e-9
 
 
 @dataclass(frozen=True)
@@ -116,27 +116,32 @@ class _Probing:
         few = self._shard(work, _FEW_BATCHES)
         first_s, states = self._train(unit, few)
         short_s, states = self._train(unit, few, states)
-        batch_s = max(_SHARES_LEAST, short_s / _FEW_BATCHES)
-        n_batches = max(3 * _FEW_BATCHES, min(_MOST_BATCHES, int(_LONG_VISIT_S / batch_s)))
-        many = self._shard(work, n_batches)
-        long_s, states = self._train(unit, many, states)
-        long_s = min(long_s, self._train(unit, many, states)[0]) if long_s < _LONG_VISIT_S else long_s
-        row_s = max(_SHARES_LEAST, (long_s - short_s) / (many.n_rows - few.n_rows))
+        many, long_s = few, short_s
+        while many.n_rows < self._n_rows and long_s < _LONG_VISIT_S / 2 and time.monotonic() < until:
+            more = self._longer(work, many, long_s)
+            if more.n_rows == many.n_rows:
+                break
+            many = more
+            long_s, states = self._train(unit, many, states)
+        if many is few:  # the shards of the run have a batch or two
+            many = self._shard(work, 2 * _FEW_BATCHES)
+            long_s, states = self._train(unit, many, states)
+        row_s = max(_LEAST_S, (long_s - short_s) / (many.n_rows - few.n_rows))
         other_s, _ = self._train(unit, few, key=1)  # another model of the graph, which has to be drawn
         rough = rough_costs(work)
         costs = {
-            "trace_s": max(_SHARES_LEAST, first_s - short_s),
-            "begin_s": max(_SHARES_LEAST, other_s - short_s),
-            "visit_s": max(_SHARES_LEAST, short_s - few.n_rows * row_s),
+            "trace_s": max(_LEAST_S, first_s - short_s),
+            "begin_s": max(_LEAST_S, other_s - short_s),
+            "visit_s": max(_LEAST_S, short_s - few.n_rows * row_s),
             "row_s": row_s,
         }
         has_evaluation = time.monotonic() < until
         if has_evaluation:
             traced_s, one_s, two_s = (self._evaluate(unit, shard, states) for shard in (few, few, many))
-            each_s = max(_SHARES_LEAST, (two_s - one_s) / (many.n_rows - few.n_rows))
+            each_s = max(_LEAST_S, (two_s - one_s) / (many.n_rows - few.n_rows))
             costs |= {
-                "evaluation_trace_s": max(_SHARES_LEAST, traced_s - one_s),
-                "evaluation_s": max(_SHARES_LEAST, one_s - few.n_rows * each_s),
+                "evaluation_trace_s": max(_LEAST_S, traced_s - one_s),
+                "evaluation_s": max(_LEAST_S, one_s - few.n_rows * each_s),
                 "evaluation_row_s": each_s,
             }
         else:
@@ -172,6 +177,14 @@ class _Probing:
             answers.append(trainer.collect(at_most_s=_LONGEST_REQUEST_S))
             seconds += time.monotonic() - began
         return seconds / len(answers), answers[0]
+
+    def _longer(self, work: Work, shard: _Zeros, seconds: float) -> _Zeros:
+        """Return a shard of more rows, up to those of the run's: so many that a visit should take the time wanted, but
+        not at once, as a short visit takes most of its time for other things than its rows."""
+        n_batches = -(-shard.n_rows // work.batch_size)
+        factor = min(_MOST_LONGER, max(2.0, _LONG_VISIT_S / max(_LEAST_S, seconds)))
+        most = max(2, -(-self._n_rows // work.batch_size))
+        return self._shard(work, min(most, int(n_batches * factor)))
 
     def _shard(self, work: Work, n_batches: int) -> _Zeros:
         """Return a shard of so many batches, at least two if that is not too much memory; load it if it is new."""
