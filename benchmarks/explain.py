@@ -137,7 +137,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Taken:
-    """What a run took: seconds, and the most bytes of memory and of disk at once."""
+    """What a run took: seconds, the most bytes of memory at once, and the bytes on disk afterwards."""
 
     seconds: float
     memory_bytes: int
@@ -202,6 +202,8 @@ def _run(cursor, function: str, arguments: dict[str, Any]) -> Taken:
         began = time.monotonic()
         cursor.execute(f"SELECT madlib.{function}({named})", list(arguments.values()))
         seconds = time.monotonic() - began
+    cursor.execute(_STATES)
+    kept = cursor.fetchone()[0] - states_before
     cursor.execute(_OUTPUTS, [SCHEMA])
     (outputs,) = cursor.fetchone()
     cursor.execute("SELECT max(run_id) FROM madlib_mop.run")
@@ -210,8 +212,8 @@ def _run(cursor, function: str, arguments: dict[str, Any]) -> Taken:
         _details(cursor, run_id, seconds)
     cursor.execute("SELECT madlib_mop.drop_run(%s)", [run_id])
     if os.environ.get("MOP_BENCH_DETAILS"):
-        print("    most:", most, "outputs", outputs)
-    return Taken(seconds, most["memory"], most["disk"] + outputs)
+        print("    most:", most, "kept", kept, "outputs", outputs)
+    return Taken(seconds, most["memory"], kept + outputs)
 
 
 def _details(cursor, run_id: int, seconds: float) -> None:

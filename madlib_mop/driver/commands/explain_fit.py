@@ -102,7 +102,7 @@ def _rows(
     yield _row("server processes", _size(memory.server_bytes, 0.15), "MB", "of it: sessions and the driver")
     states, output = found.states_bytes, found.output_bytes
     disk = Bounds(*((each + output) / _MB for each in (states.value, states.low, states.high)))
-    yield _row("disk", disk, "MB", "at most at once, without the server's log")
+    yield _row("disk", disk, "MB", "that stays; the upper bound is the most at once while it trains")
     yield _row("states", Bounds(*(each / _MB for each in (states.value, states.low, states.high))), "MB", "of it")
     yield _row("output tables", _size(output, 0.0), "MB", "of it")
     yield _row("packed rows", _size(found.packed_bytes, 0.0), "MB", "there already")

@@ -73,7 +73,7 @@ class Estimate:
         Seconds of the trainers' work for these, added up.
     memory : Memory
     states_bytes, output_bytes : Bounds, int
-        Disk: the most that states take at once; the output tables.
+        Disk: the states that stay, and as the upper bound the most at once; the output tables.
     packed_bytes : int
         The rows that are there already.
     binds : list of str
@@ -180,7 +180,8 @@ class Estimator:
         graphs = [middle.forecast.graphs.get(shard.segment_id, 0) for shard in self._plan.training.segments]
         memory = memory_of(self._plan, graphs, works)
         output = self._output_bytes(works)
-        most = [one.states_bytes for one in forecasts]
+        kept = [one.states_bytes for one in forecasts]
+        most = max(kept + [one.most_states_bytes for one in forecasts])
         return Estimate(
             visits=_range_of([one.forecast.n_visits * one.factor for one in forecasts]),
             evaluations=_range_of([one.forecast.n_evaluations * one.factor for one in forecasts]),
@@ -190,7 +191,7 @@ class Estimator:
             evaluation_s=middle.forecast.evaluation_s * middle.factor,
             trace_s=middle.forecast.trace_s,
             memory=memory,
-            states_bytes=_range_of(most),
+            states_bytes=Bounds(median(kept), min(kept), most),
             output_bytes=output,
             packed_bytes=sum(s.n_bytes for packed in self._plan.data_sets.values() for s in packed.segments),
             binds=self._binds(middle, memory),
@@ -306,7 +307,8 @@ class _Simulated:
     factor : float
         The run has so many times the iterations that were simulated.
     seconds : float
-    states_bytes : int
+    most_states_bytes, states_bytes : int
+        The most on disk at once, and what stays.
     """
 
     def __init__(self, estimator: Estimator, guess_of: Callable[[Work], Guess], task_s: float | None, seed: int):
@@ -365,7 +367,8 @@ class _Simulated:
         if search is not None:
             self.configurations = {(key,): c for key, c in search.configurations.items()}
         self.seconds = self._whole(self.forecast)
-        self.states_bytes = slots.most_bytes
+        self.most_states_bytes = slots.most_bytes
+        self.states_bytes = slots.end()
 
     def _whole(self, forecast: ServerForecast) -> float:
         """Return the seconds of all iterations: those that were not simulated take as long as the last half of those
