@@ -15,6 +15,7 @@ from tests.helpers.training import fit, store_unchecked
 
 EXPLAIN = "SELECT item, value, low, high, unit, note FROM madlib_mop.explain_fit(%s, %s)"
 FIT, AVERAGE, SEARCH = "madlib_keras_fit_multiple_model", "madlib_keras_fit", "madlib_keras_automl"
+FORMS = ("%s", "%s::text", "%s::json", "%s::jsonb", "%s::varchar")
 RECORD = ("run", "segment", "model", "model_state", "visit", "evaluation", "metric", "change", "reserved_table")
 GIVEN = {
     "source_table": "train", "model_output_table": "longer", "model_selection_table": "mst", "num_iterations": 6,
@@ -125,6 +126,12 @@ def test_it_fails_as_the_call_would(bench, function, given, message):
     with pytest.raises(psycopg2.Error, match=message) as caught:
         explained(bench, function, given)
     assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_arguments_come_in_any_form_of_json(bench, form):
+    with pytest.raises(psycopg2.Error, match="madlib_keras_fit needs source_table"):
+        bench.rows(f"SELECT * FROM madlib_mop.explain_fit('madlib_keras_fit', {form})", ["{}"])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null"])
