@@ -1,5 +1,7 @@
 """How long a run that starts will take, in words for its first NOTICE; by the record, without a probe."""
 
+from itertools import islice
+
 from madlib_mop.catalog.live.words import duration
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
@@ -22,7 +24,7 @@ def expected_time(record: Record, run: RunRow, models: list[ModelRow]) -> str | 
     costs = CostModel(recorded.measured)
     functions = CustomFunctions(record.custom_functions(run.run_id))
     every = 1 if run.plan.fused_training else max(1, -(-len(models) // _MOST_MODELS))
-    some = models[::every]
+    some = list(islice(models, 0, None, every))
     found = Estimator(run, some, functions, most_visits=_MOST_VISITS).estimate(costs, recorded.task_s).seconds
     share = len(models) / len(some) if some else 1.0
     low, middle, high = (duration(seconds * share) for seconds in (found.low, found.value, found.high))
