@@ -20,6 +20,7 @@ from columns import compare_columns  # noqa: E402
 from comparison import FUSED, WAYS, Plan, compare_ways  # noqa: E402
 from dash import compare_dash  # noqa: E402
 from early import compare_early  # noqa: E402
+from explain import compare_explained  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
 from jobs import compare_jobs  # noqa: E402
@@ -35,7 +36,7 @@ from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
     "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict", "dash",
-    "reports", "quality", "columns", "proposed", "backends", "gpus", "comparison",
+    "reports", "quality", "columns", "proposed", "explain", "backends", "gpus", "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
@@ -85,6 +86,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--earlier", type=int, default=N_EARLIER, help=f"configurations of the earlier search of past ({N_EARLIER})"
     )
+    parser.add_argument("--kind", help="word in the names of the kinds of runs that explain measures (all)")
     parser.add_argument("--full", action="store_true", help="only the comparison, or sections of --grid, at full size")
     parser.add_argument("--share", type=float, default=1.0, help="share of the comparison's rows to use (1.0)")
     parser.add_argument("--continue", dest="go_on", action="store_true", help="continue an interrupted run")
@@ -131,6 +133,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "gpus": partial(compare_gpus, dsn, *size),
         "columns": lambda: [*compare_columns(dsn), *compare_all()],
         "proposed": lambda: compare_proposed(dsn),
+        "explain": partial(compare_explained, dsn, arguments.kind),
         "comparison": partial(compare_ways, plans, arguments.output, arguments.go_on),
     }
     return {name: made[name] for name in SECTIONS}

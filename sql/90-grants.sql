@@ -12,7 +12,7 @@ VALUES
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
     ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, clone_model, deploy, describe_preprocessor,
         drift,  -- defence: drift-for-trainers
-        drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, export_model, extend, grant_model, grant_read,
+        drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, explain_fit, export_model, extend, grant_model, grant_read,
         importance, import_model, import_version, import_weights, learn, make_ensemble,
         pack_columns, partial_dependence, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
         revoke_model, revoke_read, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from madlib_mop.calls import shared
 from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import Whole
+from madlib_mop.calls.checks import Given, Whole
 
 RANDOM_STATE_CHECK = Whole(0, says_whole=True)
 
@@ -130,4 +130,19 @@ HYPERBAND_SCHEDULE = Function(
     comments=("Writes the brackets and rounds of hyperband into a table",),
 )
 
-FUNCTIONS = (FIT_MULTIPLE_MODEL, FIT, AUTOML, HYPERBAND_SCHEDULE)
+EXPLAIN_FIT = Function(
+    "explain_fit",
+    "Estimate what a call that trains would cost: visits, time, memory, disk, and what limits it. Nothing is changed.",
+    (
+        Argument(
+            "function_name", "text", "name of a function that trains one model or several, or searches",
+            check=Given("For example 'madlib_keras_fit_multiple_model'."),
+        ),
+        Argument("arguments", "json", "its arguments, by name", check=Given("A JSON object.")),
+    ),
+    schema="madlib_mop",
+    comments=("Estimates the visits, time, memory and disk of a call that trains, and says what limits it",),
+    returns="TABLE (item text, value float8, low float8, high float8, unit text, note text)",
+)  # fmt: skip
+
+FUNCTIONS = (FIT_MULTIPLE_MODEL, FIT, AUTOML, HYPERBAND_SCHEDULE, EXPLAIN_FIT)

@@ -171,6 +171,11 @@ class StateSlots:
             self._slots[slot].written_bytes += n_bytes
             self._put(mst_key, _Place(slot, n_bytes))
 
+    @property
+    def written_bytes(self) -> list[int]:
+        """The bytes of the states that each slot has, replaced ones included."""
+        return [slot.written_bytes for slot in self._slots.values()]
+
     def slot_of(self, key: StateKey) -> int:
         """Return the location of a state."""
         return self._places[key].slot

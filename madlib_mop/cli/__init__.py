@@ -7,7 +7,7 @@ def main() -> None:
     """Run the command line; an expected error prints one sentence and a hint, with exit status 1."""
     # imported to register their commands
     from madlib_mop.catalog.live.words import clean
-    from madlib_mop.cli import exports, install, pages, report, runs, simulate, trackers, work  # noqa: F401
+    from madlib_mop.cli import explain, exports, install, pages, report, runs, simulate, trackers, work  # noqa: F401
     from madlib_mop.cli.app import app
     from madlib_mop.cli.extras import missing_package
     from madlib_mop.cli.watching import command, drift  # noqa: F401

@@ -1,9 +1,12 @@
 """Runs one statement and returns its rows, for commands that only query."""
 
+from collections.abc import Sequence
 from typing import Any
 
 
-def query(dsn: str, statement: str, *values: object, with_path: bool = False) -> list[tuple[Any, ...]]:
+def query(
+    dsn: str, statement: str, *values: object, with_path: bool = False, settings: Sequence[str] = ()
+) -> list[tuple[Any, ...]]:
     """Run one statement in its own session and return its rows.
 
     Parameters
@@ -14,6 +17,8 @@ def query(dsn: str, statement: str, *values: object, with_path: bool = False) ->
     *values : object
     with_path : bool
         Whether the last ``%s`` is the search_path of the login, for a function that takes names of tables.
+    settings : sequence of str
+        Settings of the session, ``name=value``.
 
     Raises
     ------
@@ -22,11 +27,12 @@ def query(dsn: str, statement: str, *values: object, with_path: bool = False) ->
     """
     import psycopg2
 
-    from madlib_mop.cli.sessions import connect_with_path
+    from madlib_mop.cli.sessions import apply_settings, connect_with_path
     from madlib_mop.errors import read_server_error
 
     connection, search_path = connect_with_path(dsn)
     try:
+        apply_settings(connection, settings)
         with connection, connection.cursor() as cursor:
             cursor.execute(statement, (*values, search_path) if with_path else values)
             rows: list[tuple[Any, ...]] = cursor.fetchall()

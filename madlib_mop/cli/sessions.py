@@ -3,7 +3,7 @@
 import select
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -98,7 +98,7 @@ def train(dsn: str, settings: list[str], function: Function, arguments: Mapping[
         refuse_pool(connection)
         with connection.cursor() as cursor:
             cursor.execute(LIFT_TIMEOUTS)
-            _set(connection, settings)
+            apply_settings(connection, settings)
             _, begun = _row(connection, _BEGUN)
             connection.commit()
             statement = compose(function, arguments, lambda texts: _literals(connection, texts), search_path)
@@ -191,7 +191,8 @@ def _error_of(error: psycopg2.Error, run_id: int | None) -> MopError:
     return known
 
 
-def _set(connection: Connection, settings: list[str]) -> None:
+def apply_settings(connection: Connection, settings: Iterable[str]) -> None:
+    """Set settings of schema madlib_mop, ``name=value``, for a session. Raises InvalidParameter."""
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip().isidentifier():

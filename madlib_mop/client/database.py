@@ -219,6 +219,33 @@ class Database(Preparing):
         call = call_of(_FIT, self._fit_arguments(packed, configs, epochs, models, arguments))
         return train(self, call, None, wait, progress)
 
+    def explain_fit(
+        self, packed: Packed | str, configs: Configurations | str, epochs: int = 10, **arguments: Any
+    ) -> "pandas.DataFrame":
+        """Return what `fit` would cost with these arguments: visits, time, memory, disk, and what limits it.
+
+        Nothing is trained or changed. For other functions, pass their arguments to the SQL function: ``db.call(
+        "explain_fit", function_name="madlib_keras_automl", arguments={...})``.
+
+        Parameters
+        ----------
+        packed, configs, epochs, **arguments
+            As for `fit`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Indexed by ``item``, with the columns ``value``, ``low``, ``high``, ``unit`` and ``note``.
+
+        Raises
+        ------
+        MopError
+            What `fit` would raise before it begins.
+        """
+        given = arguments_of(_FIT, self._fit_arguments(packed, configs, epochs, None, arguments))
+        found: pandas.DataFrame = self.call("explain_fit", function_name=_FIT, arguments=given)
+        return found.set_index("item")
+
     def submit(
         self,
         packed: Packed | str,

@@ -61,21 +61,30 @@ def compile_signature(config: Node, compile_params: CompileParams, extra: str = 
     str
         Hexadecimal SHA-256.
     """
-    kwargs = dict(compile_params.optimizer.kwargs)
-    if not isinstance(kwargs.get("learning_rate"), CallSpec):
-        kwargs["learning_rate"] = "variable"
+    name, kwargs, loss, metrics, loss_weights, weighted_metrics = shared_params(compile_params)
     parts = [
-        json.dumps(shared_form(config, compile_params.optimizer.name in _BY_NAMES), sort_keys=True),
-        compile_params.optimizer.name,
-        canonical(kwargs),
-        canonical(compile_params.loss),
-        canonical(compile_params.metrics),
-        canonical(compile_params.loss_weights),
+        json.dumps(shared_form(config, name in _BY_NAMES), sort_keys=True),
+        name,
+        kwargs,
+        loss,
+        metrics,
+        loss_weights,
         json.dumps(config["config"].get("output_layers") if isinstance(compile_params.loss_weights, dict) else None),
-        canonical(compile_params.weighted_metrics),
+        weighted_metrics,
         extra,
     ]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def shared_params(compile_params: CompileParams) -> tuple[str, str, str, str, str, str]:
+    """Return what is equal for compile parameters of one graph: the optimizer's name and arguments, loss, metrics, loss
+    weights and weighted metrics."""
+    kwargs = dict(compile_params.optimizer.kwargs)
+    if not isinstance(kwargs.get("learning_rate"), CallSpec):
+        kwargs["learning_rate"] = "variable"
+    others = compile_params.loss, compile_params.metrics, compile_params.loss_weights, compile_params.weighted_metrics
+    loss, metrics, loss_weights, weighted_metrics = map(canonical, others)
+    return compile_params.optimizer.name, canonical(kwargs), loss, metrics, loss_weights, weighted_metrics
 
 
 def graph_digests(custom_names: Iterable[str]) -> Callable[[str, str], str]:

@@ -40,6 +40,7 @@ _BEFORE_TRAINERS = {
     "madlib_keras_fit",
     "madlib_keras_fit_multiple_model",
     "madlib_keras_automl",
+    "explain_fit",
     "madlib_keras_evaluate",
     "madlib_keras_predict",
     "madlib_keras_predict_byom",

@@ -1,4 +1,4 @@
-"""The default memory limit of a trainer; used by the driver, and on a host by its session."""
+"""The size of a trainer, and its default memory limit; used by the driver, the doctor, and on a host by its session."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from mop_backend.frames import Header
 
 MIB = 1 << 20
+#: Resident size of a process that has imported TensorFlow 2.21 and fitted a tiny model. A trainer that is forked from
+#: one shares most of that.
+LOADED_TRAINER_BYTES = 600 * MIB
 _PART = 0.8  # fraction of the machine's memory for all its trainers
 _LEAST_MB = 1024
 

@@ -25,7 +25,7 @@ def test_each_function_that_takes_json_takes_jsonb_and_texts(user):
     )
     known = {(name, tuple(types)) for name, types in signatures}
     of_json = {(name, types) for name, types in known if {"json", "jsonb"} & set(types)}
-    assert {name for name, _ in of_json} == {"madlib.load_keras_model", "madlib_mop.submit"}
+    assert {name for name, _ in of_json} == {"madlib.load_keras_model", "madlib_mop.submit", "madlib_mop.explain_fit"}
     for name, types in of_json:
         for form in ("json", "jsonb", "text"):
             other = tuple(form if sql_type in ("json", "jsonb") else sql_type for sql_type in types)

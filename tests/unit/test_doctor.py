@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+from mop_backend.memory import LOADED_TRAINER_BYTES
+
 from madlib_mop.cli.doctor import library, runs, server
 from madlib_mop.cli.doctor.findings import CheckState
 
@@ -21,7 +23,7 @@ def test_packages_that_cannot_be_imported_are_removed_before_make_installs_them(
 
 def test_segments_at_other_nodes_of_citus_take_no_memory_of_this_server(monkeypatch):
     monkeypatch.setattr(server.citus, "n_segments", lambda _: 8)
-    probe = {"machine": {"processors": 2, "available_bytes": 5 * server.TRAINER_BYTES}}
+    probe = {"machine": {"processors": 2, "available_bytes": 5 * LOADED_TRAINER_BYTES}}
     context = SimpleNamespace(product=None, probe=probe, setting=lambda _: "")
     for has_shards_here, n_trainers in ((True, 2), (False, 0)):
         monkeypatch.setattr(server.citus, "has_shards_here", lambda _, answer=has_shards_here: answer)

@@ -19,7 +19,7 @@ FLOORS = {
     "client": ("calling", "frames", "exported"),
     "driver": (
         "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "drift", "outputs",
-        "experience", "planning", "changes", "running", "jobs", "help", "commands", "registry", "learning",
+        "experience", "planning", "changes", "estimates", "running", "jobs", "help", "commands", "registry", "learning",
         "exports", "imports",
     ),
     "engines": ("sessions", "base", "hosts"),

@@ -6,10 +6,11 @@ from importlib import resources
 
 import psycopg2
 from mop_backend.frames import Header
+from mop_backend.memory import LOADED_TRAINER_BYTES
 
 from madlib_mop.cli.doctor.context import CheckContext, message_of
 from madlib_mop.cli.doctor.findings import CheckState, Finding
-from madlib_mop.cli.doctor.server import TRAINER_BYTES, limits_of
+from madlib_mop.cli.doctor.server import limits_of
 from madlib_mop.engines.base.products import Product
 
 _DOWN = (
@@ -114,11 +115,11 @@ def _host(name: str, answer: Header, inside: Header, n_segments: int, again: str
     if (limits := limits_of(answer["machine"])) is not None:
         found += f", limited to {limits}"
     available = answer["machine"]["available_bytes"]
-    if available is not None and available < n_segments * TRAINER_BYTES:
+    if available is not None and available < n_segments * LOADED_TRAINER_BYTES:
         free = f"{available / 2**30:.1f} GiB free; {n_segments} trainer(s)"
         mend = "SET madlib_mop.trainer_memory_mb to limit the memory of each trainer."
         return Finding(
-            name, CheckState.WARN, f"{found}; {free} take {n_segments * TRAINER_BYTES / 2**30:.1f} GiB", mend
+            name, CheckState.WARN, f"{found}; {free} take {n_segments * LOADED_TRAINER_BYTES / 2**30:.1f} GiB", mend
         )
     if (timeout := answer.get(_ENDS_IDLE)) not in (None, "0"):
         wrong = f"{_ENDS_IDLE} is {timeout} there, and ends processes of sessions that work for a run"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from mop_backend.frames import Header
+from mop_backend.memory import LOADED_TRAINER_BYTES
 
 from madlib_mop import __version__
 from madlib_mop.cli.doctor import citus
@@ -10,7 +11,6 @@ from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import CheckState, Finding
 
 _MIN_MAJOR = 15
-TRAINER_BYTES = 600 << 20  # resident size of a process that has imported TensorFlow 2.21 and fitted a tiny model
 _BESIDES_SEGMENTS = 4  # the caller, two of the driver, and one for monitoring
 
 
@@ -160,7 +160,7 @@ def _memory(context: CheckContext) -> Finding:
     free = (context.probe.get("machine") or {}).get("available_bytes")
     if free is None:
         return Finding("memory", CheckState.SKIP, "known only where the server can read its library")
-    needed = _segments_here(context) * TRAINER_BYTES
+    needed = _segments_here(context) * LOADED_TRAINER_BYTES
     needs = f"{_segments_here(context)} trainer(s) need {needed / 2**30:.1f} GiB, and memory for their data"
     found = f"{free / 2**30:.1f} GiB free; {needs}"
     if free < needed:

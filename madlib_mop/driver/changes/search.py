@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
+from madlib_mop.catalog.rows.plan import SearchPlan
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState
 from madlib_mop.driver.changes.deciders import Decider, Decision, Decisions
@@ -60,20 +61,24 @@ def read_history(record: Record, run_id: int) -> SearchHistory:
 
 def make_searcher(record: Record, run: RunRow, elapsed_s: Callable[[], float]) -> "Searcher":
     """Create the decider of a run that is a search, or the replay of one."""
-    plan = run.search_plan
-    params = parse_params(plan.method, plan.params)
     history = read_history(record, run.run_id)
     if run.kind == "replay":
         parent = run.parent_run_id
         assert parent is not None, "a replay repeats a run"
         recorded = RecordedSearch(record.search_events(parent), record.models(parent))
         return Searcher(run, recorded, history, elapsed_s, limit=make_time_limit(record, run, elapsed_s))
+    search = search_of(run.search_plan)
+    limit = make_time_limit(record, run, elapsed_s, search.params.budget_s)
+    return Searcher(run, search, history, elapsed_s, limit.limit_s, limit)
+
+
+def search_of(plan: SearchPlan) -> Search:
+    """Return the search of a plan, at its beginning."""
+    params = parse_params(plan.method, plan.params)
     space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid, plan.drawing)
     past = past_trials(plan.past, space, plan.custom_names)
     given = [GivenPoint(one.model_id, (one.compile_params, one.fit_params)) for one in plan.given]
-    search = make_search(plan.method, params, space, plan.random_state, past, plan.is_paced, given)
-    limit = make_time_limit(record, run, elapsed_s, params.budget_s)
-    return Searcher(run, search, history, elapsed_s, limit.limit_s, limit)
+    return make_search(plan.method, params, space, plan.random_state, past, plan.is_paced, given)
 
 
 class Searcher(Decider):

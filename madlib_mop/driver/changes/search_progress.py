@@ -9,7 +9,7 @@ from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.progress import ProgressReporter, TimeLeft
+from madlib_mop.driver.session.progress import ProgressReporter, TimeLeft, takes
 from madlib_mop.models.changes import Add, Change, Exploit, Extend, Finish, Stop
 
 _LEAST_PAUSE_S = 1.0
@@ -41,13 +41,14 @@ class SearchProgress(ProgressReporter):
         for event in events:
             self._repeated(event)
 
-    def started(self) -> None:
+    def started(self, expected: str | None = None) -> None:
         """Write a NOTICE about the start."""
         run, plan = self._run, self._run.search_plan
         what = f"replay of {plan.method}" if run.kind == "replay" else plan.method
         self._session.notice(
             f"run {run.run_id}: {what} ({plan.params}) on {run.n_segments} segments, random_state"
-            f" {plan.random_state}, seed {run.seed}, schedule {run.schedule}; the trainers are starting"
+            f" {plan.random_state}, seed {run.seed}, schedule {run.schedule};{takes(expected)}"
+            " the trainers are starting"
         )
 
     def metrics_known(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:

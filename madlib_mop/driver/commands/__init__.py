@@ -36,6 +36,7 @@ COMMANDS = {
     "madlib_keras_fit_multiple_model": "commands.fit:madlib_keras_fit_multiple_model",
     "madlib_keras_fit": "commands.fit:madlib_keras_fit",
     "madlib_keras_automl": "commands.automl:madlib_keras_automl",
+    "explain_fit": "commands.explain_fit:explain_fit",
     "hyperband_schedule": "commands.automl:hyperband_schedule",
     "add_host": "commands.hosts:add_host",
     "remove_host": "commands.hosts:remove_host",

@@ -53,7 +53,7 @@ class Evaluations:
         self._models = models
         self._unit_of = unit_of
         self._open: dict[int, EpochMetrics] = {}
-        self._places = _places(run.plan)
+        self._places = places_of(run.plan)
 
     def add_missing(self) -> None:
         """Request the evaluations that a resumed run still needs: of complete epochs without metrics."""
@@ -172,7 +172,7 @@ class Evaluations:
         self._open.pop(mst_key, None)
 
 
-def _places(plan: Plan) -> dict[int, list[Shard]]:
+def places_of(plan: Plan) -> dict[int, list[Shard]]:
     """Return the shards that have rows, by the segment whose worker evaluates them.
 
     A validation shard is evaluated by the worker of the segment of its number, if that segment's server has its rows,

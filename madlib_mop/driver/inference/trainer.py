@@ -20,6 +20,10 @@ _Answer = TypeVar("_Answer")
 _SIGKILL = -9
 
 
+class TrainerLate(Exception):
+    """The answer of a trainer did not come in time; the trainer is of no more use."""
+
+
 class LocalTrainer:
     """A trainer, started without waiting for its backend; use it as a context manager.
 
@@ -34,6 +38,8 @@ class LocalTrainer:
         Whether it is an error that its backend cannot use them.
     backend : BackendName or None
         Its backend; that of the session's setting by default.
+    start : dict or None
+        Its start parameters, such as those of a run's trainers; None: by the settings.
 
     Raises
     ------
@@ -47,8 +53,10 @@ class LocalTrainer:
         gpus: Sequence[int] = (),
         need_gpus: bool = True,
         backend: BackendName | None = None,
+        start: Header | None = None,
     ):
-        start = {"op": "start", **_start_settings(session, backend), "gpus": list(gpus), "need_gpus": need_gpus}
+        settings = _start_settings(session, backend) if start is None else start
+        start = {"op": "start", **settings, "gpus": list(gpus), "need_gpus": need_gpus}
         forkserver = None if gpus else ForkServer.told(session.info.forkserver, sys.executable)
         chosen = backend_of(start)
         if forkserver is not None:
@@ -83,17 +91,19 @@ class LocalTrainer:
         except ChildDied as death:
             raise _died(death) from None
 
-    def collect(self) -> Frame:
-        """Wait for the answer to the oldest request that has one: header and blobs."""
+    def collect(self, at_most_s: float | None = None) -> Frame:
+        """Wait for the answer to the oldest request that has one: header and blobs. Raises TrainerLate."""
         try:
+            if at_most_s is not None and not self._child.await_answer(at_most_s):
+                raise TrainerLate
             return _checked(self._child.receive())
         except ChildDied as death:
             raise _died(death) from None
 
-    def ask(self, header: Header, blobs: Sequence[Blob] = ()) -> Frame:
-        """Send a request and wait for its answer."""
+    def ask(self, header: Header, blobs: Sequence[Blob] = (), at_most_s: float | None = None) -> Frame:
+        """Send a request and wait for its answer, for at most so long. Raises TrainerLate."""
         self.post(header, blobs)
-        return self.collect()
+        return self.collect(at_most_s)
 
     def ask_for(
         self, kind: type[_Answer], request: EvaluateRequest | MetricsRequest, blobs: Sequence[Blob] = ()

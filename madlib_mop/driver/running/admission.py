@@ -8,13 +8,13 @@ from madlib_mop.catalog.admission import Queue
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.driver.estimates.memory import need_of_admission
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import AdmissionRule, read_admission
 from madlib_mop.driver.session.stopping import ignore_from_now_on, stop_reason, was_cancelled
 from madlib_mop.errors import Cancelled, OutOfResources
 
 _LOOK_EVERY_S = 2.0  # a driver that was killed wakes nobody
-_TRAINER_BYTES = 600 << 20  # as the doctor reckons
 _BESIDES_SEGMENTS = 3
 
 
@@ -34,9 +34,7 @@ def admit(call: Call, record: Record, run: RunRow) -> AdmissionRule:
         return rule
     record.listen_for_admission()
     record.ask(run.run_id)
-    n_local = sum(shard.server is None for shard in run.plan.training.segments)
-    rows_bytes = sum(s.n_bytes for s in run.plan.training.segments if s.server is None)
-    need_bytes = n_local * _TRAINER_BYTES + rows_bytes * (n_local if run.plan.any_trainer else 1)
+    need_bytes = need_of_admission(run.plan)
     n_connections = 2 * run.n_segments + _BESIDES_SEGMENTS
     told: str | None = None
     while True:

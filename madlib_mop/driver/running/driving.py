@@ -18,6 +18,7 @@ from madlib_mop.driver.changes.deciders import Decider, Deciders
 from madlib_mop.driver.changes.replay import RepeatedCommands
 from madlib_mop.driver.changes.time_limit import make_time_limit
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
+from madlib_mop.driver.estimates.expected import expected_time
 from madlib_mop.driver.running.admission import admit
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.hopper import Hopper
@@ -87,7 +88,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             caller_pid=call.info.pid,
         )
         progress, decider = _make_decider(call, record, run)
-        progress.started()
+        progress.started(_expected_time(record, run))
         access, stop_fd = _access(call.info, record, run, login), call.session.stop_fd
         segments = SegmentSessions(record, access, run, progress, rule.reading_limit_s, call.info.pid, stop_fd)
         if run.schedule == AVERAGING:
@@ -180,6 +181,16 @@ def _make_policy(
         return None
     commands = PolicyCommands(record, run, call.session)
     return Policy(run.plan.policy, run.run_id, commands, segments, progress.tell)
+
+
+def _expected_time(record: Record, run: RunRow) -> str | None:
+    """Return the words for the time that a run will take. An estimate that fails must not stop the run."""
+    try:
+        return expected_time(record, run, record.models(run.run_id))
+    except (psycopg2.Error, SQLAlchemyError):
+        raise
+    except Exception:
+        return None
 
 
 def _access(info: SessionInfo, record: Record, run: RunRow, login: RunLogin | None) -> Access:

@@ -77,13 +77,13 @@ class ProgressReporter:
             self._begun += time.monotonic() - self._rests_since
             self._rests_since = None
 
-    def started(self) -> None:
-        """Write a NOTICE about the start."""
+    def started(self, expected: str | None = None) -> None:
+        """Write a NOTICE about the start; ``expected`` says how long the run will take."""
         run = self._run
         self._session.notice(
             f"run {run.run_id}: {_count(run.n_models, 'configuration')} on"
             f" {_count(run.n_segments, 'segment')},"
-            f" {_count(run.num_iterations, 'iteration')}, schedule {run.schedule}, seed {run.seed};"
+            f" {_count(run.num_iterations, 'iteration')}, schedule {run.schedule}, seed {run.seed};{takes(expected)}"
             " the trainers are starting"
         )
 
@@ -173,6 +173,11 @@ class ProgressReporter:
             return ""
         mst_key = min(finite)[-1]
         return f", best {found[mst_key].data_set} {by_metric or 'loss'} {scores[mst_key]:.4f} (mst_key {mst_key})"
+
+
+def takes(expected: str | None) -> str:
+    """Return the part of the first NOTICE that says how long a run will take; empty if that is not known."""
+    return "" if expected is None else f" it should take {expected};"
 
 
 def _count(n: int, what: str) -> str:

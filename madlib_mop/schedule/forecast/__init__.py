@@ -1,1 +1,1 @@
-"""Runs in simulated time: forecasts of runs on many segments, and comparisons of schedules; no run uses it."""
+"""Runs in simulated time: estimates of runs on one server, forecasts on many segments, comparisons of schedules."""

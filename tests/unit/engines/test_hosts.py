@@ -7,7 +7,7 @@ import pytest
 
 from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
 from madlib_mop.driver.data.host_checks import OPTIONAL, clock_problem, missing_backends
-from madlib_mop.driver.evaluation.evaluations import _places
+from madlib_mop.driver.evaluation.evaluations import places_of
 from madlib_mop.engines.base.dealing import Carrier, deal
 from madlib_mop.engines.base.interface import HERE, SegmentLocation
 from madlib_mop.engines.hosts.connections import HostLogin, offset_beyond, reason
@@ -62,7 +62,7 @@ def test_validation_rows_are_evaluated_where_they_are(server):
 
     training, validation = at((0, server), (1, "beta")), at((0, "beta"), (1, "beta"), (5, server))
     plan = replace(a_plan(), training=training, validation=validation)
-    assert _places(plan) == {
+    assert places_of(plan) == {
         0: [("training", 0), ("validation", 5)],
         1: [("training", 1), ("validation", 0), ("validation", 1)],
     }

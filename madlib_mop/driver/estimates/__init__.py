@@ -1,0 +1,1 @@
+"""What a run will cost, before it begins: its visits, time, memory and disk, and what limits it."""

@@ -1,0 +1,216 @@
+"""What the tasks of a configuration cost: measured ones, and guesses for others by the sizes of the networks; pure.
+
+A configuration that was measured, in earlier runs or by a probe, costs what it did. Another one costs what its rough
+costs are, corrected by the nearest measured configuration: measured / rough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import log
+from statistics import median
+
+from madlib_mop.models.sizes import NetworkSize
+from madlib_mop.schedule.forecast.one_server import UnitCosts
+
+# Rough costs, in seconds, of TensorFlow on one core of a server of 2024; `make bench ARGS="--grid explain"` compares
+# estimates with runs. They are used as they are only if nothing was measured.
+_TRACE_S, _TRACE_LAYER_S = 0.3, 0.09
+_EVALUATION_TRACE_S, _EVALUATION_TRACE_LAYER_S = 0.12, 0.03
+_BEGIN_S, _BEGIN_LAYER_S = 0.02, 0.008
+_VISIT_S, _EVALUATION_S = 0.005, 0.003
+_STATE_BYTES_PER_S = 400e6
+#: Bytes of a state a second: a visit reads and stores it, an evaluation reads its weights.
+_STORED_BYTES_PER_S, _READ_BYTES_PER_S = 70e6, 300e6
+_BATCH_S, _BATCH_LAYER_S = 1e-4, 5e-5
+_EVALUATION_BATCH_S, _EVALUATION_BATCH_LAYER_S = 5e-5, 1.5e-5
+_MULTIPLICATIONS_PER_S = 8e9
+#: Multiplications of a training step for one of the forward pass.
+_TRAINING_FACTOR = 3
+#: Models of a fused graph share the overhead of its operations.
+_FUSED_TRACE = 1.3
+# How far an estimate may be off, as a share of it.
+_ERROR_RECORDED, _ERROR_PROBED, _ERROR_SCALED, _ERROR_ROUGH = 0.15, 0.2, 0.35, 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What decides what a unit costs.
+
+    Attributes
+    ----------
+    graph : str
+        The signature of its compiled graph (`models.sharing`).
+    size : NetworkSize
+    n_slots : int
+        Numbers that the optimizer keeps for each weight.
+    batch_size, n_passes : int
+        Rows of a batch, and passes of a visit.
+    most_rows : int or None
+        The rows of a pass, if `steps_per_epoch` limits them.
+    n_places : int
+        How many models are trained together in a graph.
+    """
+
+    graph: str
+    size: NetworkSize
+    n_slots: int
+    batch_size: int
+    n_passes: int = 1
+    most_rows: int | None = None
+    n_places: int = 1
+
+    @property
+    def state_bytes(self) -> int:
+        """The bytes of the training states of all its places, about."""
+        return self.n_places * (self.size.weight_bytes * (1 + self.n_slots) + 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Costs that were measured.
+
+    Attributes
+    ----------
+    work : Work
+    costs : UnitCosts
+    state_bytes : int
+        Of all its places.
+    run_id : int or None
+        The run; None: a probe.
+    has_evaluation : bool
+        Whether evaluations were measured too.
+    """
+
+    work: Work
+    costs: UnitCosts
+    state_bytes: int
+    run_id: int | None = None
+    has_evaluation: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """The costs of a unit.
+
+    Attributes
+    ----------
+    costs : UnitCosts
+        With what the server needs to read and to store states.
+    state_bytes : int
+        Of the states of all places of its graph.
+    n_places : int
+    error : float
+        How far the costs may be off, as a share of them.
+    """
+
+    costs: UnitCosts
+    state_bytes: int
+    n_places: int
+    error: float
+
+
+def rough_costs(work: Work) -> UnitCosts:
+    """Return the costs of a unit by the size of its network alone."""
+    n_layers, places = max(1, work.size.n_layers), work.n_places
+    ops = _FUSED_TRACE if places > 1 else 1.0
+    multiply_s = work.size.n_multiplications * places / _MULTIPLICATIONS_PER_S
+    batch_s = ops * (_BATCH_S + _BATCH_LAYER_S * n_layers) / work.batch_size
+    evaluation_batch_s = ops * (_EVALUATION_BATCH_S + _EVALUATION_BATCH_LAYER_S * n_layers) / work.batch_size
+    state_s = work.state_bytes / _STATE_BYTES_PER_S
+    return UnitCosts(
+        graph=(work.graph, work.n_places),
+        trace_s=ops * (_TRACE_S + _TRACE_LAYER_S * n_layers),
+        begin_s=places * (_BEGIN_S + _BEGIN_LAYER_S * n_layers),
+        visit_s=places * _VISIT_S + state_s,
+        row_s=work.n_passes * (batch_s + _TRAINING_FACTOR * multiply_s),
+        evaluation_trace_s=ops * (_EVALUATION_TRACE_S + _EVALUATION_TRACE_LAYER_S * n_layers),
+        evaluation_s=places * _EVALUATION_S + state_s / (1 + work.n_slots),
+        evaluation_row_s=evaluation_batch_s + multiply_s,
+        most_rows=work.most_rows,
+    )
+
+
+_FIELDS = ("trace_s", "begin_s", "visit_s", "row_s")
+_OF_EVALUATIONS = ("evaluation_trace_s", "evaluation_s", "evaluation_row_s")
+
+
+class CostModel:
+    """The costs of units, by what was measured.
+
+    Parameters
+    ----------
+    measured : iterable of Measured
+        Of one backend, and as at one processor.
+    """
+
+    def __init__(self, measured: Iterable[Measured] = ()):
+        self._measured = list(measured)
+
+    @property
+    def run_ids(self) -> list[int]:
+        """The runs that costs come from."""
+        return sorted({one.run_id for one in self._measured if one.run_id is not None})
+
+    def has(self, work: Work) -> bool:
+        """Return whether the graph of a unit was measured."""
+        return any(_is_alike(one.work, work) for one in self._measured)
+
+    def guess(self, work: Work) -> Guess:
+        """Return the costs of a unit."""
+        rough = rough_costs(work)
+        found = [one for one in self._measured if _is_alike(one.work, work)]
+        own = [one for one in found if one.work.batch_size == work.batch_size] or found
+        error = _ERROR_SCALED
+        if own:
+            error = _ERROR_PROBED if any(one.run_id is None for one in own) else _ERROR_RECORDED
+        else:
+            own = self._nearest(work)
+        if not own:
+            return _with_storing(rough, work.state_bytes, work, _ERROR_ROUGH)
+        measured = [_corrected(rough, one, _FIELDS) for one in own]
+        evaluated = [_corrected(rough, one, _OF_EVALUATIONS) for one in own if one.has_evaluation]
+        middle = {name: median(getattr(one, name) for one in measured) for name in _FIELDS}
+        if evaluated:
+            middle |= {name: median(getattr(one, name) for one in evaluated) for name in _OF_EVALUATIONS}
+        else:  # as much faster or slower than the rough costs as training
+            factors = {"evaluation_trace_s": "trace_s", "evaluation_s": "visit_s", "evaluation_row_s": "row_s"}
+            middle |= {
+                name: getattr(rough, name) * middle[like] / getattr(rough, like) for name, like in factors.items()
+            }
+        if found:
+            state_bytes = round(median(one.state_bytes for one in found))
+        else:
+            state_bytes = work.state_bytes
+        return _with_storing(replace(rough, **middle), state_bytes, work, error)
+
+    def _nearest(self, work: Work) -> list[Measured]:
+        """Return what was measured of the network whose rough costs are nearest."""
+        rough = rough_costs(work)
+
+        def distance(one: Measured) -> tuple[float, bool]:
+            other = rough_costs(one.work)
+            parts = (abs(log(getattr(rough, name) / getattr(other, name))) for name in ("trace_s", "row_s"))
+            return sum(parts), one.run_id is not None
+
+        nearest = min(self._measured, key=distance, default=None)
+        return [] if nearest is None else [one for one in self._measured if one.work == nearest.work]
+
+
+def _with_storing(costs: UnitCosts, state_bytes: int, work: Work, error: float) -> Guess:
+    """Return costs that a trainer has measured, or would, with those of the server's side of a visit."""
+    visit_s = costs.visit_s + state_bytes / _STORED_BYTES_PER_S
+    evaluation_s = costs.evaluation_s + work.n_places * work.size.weight_bytes / _READ_BYTES_PER_S
+    return Guess(replace(costs, visit_s=visit_s, evaluation_s=evaluation_s), state_bytes, work.n_places, error)
+
+
+def _is_alike(one: Work, other: Work) -> bool:
+    return (one.graph, one.n_places) == (other.graph, other.n_places)
+
+
+def _corrected(rough: UnitCosts, one: Measured, names: Iterable[str]) -> UnitCosts:
+    """Return rough costs with some of them corrected by what was measured of a configuration."""
+    its = rough_costs(one.work)
+    changed = {name: getattr(rough, name) * getattr(one.costs, name) / getattr(its, name) for name in names}
+    return replace(rough, **changed)

@@ -1,0 +1,427 @@
+"""The estimate of a run that is planned: the run in simulated time, by what its tasks cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from mop_backend.machine import available_bytes, processors
+
+from madlib_mop.catalog.rows.model import ModelRow
+from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.driver.estimates.costs import CostModel, Guess, Work
+from madlib_mop.driver.estimates.disk import SimulatedSlots, output_bytes
+from madlib_mop.driver.estimates.memory import Memory, memory_of
+from madlib_mop.driver.estimates.probe import ProbedUnit
+from madlib_mop.driver.estimates.searches import SimulatedSearch
+from madlib_mop.driver.estimates.works import work_of
+from madlib_mop.driver.evaluation.evaluations import places_of
+from madlib_mop.driver.evaluation.metrics import is_due
+from madlib_mop.driver.planning.fused_groups import FusedGroups
+from madlib_mop.models.configuration import Configuration
+from madlib_mop.models.parameters.custom import CustomFunctions
+from madlib_mop.models.sharing import graph_digests, shared_params
+from madlib_mop.schedule import SCHEDULES, BulkSynchronous, ModelWork, Scheduler, Unit, make_scheduler
+from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
+from madlib_mop.schedule.forecast.one_server import ServerCosts, ServerForecast, Shards, UnitCosts, forecast_on_server
+
+#: Until the first task, and after the last one, of any run; and for each model that is written.
+_START_S, _END_S, _WRITE_S = 0.35, 0.12, 0.004
+#: What a task costs besides the trainer's work: in all, and of it in the driver.
+_TASK_S, _DRIVER_S = 0.014, 0.009
+_LOAD_S, _LOAD_BYTES_PER_S, _WRITE_BYTES_PER_S = 0.03, 150e6, 60e6
+#: The bytes of a model's rows in the output tables, besides its weights.
+_ROW_BYTES = 1500
+#: Searches are simulated so many times, as their decisions depend on the losses.
+_N_SEARCHES = 3
+_MOST_VISITS, _FEWEST_ITERATIONS = 5000, 4
+_SHARE_THAT_BINDS = 0.4
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """An estimate: a value, and the bounds within which it should lie."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def within(cls, value: float, error: float) -> Bounds:
+        """Return a value that may be off by a share of it."""
+        return cls(value, value / (1 + error), value * (1 + error))
+
+    def plus(self, seconds: float) -> Bounds:
+        """Return it with something added that is known."""
+        return Bounds(self.value + seconds, self.low + seconds, self.high + seconds)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will cost.
+
+    Attributes
+    ----------
+    visits, evaluations, traces : Bounds
+        Visits of models to shards; evaluations of models on shards; graphs that trainers trace.
+    seconds : Bounds
+        From the call to its end.
+    visit_s, evaluation_s, trace_s : float
+        Seconds of the trainers' work for these, added up.
+    memory : Memory
+    states_bytes, output_bytes : Bounds, int
+        Disk: the states that stay, and as the upper bound the most at once; the output tables.
+    packed_bytes : int
+        The rows that are there already.
+    binds : list of str
+        What limits the run, what limits it most first; one sentence each.
+    """
+
+    visits: Bounds
+    evaluations: Bounds
+    traces: Bounds
+    seconds: Bounds
+    visit_s: float
+    evaluation_s: float
+    trace_s: float
+    memory: Memory
+    states_bytes: Bounds
+    output_bytes: int
+    packed_bytes: int
+    binds: list[str]
+
+
+class Estimator:
+    """Estimates one run.
+
+    Parameters
+    ----------
+    run : RunRow
+        As it is planned.
+    models : sequence of ModelRow
+        None of a search.
+    functions : CustomFunctions
+    row_shapes : sequence of sequences of int
+        The shape of a row of each input.
+    most_visits : int
+        A run of more visits is simulated for some iterations only.
+    """
+
+    def __init__(
+        self,
+        run: RunRow,
+        models: Sequence[ModelRow],
+        functions: CustomFunctions | None = None,
+        row_shapes: Sequence[Sequence[int]] = (),
+        most_visits: int = _MOST_VISITS,
+    ):
+        self.most_visits = most_visits
+        self.run, self._plan = run, run.plan
+        self.models = {model.mst_key: model for model in models}
+        self._functions = functions or CustomFunctions()
+        self._row_shapes = row_shapes
+        self.groups = FusedGroups(run.plan.fused_training)
+        self._works: dict[Any, Work] = {}
+        groups_graphs = run.plan.any_trainer or (
+            run.schedule in SCHEDULES and SCHEDULES[run.schedule].groups_graphs
+        )
+        self._digest = graph_digests(self._functions.names) if groups_graphs else None
+
+    def units(self) -> list[ProbedUnit]:
+        """Return one unit of each graph and batch size, those with most work first; for a probe."""
+        found: dict[tuple[Any, ...], ProbedUnit] = {}
+        counts: dict[tuple[Any, ...], float] = {}
+        for unit, c in self.configurations().items():
+            work = self.work(unit, c)
+            key = work.graph, work.n_places, work.batch_size
+            counts[key] = counts.get(key, 0.0) + 1.0
+            if key not in found:
+                places: Sequence[int | None] = self.groups.places(unit) if self.models else unit
+                models = [None if k is None else self._request(self._configuration(k, c)) for k in places]
+                found[key] = ProbedUnit(work, models)
+        # the first two are the most different: then the others lie between
+        order = sorted(found, key=lambda key: found[key].work.size.n_multiplications)
+        chosen = order[-1:] + order[:1] + order[1:-1] if len(order) > 2 else order[::-1]
+        return [found[key] for key in chosen]
+
+    def estimate(self, costs: CostModel, task_s: float | None = None) -> Estimate:
+        """Return the estimate.
+
+        Parameters
+        ----------
+        costs : CostModel
+        task_s : float, optional
+            What a task costs besides the trainer's and the driver's work.
+        """
+        guesses: dict[Work, Guess] = {}
+
+        def guess_of(work: Work) -> Guess:
+            if work not in guesses:
+                guesses[work] = costs.guess(work)
+            return guesses[work]
+
+        seeds = range(_N_SEARCHES if self.run.is_search else 1)
+        forecasts = [_Simulated(self, guess_of, task_s, seed) for seed in seeds]
+        forecasts.sort(key=lambda one: one.seconds)
+        middle = forecasts[len(forecasts) // 2]
+        error = max((guess.error for guess in guesses.values()), default=0.0)
+        seconds = Bounds.within(middle.seconds, error)
+        seconds = Bounds(
+            seconds.value, seconds.low * forecasts[0].seconds / middle.seconds,
+            seconds.high * forecasts[-1].seconds / middle.seconds,
+        )  # fmt: skip
+        limit_s = self._limit_s
+        if limit_s is not None:
+            seconds = Bounds(*(min(each, limit_s) for each in (seconds.value, seconds.low, seconds.high)))
+        works = [self.work(unit, c) for unit, c in middle.configurations.items()]
+        graphs = [middle.forecast.graphs.get(shard.segment_id, 0) for shard in self._plan.training.segments]
+        memory = memory_of(self._plan, graphs, works)
+        output = self._output_bytes(works)
+        kept = [one.states_bytes for one in forecasts]
+        most = max(kept + [one.most_states_bytes for one in forecasts])
+        return Estimate(
+            visits=_range_of([one.forecast.n_visits * one.factor for one in forecasts]),
+            evaluations=_range_of([one.forecast.n_evaluations * one.factor for one in forecasts]),
+            traces=_range_of([one.forecast.n_traces for one in forecasts]),
+            seconds=seconds.plus(_START_S + _END_S + len(works) * _WRITE_S + output / _WRITE_BYTES_PER_S),
+            visit_s=middle.forecast.visit_s * middle.factor,
+            evaluation_s=middle.forecast.evaluation_s * middle.factor,
+            trace_s=middle.forecast.trace_s,
+            memory=memory,
+            states_bytes=Bounds(median(kept), min(kept), most),
+            output_bytes=output,
+            packed_bytes=sum(s.n_bytes for packed in self._plan.data_sets.values() for s in packed.segments),
+            binds=self._binds(middle, memory),
+        )
+
+    @property
+    def n_at_once(self) -> int:
+        """How many trainers here compute at once, at most."""
+        n_trainers = sum(shard.server is None for shard in self._plan.training.segments)
+        n_models = n_trainers if self.run.is_search or self.run.schedule == AVERAGING else len(self.configurations())
+        return max(1, min(n_trainers, n_models, processors() // max(1, self.run.n_threads)))
+
+    # Units
+
+    def configurations(self) -> dict[Unit, Configuration]:
+        """Return the first model of each unit that the run begins with; of a search, one of each architecture."""
+        if self.run.is_search:
+            search = self.simulated_search(0, lambda: 0.0)
+            search.begin()
+            return {(key,): c for key, c in search.configurations.items()}
+        found: dict[Unit, Configuration] = {}
+        for model in self.models.values():
+            found.setdefault(self.groups.unit_of(model.mst_key), self._own(model))
+        return found
+
+    def _own(self, model: ModelRow) -> Configuration:
+        return Configuration.recorded(model.model_id, model.compile_params, model.fit_params, model.model_arch)
+
+    def _configuration(self, mst_key: int, otherwise: Configuration) -> Configuration:
+        return self._own(self.models[mst_key]) if mst_key in self.models else otherwise
+
+    def _request(self, c: Configuration) -> dict[str, Any]:
+        """Return a model for a trainer."""
+        return {
+            "arch": c.arch, "compile_params": c.compile_params, "fit_params": c.fit_params, "seed": self.run.seed,
+            "custom": self._functions.as_request(),
+        }  # fmt: skip
+
+    def work(self, unit: Unit, c: Configuration) -> Work:
+        fit = c.fit
+        key = (
+            c.model_id, shared_params(c.compiled), fit.batch_size, fit.epochs - fit.initial_epoch, fit.steps_per_epoch,
+            len(unit),
+        )  # fmt: skip
+        if key not in self._works:
+            n_places = len(self.groups.places(unit)) if self.models else 1
+            self._works[key] = work_of(c, n_places, self._row_shapes, self._functions)
+        return self._works[key]
+
+    def graph_of(self, c: Configuration) -> str | None:
+        """Return the graph of a configuration for the scheduler."""
+        return None if self._digest is None else self._digest(json.dumps(c.arch), c.compile_params)
+
+    def simulated_search(self, seed: int, elapsed_s: Callable[[], float]) -> SimulatedSearch:
+        """Return the search of the run."""
+        return SimulatedSearch(self.run, seed, elapsed_s, self.graph_of)
+
+    # Other figures
+
+    @property
+    def _limit_s(self) -> float | None:
+        """The limit of the training time; None: it has none."""
+        search = self._plan.search
+        return self._plan.time_limit_s if search is None else search.budget_s
+
+    def _output_bytes(self, works: Sequence[Work]) -> int:
+        weights = [work.size.weight_bytes for work in works for _ in range(work.n_places)]
+        return output_bytes(weights, _ROW_BYTES)
+
+    def _binds(self, simulated: _Simulated, memory: Memory) -> list[str]:
+        """Return what limits the run."""
+        forecast, run = simulated.forecast, self.run
+        n_trainers, n_units = len(self._plan.training.segments), len(simulated.configurations)
+        n_at_once = max(1, processors() // max(1, run.n_threads))
+        found: list[tuple[float, str]] = []
+        limit = int(self._plan.trainer.get("memory_limit_bytes") or 0)
+        if limit and memory.trainer_bytes > limit:
+            found.append((3.0, f"memory: a trainer needs about {memory.trainer_bytes >> 20} MB, and its limit,"
+                          f" trainer_memory_mb, is {limit >> 20} MB"))  # fmt: skip
+        available = available_bytes()
+        if available is not None and memory.n_bytes > available:
+            found.append((2.0, f"memory: {memory.n_bytes >> 20} MB are needed, and {available >> 20} MB are available"))
+        if self._limit_s is not None and simulated.seconds >= self._limit_s:
+            found.append((1.5, f"time: the limit of {self._limit_s:g} s ends the run before its last iteration"))
+        if run.schedule != AVERAGING and n_units < n_trainers:
+            found.append((1.0, f"models: {n_units} can keep at most {n_units} of {n_trainers} trainers busy"))
+        elif forecast.slowest_unit is not None and simulated.seconds * 0.8 < forecast.longest_unit_s * simulated.factor:
+            name = ", ".join(map(str, forecast.slowest_unit))
+            found.append((0.9, f"one model: mst_key {name} takes nearly all of the time by itself"))
+        work_s = (forecast.visit_s + forecast.evaluation_s) * simulated.factor + forecast.trace_s
+        shares = {
+            f"graphs: to trace {forecast.n_traces} of them takes": forecast.trace_s,
+            "evaluations: they take": forecast.evaluation_s * simulated.factor,
+            "training: the visits take": forecast.visit_s * simulated.factor,
+        }
+        found += [
+            (seconds / work_s, f"{what} {seconds / work_s:.0%} of the trainers' work")
+            for what, seconds in shares.items()
+            if work_s and seconds > _SHARE_THAT_BINDS * work_s
+        ]
+        if n_trainers > n_at_once and all(shard.server is None for shard in self._plan.training.segments):
+            found.append((0.5, f"processors: {n_trainers} trainers share {n_at_once}"))
+        return [text for _, text in sorted(found, key=lambda pair: -pair[0])]
+
+
+class _Simulated:
+    """One run in simulated time.
+
+    Attributes
+    ----------
+    forecast : ServerForecast
+    configurations : dict of Unit to Configuration
+    factor : float
+        The run has so many times the iterations that were simulated.
+    seconds : float
+    most_states_bytes, states_bytes : int
+        The most on disk at once, and what stays.
+    """
+
+    def __init__(self, estimator: Estimator, guess_of: Callable[[Work], Guess], task_s: float | None, seed: int):
+        self._of = estimator
+        run = estimator.run
+        plan = run.plan
+        self._now = 0.0
+        self.factor = 1.0
+        self.configurations = {} if run.is_search else estimator.configurations()
+        self._guess_of = guess_of
+        rows = {shard.segment_id: shard.n_rows for shard in plan.training.segments}
+        n_rows = {
+            (data_set, shard.segment_id): shard.n_rows
+            for data_set, packed in plan.data_sets.items()
+            for shard in packed.segments
+        }
+        loads = {
+            (data_set, shard.segment_id): _LOAD_S + shard.n_bytes / _LOAD_BYTES_PER_S
+            for data_set, packed in plan.data_sets.items()
+            for shard in packed.segments
+        }
+        is_here = all(shard.place is None for shard in plan.training.segments)
+        n_at_once = max(1, processors() // max(1, run.n_threads)) if is_here else len(rows)
+        server = ServerCosts(n_at_once, _TASK_S if task_s is None else task_s + _DRIVER_S, loads)
+        shards = Shards(n_rows, places_of(plan))
+        search: SimulatedSearch | None = None
+        scheduler: Scheduler | BulkSynchronous
+        if run.is_search:
+            search = estimator.simulated_search(seed, lambda: self._now)
+            self._search = search
+            works = search.begin()
+            scheduler = search.scheduler = self._make_scheduler(works, rows, n_at_once if is_here else None)
+            due = search.is_due
+        elif run.schedule == AVERAGING:
+            model = estimator.models[MST_KEY]
+            with_rows = [segment for segment, n in rows.items() if n]
+            scheduler = BulkSynchronous((MST_KEY,), with_rows, list(rows), model.first_epoch, model.last_epoch)
+            due = self._is_due
+        else:
+            works = self._shortened(list(self._planned()), len(rows))
+            scheduler = self._make_scheduler(works, rows, n_at_once if is_here else None)
+            due = self._is_due
+        units = [] if search is not None else list(self.configurations)
+        slots = SimulatedSlots(units, self._state_bytes, run.schedule == AVERAGING)
+
+        self._ends: dict[int, float] = {}
+
+        def epoch_over(unit: Unit, epoch: int, now_s: float) -> None:
+            self._now = self._ends[epoch] = now_s
+            if search is not None:
+                search.epoch_over(unit, epoch, now_s)
+
+        self.forecast: ServerForecast = forecast_on_server(
+            scheduler, self._costs_of, server, shards, due, epoch_over, slots
+        )
+        if search is not None:
+            self.configurations = {(key,): c for key, c in search.configurations.items()}
+        self.seconds = self._whole(self.forecast)
+        self.most_states_bytes = slots.most_bytes
+        self.states_bytes = slots.end()
+
+    def _whole(self, forecast: ServerForecast) -> float:
+        """Return the seconds of all iterations: those that were not simulated take as long as the last half of those
+        that were, without traces."""
+        ends = sorted(self._ends)
+        if self.factor == 1.0 or len(ends) < _FEWEST_ITERATIONS:
+            return forecast.seconds * self.factor
+        last, half = ends[-1], ends[len(ends) // 2 - 1]
+        each_s = (self._ends[last] - self._ends[half]) / (last - half)
+        return forecast.seconds + (self.factor - 1) * len(ends) * each_s
+
+    def _planned(self) -> list[ModelWork]:
+        of = self._of
+        indices = of.groups.indices(list(of.models.values()))
+        works = []
+        for unit, c in self.configurations.items():
+            first = of.models[unit[0]]
+            last = max(of.models[key].last_epoch for key in unit)
+            works.append(ModelWork(unit, indices[unit], last, first.first_epoch, graph=of.graph_of(c)))
+        return works
+
+    def _shortened(self, works: list[ModelWork], n_segments: int) -> list[ModelWork]:
+        """Return works of fewer iterations, if there are very many visits."""
+        n_epochs = max((work.last_epoch - work.epoch + 1 for work in works), default=1)
+        most = max(_FEWEST_ITERATIONS, self._of.most_visits // max(1, len(works) * n_segments))
+        if n_epochs <= most:
+            return works
+        self.factor = n_epochs / most
+        return [replace(work, last_epoch=work.epoch + most - 1) for work in works]
+
+    def _make_scheduler(
+        self, works: Sequence[ModelWork], rows: Mapping[int, int], n_at_once: int | None
+    ) -> Scheduler:
+        run = self._of.run
+        schedule = run.schedule if run.schedule in SCHEDULES else "auto"
+        return make_scheduler(schedule, works, rows, None, n_at_once, run.plan.any_trainer)
+
+    def _is_due(self, unit: Unit, epoch: int) -> bool:
+        frequency = self._of.run.metrics_compute_frequency
+        models = [self._of.models[key] for key in unit]
+        return any(is_due(epoch, m.first_epoch, m.last_epoch, frequency) for m in models)
+
+    def _guess(self, unit: Unit) -> Guess:
+        c = self.configurations.get(unit) or self._search.configurations[unit[0]]
+        return self._guess_of(self._of.work(unit, c))
+
+    def _costs_of(self, unit: Unit) -> UnitCosts:
+        return self._guess(unit).costs
+
+    def _state_bytes(self, unit: Unit) -> int:
+        guess = self._guess(unit)
+        return guess.state_bytes * len(unit) // guess.n_places
+
+
+def _range_of(values: Sequence[float]) -> Bounds:
+    return Bounds(median(values), min(values), max(values))

@@ -1,0 +1,186 @@
+"""Estimates of runs: costs that were measured and others, simulated searches, disk, memory, and what limits a run."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
+from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, rough_costs
+from madlib_mop.driver.estimates.disk import SLOT_BYTES, SimulatedSlots, stored_bytes
+from madlib_mop.driver.estimates.estimate import Estimator
+from madlib_mop.driver.estimates.memory import need_of_admission
+from madlib_mop.models.sizes import NetworkSize
+from madlib_mop.schedule import Average, Visit
+from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search
+
+SMALL, LARGE = NetworkSize(2, 1000, 1000, 40), NetworkSize(6, 1_000_000, 1_000_000, 5000)
+COMPILE = "loss='mse', optimizer='Adam(lr={})', metrics=['mae']"
+
+
+def arch(units: int = 8) -> dict:
+    layers = [
+        {"class_name": "InputLayer", "config": {"batch_shape": [None, 4], "dtype": "float32", "name": "input"}},
+        {"class_name": "Dense", "module": "keras.layers", "config": {"name": "dense", "units": units}},
+        {"class_name": "Dense", "module": "keras.layers", "config": {"name": "dense_1", "units": 2}},
+    ]
+    return {"class_name": "Sequential", "config": {"name": "sequential", "layers": layers}}
+
+
+def models(n: int, n_epochs: int = 3, units=lambda key: 8) -> list:
+    return [
+        a_model(key, model_id=units(key), model_arch=arch(units(key)), compile_params=COMPILE.format(key / 1000),
+                fit_params="batch_size=4", last_epoch=n_epochs)
+        for key in range(1, n + 1)
+    ]  # fmt: skip
+
+
+def estimate(n: int = 4, run: dict | None = None, plan: dict | None = None, costs=None, **given):
+    of = models(n, **given)
+    row = a_run(a_plan(**(plan or {})), n_models=n, num_iterations=3, metrics_compute_frequency=3, **(run or {}))
+    return Estimator(row, of).estimate(costs or CostModel())
+
+
+def work(graph="g", size=SMALL, batch_size=32, **others) -> Work:
+    return Work(graph, size, 2, batch_size, **others)
+
+
+def measured(of: Work, factor: float, run_id: int | None = 7) -> Measured:
+    rough = rough_costs(of)
+    names = ("trace_s", "begin_s", "visit_s", "row_s", "evaluation_trace_s", "evaluation_s", "evaluation_row_s")
+    return Measured(of, replace(rough, **{name: factor * getattr(rough, name) for name in names}), 12_345, run_id)
+
+
+# Costs
+
+
+def test_a_network_that_was_measured_costs_what_it_did():
+    found = CostModel([measured(work(), 3.0), measured(work("other", LARGE), 100.0)]).guess(work())
+    assert found.costs.row_s == pytest.approx(3 * rough_costs(work()).row_s)
+    assert found.state_bytes == 12_345
+
+
+def test_another_batch_size_costs_by_the_same_factor():
+    small = work(batch_size=8)
+    assert CostModel([measured(work(), 3.0)]).guess(small).costs.row_s == pytest.approx(3 * rough_costs(small).row_s)
+
+
+def test_another_network_costs_by_the_factor_of_the_nearest_one():
+    near, far = work("near", replace(SMALL, n_layers=3)), work("far", LARGE)
+    model = CostModel([measured(near, 2.0), measured(far, 9.0)])
+    found = model.guess(work("new", SMALL))
+    assert found.costs.trace_s == pytest.approx(2 * rough_costs(work("new", SMALL)).trace_s)
+    assert not model.has(work("new", SMALL)) and model.has(near)
+
+
+def test_the_less_was_measured_the_wider_is_the_spread():
+    known, like, nothing = CostModel([measured(work(), 1.0)]), CostModel([measured(work("x"), 1.0)]), CostModel()
+    errors = [model.guess(work()).error for model in (known, like, nothing)]
+    assert errors == sorted(errors) and len(set(errors)) == 3
+
+
+def test_a_group_is_not_one_of_its_models():
+    group = work(n_places=8)
+    assert not CostModel([measured(work(), 1.0)]).has(group)
+    assert rough_costs(group).row_s < 8 * rough_costs(work()).row_s, "operations are shared"
+
+
+# Runs
+
+
+def test_visits_evaluations_and_graphs_are_counted():
+    found = estimate(4, units=lambda key: 8 + key % 2)
+    assert found.visits.value == 4 * 2 * 3
+    assert found.evaluations.value == 4 * 2, "after the last iteration"
+    assert found.traces.value == 2 * 2 * 2, "two graphs at two trainers, for training and for evaluating"
+    assert found.seconds.low < found.seconds.value < found.seconds.high
+
+
+def test_models_that_stay_with_a_trainer_trace_their_graph_once():
+    found = estimate(4, plan={"any_trainer": True}, units=lambda key: 8 + key % 2)
+    assert found.traces.value == 2 * 2
+
+
+def test_a_fused_group_makes_one_visit():
+    group = FusedPlan(8, (FusedGroup([1, 2, 3, 4], 4),))
+    assert estimate(4, plan={"fused_training": group}).visits.value == 2 * 3
+
+
+def test_very_many_visits_are_simulated_in_part():
+    all_of_it = estimate(3, n_epochs=40)
+    of = models(3, n_epochs=40)
+    row = a_run(a_plan(), n_models=3, num_iterations=40, metrics_compute_frequency=3)
+    in_part = Estimator(row, of, most_visits=60).estimate(CostModel())
+    assert in_part.visits.value == all_of_it.visits.value
+    assert in_part.seconds.value == pytest.approx(all_of_it.seconds.value, rel=0.15)
+
+
+def test_a_limit_of_time_limits_the_estimate():
+    slow = CostModel([measured(Estimator(a_run(a_plan()), models(1)).units()[0].work, 1000.0)])
+    found = estimate(4, plan={"time_limit_s": 2.0}, costs=slow)
+    assert found.seconds.value < 3.0
+    assert any("limit of 2 s" in text for text in found.binds)
+
+
+def test_fewer_models_than_trainers_are_named():
+    found = estimate(1)
+    assert found.binds[0].startswith("models: 1 can keep at most 1 of 2 trainers busy")
+
+
+def test_a_trainer_that_needs_more_than_its_limit_is_named_first():
+    found = estimate(2, plan={"trainer": {"memory_limit_bytes": 1 << 20}})
+    assert found.binds[0].startswith("memory: a trainer needs about")
+
+
+def test_units_to_probe_are_one_of_each_graph_and_batch_size():
+    of = [replace(m, fit_params=f"batch_size={4 * (1 + m.mst_key % 2)}") for m in models(6)]
+    units = Estimator(a_run(a_plan()), of).units()
+    assert sorted(unit.work.batch_size for unit in units) == [4, 8]
+    assert units[0].models[0]["arch"] == arch()
+
+
+def test_a_search_is_simulated_with_losses_at_random():
+    rates = "[{'optimizer': ['SGD'], 'lr': [0.1, 1.0]}]"
+    grid = f"{{'loss': ['mse'], 'metrics': [['mae']], 'optimizer_params_list': {rates}}}"
+    for method, params in (("asha", "R=9, eta=3, num_configs=9"), ("hyperband", "R=9, eta=3")):
+        search = a_search(
+            method, params=params, archs={"1": json.dumps(arch())}, compile_params_grid=grid,
+            fit_params_grid="{'batch_size': [4], 'epochs': [1]}",
+        )  # fmt: skip
+        row = a_run(a_plan(search=search), kind="automl", num_iterations=9, n_models=0)
+        found = Estimator(row, []).estimate(CostModel())
+        assert found.visits.low <= found.visits.value <= found.visits.high
+        assert 2 * 9 <= found.visits.value <= 2 * 9 * 22, method
+        assert found.states_bytes.value > 0 and found.output_bytes > 0
+
+
+# Disk and memory
+
+
+def test_slots_keep_the_newest_states_and_little_more():
+    slots = SimulatedSlots([(1,), (2,)], lambda unit: 4 << 20)
+    for epoch in range(1, 6):
+        for model in (1, 2):
+            visit = Visit((model,), 0, epoch, 1)
+            slots.begun(visit, epoch)
+            slots.ended(visit, epoch)
+    live = 2 * (SLOT_BYTES + stored_bytes(4 << 20))
+    assert live <= slots.most_bytes <= 2 * live
+    assert slots.end() <= slots.most_bytes
+
+
+def test_staged_states_are_released_after_the_average():
+    slots = SimulatedSlots([(1,)], lambda unit: 4 << 20, is_averaging=True)
+    for epoch in (1, 2, 3):
+        for segment in (0, 1):
+            slots.begun(Visit((1,), segment, epoch, 1 + segment), epoch)
+        for segment in (0, 1):
+            slots.ended(Visit((1,), segment, epoch, 1 + segment), epoch)
+        slots.begun(Average((1,), 0, epoch), epoch)
+        slots.ended(Average((1,), 0, epoch), epoch)
+    assert slots.most_bytes <= 5 * (SLOT_BYTES + stored_bytes(4 << 20))
+
+
+def test_admission_asks_for_each_trainer_and_its_rows():
+    one, each = need_of_admission(a_plan()), need_of_admission(a_plan(any_trainer=True))
+    assert each - one == sum(shard.n_bytes for shard in a_plan().training.segments)
