@@ -6,7 +6,7 @@
 
 CREATE FUNCTION madlib_mop_calls._predict_row(
     model_table text, mst_key integer, input_row bytea, row_type bigint, names text[], encoding text, caller_path text)
-RETURNS double precision[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
+RETURNS double precision[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
 @PRELUDE@
 from mop_backend import predict_row
 return predict_row.predict_row(model_table, mst_key, input_row, row_type, names, encoding, caller_path, "@VERSION@")
@@ -16,7 +16,7 @@ COMMENT ON FUNCTION madlib_mop_calls._predict_row(text, integer, bytea, bigint, 
 
 CREATE FUNCTION madlib_mop_calls._predict_row_text(
     form text, model_table text, mst_key integer, input_row bytea, row_type bigint, names text[], encoding text, caller_path text)
-RETURNS text LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
+RETURNS text LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
 @PRELUDE@
 from mop_backend import predict_row
 return predict_row.predict_row_text(form, model_table, mst_key, input_row, row_type, names, encoding, caller_path, "@VERSION@")

@@ -1,9 +1,10 @@
 -- Predictions in any SELECT: the session keeps a trainer, and the caller's own session reads the model.
 -- The wrapper functions raise the errors, because PL/Python would add a traceback to the context of each. They call with
--- assignments, because a statement would add its text to that context.
+-- assignments, because a statement would add its text to that context. A function that may start a driver turns off JIT
+-- compilation, which takes seconds for the driver's catalog queries, once a model.
 
 CREATE FUNCTION madlib_mop_calls._predict(model_table text, mst_key integer, inputs bytea[], allow_null boolean, caller_path text)
-RETURNS real[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
+RETURNS real[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
 @PRELUDE@
 from mop_backend import predict
 return predict.predict(model_table, mst_key, inputs, allow_null, caller_path, "@VERSION@")
@@ -11,7 +12,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls._predict(text, integer, bytea[], boolean, text) IS 'Predicts with the session''s trainer; NULL after an error';
 
 CREATE FUNCTION madlib_mop_calls._predict_texts(form text, many boolean, model_table text, mst_key integer, inputs bytea[], allow_null boolean, caller_path text)
-RETURNS text[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
+RETURNS text[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
 @PRELUDE@
 from mop_backend import predict
 return predict.predict_texts(form, many, model_table, mst_key, inputs, allow_null, caller_path, "@VERSION@")
@@ -21,7 +22,7 @@ COMMENT ON FUNCTION madlib_mop_calls._predict_texts(text, boolean, text, integer
 
 -- if greenplum
 CREATE FUNCTION madlib_mop_calls._plan(model_table text, mst_key integer, caller_path text)
-RETURNS text LANGUAGE plpython3u STABLE SET search_path = pg_catalog, pg_temp AS $body$
+RETURNS text LANGUAGE plpython3u STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
 @PRELUDE@
 from mop_backend import predict
 return predict.plan(model_table, mst_key, caller_path, "@VERSION@")

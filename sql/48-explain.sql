@@ -3,7 +3,7 @@
 CREATE FUNCTION madlib_mop_calls._explain(
     model_table text, mst_key integer, input_row bytea, row_type bigint, names text[], encoding text, caller_path text,
     of_class text, background text, n_background integer, n_permutations integer, seed bigint)
-RETURNS text LANGUAGE plpython3u STABLE COST 100000 SET search_path = pg_catalog, pg_temp AS $body$
+RETURNS text LANGUAGE plpython3u STABLE COST 100000 SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
 @PRELUDE@
 from mop_backend import explain
 options = explain.Options(of_class, background, n_background, n_permutations, seed)

@@ -129,7 +129,7 @@ def test_a_member_that_was_stopped_is_resumed_after_the_end(lab):
 def test_a_replay_dissolves_a_group_after_the_same_visit(lab):
     """Also a replay that is cancelled, before and after this visit, and resumed."""
     run = Steered(lab, "separated", (2,), FUSED, at_gate=1)
-    run.steer("clone_model", 6, ADAM.replace("0.01", "0.5"))
+    run.steer("clone_model", 3, ADAM.replace("0.01", "0.5"))
     run_id = after_the_visit(run, f"extend({run.run_id}, 1, 2)")
     assert groups(lab, run_id) == (GROUPS, [0])
     of_first = [was for key, *_, was in together(lab, run_id) if key == 1]

@@ -153,6 +153,24 @@ def _of(net, user, row):
     return net.predict(np.array([user.value("SELECT x FROM points WHERE id = %s", row)], np.float32), verbose=0)[0]
 
 
+def test_statements_that_find_a_model_are_not_compiled(owner, scores):
+    owner.rows("CREATE VIEW uncompiled AS SELECT * FROM models WHERE current_setting('jit') = 'off'")
+    owner.rows("CREATE VIEW uncompiled_info AS TABLE models_info")
+    owner.rows("CREATE VIEW uncompiled_summary AS TABLE models_summary")
+    owner.rows("SET jit = on")
+    ((found, jit),) = owner.rows(
+        "SELECT madlib_mop.predict('uncompiled', 1, x), current_setting('jit') FROM points WHERE id = 0"
+    )
+    owner.rows("RESET jit")
+    np.testing.assert_allclose(found, scores[1][0], rtol=1e-5)
+    assert jit == "on"
+    assert not owner.rows(  # the other functions that may start a driver
+        "SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'madlib_mop_calls'::regnamespace"
+        " AND prolang = (SELECT oid FROM pg_language WHERE lanname = 'plpython3u')"
+        " AND 'caller_path' = ANY(proargnames) AND 'jit=off' <> ALL(coalesce(proconfig, '{}'))"
+    )
+
+
 def test_a_name_means_what_the_callers_path_says_at_each_call(owner, scores, nets):
     call = "SELECT madlib_mop.predict('models', 1, x) FROM points WHERE id = 2"
     assert close(owner.value(call), scores[1][2])
