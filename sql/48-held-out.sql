@@ -77,7 +77,7 @@ BEGIN
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
-    RETURN ARRAY(SELECT * FROM json_array_elements_text(answer::json));
+    RETURN coalesce(ARRAY(SELECT * FROM json_array_elements_text(answer::json)), '{}');
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.predict_set(text, anynonarray, double precision) IS
@@ -101,7 +101,7 @@ BEGIN
     IF answer IS NULL THEN
         error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
-    RETURN ARRAY(SELECT * FROM json_array_elements_text(answer[1]::json));
+    RETURN coalesce(ARRAY(SELECT * FROM json_array_elements_text(answer[1]::json)), '{}');
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.predict_set(text, anyarray, double precision) IS
@@ -116,7 +116,7 @@ DECLARE
     error json;
 BEGIN
     -- if greenplum
-    PERFORM madlib_mop_calls._absent('predict_json calibrated');
+    PERFORM madlib_mop_calls._absent('predict_json');
     -- end
     IF sent = '' THEN -- NULL, not a row of NULLs
         RETURN NULL;

@@ -146,7 +146,10 @@ def test_rows_that_are_not_packed_are_held_out_rows_too(user):
     errors = "SELECT DISTINCT calibration_error FROM madlib_mop.reliability('by_rows@1', 'later', calibrated => {})"
     assert user.value(errors.format("true")) < 0.03
     user.rows("CREATE VIEW none AS SELECT * FROM later WHERE false")
-    assert "has no rows" in str(refused(user, "SELECT madlib_mop.register('no', 'sold_models', held_out => 'none')"))
+    for argument in ("held_out", "baseline"):
+        error = refused(user, f"SELECT madlib_mop.register('no', 'sold_models', {argument} => 'none')")
+        assert f"{argument} has no rows. Received: 'none'" in error.diag.message_primary and error.pgcode == "22023"
+    assert "source_table has no rows" in str(refused(user, "SELECT * FROM madlib_mop.metrics('sold', 'none')"))
     error = refused(user, "SELECT madlib_mop.register('no', 'sold_models', calibration => 'other')")
     assert "calibration must be one of temperature, isotonic" in str(error)
 

@@ -224,8 +224,6 @@ def _outputs(call: Call) -> tuple[TrainedModel, list[ClassOutput | NumberOutput]
     a, session = call.arguments, call.session
     model = find_model(session, call.function, with_newest(a["model_table"], a["mst_key"]), a["mst_key"])
     (rows,) = find_labelled(session, a[_WHAT], _WHAT).rows_of([model])
-    if not rows.n_rows:
-        raise no_rows(a[_WHAT])
     with LocalTrainer(session) as trainer:
         found = predicted_rows(session, trainer, model, rows, _WHAT)
     return model, measured_outputs(model, found.outputs, found.labels, _WHAT)

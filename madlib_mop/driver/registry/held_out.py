@@ -54,8 +54,6 @@ def record_held_out(
     table = find_labelled(session, name, _WHAT)
     _check_unused(session, model, table.relation, name, lineage)
     (rows,) = table.rows_of([model])
-    if not rows.n_rows:
-        raise InvalidParameter(f"held_out has no rows. Received: {name!r}")
     with LocalTrainer(session) as trainer:
         predicted = predicted_rows(session, trainer, model, rows, _WHAT)
     where, found = str(table.relation), []
