@@ -19,6 +19,9 @@ _WORST = 200
 #: Isotonic calibration needs a curve for each class.
 MOST_CURVES = 20
 _LEAST_INVERSE, _MOST_INVERSE, _STEPS = 1e-3, 1e3, 100
+#: For the share of uniform probabilities: how much lower the temperature can be, and steps of the searches.
+_MOST_SHARPER, _SECTIONS, _GOLDEN = 16.0, 24, (5**0.5 - 1) / 2
+_MOST_UNIFORM, _STEPS_OF_SHARE, _TINY = 0.99, 40, 1e-30
 
 
 def kept_ranks(n_rows: int) -> npt.NDArray[np.int64]:
@@ -73,18 +76,32 @@ def of_classes(output: str, table: str, probabilities: Floats, truth: Codes, cal
     rows, codes = probabilities[usable], truth[usable]
     if rows.size and not (0 <= rows.min() and rows.max() <= 1):
         return HeldOut(output, table, len(truth), PROBABILITY, ranks, scores)
-    temperature = fit_temperature(rows, codes) if calibration == TEMPERATURE else None
+    temperature, uniform = fit_temperature(rows, codes) if calibration == TEMPERATURE else (None, 0.0)
     curves = fit_isotonic(rows, codes) if calibration == ISOTONIC else ()
-    return HeldOut(output, table, len(truth), PROBABILITY, ranks, scores, calibration, temperature, curves)
+    return HeldOut(output, table, len(truth), PROBABILITY, ranks, scores, calibration, temperature, curves, uniform)
 
 
-def fit_temperature(probabilities: Floats, truth: Codes) -> float:
-    """Return the temperature with the least log loss (Guo et al., On Calibration of Modern Neural Networks, 2017).
+def fit_temperature(probabilities: Floats, truth: Codes) -> tuple[float, float]:
+    """Return the temperature and the share of uniform probabilities with the least log loss.
+
+    They are temperature scaling (Guo et al., On Calibration of Modern Neural Networks, 2017) and two of the three parts
+    of ensemble temperature scaling (Zhang, Kailkhura, Han, Mix-n-Match, 2020). The share is for rows whose class is
+    wrong: they bound how probable any class can be, which no temperature does. It is 0 unless it lowers the log loss of
+    all rows together by more than 1, the criterion of Akaike.
+    """
+    logs = np.log(np.clip(probabilities, 1e-30, None))
+    temperature = _temperature(logs, truth)
+    without = _log_loss(_of_truth(logs, truth, 1.0 / temperature))
+    inverse, uniform, loss = _mixed(logs, truth, 1.0 / temperature)
+    return (1.0 / inverse, uniform) if loss < without - 1.0 else (temperature, 0.0)
+
+
+def _temperature(logs: Floats, truth: Codes) -> float:
+    """Return the temperature with the least log loss.
 
     The log loss is convex in 1 / temperature, so the zero of its derivative is found by bisection. Without rows, or
     where no temperature is best, as of rows that are all right, the result is 1.
     """
-    logs = np.log(np.clip(probabilities, 1e-30, None))
     of_truth = logs[np.arange(len(truth)), truth]
 
     def derivative(inverse: float) -> float:
@@ -100,6 +117,53 @@ def fit_temperature(probabilities: Floats, truth: Codes) -> float:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if derivative(middle) < 0 else (low, middle)
     return float(1.0 / high)
+
+
+def _mixed(logs: Floats, truth: Codes, inverse: float) -> tuple[float, float, float]:
+    """Return the inverse of a temperature, the share of uniform probabilities, and their log loss.
+
+    Without the rows that the share is for, the others are sharper: the temperature is at most that without a share. It
+    is found by a golden-section search.
+    """
+    n_classes = logs.shape[1]
+
+    def best(place: float) -> tuple[float, float, float]:
+        tried = inverse * _MOST_SHARPER**place
+        sharpened = _of_truth(logs, truth, tried)
+        share = _share(sharpened, n_classes)
+        return tried, share, _log_loss((1.0 - share) * sharpened + share / n_classes)
+
+    low, high = 0.0, 1.0
+    for _ in range(_SECTIONS):
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        low, high = (low, right) if best(left)[2] <= best(right)[2] else (left, high)
+    return best((low + high) / 2)
+
+
+def _of_truth(logs: Floats, truth: Codes, inverse: float) -> Floats:
+    """Return the probability of the true class at a temperature, float64 (n_rows,)."""
+    scaled = inverse * logs
+    weights = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    found: Floats = weights[np.arange(len(truth)), truth] / weights.sum(axis=1)
+    return found
+
+
+def _share(of_truth: Floats, n_classes: int) -> float:
+    """Return the share of uniform probabilities with the least log loss; the log loss is convex in it."""
+    rises = 1.0 / n_classes - of_truth
+    low, high = 0.0, _MOST_UNIFORM
+    if not (rises / np.maximum(of_truth, _TINY)).sum() > 0:
+        return 0.0
+    for _ in range(_STEPS_OF_SHARE):
+        middle = (low + high) / 2
+        slope = (rises / (of_truth + middle * rises)).sum()
+        low, high = (middle, high) if slope > 0 else (low, middle)
+    return (low + high) / 2
+
+
+def _log_loss(of_truth: Floats) -> float:
+    """Return the log loss of all rows together."""
+    return -float(np.log(np.maximum(of_truth, _TINY)).sum())
 
 
 def fit_isotonic(probabilities: Floats, truth: Codes) -> tuple[Curve, ...]:

@@ -70,6 +70,8 @@ class HeldOut:
         Probabilities are raised to 1 / temperature, and divided by their sum.
     curves : tuple of Curve
         Of `ISOTONIC`: one for each class; of two classes, that of the second.
+    uniform : float
+        Of `TEMPERATURE`: the share of rows, from 0, in which all classes are equally probable.
     """
 
     output: str
@@ -81,6 +83,7 @@ class HeldOut:
     calibration: str | None = None
     temperature: float | None = None
     curves: tuple[Curve, ...] = ()
+    uniform: float = 0.0
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> HeldOut:
@@ -104,6 +107,8 @@ class HeldOut:
         heat = self.temperature
         if (self.calibration == TEMPERATURE) != (heat is not None) or (heat is not None and not heat > 0):
             return "its temperature is none"
+        if not 0 <= self.uniform < 1 or (self.uniform and heat is None):
+            return "its share of uniform probabilities is none"
         points = [(curve.x, curve.y) for curve in self.curves]
         if (self.calibration == ISOTONIC) != bool(points) or not all(
             x and len(x) == len(y) and list(x) == sorted(set(x)) and min(y) >= 0 and max(y) <= 1 for x, y in points
@@ -199,8 +204,8 @@ def calibrated(probabilities: Sequence[float], held_out: HeldOut) -> list[float]
     else:
         found = [curve.at(p) for curve, p in zip(held_out.curves, probabilities, strict=True)]
         found = found if sum(found) > 0 else [1.0] * len(found)
-    total = sum(found)
-    return [value / total for value in found]
+    total, equal = sum(found), held_out.uniform / n_classes
+    return [(1.0 - held_out.uniform) * value / total + equal for value in found]
 
 
 def _signed_log1p(value: float) -> float:

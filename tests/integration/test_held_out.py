@@ -159,7 +159,7 @@ def test_what_is_recorded_is_small_and_holds_no_more_than_scores(user):
                                      " USING (version_id) WHERE name = 'price'"))  # fmt: skip
     (record,) = document["held_out"]
     assert set(record) == {
-        "output", "table", "n_rows", "score", "ranks", "scores", "calibration", "temperature", "curves",
+        "output", "table", "n_rows", "score", "ranks", "scores", "calibration", "temperature", "curves", "uniform",
     }  # fmt: skip
     assert len(record["scores"]) <= 1000 and record["scores"] == sorted(record["scores"])
 

@@ -1,5 +1,6 @@
 """What is kept of held-out rows: intervals and sets cover new rows as often as asked for; calibration calibrates."""
 
+import dataclasses
 import json
 import math
 
@@ -17,7 +18,9 @@ from mop_backend.held_out import (
     threshold,
 )
 
+from madlib_mop.certainty.measures import calibration_error, reliability
 from madlib_mop.certainty.scores import (
+    _temperature,
     coverage_error,
     fit_isotonic,
     fit_temperature,
@@ -112,12 +115,35 @@ def test_predictions_that_are_no_number_count_as_the_worst():
 
 def test_temperature_is_found_and_improves_new_rows():
     probabilities, truth = classes_of(8000, 4, sharpness=2.5)
-    temperature = fit_temperature(probabilities[:4000], truth[:4000])
-    assert temperature == pytest.approx(2.5, rel=0.1)
+    temperature, uniform = fit_temperature(probabilities[:4000], truth[:4000])
+    assert temperature == pytest.approx(2.5, rel=0.1) and uniform < 0.02
     record = of_classes("kind", "t", probabilities[:4000], truth[:4000], TEMPERATURE)
     after = np.array([calibrated(row, record) for row in probabilities[4000:].tolist()])
     assert after.sum(axis=1) == pytest.approx(1.0) and (after.argmax(1) == probabilities[4000:].argmax(1)).all()
     assert log_loss(after, truth[4000:]) < 0.9 * log_loss(probabilities[4000:], truth[4000:])
+
+
+def test_classes_that_are_wrong_at_random_bound_the_probabilities():
+    """No temperature does that: the likely classes of all rows stay too probable, or the others too improbable."""
+    probabilities, truth = classes_of(8000, 4, sharpness=2.5)
+    truth = np.where(RANDOM.random(8000) < 0.4, RANDOM.integers(0, 4, 8000), truth)
+    temperature, uniform = fit_temperature(probabilities[:4000], truth[:4000])
+    assert temperature == pytest.approx(2.5, rel=0.2) and uniform == pytest.approx(0.4, abs=0.06)
+    record = of_classes("kind", "t", probabilities[:4000], truth[:4000], TEMPERATURE)
+    other = dataclasses.replace(
+        record, uniform=0.0, temperature=_temperature(np.log(probabilities[:4000]), truth[:4000])
+    )
+    after, without = (
+        np.array([calibrated(row, one) for row in probabilities[4000:].tolist()]) for one in (record, other)
+    )
+    assert after.sum(axis=1) == pytest.approx(1.0) and (after.argmax(1) == probabilities[4000:].argmax(1)).all()
+    assert log_loss(after, truth[4000:]) < log_loss(without, truth[4000:])
+    assert expected_error(after, truth[4000:]) < 0.5 * expected_error(without, truth[4000:])
+
+
+def test_few_rows_do_not_suffice_for_a_share_of_wrong_ones():
+    shares = [fit_temperature(*classes_of(30, 3))[1] for _ in range(50)]
+    assert np.mean([share > 0 for share in shares]) < 0.2
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -137,7 +163,8 @@ def test_isotonic_curves_improve_new_rows(n_classes):
 
 def test_rows_that_have_no_best_temperature_keep_theirs():
     sure = np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert fit_temperature(sure, np.array([0, 1])) == 1.0 == fit_temperature(np.empty((0, 2)), np.empty(0, np.int64))
+    for rows, truth in ((sure, np.array([0, 1])), (np.empty((0, 2)), np.empty(0, np.int64))):
+        assert fit_temperature(rows, truth) == (1.0, 0.0)
     record = of_classes("kind", "t", sure, np.array([0, 1]), TEMPERATURE)
     assert calibrated([0.0, 1.0], record) == [0.0, 1.0] and calibrated([0.0, 0.0], record) == [0.5, 0.5]
     assert all(map(math.isnan, calibrated([math.nan, 1.0], record)))
@@ -153,7 +180,8 @@ def test_a_record_travels_as_json_and_one_by_hand_is_found_out():
         assert HeldOut.of(fields) == record == build(HeldOut, fields, "held_out") and record.problem() is None
         for name, value in (
             ("score", "other"), ("ranks", [3, 2, 1]), ("scores", [5.0, *fields["scores"][1:], 7.0]),
-            ("calibration", "other"), ("temperature", -1.0), ("n_rows", 1), ("curves", [{"x": [2.0, 1.0], "y": [0.0]}]),
+            ("calibration", "other"), ("temperature", -1.0), ("uniform", 1.0), ("n_rows", 1),
+            ("curves", [{"x": [2.0, 1.0], "y": [0.0]}]),
         ):  # fmt: skip
             assert build(HeldOut, {**fields, name: value}, "held_out").problem(), name
 
@@ -166,6 +194,10 @@ def test_the_error_of_a_coverage_is_that_of_a_beta_distribution():
 
 def brier_score(probabilities: np.ndarray, truth: np.ndarray) -> float:
     return float(((probabilities - np.eye(probabilities.shape[1])[truth]) ** 2).sum(axis=1).mean())
+
+
+def expected_error(probabilities: np.ndarray, truth: np.ndarray) -> float:
+    return calibration_error(reliability(probabilities.max(axis=1), probabilities.argmax(axis=1) == truth, 10))
 
 
 def log_loss(probabilities: np.ndarray, truth: np.ndarray) -> float:
