@@ -2,6 +2,7 @@
 calibrated probabilities; called by driver/registry/held_out.py.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -87,13 +88,13 @@ def fit_temperature(probabilities: Floats, truth: Codes) -> tuple[float, float]:
     They are temperature scaling (Guo et al., On Calibration of Modern Neural Networks, 2017) and two of the three parts
     of ensemble temperature scaling (Zhang, Kailkhura, Han, Mix-n-Match, 2020). The share is for rows whose class is
     wrong: they bound how probable any class can be, which no temperature does. It is 0 unless it lowers the log loss of
-    all rows together by more than 1, the criterion of Akaike.
+    all rows together by more than ln(n_rows) / 2, the criterion of Schwarz.
     """
     logs = np.log(np.clip(probabilities, 1e-30, None))
     temperature = _temperature(logs, truth)
     without = _log_loss(_of_truth(logs, truth, 1.0 / temperature))
     inverse, uniform, loss = _mixed(logs, truth, 1.0 / temperature)
-    return (1.0 / inverse, uniform) if loss < without - 1.0 else (temperature, 0.0)
+    return (1.0 / inverse, uniform) if loss < without - math.log(max(len(truth), 1)) / 2 else (temperature, 0.0)
 
 
 def _temperature(logs: Floats, truth: Codes) -> float:
