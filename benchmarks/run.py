@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from backends import compare_backends, compare_gpus  # noqa: E402
+from certainty import compare_certainty  # noqa: E402
 from columns import compare_columns  # noqa: E402
 from comparison import FUSED, WAYS, Plan, compare_ways  # noqa: E402
 from dash import compare_dash  # noqa: E402
@@ -36,7 +37,7 @@ from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
     "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict", "dash",
-    "reports", "quality", "columns", "proposed", "explain", "backends", "gpus", "comparison",
+    "reports", "quality", "columns", "proposed", "explain", "certainty", "backends", "gpus", "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
@@ -134,6 +135,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "columns": lambda: [*compare_columns(dsn), *compare_all()],
         "proposed": lambda: compare_proposed(dsn),
         "explain": partial(compare_explained, dsn, arguments.kind),
+        "certainty": lambda: compare_certainty(dsn),
         "comparison": partial(compare_ways, plans, arguments.output, arguments.go_on),
     }
     return {name: made[name] for name in SECTIONS}

@@ -1,4 +1,5 @@
-"""Rows of a benchmark, copied into a database in PostgreSQL's binary format, which NumPy writes at once."""
+"""Rows of a benchmark, copied into a database: arrays in PostgreSQL's binary format, which NumPy writes at once; data
+frames as CSV."""
 
 import io
 import struct
@@ -26,6 +27,32 @@ def make_table(cursor, table: str, x: np.ndarray, y: np.ndarray) -> None:
     cursor.execute(f"CREATE TABLE {table} (id integer, x real[], y integer)")
     rows = _Rows(x, y)
     cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT binary)", rows)
+
+
+def make_frame_table(cursor, table: str, frame) -> None:
+    """Create a table with the columns of a pandas.DataFrame, and copy its rows into it."""
+    columns = ", ".join(f'"{column}" {_sql_type(frame[column])}' for column in frame)
+    cursor.execute(f"CREATE TABLE {table} ({columns})")
+    cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT csv, HEADER)", io.StringIO(frame.to_csv(index=False)))
+    cursor.execute(f"ANALYZE {table}")
+
+
+def _sql_type(column) -> str:
+    """Return the type that a user declares for a column of a DataFrame."""
+    import pandas
+
+    types = pandas.api.types
+    if types.is_bool_dtype(column):
+        return "boolean"
+    if types.is_integer_dtype(column):
+        return "integer"
+    if types.is_numeric_dtype(column):
+        return "double precision"
+    if types.is_datetime64_any_dtype(column):
+        if column.dt.tz is not None:
+            return "timestamptz"
+        return "date" if (column.dropna() == column.dropna().dt.normalize()).all() else "timestamp"
+    return "text"
 
 
 class _Rows(io.RawIOBase):

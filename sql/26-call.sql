@@ -104,7 +104,7 @@ BEGIN
             MESSAGE = format('%s: only the owner of a run, members of its owner''s role and superusers can see it on Greenplum and Cloudberry', what),
             HINT = 'Make the role a member of the owner''s role: GRANT owner TO role;';
     ELSIF what IN ('set_alias', 'drop_alias', 'rollback', 'set_challenger', 'drop_challenger', 'drop_version', 'drop_registered',
-                   'predict_version', 'grant_model', 'revoke_model', 'allow_recording', 'forbid_recording', 'madlib_mop.registry', 'madlib_mop.alias_history',
+                   'predict_version', 'predict_interval', 'predict_set', 'predict_json', 'predict_named', 'grant_model', 'revoke_model', 'allow_recording', 'forbid_recording', 'madlib_mop.registry', 'madlib_mop.alias_history',
                    'madlib_mop.version_lineage', 'madlib_mop.challenger_comparison') THEN
         RAISE EXCEPTION USING ERRCODE = '0A000',
             MESSAGE = format('%s: there is no registry of models on Greenplum and Cloudberry, because it needs row-level security', what),

@@ -15,14 +15,16 @@ COMMENT ON FUNCTION madlib_mop_calls._predict_row(text, integer, bytea, bigint, 
     'Predicts one row with the session''s trainer; NULL after an error';
 
 CREATE FUNCTION madlib_mop_calls._predict_row_text(
-    form text, model_table text, mst_key integer, input_row bytea, row_type bigint, names text[], encoding text, caller_path text)
+    form text, model_table text, mst_key integer, input_row bytea, row_type bigint, names text[], encoding text, caller_path text,
+    coverage double precision DEFAULT NULL)
 RETURNS text LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
 @PRELUDE@
 from mop_backend import predict_row
-return predict_row.predict_row_text(form, model_table, mst_key, input_row, row_type, names, encoding, caller_path, "@VERSION@")
+return predict_row.predict_row_text(
+    form, model_table, mst_key, input_row, row_type, names, encoding, caller_path, "@VERSION@", coverage)
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._predict_row_text(text, text, integer, bytea, bigint, text[], text, text) IS
-    'The class or the number of one row, or all classes with their values as JSON; NULL after an error';
+COMMENT ON FUNCTION madlib_mop_calls._predict_row_text(text, text, integer, bytea, bigint, text[], text, text, double precision) IS
+    'The class, the number or the interval of one row, or classes as JSON; NULL after an error';
 
 CREATE FUNCTION madlib_mop_calls._has_plain_fields(input_row bytea)
 RETURNS boolean LANGUAGE plpython3u IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $body$

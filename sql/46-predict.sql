@@ -11,14 +11,16 @@ return predict.predict(model_table, mst_key, inputs, allow_null, caller_path, "@
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._predict(text, integer, bytea[], boolean, text) IS 'Predicts with the session''s trainer; NULL after an error';
 
-CREATE FUNCTION madlib_mop_calls._predict_texts(form text, many boolean, model_table text, mst_key integer, inputs bytea[], allow_null boolean, caller_path text)
+CREATE FUNCTION madlib_mop_calls._predict_texts(
+    form text, many boolean, model_table text, mst_key integer, inputs bytea[], allow_null boolean, caller_path text,
+    coverage double precision DEFAULT NULL)
 RETURNS text[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
 @PRELUDE@
 from mop_backend import predict
-return predict.predict_texts(form, many, model_table, mst_key, inputs, allow_null, caller_path, "@VERSION@")
+return predict.predict_texts(form, many, model_table, mst_key, inputs, allow_null, caller_path, "@VERSION@", coverage)
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._predict_texts(text, boolean, text, integer, bytea[], boolean, text) IS
-    'The class of each row, or all classes with their values; NULL after an error';
+COMMENT ON FUNCTION madlib_mop_calls._predict_texts(text, boolean, text, integer, bytea[], boolean, text, double precision) IS
+    'The class of each row, its interval, or classes as JSON; NULL after an error';
 
 -- if greenplum
 CREATE FUNCTION madlib_mop_calls._plan(model_table text, mst_key integer, caller_path text)

@@ -10,15 +10,15 @@ VALUES
         load_custom_function, load_keras_model, load_model_selection_table, load_top_k_accuracy_function, madlib_keras_automl,
         madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
-    ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, clone_model, deploy, describe_preprocessor,
+    ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, choose_threshold, clone_model, confusion_matrix, deploy, describe_preprocessor,
         drift,  -- defence: drift-for-trainers
         drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, explain_fit, export_model, extend, grant_model, grant_read,
-        importance, import_model, import_version, import_weights, learn, make_ensemble,
-        pack_columns, partial_dependence, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs, register, replay, resume, resume_model,
-        revoke_model, revoke_read, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
+        importance, import_model, import_version, import_weights, learn, make_ensemble, metrics,
+        pack_columns, partial_dependence, pause, pin_model, precision_recall_curve, propose_columns, propose_networks, propose_search,
+        purge_jobs, register, reliability, replay, resume, resume_model, revoke_model, revoke_read, roc_curve, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
     -- functions that only read a model, in any query
-    ('predict', '{train, predict}', 'madlib_mop', '{allow_recording, array_bytes, explain_prediction, forbid_recording, predict, predict_class, predict_class_rows, predict_json, predict_named,
-        predict_named_rows, predict_number, predict_rows, predict_version}'),
+    ('predict', '{train, predict}', 'madlib_mop', '{allow_recording, array_bytes, explain_prediction, forbid_recording, predict, predict_class, predict_class_rows, predict_interval, predict_json,
+        predict_named, predict_named_rows, predict_number, predict_rows, predict_set, predict_version}'),
     -- functions that read runs, and those that the views of runs call
     ('read', '{train, read}', 'madlib_mop', '{higher_is_better, model_card, report}'),
     -- functions for superusers

@@ -1,10 +1,10 @@
 """The statements that train networks on an ordinary table and predict its test rows."""
 
-import io
 import time
 from collections.abc import Iterator
 
 import numpy as np
+from tables import make_frame_table
 
 from quality.scores import ENSEMBLE, SINGLE, Score, auc, r2
 from quality.skew import check_skew
@@ -55,29 +55,8 @@ def _load(cursor, rows, split: Split):
     source = rows.iloc[np.sort(np.concatenate([split.train, split.valid]))]
     source = source.assign(held_out=source["row_id"].isin(split.valid))
     for name, part in (("source", source), ("test", rows.iloc[split.test])):
-        columns = ", ".join(f'"{column}" {_sql_type(part[column])}' for column in part)
-        cursor.execute(f"CREATE TABLE {name} ({columns})")
-        cursor.copy_expert(f"COPY {name} FROM STDIN (FORMAT csv, HEADER)", io.StringIO(part.to_csv(index=False)))
-        cursor.execute(f"ANALYZE {name}")
+        make_frame_table(cursor, name, part)
     return source
-
-
-def _sql_type(column) -> str:
-    """Return the type that a user declares for a column of a DataFrame."""
-    import pandas
-
-    types = pandas.api.types
-    if types.is_bool_dtype(column):
-        return "boolean"
-    if types.is_integer_dtype(column):
-        return "integer"
-    if types.is_numeric_dtype(column):
-        return "double precision"
-    if types.is_datetime64_any_dtype(column):
-        if column.dt.tz is not None:
-            return "timestamptz"
-        return "date" if (column.dropna() == column.dropna().dt.normalize()).all() else "timestamp"
-    return "text"
 
 
 def _score(cursor, table: Table, test: np.ndarray, expected: np.ndarray) -> float:

@@ -5,13 +5,24 @@ the tables of the help texts and the manual. The driver checks a call's argument
 specification and the code that uses the argument.
 """
 
-from madlib_mop.calls import columns, control, inference, jobs, learning, library, packing, steering, training
+from madlib_mop.calls import (
+    columns,
+    control,
+    inference,
+    jobs,
+    learning,
+    library,
+    measuring,
+    packing,
+    steering,
+    training,
+)
 from madlib_mop.calls.argument import REQUIRED, Argument, Function, Parameter
 from madlib_mop.calls.reading import check_storable, read_arguments, recorded_arguments
 from madlib_mop.errors import no_command
 
 #: The modules with the functions for users, in the manual's order.
-GROUPS = (learning, library, columns, packing, training, inference, control, steering, jobs)
+GROUPS = (learning, library, columns, packing, training, inference, measuring, control, steering, jobs)
 USER_FUNCTIONS: tuple[Function, ...] = tuple(function for group in GROUPS for function in group.FUNCTIONS)
 #: Every function with a command of the driver, by name.
 FUNCTIONS = {

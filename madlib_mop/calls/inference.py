@@ -195,6 +195,18 @@ REGISTER = Function(
             " ones; NULL: none",
             default=None,
         ),
+        Argument(
+            "held_out", "text",
+            "table, packed or not, of rows that neither trained nor chose the model, such as that of the test rows: for"
+            " predict_interval, predict_set and calibrated probabilities; NULL: none",
+            default=None,
+        ),
+        Argument(
+            "calibration", "text",
+            "how the held-out rows calibrate probabilities: 'temperature', or 'isotonic' for at least about 1,000 rows",
+            default="temperature",
+            check=OneOf(("temperature", "isotonic"), "temperature", "'temperature' needs few rows."),
+        ),
     ),
     schema="madlib_mop",
     comments=(
@@ -318,21 +330,22 @@ _SEED = Argument(
     "seed", "bigint", "seed of everything that is drawn", default=0,
     check=Whole(0, MAX_SEED, is_needed=True),
 )  # fmt: skip
-_EXPLAINED = Argument(
+ANY_NAME = Argument(
     "model_table",
     "text",
     "a registered model, such as 'churn@champion' or 'churn', its alias newest; with mst_key a table of models;"
     " in double quotes a table of madlib_keras_fit",
     check=Given("Pass the name of a registered model or of a table."),
 )
+KEY_OF_TABLE = replace(_MST_KEY, help="key of the model, for a table of models")
 _MAX_ROWS = "number of rows that are drawn from the table; fewer, if they are wide: at most 512 MiB"
 IMPORTANCE = Function(
     "importance",
     "Compute how much the loss of a model grows if the values of a column are exchanged between rows.",
     (
-        _EXPLAINED,
+        ANY_NAME,
         Argument("source_table", "text", "table or view with rows and their true values, packed or not"),
-        replace(_MST_KEY, help="key of the model, for a table of models"),
+        KEY_OF_TABLE,
         Argument(
             "metric", "text",
             "the loss: 'log_loss' or 'error_rate' for classes, 'squared_error' or 'absolute_error' for numbers; NULL:"
@@ -368,10 +381,10 @@ PARTIAL_DEPENDENCE = Function(
     "partial_dependence",
     "Compute the mean prediction of the rows of a table, if all of them had the same value in a column.",
     (
-        _EXPLAINED,
+        ANY_NAME,
         Argument("source_table", "text", "table or view with rows, not packed"),
         Argument("feature", "text", "name of the input column"),
-        replace(_MST_KEY, help="key of the model, for a table of models"),
+        KEY_OF_TABLE,
         Argument(
             "of_class", "text", "the class whose probability is predicted; NULL: each class, or the number",
             default=None,

@@ -1,5 +1,6 @@
 """The handle of a trained model: predictions in the database, the model as one of Keras, and its files."""
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib.util import find_spec
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from mop_backend.registered_names import is_registered
 from mop_backend.weights import WEIGHTS_DAMAGED, WRITE_AGAIN, are_damaged
 
 from madlib_mop.catalog.names import Relation, statement
@@ -91,13 +93,16 @@ class Model:
         """
         return self._with_facts(lambda facts, predictor: _predicted(facts.targets, predictor, data, key))
 
-    def predict_proba(self, data: Any, key: str | None = None) -> Any:
+    def predict_proba(self, data: Any, key: str | None = None, calibrated: bool = False) -> Any:
         """Predict the probability of each class.
 
         Parameters
         ----------
         data, key
             As for `predict`.
+        calibrated : bool
+            Whether probabilities are calibrated by the held-out rows of the version; for registered models. The
+            columns are then float64.
 
         Returns
         -------
@@ -110,7 +115,11 @@ class Model:
         Unsupported
             If the model predicts numbers, or has several outputs.
         """
-        return self._with_facts(lambda facts, predictor: _probabilities(facts.targets, predictor, data, key))
+        if calibrated and not is_registered(self.table):
+            raise noted(Unsupported(f"{self.table} is no registered model, so nothing calibrates its probabilities",
+                                    hint="model.register('churn', held_out=...) records held-out rows."))  # fmt: skip
+        ask = _calibrated if calibrated else _probabilities
+        return self._with_facts(lambda facts, predictor: ask(facts.targets, predictor, data, key))
 
     def drift(self, data: Any, baseline: Any = None, **arguments: Any) -> "pandas.DataFrame":
         """Compare rows of today, and the predictions of them, with the training rows.
@@ -183,8 +192,110 @@ class Model:
         pandas.DataFrame
             A row for each output and column: ``feature``, ``importance``, ``lower``, ``upper`` ...
         """
-        rows = {"source_table": data.table if isinstance(data, Packed) else data}
-        return self._with_facts(lambda _, predictor: predictor.of_rows("importance", rows, arguments))
+        return self._of_labelled("importance", data, arguments)
+
+    def metrics(self, data: Any, **arguments: Any) -> "pandas.DataFrame":
+        """Return how good the predictions of some rows are, beside the best constant answer.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table, Packed or str
+            Rows with the inputs and the true values, or the name of a table or view with them, packed or not.
+        **arguments
+            Further arguments of the SQL function ``metrics``: ``by`` (not for packed rows), ``max_slices``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each output, slice and metric: ``slice``, ``metric``, ``value``, ``baseline`` ...
+        """
+        return self._of_labelled("metrics", data, arguments)
+
+    def confusion_matrix(self, data: Any, **arguments: Any) -> "pandas.DataFrame":
+        """Return how many rows have each pair of a true and a predicted class.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table, Packed or str
+            Rows with the inputs and the true values, or the name of a table or view with them, packed or not.
+        **arguments
+            Further arguments of the SQL function ``confusion_matrix``: none.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each pair: ``actual``, ``predicted``, ``n_rows``, ``share_of_actual``.
+        """
+        return self._of_labelled("confusion_matrix", data, arguments)
+
+    def roc_curve(self, data: Any, **arguments: Any) -> "pandas.DataFrame":
+        """Return the false and the true positive rate at each threshold of a class's probability.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table, Packed or str
+            Rows with the inputs and the true values, or the name of a table or view with them, packed or not.
+        **arguments
+            Further arguments of the SQL function ``roc_curve``: ``of_class``, ``max_points``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each threshold: ``threshold``, ``false_positive_rate``, ``true_positive_rate``, ``auc``.
+        """
+        return self._of_labelled("roc_curve", data, arguments)
+
+    def precision_recall_curve(self, data: Any, **arguments: Any) -> "pandas.DataFrame":
+        """Return precision and recall at each threshold of a class's probability.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table, Packed or str
+            Rows with the inputs and the true values, or the name of a table or view with them, packed or not.
+        **arguments
+            Further arguments of the SQL function ``precision_recall_curve``: ``of_class``, ``max_points``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each threshold: ``threshold``, ``precision``, ``recall``, ``average_precision`` ...
+        """
+        return self._of_labelled("precision_recall_curve", data, arguments)
+
+    def choose_threshold(self, data: Any, **arguments: Any) -> "pandas.DataFrame":
+        """Return the threshold of a class's probability that costs least, or that has a precision.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table, Packed or str
+            Rows with the inputs and the true values, or the name of a table or view with them, packed or not.
+        **arguments
+            Further arguments of the SQL function ``choose_threshold``: ``of_class``, ``cost_false_positive`` and
+            ``cost_false_negative``, or ``least_precision``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each class: ``threshold``, ``precision``, ``recall``, ``cost`` ...
+        """
+        return self._of_labelled("choose_threshold", data, arguments)
+
+    def reliability(self, data: Any, **arguments: Any) -> "pandas.DataFrame":
+        """Return how probable classes are predicted to be, and how often they are true.
+
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table, Packed or str
+            Rows with the inputs and the true values, or the name of a table or view with them, packed or not.
+        **arguments
+            Further arguments of the SQL function ``reliability``: ``of_class``, ``n_bins``, ``calibrated``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each interval: ``lower``, ``upper``, ``probability``, ``share``, ``calibration_error`` ...
+        """
+        return self._of_labelled("reliability", data, arguments)
 
     def partial_dependence(self, data: Any, feature: str, **arguments: Any) -> "pandas.DataFrame":
         """Return the mean prediction of some rows, if all of them had the same value in a column.
@@ -209,7 +320,14 @@ class Model:
             lambda _, predictor: predictor.of_rows("partial_dependence", {"source_table": data}, given)
         )
 
-    def register(self, name: str, note: str | None = None, baseline: Packed | str | None = None) -> "RegisteredModel":
+    def register(
+        self,
+        name: str,
+        note: str | None = None,
+        baseline: Packed | str | None = None,
+        held_out: Packed | str | None = None,
+        calibration: str | None = None,
+    ) -> "RegisteredModel":
         """Copy the model into the registry as the next version of a name, and return the handle of the version.
 
         Parameters
@@ -220,10 +338,18 @@ class Model:
         baseline : Packed or str, optional
             A packed table: its predictions are recorded, and `drift` compares later ones with them. Of a `Packed`, the
             validation rows, if it has some.
+        held_out : Packed or str, optional
+            A table of rows that neither trained nor chose the model, packed or not: `predict_interval`, `predict_set`
+            and calibrated probabilities need them. Of a `Packed`, the test rows.
+        calibration : str, optional
+            ``temperature`` (the default) or ``isotonic``.
         """
         if isinstance(baseline, Packed):
             baseline = baseline.validation or baseline.table
+        if isinstance(held_out, Packed):
+            held_out = held_out.test or held_out.table
         given = {"name": name, "model_table": self.table, "mst_key": self.mst_key, "note": note, "baseline": baseline}
+        given |= {"held_out": held_out, "calibration": calibration}
         version = self._calls.call("register", **given)
         return RegisteredModel(self._calls, f"{name.lower()}@{version}")
 
@@ -297,6 +423,11 @@ class Model:
     def card(self) -> str:
         """Return the model's card as Markdown: its data, metrics, inputs, outputs and lineage."""
         return str(self._calls.call("model_card", model_table=self.table, mst_key=self.mst_key))
+
+    def _of_labelled(self, function: str, data: Any, arguments: dict[str, Any]) -> "pandas.DataFrame":
+        """Return what an SQL function returns for rows with their true values."""
+        rows = {"source_table": data.table if isinstance(data, Packed) else data}
+        return self._with_facts(lambda _, predictor: predictor.of_rows(function, rows, arguments))
 
     def _exported(self, form: Format) -> bytes:
         return bytes(
@@ -372,6 +503,19 @@ def _probabilities(targets: Sequence[Target], predictor: ClientPredictor, data: 
     return rows.frame({name: values[:, i] for i, name in enumerate(names)})  # outputs of no class come last
 
 
+def _calibrated(targets: Sequence[Target], predictor: ClientPredictor, data: Any, key: str | None) -> Any:
+    """Return calibrated probabilities, as `Model.predict_proba` does."""
+    if len(targets) != 1 or targets[0].texts is None:
+        raise noted(Unsupported("predict_proba is for a model with one output of classes"))
+    rows, (target,) = predictor.answers("predict_json", data, key, ("calibrated", True)), targets
+    keys = ["NULL" if text is None else text for text in target.texts or ()]
+    found = [{} if row is None else json.loads(row) if isinstance(row, str) else row for row in rows.values]
+    values = np.array([[np.nan if row.get(key) is None else row[key] for key in keys] for row in found], np.float64)
+    is_pandas = rows.native is None or type(rows.native).__module__.split(".")[0] == "pandas"
+    names = target.classes if is_pandas else [str(text) for text in target.texts or ()]
+    return rows.frame({name: values[:, i] for i, name in enumerate(names or ())})
+
+
 class RegisteredModel(Model):
     """A version of a registered model, or the version that an alias stands for at each call.
 
@@ -396,6 +540,63 @@ class RegisteredModel(Model):
     def version(self) -> int:
         """The number of the version with which `predict` answers now. Raises MopError if there is none."""
         return int(self._calls.sessions.rows("SELECT madlib_mop.predict_version(%s)", [self.name])[0][0])
+
+    def predict_interval(self, data: Any, key: str | None = None, coverage: float = 0.9) -> Any:
+        """Predict the number of each row, and an interval that has the true number with this probability.
+
+        Parameters
+        ----------
+        data, key
+            As for `predict`.
+        coverage : float
+            The share of rows whose true number is in the interval, if rows are like the held-out ones.
+
+        Returns
+        -------
+        DataFrame
+            The columns ``prediction``, ``lower`` and ``upper``, float64, in the units of the table.
+
+        Raises
+        ------
+        MopError
+            If the version has no held-out rows, or too few for the coverage, or predicts no number.
+        """
+
+        def ask(_: TargetFacts, predictor: ClientPredictor) -> Any:
+            rows = predictor.answers("predict_interval", data, key, ("coverage", coverage))
+            found = [(None, None, None) if row is None else row for row in rows.values]
+            values = np.array(found, np.float64).reshape(len(found), 3)
+            return rows.frame({name: values[:, i] for i, name in enumerate(("prediction", "lower", "upper"))})
+
+        return self._with_facts(ask)
+
+    def predict_set(self, data: Any, key: str | None = None, coverage: float = 0.9) -> Any:
+        """Predict the classes of each row that are likely enough to have the true one among them.
+
+        Parameters
+        ----------
+        data, key
+            As for `predict`.
+        coverage : float
+            The share of rows whose true class is in the set, if rows are like the held-out ones.
+
+        Returns
+        -------
+        Series
+            A list of classes for each row, the most probable one first; it can be empty.
+
+        Raises
+        ------
+        MopError
+            If the version has no held-out rows, or too few for the coverage, or predicts no class.
+        """
+
+        def ask(facts: TargetFacts, predictor: ClientPredictor) -> Any:
+            rows, target = predictor.answers("predict_set", data, key, ("coverage", coverage)), facts.targets[0]
+            sets = [None if row is None else [target.value_of(text) for text in row] for row in rows.values]
+            return rows.series(target.name, sets)
+
+        return self._with_facts(ask)
 
     def deploy(self, alias: str, **conditions: Any) -> bool:
         """Give an alias this version, if all conditions are met; return whether it has it now.
@@ -431,7 +632,7 @@ class RegisteredModel(Model):
         """Return the changes of the aliases of this model, the newest first: who, when, why, to which version."""
         return read_own(self._calls.sessions, _HISTORY, [self._model])
 
-    def register(self, name: str, note: str | None = None, baseline: Packed | str | None = None) -> "RegisteredModel":
+    def register(self, name: str, *_: Any, **__: Any) -> "RegisteredModel":
         """Raise Unsupported: a version cannot be registered again; `deploy` gives it an alias."""
         raise noted(Unsupported(f"{self.name} is registered already", hint="deploy('champion') gives it an alias."))
 

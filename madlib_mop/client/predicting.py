@@ -79,17 +79,28 @@ class ClientPredictor:
     def __init__(self, sessions: ClientSessions, table: str, mst_key: int | None, facts: TargetFacts):
         self._sessions, self._table, self._mst_key, self._facts = sessions, table, mst_key, facts
 
-    def answers(self, function: str, data: Any, key: str | None) -> "Answers":
-        """Return what a function predicts for each row."""
+    def answers(self, function: str, data: Any, key: str | None, option: tuple[str, Any] | None = None) -> "Answers":
+        """Return what a function predicts for each row.
+
+        Parameters
+        ----------
+        function : str
+        data, key
+            As for `Model.predict`.
+        option : tuple of (str, object), optional
+            Name and value of a further argument, of a function that takes the name of a registered model.
+        """
         types = self._facts.types
         if isinstance(data, str):
-            return self._of_table(function, data, key, types is None)
+            return self._of_table(function, data, key, types is None, option)
         if key is not None:
             raise bad_input("key is for the name of a table: rows of a frame have the frame's order")
         if types is None:
+            if option is not None:
+                raise noted(Unsupported(f"{function} with {option[0]} takes the name of a table with arrays"))
             return self._of_arrays(function, data)
         frame = read_frame(data, only=list(types))
-        return Answers(frame.native, None, self._of_frame(function, frame, types))
+        return Answers(frame.native, None, self._of_frame(function, frame, types, option))
 
     def drift(self, data: Any, baseline: Any, arguments: dict[str, Any]) -> "pandas.DataFrame":
         """Return what the SQL function drift returns for a frame or the name of a table.
@@ -175,27 +186,41 @@ class ClientPredictor:
             frame = Frame(tuple(columns), frame.n_rows, frame.native)
         return create_table(self._sessions, connection, Identifier(new_name("drift")).sql, frame, temporary=True)
 
-    def _of_frame(self, function: str, frame: Frame, types: dict[str, str]) -> list[Any]:
+    def _call(self, function: str, row: str, option: tuple[str, Any] | None) -> tuple[str, list[Any]]:
+        """Return the call of a function for a row ``t``, and its values."""
+        if option is None:
+            return f"madlib_mop.{function}(%s, %s, {row})", [self._table, self._mst_key]
+        name, value = option
+        call = f"madlib_mop.{function}(%s, {row}, {name} => %s)"
+        if function == "predict_interval":  # a row is a text in the client, and an array is none
+            call = f"(SELECT ARRAY[i.prediction, i.lower, i.upper] FROM {call} AS i)"
+        return call, [self._table, value]
+
+    def _of_frame(
+        self, function: str, frame: Frame, types: dict[str, str], option: tuple[str, Any] | None
+    ) -> list[Any]:
+        call, values = self._call(function, _WHOLE_ROW, option)
         with self._sessions.begin() as connection:
             rows = self._numbered(connection, frame, types)
-            call = f"SELECT t.{_ROW}, madlib_mop.{function}(%s, %s, {_WHOLE_ROW}) FROM {rows} AS t"
-            found = rows_of(connection, call, [self._table, self._mst_key])
+            found = rows_of(connection, f"SELECT t.{_ROW}, {call} FROM {rows} AS t", values)
         return [value for _, value in sorted(found, key=lambda row: int(row[0]))]
 
-    def _of_table(self, function: str, table: str, key: str | None, takes_arrays: bool) -> "Answers":
+    def _of_table(
+        self, function: str, table: str, key: str | None, takes_arrays: bool, option: tuple[str, Any] | None
+    ) -> "Answers":
         if key is None:
             raise bad_input("key is missing: the column of the table that identifies a row", "predict('t', key='id')")
         row, form = _WHOLE_ROW, function
         if takes_arrays:
             row = statement("t.{c}", c=Identifier(self._one_input()))
-            form = _FORMS_OF_ARRAYS[function]
+            form = _FORMS_OF_ARRAYS.get(function, function)
+        call, values = self._call(form, row.replace("%", "%%"), option)
         with self._sessions.begin() as connection:
             source = find_table(connection, table, "data")
             names = statement("SELECT t.{k}", k=Identifier(key)).replace("%", "%%")
-            query = f"{names}, madlib_mop.{form}(%s, %s, {row.replace('%', '%%')}) FROM "
-            query += source.sql.replace("%", "%%") + " AS t"
+            query = f"{names}, {call} FROM {source.sql.replace('%', '%%')} AS t"
             with own_path(connection):  # functions of a view may depend on it
-                found = rows_of(connection, query, [self._table, self._mst_key])
+                found = rows_of(connection, query, values)
         return Answers(None, [row[0] for row in found], [_first(function, row[1]) for row in found], key)
 
     def _of_arrays(self, function: str, data: Any) -> "Answers":

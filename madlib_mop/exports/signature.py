@@ -6,7 +6,11 @@ The driver writes it. `madlib_mop.imports.signatures` reads and checks it.
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+
+from mop_backend.held_out import HeldOut
+
+from madlib_mop.columns.preprocessors.canonical import ADDED, plain
 
 FORMAT = 1
 
@@ -59,6 +63,8 @@ class ModelOutput:
         score of the second. None: the values are predicted numbers, or their classes are unknown.
     loss : str or None
         The name of its loss, if it is known.
+    held_out : HeldOut or None
+        The scores of rows that neither trained nor chose the model, if its version has them.
     """
 
     name: str
@@ -67,6 +73,7 @@ class ModelOutput:
     sql_type: str
     classes: tuple[str | None, ...] | None
     loss: str | None = None
+    held_out: HeldOut | None = field(default=None, metadata=ADDED)
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ class Signature:
 
     def to_json(self) -> str:
         """Return the document."""
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(plain(self), indent=2, ensure_ascii=False) + "\n"
 
 
 def file_names(names: Sequence[str], taken: Sequence[str] = ()) -> tuple[str, ...]:

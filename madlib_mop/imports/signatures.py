@@ -108,6 +108,13 @@ def check_meaning(signature: Signature) -> None:
     targets = [one.target for one in signature.outputs]
     if len(set(targets)) != len(targets) or not all(targets):
         raise contradiction("its signature names two outputs alike")
+    for output in signature.outputs:
+        rows = output.held_out
+        problem = None if rows is None else rows.problem()
+        if rows is not None and rows.output != output.target:
+            problem = f"it is of {rows.output!r:.100}"
+        if problem is not None:  # defence: held-out-of-a-signature
+            raise contradiction(f"its record of the held-out rows of {output.target!r:.100} is damaged: {problem}")
 
 
 def read_preprocessor(signature: Signature, text: str | None) -> Preprocessor | None:

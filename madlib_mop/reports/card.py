@@ -238,6 +238,14 @@ def _data_of_members(ensemble: Ensemble) -> Iterator[str]:
 
 def _metrics(facts: CardFacts) -> Iterator[str]:
     yield from ("## Metrics", "")
+    for output in facts.signature.outputs:
+        if (held_out := output.held_out) is not None:
+            calibrated = f", and calibrate its probabilities ({held_out.calibration})" if held_out.calibration else ""
+            yield (
+                f"{held_out.n_rows:,} held-out rows of {plain(held_out.table)} give intervals or sets for"
+                f" {plain(output.target)}{calibrated}."
+            )
+            yield ""
     metrics = facts.origin.metrics if facts.origin is not None else {}
     if not metrics and facts.ensemble is not None:
         metrics = facts.ensemble.metrics

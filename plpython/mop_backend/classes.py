@@ -1,8 +1,9 @@
-"""Converts the outputs of a model to text: the best class, each with its value, or a number; called by predict.py.
+"""Converts the outputs of a model to text: the best class, each with its value, a number, an interval or a set of
+classes; called by predict_model.py.
 
 The driver (driver/commands/scoring.py) describes each output as a dict: ``name``; ``labels``, the class of each
-value, None where the output is a number; ``problem``, why there are no labels where there should be. One value for two
-classes is that of the second.
+value, None where the output is a number; ``problem``, why there are no labels where there should be; ``held_out``, the
+fields of `HeldOut`, if the version has them. One value for two classes is that of the second.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import json
 import math
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from mop_backend.call import CallError
 from mop_backend.frames import Json
+from mop_backend.held_out import HeldOut, HeldOutError, calibrated, check_coverage, covered, interval, threshold
 
 _NULL_CLASS = "NULL"
 
@@ -25,6 +27,7 @@ class DescribedOutput(TypedDict):
     name: str
     labels: list[str | None] | None
     problem: str | None
+    held_out: dict[str, Any] | None
 
 
 TextOf = Callable[[Sequence[float]], str | None]  # a row's values -> text about its classes
@@ -130,11 +133,119 @@ def named(outputs: Sequence[DescribedOutput], widths: Sequence[int], functions: 
     return text_of
 
 
+def interval_of(
+    outputs: Sequence[DescribedOutput], widths: Sequence[int], functions: Functions, coverage: float | None
+) -> TextOf:
+    """Return a function from a row's values to the number that is predicted and the limits of its interval, as text of
+    an array.
+
+    Raises
+    ------
+    CallError
+        If the model predicts no single number, or its held-out rows are too few for the coverage.
+    """
+    function = "predict_interval"
+    coverage = _coverage(function, coverage)
+    labels = _labels_of_one(function, outputs, widths, functions)
+    if labels is not None:
+        raise _refused(
+            f"{function}: the model predicts a class, {outputs[0]['name']!r}, not a number",
+            "madlib_mop.predict_set returns the classes that are likely enough.",
+        )
+    if widths[0] != 1:
+        raise _refused(
+            f"{function}: the model returns {widths[0]} values a row for {outputs[0]['name']!r}, not one", None
+        )
+    held_out = _held_out(function, outputs[0])
+    limit = _threshold(function, held_out, coverage)
+
+    def text_of(values: Sequence[float]) -> str:
+        bounds = (values[0], *interval(values[0], held_out, limit))
+        return "{" + ",".join(map(repr, map(float, bounds))) + "}"
+
+    return text_of
+
+
+def class_set(
+    outputs: Sequence[DescribedOutput], widths: Sequence[int], functions: Functions, coverage: float | None
+) -> TextOf:
+    """Return a function from a row's values to a JSON array of classes, the most probable one first; see
+    `interval_of`."""
+    function = "predict_set"
+    coverage = _coverage(function, coverage)
+    labels = _labels_of_one(function, outputs, widths, functions)
+    if labels is None:
+        raise _refused(
+            f"{function}: the model predicts a number, {outputs[0]['name']!r}, not a class",
+            "madlib_mop.predict_interval returns an interval.",
+        )
+    limit = _threshold(function, _held_out(function, outputs[0]), coverage)
+    return lambda values: json.dumps([labels[number] for number in covered(_by_class(values, labels), limit)])
+
+
+def calibrated_by_class(
+    outputs: Sequence[DescribedOutput], widths: Sequence[int], functions: Functions, coverage: float | None
+) -> TextOf:
+    """Return a function from a row's values to a JSON object of the calibrated probabilities by class."""
+    labels = _labels_of_one(functions.named, outputs, widths, functions)
+    if labels is None:
+        raise _refused(
+            f"{functions.named}: calibrated is for classes, and the model predicts a number, {outputs[0]['name']!r}",
+            "madlib_mop.predict_interval returns an interval.",
+        )
+    keys, held_out = _keys(labels, functions), _held_out(functions.named, outputs[0])
+
+    def text_of(values: Sequence[float]) -> str:
+        try:
+            found = calibrated(_by_class(values, labels), held_out)
+        except HeldOutError as error:
+            raise _refused(f"{functions.named}: {error}", error.hint) from None
+        numbers = [value if math.isfinite(value) else None for value in found]
+        return json.dumps({key: value for key, value in zip(keys, numbers, strict=True) if key is not None})
+
+    return text_of
+
+
 FORMS: dict[str, Callable[[Sequence[DescribedOutput], Sequence[int], Functions], TextOf]] = {
     "class": best_class,
     "number": one_number,
     "named": named,
 }
+#: Those that need what a version has of held-out rows.
+HELD_OUT_FORMS: dict[
+    str, Callable[[Sequence[DescribedOutput], Sequence[int], Functions, float | None], TextOf]
+] = {
+    "interval": interval_of,
+    "set": class_set,
+    "calibrated": calibrated_by_class,
+}
+
+
+def _coverage(function: str, coverage: float | None) -> float:
+    try:
+        return check_coverage(coverage)
+    except HeldOutError as error:
+        raise _refused(f"{function}: {error}", error.hint) from None
+
+
+def _held_out(function: str, output: DescribedOutput) -> HeldOut:
+    """Return what a version has of held-out rows for its output. Raises CallError if it has nothing."""
+    if output["held_out"] is None:
+        raise CallError(
+            f"{function}: the version was registered without held-out rows",
+            "55000",
+            hint="Register the model with rows that neither trained nor chose it, for example: SELECT"
+            " madlib_mop.register('churn', 'models', 1, held_out => 'packed_test'). pack_columns(..., test => 0.2)"
+            " holds such rows out.",
+        )
+    return HeldOut.of(output["held_out"])
+
+
+def _threshold(function: str, held_out: HeldOut, coverage: float) -> float:
+    try:
+        return threshold(held_out, coverage)
+    except HeldOutError as error:
+        raise _refused(f"{function}: {error}", error.hint) from None
 
 
 def _labels_of_one(

@@ -112,15 +112,18 @@ def predict_texts(
     allow_null: bool | None,
     caller_path: str,
     version: str,
+    coverage: float | None = None,
 ) -> list[str | None] | None:
     """Predict like `predict`; return one text for each row: its class, or JSON of all classes with their values.
 
     Parameters
     ----------
     form : str
-        ``class`` or ``named``.
+        ``class``, ``named``, or one of `classes.HELD_OUT_FORMS`.
     many : bool
         Whether there may be many rows.
+    coverage : float or None
+        Of an interval or a set of classes.
 
     Returns
     -------
@@ -134,7 +137,7 @@ def predict_texts(
         if not (many or answer.single):
             message = f"{_FUNCTION}_{form}: x has {answer.n_rows} rows, but this function takes one"
             raise call.CallError(message, "22023", hint=f"madlib_mop.{_FUNCTION}_{form}_rows takes many.")
-        text_of = answer.model.text_of(form, answer.widths)
+        text_of = answer.model.text_of(form, answer.widths, coverage=coverage)
         return [None if i in answer.empty else text_of(answer.row(i)) for i in range(answer.n_rows)]
     except Exception as error:
         note_error(error)

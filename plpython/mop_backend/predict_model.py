@@ -27,6 +27,8 @@ from pg_catalog.pg_class c join pg_catalog.pg_am m on m.oid = c.relam
 where c.oid::int8 = any ($1) and c.relkind = 'r' and m.amname = 'heap' and not c.relrowsecurity and not c.relhassubclass
 """
 
+_MAX_FORMS = 100
+
 
 def are_plain(oids: Sequence[int]) -> bool:
     """Return whether relations are tables whose rows depend on nothing but what a statement sees, such as a setting."""
@@ -57,15 +59,26 @@ class FoundModel:
         self.origin = origin
         self.version: str | None = None
         self.key: str | None = None
-        self._text_functions: dict[tuple[str, tuple[int, ...], classes.Functions], classes.TextOf] = {}
+        self._text_functions: dict[object, classes.TextOf] = {}
 
     def text_of(
-        self, form: str, widths: Sequence[int], functions: classes.Functions = classes.OF_ARRAYS
+        self,
+        form: str,
+        widths: Sequence[int],
+        functions: classes.Functions = classes.OF_ARRAYS,
+        coverage: float | None = None,
     ) -> classes.TextOf:
-        """Return the function from a row's values to its text in a form of `classes.FORMS`."""
-        key = (form, tuple(widths), functions)
+        """Return the function from a row's values to its text in a form of `classes.FORMS` or `HELD_OUT_FORMS`."""
+        key = (form, tuple(widths), functions, coverage)
         if key not in self._text_functions:
-            self._text_functions[key] = classes.FORMS[form](self.found["outputs"], widths, functions)
+            outputs = self.found["outputs"]
+            if len(self._text_functions) >= _MAX_FORMS:  # a column can have many coverages
+                self._text_functions.clear()
+            self._text_functions[key] = (
+                classes.FORMS[form](outputs, widths, functions)
+                if form in classes.FORMS
+                else classes.HELD_OUT_FORMS[form](outputs, widths, functions, coverage)
+            )
         return self._text_functions[key]
 
     def refuse_arrays(self, name: str) -> None:

@@ -120,13 +120,16 @@ def predict_row_text(
     encoding: str,
     caller_path: str,
     version: str,
+    coverage: float | None = None,
 ) -> str | None:
     """Predict as `predict_row` does; return the class, the number, or JSON of all classes with their values.
 
     Parameters
     ----------
     form : str
-        ``class``, ``number`` or ``named``.
+        ``class``, ``number``, ``named``, or one of `classes.HELD_OUT_FORMS`.
+    coverage : float or None
+        Of an interval or a set of classes.
 
     Returns
     -------
@@ -138,7 +141,7 @@ def predict_row_text(
         return None
     try:
         model, values = answer
-        return model.text_of(form, values.widths, classes.OF_ROWS)(values.floats)
+        return model.text_of(form, values.widths, classes.OF_ROWS, coverage)(values.floats)
     except Exception as error:
         predict.note_error(error)
         return None

@@ -74,6 +74,14 @@ def test_the_model_is_registered_and_its_quality_is_that_of_rows_held_out(shop, 
     assert {"AUC", "balanced accuracy", "run", "seconds"} <= learned.keys()
 
 
+def test_the_held_out_rows_make_prediction_sets_possible(shop, learned):
+    _, connection = shop
+    size, _, note = learned["prediction set"]
+    assert "madlib_mop.predict_set('customers_churned', t.*, 0.9)" in note and 0.8 < float(size) <= 2
+    found = rows(connection, "SELECT madlib_mop.predict_set('customers_churned', c, 0.9) FROM customers AS c LIMIT 5")
+    assert all(set(classes) <= {"yes", "no"} for (classes,) in found)
+
+
 def test_the_linear_model_is_measured_beside_the_registered_one(shop, learned):
     _, connection = shop
     ((name, description),) = rows(

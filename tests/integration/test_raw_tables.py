@@ -173,3 +173,11 @@ def test_classes_that_a_model_of_arrays_does_not_know_are_refused(arrays):
     arrays.rows("CREATE VIEW nameless AS SELECT x AS z, y FROM points")
     refused = arrays.refused(arrays.evaluate, "one_hot", "nameless", "out", mst_key=1)
     assert refused.message == "madlib_keras_evaluate: test_table: table public.nameless has no column 'x'"
+
+
+def test_an_empty_table_is_refused_by_the_name_of_its_argument(arrays):
+    arrays.rows("CREATE VIEW no_points AS SELECT * FROM points WHERE false")
+    refused = arrays.refused(arrays.evaluate, "one_hot", "no_points", "out", mst_key=1)
+    assert refused.message == "madlib_keras_evaluate: test_table has no rows. Received: 'no_points'"
+    register = "SELECT madlib_mop.register('of_no_rows', 'one_hot', 1, held_out => 'no_points')"
+    assert arrays.refused(arrays.rows, register).message == "register: held_out has no rows. Received: 'no_points'"

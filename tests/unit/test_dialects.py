@@ -68,6 +68,15 @@ def test_the_rows_of_partitioned_tables_are_dumped_once(product):
     assert not {*partitioned} & {*re.findall(r"pg_extension_config_dump\('([^']+)'", text)}
 
 
+def test_a_function_that_greenplum_lacks_says_so():
+    """Each name that is passed to `_absent` is one for which it raises an error."""
+    text = sql_of(GREENPLUM.name)
+    (body,) = re.findall(r"FUNCTION madlib_mop_calls\._absent\(what text\)(.*?)\$body\$;", text, re.DOTALL)
+    raised = {name for names in re.findall(r"what IN \(([^)]*)\)", body) for name in re.findall("'([^']*)'", names)}
+    asked = {*re.findall(r"_absent\('([^']*)'", text)}
+    assert {"predict_interval", "predict_json", "grant_read"} <= asked and asked <= raised
+
+
 def nullable_arrays(text: str) -> list[str]:
     """Return the beginnings of the arrays of subqueries in a text that are not within ``coalesce``."""
     return re.findall(r"(?<!coalesce\()\barray\(\s*select\b.{0,9}", text, re.IGNORECASE)

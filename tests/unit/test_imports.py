@@ -29,13 +29,14 @@ FLOORS = {
 }  # fmt: skip
 MAY_IMPORT = {
     "errors": set(),
-    "exports": set(),
+    "exports": {"columns"},
     "imports": {"columns", "exports", "models"},
     "calls": {"schedule"},
     "schedule": set(),
     "packing": {"columns"},
     "columns": set(),
     "explaining": {"columns"},
+    "certainty": {"columns"},
     "models": set(),
     "search": {"models"},
     "catalog": {"calls", "columns", "models", "schedule"},
@@ -47,8 +48,8 @@ MAY_IMPORT = {
     "trackers": {"catalog", "columns", "exports", "imports", "reports", "trainer"},
     "client": {"calls", "catalog", "columns", "exports", "imports", "models"},
     "driver": {
-        "calls", "schedule", "packing", "columns", "explaining", "exports", "imports", "models", "search", "trainer",
-        "catalog", "engines", "jobs", "reports",
+        "calls", "schedule", "packing", "columns", "explaining", "certainty", "exports", "imports", "models", "search",
+        "trainer", "catalog", "engines", "jobs", "reports",
     },  # fmt: skip
     "cli": {
         "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from mop_backend.held_out import HeldOut, HeldOutError, check_coverage, covered, interval, threshold
+from mop_backend.held_out import calibrated as calibrate
 
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.exported.runners import NEEDS, Arrays, compute, find_file, of_file, runner_of
@@ -88,22 +90,87 @@ class ExportedModel:
         ((name, column),) = columns.items()
         return _series(data, name, column)
 
-    def predict_proba(self, data: Any) -> Any:
+    def predict_proba(self, data: Any, calibrated: bool = False) -> Any:
         """Predict the probability of each class: a frame with a column of float32 for each class.
+
+        Parameters
+        ----------
+        data
+            As for `predict`.
+        calibrated : bool
+            Whether probabilities are calibrated by the held-out rows of the version that was exported; float64.
 
         Raises
         ------
         Unsupported
-            If the model predicts numbers, or has several outputs.
+            If the model predicts numbers, or has several outputs; for ``calibrated``, if it has no held-out rows.
         """
-        outputs = self.signature.outputs
-        if len(outputs) != 1 or outputs[0].classes is None:
-            raise noted(Unsupported("predict_proba is for a model with one output of classes",
-                                    hint="outputs() returns the values of each output."))  # fmt: skip
-        (one,) = outputs
-        values = _by_class(one, self.outputs(data)[one.target])
+        one = self._one_output("predict_proba", of_classes=True)
+        values: npt.NDArray[np.floating[Any]]
+        if calibrated:
+            held_out = self._held_out(one)
+            try:
+                values = np.array([calibrate(row, held_out) for row in self._probabilities(one, data).tolist()])
+            except HeldOutError as error:
+                raise bad_input(str(error), error.hint) from None
+        else:
+            values = _by_class(one, self.outputs(data)[one.target])
         classes = self._classes(one)[: len(classes_of(one.classes or ()))]
         return _frame(data, {name: values[:, i] for i, name in enumerate(classes) if i < values.shape[1]})
+
+    def predict_set(self, data: Any, coverage: float = 0.9) -> Any:
+        """Predict the classes of each row that are likely enough, as ``madlib_mop.predict_set`` does.
+
+        Parameters
+        ----------
+        data
+            As for `predict`.
+        coverage : float
+            The share of rows whose true class is in the set, if rows are like the held-out ones.
+
+        Returns
+        -------
+        Series
+            A list of classes for each row, the most probable one first.
+
+        Raises
+        ------
+        Unsupported
+            If the model predicts numbers, has several outputs or no held-out rows.
+        InvalidParameter
+            If the held-out rows are too few for the coverage.
+        """
+        one = self._one_output("predict_set", of_classes=True)
+        limit, classes = self._threshold(one, coverage), self._classes(one)
+        rows = self._probabilities(one, data).tolist()
+        return _series(data, one.target, [[classes[number] for number in covered(row, limit)] for row in rows])
+
+    def predict_interval(self, data: Any, coverage: float = 0.9) -> Any:
+        """Predict the number of each row and an interval around it, as ``madlib_mop.predict_interval`` does.
+
+        Parameters
+        ----------
+        data
+            As for `predict`.
+        coverage : float
+            The share of rows whose true number is in the interval, if rows are like the held-out ones.
+
+        Returns
+        -------
+        DataFrame
+            The columns ``prediction``, ``lower`` and ``upper``, float64, in the units of the table.
+
+        Raises
+        ------
+        Unsupported, InvalidParameter
+            As `predict_set`.
+        """
+        one = self._one_output("predict_interval", of_classes=False)
+        limit, held_out = self._threshold(one, coverage), self._held_out(one)
+        values = self.outputs(data)[one.target].astype(np.float64)[:, 0].tolist()
+        bounds = [interval(value, held_out, limit) for value in values]
+        columns = {"prediction": values, "lower": [low for low, _ in bounds], "upper": [high for _, high in bounds]}
+        return _frame(data, {name: np.array(column, np.float64) for name, column in columns.items()})
 
     def outputs(self, data: Any) -> dict[str, npt.NDArray[np.generic]]:
         """Return the values of each output by target, (n_rows, n_values): float32, as ``madlib_mop.predict`` returns.
@@ -163,6 +230,37 @@ class ExportedModel:
         if len({len(x) for x in found}) != 1:
             raise bad_input(f"the inputs have {[len(x) for x in found]} rows")
         return found
+
+    def _one_output(self, method: str, of_classes: bool) -> ModelOutput:
+        """Return the only output. Raises Unsupported unless it is one of classes, or of a number."""
+        outputs = self.signature.outputs
+        if len(outputs) != 1 or (outputs[0].classes is not None) != of_classes:
+            what = "classes" if of_classes else "one number"
+            raise noted(Unsupported(f"{method} is for a model with one output of {what}",
+                                    hint="outputs() returns the values of each output."))  # fmt: skip
+        return outputs[0]
+
+    def _held_out(self, one: ModelOutput) -> HeldOut:
+        if one.held_out is None:
+            raise noted(
+                Unsupported(
+                    f"{self.path} has no held-out rows",
+                    hint="Register the model with held_out => 'a table of rows that neither trained nor chose it', and"
+                    " export this version.",
+                )
+            )
+        return one.held_out
+
+    def _threshold(self, one: ModelOutput, coverage: float) -> float:
+        try:
+            return threshold(self._held_out(one), check_coverage(coverage))
+        except HeldOutError as error:
+            raise bad_input(str(error), error.hint) from None
+
+    def _probabilities(self, one: ModelOutput, data: Any) -> npt.NDArray[np.float64]:
+        """Return one probability for each class, as the server computes it."""
+        values = self.outputs(data)[one.target].astype(np.float64)
+        return np.hstack([1.0 - values, values]) if values.shape[1] == 1 else _by_class(one, values).astype(np.float64)
 
     def _answers(self, one: ModelOutput, values: npt.NDArray[np.generic]) -> Sequence[Any]:
         """Return the class of each row, or the number; a list of numbers where a row has several."""

@@ -325,7 +325,7 @@ def encoded_like(
     as_numbers = [known is None for known in training.classes]
     table = read_source(session, name, y_names, x_names, as_numbers, separate=True, arguments=(what, what, what))
     training.check_columns(table)
-    n_rows = _count_rows(session, table)
+    n_rows = _count_rows(session, table, what)
     with FileDecoder() as decode:
         classes = _of_training(table, training)
         encoding = FixedEncoding(session, table, classes, training.constant, image_shapes, decode)
@@ -351,11 +351,11 @@ def _prepare(
     return table, packing, [image_shape] * len(table.independent), _count_rows(session, table)
 
 
-def _count_rows(session: CallerSession, table: PackingSource) -> int:
+def _count_rows(session: CallerSession, table: PackingSource, what: str = "source_table") -> int:
     """Return the number of rows. Raises InvalidParameter if there is none, or a value is missing."""
     n_rows, counts = SourceQueries(session, table).count_rows()
     if not n_rows:
-        raise no_rows(table.text)
+        raise no_rows(table.text, what)
     for name, has_classes, n_present in counts:
         if n_present < n_rows and not has_classes:
             raise InvalidParameter(

@@ -219,7 +219,7 @@ def _read_once(
         for batch in batches:
             keep_next(batch)
     if not spool.n_rows:
-        raise no_rows(source.text)
+        raise no_rows(source.text, source.what)
     named = {f.name: column for f, column in zip(fields, spool.columns(), strict=True)}
     kept = {name: column for name, column in named.items() if column is not None}
     overflowed = {fields[i].name: statistics for i, statistics in spool.overflowed.items()}

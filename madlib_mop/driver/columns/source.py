@@ -1,7 +1,7 @@
 """The columns of a source table with their base types, and the statement that reads its rows as bytes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, Slot, statement
@@ -93,6 +93,8 @@ class SourceTable:
         Whether texts are converted to UTF-8 by the query, since the client's encoding is another.
     params, types : tuple
         The parameters of the queries of all rows, and their types.
+    what : str
+        The argument that named it, for messages.
     """
 
     relation: Relation
@@ -102,6 +104,7 @@ class SourceTable:
     converts: bool = False
     params: tuple[Any, ...] = ()
     types: tuple[str, ...] = ()
+    what: str = field(default="source_table", kw_only=True)
 
     @property
     def fields(self) -> list[Field]:
@@ -204,4 +207,4 @@ def read_source(session: CallerSession, name: str | None, what: str = "source_ta
     assert name is not None, "a relation was found"
     converts = session.execute(_ENCODING)[0]["name"] != "UTF8"
     naming = engine_of_table(session, relation).naming_columns(session, relation)
-    return SourceTable(relation, name.strip(), tuple(columns), naming, converts)
+    return SourceTable(relation, name.strip(), tuple(columns), naming, converts, what=what)

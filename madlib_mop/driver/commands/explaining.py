@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from mop_backend.frames import Header
 from mop_backend.registered_names import with_newest
-from mop_backend.rights import OWNER_OF_SCHEMA
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.encoding.encoder import Encoder
@@ -27,6 +26,7 @@ from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.drift.readers import OrdinaryTable
 from madlib_mop.driver.inference.fits import check_fit
 from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled, is_packed
+from madlib_mop.driver.inference.measured import check_codes
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.packed_rows import array_of, ragged
 from madlib_mop.driver.inference.registered import find_model
@@ -36,6 +36,7 @@ from madlib_mop.driver.outputs.tables import QUALIFIED
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_rows
+from madlib_mop.driver.session.rights import is_own
 from madlib_mop.errors import InvalidParameter, Unsupported, no_such_class, shown
 from madlib_mop.explaining.columns import ColumnElements, Inputs
 from madlib_mop.explaining.dependence import ColumnValue, chosen_rows
@@ -43,15 +44,6 @@ from madlib_mop.explaining.dependence import partial_dependence as dependence_of
 from madlib_mop.explaining.drawing import DrawnRows
 from madlib_mop.explaining.importance import Floats, importances
 
-# Who owns a schema can put another table in the place of one in it, whenever it is read.
-_IS_OWN = f"""
-SELECT pg_catalog.pg_get_userbyid(c.relowner) = current_user
-       AND coalesce(r.rolsuper OR r.rolname = current_user, false)  -- defence: schema-of-a-background
-       AS is_own
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_catalog.pg_roles r ON r.oid = {OWNER_OF_SCHEMA}
-WHERE c.oid = $1::pg_catalog.oid
-"""
 _LEAST = 1e-15
 _CHUNK_ROWS = 8192
 _CHUNK_BYTES = 32 << 20
@@ -87,7 +79,7 @@ def explain_prediction(call: Call) -> Header:
         If there is no such model or table, or the table does not fit the model.
     """
     a, session = call.arguments, call.session
-    model, preprocessor = _model_of_rows(call)
+    model, preprocessor = model_of_rows(call)
     name = a["background"]
     if name is None:
         name = _training_table(session, model)
@@ -108,7 +100,7 @@ def explain_prediction(call: Call) -> Header:
     }
 
 
-def _model_of_rows(call: Call) -> tuple[TrainedModel, Preprocessor]:
+def model_of_rows(call: Call) -> tuple[TrainedModel, Preprocessor]:
     a = call.arguments
     name = with_newest(a["model_table"], a["mst_key"])
     model = find_model(call.session, call.function, name, a["mst_key"])
@@ -148,8 +140,7 @@ def _own(session: CallerSession, name: str) -> Relation | None:
     found = session.existing(name, "background")
     if found is None:
         return None
-    (row,) = session.execute(_IS_OWN, [found.oid], ["bigint"])
-    return found if row["is_own"] else None  # defence: own-background = found
+    return found if is_own(session, found) else None  # defence: own-background = found
 
 
 def _inputs(
@@ -198,7 +189,7 @@ def _index_inputs(preprocessor: Preprocessor) -> list[int]:
 def importance(call: Call) -> list[dict[str, Any]]:
     """Return a row for each output and column: how much the loss grows if the column is exchanged between rows."""
     a, session = call.arguments, call.session
-    model, preprocessor = _model_of_rows(call)
+    model, preprocessor = model_of_rows(call)
     metrics = _metrics(preprocessor, a["metric"])
     (rows,) = find_labelled(session, a["source_table"], "source_table").rows_of([model])
     row_bytes = _row_bytes(model, preprocessor) + _target_bytes(preprocessor)
@@ -228,10 +219,10 @@ def importance(call: Call) -> list[dict[str, Any]]:
                     "output": output,
                     "feature": columns.names[column],
                     "metric": metric,
-                    "loss": _as_json(found.losses[number]),
-                    "importance": _as_json(increase),
-                    "lower": _as_json(increase - _WITHIN * error),
-                    "upper": _as_json(increase + _WITHIN * error),
+                    "loss": as_json(found.losses[number]),
+                    "importance": as_json(increase),
+                    "lower": as_json(increase - _WITHIN * error),
+                    "upper": as_json(increase + _WITHIN * error),
                     "n_rows": len(inputs[0]),
                 }
             )
@@ -270,7 +261,7 @@ def _text_bytes(value: ColumnValue) -> int:
     return 0 if value.text is None else sys.getsizeof(value.text)
 
 
-def _as_json(value: float) -> float | str:
+def as_json(value: float) -> float | str:
     """Return a number for JSON, which has no NaN and no infinity: SQL reads these from texts."""
     return float(value) if math.isfinite(value) else str(float(value))
 
@@ -278,7 +269,7 @@ def _as_json(value: float) -> float | str:
 def partial_dependence(call: Call) -> list[dict[str, Any]]:
     """Return a row for each output, class and value: the mean prediction if all rows had the value in a column."""
     a, session = call.arguments, call.session
-    model, preprocessor = _model_of_rows(call)
+    model, preprocessor = model_of_rows(call)
     columns = ColumnElements(preprocessor)
     if a["feature"] not in columns.names:
         raise InvalidParameter(
@@ -313,9 +304,9 @@ def partial_dependence(call: Call) -> list[dict[str, Any]]:
                     "output": output,
                     "class": of_class,
                     "value": drawn.labels[source].text,
-                    "prediction": _as_json(mean),
-                    "lower": None if math.isnan(error) else _as_json(mean - _WITHIN * error),
-                    "upper": None if math.isnan(error) else _as_json(mean + _WITHIN * error),
+                    "prediction": as_json(mean),
+                    "lower": None if math.isnan(error) else as_json(mean - _WITHIN * error),
+                    "upper": None if math.isnan(error) else as_json(mean + _WITHIN * error),
                     "n_rows": len(drawn.rows[0]),
                 }
             )
@@ -340,10 +331,10 @@ def _rows_with_values(
                 with naming_rows(names_of(batch, n_before)):
                     tensors = encoder.encode(raw)
                 n_before += batch.n_rows
-                yield list(tensors.arrays.values()), _values(raw[feature])
+                yield list(tensors.arrays.values()), values_of(raw[feature])
 
 
-def _values(column: RawColumn) -> list[ColumnValue]:
+def values_of(column: RawColumn) -> list[ColumnValue]:
     """Return the value of each row, as SQL shows it."""
     if isinstance(column, Levels):
         return [ColumnValue(0.0, text) for text in column.texts()]
@@ -456,8 +447,7 @@ class _Losses:
             else:
                 is_index = column.fit.encode == "index"
                 codes = values[:, 0].astype(np.int64) if is_index else values.argmax(axis=1)
-                if ((codes < 0) | (codes >= len(column.fit.classes))).any():  # written by hand
-                    raise ragged(f"column {column.name!r} has a class that the model does not have", "source_table")
+                check_codes(codes, len(column.fit.classes), column.name, "source_table")
                 self._true[column.name] = codes
 
     def of(self, outputs: list[np.ndarray]) -> Floats:

@@ -1,6 +1,8 @@
 """The command predict: finds a model for the scalar function madlib_mop.predict, which then uses it in its own
 session."""
 
+from dataclasses import asdict
+
 from mop_backend.frames import Header
 from mop_backend.nodes import AT_COORDINATOR
 from mop_backend.registered_names import is_registered
@@ -24,9 +26,9 @@ def predict(call: Call) -> Header:
     dict
         ``model``, ``normalizing_const`` and ``preprocessor``: for the trainer's request predict_load. ``images``: the
         columns with images, each with the height, width and channels that its images get. ``keeps_order``: see
-        `keeps_order` of driver/data/engine.py. ``start``: for the request start. ``outputs``: the name and the classes
-        of each output (mop_backend/classes.py). For a model of a table also ``label``, its name in messages, and what
-        `_queries` returns.
+        `keeps_order` of driver/data/engine.py. ``start``: for the request start. ``outputs``: the name, the classes and
+        the held-out scores of each output (mop_backend/classes.py). For a model of a table also ``label``, its name in
+        messages, and what `_queries` returns.
     """
     session, name = call.session, call.arguments["model_table"]
     if name is not None and not is_registered(name):
@@ -99,9 +101,13 @@ def _images(model: TrainedModel, document: str) -> dict[str, list[int]]:
 
 
 def describe_outputs(model: TrainedModel) -> list[Header]:
-    """Return ``name``, ``labels`` and ``problem`` of each output (mop_backend/classes.py)."""
+    """Return ``name``, ``labels``, ``problem`` and ``held_out`` of each output (mop_backend/classes.py)."""
     units = [*model.shape.output_units, *[None] * len(model.outputs)]
-    return [_output(output, n_units) for output, n_units in zip(model.outputs, units, strict=False)]
+    held_out = {one.output: asdict(one) for one in model.held_out}
+    return [
+        {**_output(output, n_units), "held_out": held_out.get(output.name)}
+        for output, n_units in zip(model.outputs, units, strict=False)
+    ]
 
 
 def _output(output: DependentOutput, n_units: int | None) -> Header:

@@ -22,6 +22,7 @@ from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.messages import no_rows
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
 
 _MAY_SEE = (
@@ -140,7 +141,7 @@ def _read(
         for _, scores in predicted(trainer, model, read_weights(session, model), table):
             outputs.add(scores)
     if not table.n_rows:
-        raise InvalidParameter(f"{table.what} has no rows. Received: {str(table.relation)!r}")
+        raise no_rows(str(table.relation), table.what)
     return _Pass(table.counters, outputs.counters, table.n_rows, table.n_rejected)
 
 

@@ -8,7 +8,7 @@ from madlib_mop.driver.inference.output import PredictionProfile
 from madlib_mop.driver.inference.packed_rows import predicted_buffers
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.driver.session.messages import no_rows
 
 
 def record_predictions(session: CallerSession, model: TrainedModel, name: str) -> tuple[PredictionProfile, ...]:
@@ -32,7 +32,7 @@ def record_predictions(session: CallerSession, model: TrainedModel, name: str) -
         for _, _, scores in predicted_buffers(session, trainer, model, rows, "baseline"):
             outputs.add(scores)
     if not outputs.counters:
-        raise InvalidParameter(f"baseline has no rows. Received: {name!r}")
+        raise no_rows(name, "baseline")
     found = []
     for output, profiler in outputs.counters.items():
         assert isinstance(profiler, Profiler), "it was made so"

@@ -139,7 +139,8 @@ def _outputs(model: TrainedModel, names: tuple[str, ...]) -> list[ModelOutput]:
     for name, layer, output, words in zip(names, model.shape.output_names, model.outputs, described, strict=True):
         labels = words["labels"]
         classes = None if labels is None else tuple(labels)
-        found.append(ModelOutput(name, layer, output.name, output.vartype, classes, output.loss))
+        rows = next((one for one in model.held_out if one.output == output.name), None)
+        found.append(ModelOutput(name, layer, output.name, output.vartype, classes, output.loss, rows))
     return found
 
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mop_backend.held_out import HeldOut
+
 from madlib_mop.driver.imports.reading import ImportedFile
 from madlib_mop.driver.inference.byom import outputs_of_call
 from madlib_mop.driver.inference.output import DependentOutput
@@ -29,12 +31,15 @@ class Meaning:
         Its canonical text.
     signature : Signature or None
         None: the file is of others.
+    held_out : tuple of HeldOut
+        What an export of a version has of held-out rows.
     """
 
     outputs: tuple[DependentOutput, ...]
     normalizing_const: float
     preprocessor: str | None = None
     signature: Signature | None = None
+    held_out: tuple[HeldOut, ...] = ()
 
 
 def meaning_of(session: CallerSession, file: ImportedFile, arch: Node, arguments: Mapping[str, Any]) -> Meaning:
@@ -78,6 +83,7 @@ def meaning_of(session: CallerSession, file: ImportedFile, arch: Node, arguments
         _constant(signature) if constant is None else constant,
         None if preprocessor is None else preprocessor.to_json(),
         signature,
+        tuple(one.held_out for one in signature.outputs if one.held_out is not None),
     )
 
 

@@ -49,7 +49,7 @@ def import_version(call: Call) -> int:
         "lineage": {"imported": _origin(given["file"], meaning)},
     }
     version_id, version = add_version(session, given["name"], details)
-    _store(session, version_id, document_of(model), file)
+    _store(session, version_id, document_of(model, held_out=model.held_out), file)
     return version
 
 
@@ -83,6 +83,7 @@ def _model(c: Configuration, meaning: Meaning, name: str) -> TrainedModel:
         outputs=outputs,
         normalizing_const=meaning.normalizing_const,
         preprocessor=meaning.preprocessor,
+        held_out=meaning.held_out,
     )
 
 

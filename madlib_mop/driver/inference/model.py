@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mop_backend.frames import Header
+from mop_backend.held_out import HeldOut
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
@@ -131,6 +132,8 @@ class TrainedModel:
         Of a registered version with a baseline: one for each output; else ().
     inputs : tuple of str
         The names of the packed inputs, where they are known; else ().
+    held_out : tuple of HeldOut
+        Of a registered version with held-out rows: one for each output that has scores; else ().
     """
 
     label: str
@@ -146,6 +149,7 @@ class TrainedModel:
     preprocessor: str | None = None
     predictions: tuple[PredictionProfile, ...] = ()
     inputs: tuple[str, ...] = ()
+    held_out: tuple[HeldOut, ...] = ()
 
     @property
     def shape(self) -> ModelShape:

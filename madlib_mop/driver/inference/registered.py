@@ -5,8 +5,9 @@ The owner of a version could have written its document by hand, so it is checked
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from mop_backend.held_out import HeldOut
 from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation
@@ -17,6 +18,8 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, mst_key_with_name
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.configuration import Configuration
+
+T = TypeVar("T")
 
 
 def find_model(
@@ -63,7 +66,9 @@ def read_registered(session: CallerSession, function: str, name: str, right: str
         ) from None
 
 
-def document_of(model: TrainedModel, predictions: Sequence[PredictionProfile] = ()) -> str:
+def document_of(
+    model: TrainedModel, predictions: Sequence[PredictionProfile] = (), held_out: Sequence[HeldOut] = ()
+) -> str:
     """Return the registry's document of a model of a table: everything that a prediction needs except the weights.
 
     Parameters
@@ -71,6 +76,8 @@ def document_of(model: TrainedModel, predictions: Sequence[PredictionProfile] = 
     model : TrainedModel
     predictions : sequence of PredictionProfile
         Its predictions for rows of earlier, which drift compares with later ones.
+    held_out : sequence of HeldOut
+        The scores of rows that neither trained nor chose it.
     """
     relation, c = model.place.relation, model.configuration
     return json.dumps(
@@ -98,6 +105,7 @@ def document_of(model: TrainedModel, predictions: Sequence[PredictionProfile] = 
             "object_table": model.object_table,
             "preprocessor": model.preprocessor,
             "predictions": [plain(one) for one in predictions],
+            "held_out": [plain(one) for one in held_out],
         }
     )
 
@@ -121,17 +129,29 @@ def _model_of(document: Any, label: str, function: str, right: str, details: str
         float(document["normalizing_const"]),
         _text_or_none(document["object_table"]),
         preprocessor=_text_or_none(document["preprocessor"]),
-        predictions=_predictions(document.get("predictions", [])),
+        predictions=_records(PredictionProfile, document.get("predictions", []), "predictions"),
         inputs=tuple(map(_text, document.get("inputs", []))),
+        held_out=_held_out(document.get("held_out", [])),
     )
 
 
-def _predictions(values: Any) -> tuple[PredictionProfile, ...]:
+def _records(cls: type[T], values: Any, what: str) -> tuple[T, ...]:
     try:
-        return tuple(build(PredictionProfile, value, f"[{place}]") for place, value in enumerate(values))
+        return tuple(build(cls, value, f"[{place}]") for place, value in enumerate(values))
     except UnreadableText as error:
-        message = error.message.replace("the preprocessor is", "its recorded predictions are")
+        message = error.message.replace("the preprocessor is", f"its recorded {what} are")
         raise InvalidParameter(message, hint="Register the model again with madlib_mop.register.") from None
+
+
+def _held_out(values: Any) -> tuple[HeldOut, ...]:
+    found = _records(HeldOut, values, "held-out rows")
+    for one in found:
+        if (problem := one.problem()) is not None:  # defence: held-out-by-hand
+            raise InvalidParameter(
+                f"its recorded held-out rows of {one.output!r:.100} are damaged: {problem}",
+                hint="Register the model again with madlib_mop.register.",
+            )
+    return found
 
 
 def _output(fields: Any) -> DependentOutput:

@@ -17,19 +17,21 @@ from mop_backend.registered_names import NEWEST
 from madlib_mop.calls import find_function
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, statement
+from madlib_mop.certainty.measures import codes_of, of_classes, of_numbers
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
 from madlib_mop.driver.data.summaries import CHECKS, columns_to_check, read_summary
 from madlib_mop.driver.inference.labelled_rows import find_labelled
+from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.packed_rows import PredictedTable, predicted_rows
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.jobs.checks import seconds_of
 from madlib_mop.driver.jobs.submitting import quoted, settings_of
 from madlib_mop.driver.learning.own_session import OutOfTime, OwnSession
-from madlib_mop.driver.learning.quality import codes_of, of_classes, of_numbers, rows_of
+from madlib_mop.driver.learning.quality import of_held_out, rows_of
 from madlib_mop.driver.networks.architectures import LINEAR
 from madlib_mop.driver.networks.proposing import propose_search
 from madlib_mop.driver.outputs.tables import SELECTION_TABLES, check_droppable
@@ -187,7 +189,9 @@ def learn(call: Call) -> list[dict[str, Any]]:
                 "make_ensemble", model_table=models, validation_table=f"{packed}_validation", output_table=table,
                 replace=a["replace"] or None,
             )  # fmt: skip
-        version = steps.run("register", name=name, model_table=table, baseline=f"{packed}_validation")
+        version = steps.run(
+            "register", name=name, model_table=table, baseline=f"{packed}_validation", held_out=f"{packed}_test",
+        )  # fmt: skip
         steps.run("deploy", name=name, alias=NEWEST, version=version)
     made = _Made(name, f"{name}@{version}", packed, models, table, run_id, steps.done, linear is not None)
     return _summary(call, made, source, time.monotonic() - began)
@@ -390,23 +394,29 @@ def _measured(call: Call, made: _Made, preprocessor: Preprocessor) -> list[dict[
         every = find_labelled(session, made.test, "test").rows_of([model for _, model in models])
         for (prefix, model), rows in zip(models, every, strict=True):
             found_rows = predicted_rows(session, trainer, model, rows, "test")
-            found += [{**row, "item": f"{prefix}{row['item']}"} for row in _measures(found_rows, preprocessor)]
+            measured = _measures(made.name, model, found_rows, preprocessor)
+            found += [{**row, "item": f"{prefix}{row['item']}"} for row in measured]
     return found
 
 
-def _measures(found_rows: PredictedTable, preprocessor: Preprocessor) -> list[dict[str, str | None]]:
-    """Return the measures of one model's predictions."""
+def _measures(
+    name: str, model: TrainedModel, found_rows: PredictedTable, preprocessor: Preprocessor
+) -> list[dict[str, str | None]]:
+    """Return the measures of one model's predictions, and how sure they are if it has held-out rows."""
+    held_out = {one.output: one for one in model.held_out}
     targets = Targets(preprocessor)
     predicted = targets.decode(dict(zip(targets.names, found_rows.outputs, strict=True)))
     truth = dict(zip(targets.names, found_rows.labels, strict=True))
     found = []
-    for name in targets.names:
-        one = predicted[name]
+    for target in targets.names:
+        one = predicted[target]
         if one.numbers is None:
-            measures = of_classes(one, codes_of(truth[name]))
+            measures = of_classes(one, codes_of(truth[target]))
         else:
-            numbers = targets.decode_one(name, truth[name]).numbers
+            numbers = targets.decode_one(target, truth[target]).numbers
             assert numbers is not None, "it is a number"
             measures = of_numbers(one.numbers, numbers)
-        found += rows_of(name if len(targets.names) > 1 else None, measures)
+        found += rows_of(target if len(targets.names) > 1 else None, measures)
+        if len(targets.names) == 1 and target in held_out:
+            found.append(of_held_out(name, held_out[target], one))
     return found

@@ -5,9 +5,10 @@ driver. All of it is one change in the caller's transaction.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mop_backend.held_out import HeldOut
 from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation, statement
@@ -61,6 +62,19 @@ def register(call: Call) -> int:
         from madlib_mop.driver.drift.recorded import record_predictions  # brings NumPy along
 
         predictions = record_predictions(session, model, a["baseline"])
+    lineage = lineage_of(session, relation, place.key, weights.digest)
+    ensemble = read_ensemble(session, place)
+    if ensemble is not None:
+        lineage["lineage"] = {**lineage.get("lineage", {}), "ensemble": as_details(ensemble)}
+        # no run trained it: what make_ensemble found on its validation rows
+        known = {name: value for name, value in ensemble.metrics.items() if value is not None}
+        lineage["metrics"] = lineage.get("metrics") or known
+    held_out: tuple[HeldOut, ...] = ()
+    if a.get("held_out") is not None:
+        from madlib_mop.driver.registry.held_out import record_held_out  # brings NumPy along
+
+        held_out = record_held_out(session, model, a["held_out"], a["calibration"], lineage.get("lineage", {}))
+        lineage["lineage"] = {**lineage.get("lineage", {}), "held_out": _held_out_rows(held_out)}
     details: dict[str, Any] = {
         "note": a.get("note"),
         "model_table": str(relation),
@@ -68,17 +82,19 @@ def register(call: Call) -> int:
         "digest": weights.digest,
         "n_bytes": weights.n_bytes,
         "model_arch": model.configuration.arch,
-        **lineage_of(session, relation, place.key, weights.digest),
+        **lineage,
     }
-    ensemble = read_ensemble(session, place)
-    if ensemble is not None:
-        details["lineage"] = {**details.get("lineage", {}), "ensemble": as_details(ensemble)}
-        # no run trained it: what make_ensemble found on its validation rows
-        known = {name: value for name, value in ensemble.metrics.items() if value is not None}
-        details["metrics"] = details.get("metrics") or known
     version_id, version = add_version(session, a["name"], details)
-    _copy(session, place, version_id, document_of(model, predictions), weights.digest)
+    _copy(session, place, version_id, document_of(model, predictions, held_out), weights.digest)
     return version
+
+
+def _held_out_rows(held_out: Sequence[HeldOut]) -> list[dict[str, Any]]:
+    """Return what the details of a version say of its held-out rows, without scores: for roles that may see it."""
+    return [
+        {"output": one.output, "table": one.table, "n_rows": one.n_rows, "calibration": one.calibration}
+        for one in held_out
+    ]
 
 
 def add_version(session: CallerSession, name: str, details: Mapping[str, Any]) -> tuple[str, int]:

@@ -27,9 +27,9 @@ def not_one_row(
     return InvalidParameter(f"{what}: {summary} must have one row; it has {n_rows}. Received: {name!r}", hint=hint)
 
 
-def no_rows(source: str) -> InvalidParameter:
-    """Return the error for a source table without rows."""
-    return InvalidParameter(f"source_table has no rows. Received: {source!r}")
+def no_rows(name: str, what: str = "source_table") -> InvalidParameter:
+    """Return the error for a table without rows; ``what`` is the argument that named it."""
+    return InvalidParameter(f"{what} has no rows. Received: {name!r}")
 
 
 def no_architecture(what: str, label: str) -> InvalidParameter:

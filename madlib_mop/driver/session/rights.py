@@ -97,6 +97,30 @@ WHERE a.attrelid = $1::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped AN
       AND NOT (coalesce(e.typtype, '') = 'e' AND a.attname LIKE '%\\_class\\_values')
 ORDER BY a.attnum LIMIT 1
 """
+# Who owns a schema can put another table in the place of one in it, whenever it is read.
+_IS_OWN = f"""
+SELECT pg_catalog.pg_get_userbyid(c.relowner) = current_user
+       AND coalesce(r.rolsuper OR r.rolname = current_user, false)  -- defence: schema-of-a-background
+       AS is_own
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_roles r ON r.oid = {OWNER_OF_SCHEMA}
+WHERE c.oid = $1::pg_catalog.oid
+"""
+
+
+def is_own(session: Any, relation: Relation) -> bool:
+    """Return whether only the caller and superusers can change what the name of a relation means.
+
+    To read a table runs the code of its owner, if it is a view for example. So a table that the caller has not named is
+    read only if this is true.
+
+    Parameters
+    ----------
+    session : CallerSession
+    relation : Relation
+    """
+    (row,) = session.execute(_IS_OWN, [relation.oid], ["bigint"])
+    return bool(row["is_own"])
 
 
 def check_owners(session: Any, relation: Relation, what: str) -> None:

@@ -11,7 +11,20 @@ _LOADING = "tests/unit/client/test_exported.py::"
 _DRIFT = "tests/security/test_drift.py::"
 _EXPLAINING = "tests/security/test_explaining.py::"
 
+_REGISTERED = "tests/unit/driver/test_registered.py::"
+_SIGNATURES = "tests/unit/certainty/test_records.py::"
+
 DEFENCES_OF_REGISTRY = (
+    Defence(
+        "held-out-by-hand",
+        "scores of held-out rows that the owner of a version wrote by hand are an error before any prediction",
+        (_REGISTERED + "test_a_record_of_held_out_rows_by_hand_is_one_clear_error",),
+    ),
+    Defence(
+        "held-out-of-a-signature",
+        "nor are those of a model's file used, which anybody can have written",
+        (_SIGNATURES + "test_a_signature_with_a_damaged_record_is_refused",),
+    ),
     Defence(
         "right-to-change",
         "only a role with the right changes a registered model",

@@ -7,7 +7,7 @@ import pytest
 
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.driver.commands import explaining
-from madlib_mop.driver.commands.explaining import _as_json, _columns, _Losses, _most_rows, _Network, _row_bytes
+from madlib_mop.driver.commands.explaining import _columns, _Losses, _most_rows, _Network, _row_bytes, as_json
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.explaining.dependence import ColumnValue
 from tests.helpers.unit.explained import encoded, some_rows
@@ -73,7 +73,7 @@ def test_a_class_that_the_model_does_not_have_is_one_clear_error():
 
 @pytest.mark.parametrize(("number", "expected"), [(1.5, 1.5), (np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
 def test_json_has_no_numbers_that_are_not_finite(number, expected):
-    assert _as_json(np.float64(number)) == expected
+    assert as_json(np.float64(number)) == expected
 
 
 def test_fewer_rows_are_drawn_if_they_are_wide(packed):
@@ -145,7 +145,7 @@ def test_the_commands_draw_fewer_rows_for_wide_outputs(command, packed, monkeypa
     }  # fmt: skip
     found = []
     for n_units in (2, 10_000):
-        monkeypatch.setattr(explaining, "_model_of_rows", lambda call, n=n_units: (model_of([n]), packed[0]))
+        monkeypatch.setattr(explaining, "model_of_rows", lambda call, n=n_units: (model_of([n]), packed[0]))
         with pytest.raises(Drawn) as caught:
             command(SimpleNamespace(arguments=arguments, session=None))
         found.append(caught.value.args)

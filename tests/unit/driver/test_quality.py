@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from madlib_mop.certainty.measures import area_under_curve, codes_of, of_classes, of_numbers
 from madlib_mop.columns.encoding.targets import Predictions
-from madlib_mop.driver.learning.quality import area_under_curve, codes_of, of_classes, of_numbers, rows_of
+from madlib_mop.driver.learning.quality import rows_of
 
 
 def predicted(probabilities) -> Predictions:

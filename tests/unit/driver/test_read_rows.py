@@ -3,6 +3,7 @@
 import gc
 import struct
 import weakref
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from madlib_mop.driver.columns import rows
 from madlib_mop.driver.columns.rows import UnusableColumn, read_rows
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.session.caller import Batch, BytesColumn
+from madlib_mop.errors import InvalidParameter
 
 FLOAT8 = 701
 FIELDS = [Field(name, "double precision", FLOAT8, "float8") for name in ("a", "b")]
@@ -50,6 +52,13 @@ def test_a_table_is_read_once_without_names(tables):
     read = read_rows(Session(), SOURCE, FIELDS, 0)
     assert read.columns["b"].values.tolist() == [2.0, 4.0]
     assert readings == [(["a", "b"], ())]
+
+
+def test_an_empty_table_is_refused_by_the_name_of_its_argument(tables):
+    given, _ = tables
+    given.append([])
+    with pytest.raises(InvalidParameter, match="held_out has no rows. Received: 't'"):
+        read_rows(Session(), replace(SOURCE, naming=(), what="held_out"), FIELDS, 0)
 
 
 def test_the_column_of_an_error_is_read_again_to_name_the_row(tables):

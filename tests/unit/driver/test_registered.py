@@ -4,9 +4,13 @@ import dataclasses
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from madlib_mop.catalog.names import Relation
+from madlib_mop.certainty.scores import of_numbers
+from madlib_mop.columns.preprocessors.canonical import plain
+from madlib_mop.driver.commands.scoring import describe_outputs
 from madlib_mop.driver.inference.model import ModelLocation, RegisteredVersion, TrainedModel
 from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.inference.registered import document_of, find_model
@@ -48,6 +52,23 @@ def test_a_model_is_read_as_it_was_written():
 
 def changed(**fields) -> str:
     return json.dumps(json.loads(document_of(MODEL)) | fields)
+
+
+def test_held_out_rows_are_read_as_they_were_written():
+    record = of_numbers("z", "public.test", np.zeros(20), np.arange(20.0), False)
+    read = find_model(session_with(document_of(MODEL, held_out=[record])), "predict", "m@champion", None)
+    assert read.held_out == (record,) and MODEL.held_out == ()
+    assert [one["held_out"] is None for one in describe_outputs(read)] == [True, False]
+    assert find_model(session_with(changed(held_out=[])), "predict", "m@3", None).held_out == ()
+
+
+@pytest.mark.parametrize("fields", [{"ranks": [2, 1]}, {"scores": []}, {"score": "?"}, {"n_rows": "many"}, {"more": 1}])
+def test_a_record_of_held_out_rows_by_hand_is_one_clear_error(fields):
+    record = plain(of_numbers("z", "public.test", np.zeros(2), np.arange(2.0), False))
+    with pytest.raises(InvalidParameter) as caught:
+        find_model(session_with(changed(held_out=[{**record, **fields}])), "predict", "m@champion", None)
+    assert caught.value.message.startswith("m@3: its recorded held-out rows") and "damaged" in caught.value.message
+    assert "Register the model again" in caught.value.hint
 
 
 @pytest.mark.parametrize("document", [

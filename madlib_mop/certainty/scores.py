@@ -1,0 +1,196 @@
+"""Scores of held-out rows: what a version keeps of them, so that mop_backend/held_out.py can return intervals, sets and
+calibrated probabilities; called by driver/registry/held_out.py.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from mop_backend.held_out import ISOTONIC, LOG_RESIDUAL, PROBABILITY, RESIDUAL, TEMPERATURE, Curve, HeldOut
+
+from madlib_mop.columns.transforms.logarithm import signed_log1p
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+
+#: Of so many rows every score is kept; of more, so many evenly spaced ones, and those of the worst rows.
+MOST_SCORES = 1000
+_WORST = 200
+#: Isotonic calibration needs a curve for each class.
+MOST_CURVES = 20
+_LEAST_INVERSE, _MOST_INVERSE, _STEPS = 1e-3, 1e3, 100
+#: For the share of uniform probabilities: how much lower the temperature can be, and steps of the searches.
+_MOST_SHARPER, _SECTIONS, _GOLDEN = 16.0, 24, (5**0.5 - 1) / 2
+_MOST_UNIFORM, _STEPS_OF_SHARE, _TINY = 0.99, 40, 1e-30
+
+
+def kept_ranks(n_rows: int) -> npt.NDArray[np.int64]:
+    """Return the ranks whose scores are kept, increasing, from 1 to ``n_rows``.
+
+    Between two of them are less than n_rows / 799 + 1 others, so a coverage is at most 0.13 points higher than asked
+    for. Coverages above 1 - 200 / n_rows are exact.
+    """
+    if n_rows <= MOST_SCORES:
+        return np.arange(1, n_rows + 1)
+    even = np.ceil(np.linspace(1, n_rows, MOST_SCORES - _WORST)).astype(np.int64)
+    return np.union1d(even, np.arange(n_rows - _WORST + 1, n_rows + 1))
+
+
+def of_numbers(output: str, table: str, predicted: Floats, truth: Floats, with_logarithm: bool) -> HeldOut:
+    """Return what is kept of a regression.
+
+    Parameters
+    ----------
+    output, table : str
+    predicted, truth : numpy.ndarray
+        float64 (n_rows,), in the units of the table.
+    with_logarithm : bool
+        Whether the distance is that of logarithms, so that intervals are wider where predictions are larger.
+    """
+    n_rows, usable = len(truth), np.isfinite(predicted) & np.isfinite(truth)
+    predicted, truth = predicted[usable], truth[usable]
+    if with_logarithm:
+        predicted, truth = signed_log1p(predicted), signed_log1p(truth)
+    with np.errstate(over="ignore"):
+        distances = np.abs(truth - predicted)
+    ranks, scores = _kept(np.sort(distances[np.isfinite(distances)]), n_rows)
+    return HeldOut(output, table, n_rows, LOG_RESIDUAL if with_logarithm else RESIDUAL, ranks, scores)
+
+
+def of_classes(output: str, table: str, probabilities: Floats, truth: Codes, calibration: str) -> HeldOut:
+    """Return what is kept of a classification; without a calibration, if the outputs are no probabilities.
+
+    Parameters
+    ----------
+    output, table : str
+    probabilities : numpy.ndarray
+        float64 (n_rows, n_classes).
+    truth : numpy.ndarray
+        int64 (n_rows,): the class of each row.
+    calibration : str
+        `TEMPERATURE` or `ISOTONIC`.
+    """
+    of_truth = probabilities[np.arange(len(truth)), truth]
+    ranks, scores = _kept(-np.sort(-of_truth[np.isfinite(of_truth)]), len(truth))
+    usable = np.isfinite(probabilities).all(axis=1)
+    rows, codes = probabilities[usable], truth[usable]
+    if rows.size and not (0 <= rows.min() and rows.max() <= 1):
+        return HeldOut(output, table, len(truth), PROBABILITY, ranks, scores)
+    temperature, uniform = fit_temperature(rows, codes) if calibration == TEMPERATURE else (None, 0.0)
+    curves = fit_isotonic(rows, codes) if calibration == ISOTONIC else ()
+    return HeldOut(output, table, len(truth), PROBABILITY, ranks, scores, calibration, temperature, curves, uniform)
+
+
+def fit_temperature(probabilities: Floats, truth: Codes) -> tuple[float, float]:
+    """Return the temperature and the share of uniform probabilities with the least log loss.
+
+    They are temperature scaling (Guo et al., On Calibration of Modern Neural Networks, 2017) and two of the three parts
+    of ensemble temperature scaling (Zhang, Kailkhura, Han, Mix-n-Match, 2020). The share is for rows whose class is
+    wrong: they bound how probable any class can be, which no temperature does. It is 0 unless it lowers the log loss of
+    all rows together by more than ln(n_rows) / 2, the criterion of Schwarz.
+    """
+    logs = np.log(np.clip(probabilities, 1e-30, None))
+    temperature = _temperature(logs, truth)
+    without = _log_loss(_of_truth(logs, truth, 1.0 / temperature))
+    inverse, uniform, loss = _mixed(logs, truth, 1.0 / temperature)
+    return (1.0 / inverse, uniform) if loss < without - math.log(max(len(truth), 1)) / 2 else (temperature, 0.0)
+
+
+def _temperature(logs: Floats, truth: Codes) -> float:
+    """Return the temperature with the least log loss.
+
+    The log loss is convex in 1 / temperature, so the zero of its derivative is found by bisection. Without rows, or
+    where no temperature is best, as of rows that are all right, the result is 1.
+    """
+    of_truth = logs[np.arange(len(truth)), truth]
+
+    def derivative(inverse: float) -> float:
+        scaled = inverse * logs
+        weights = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+        expected = (weights * logs).sum(axis=1) / weights.sum(axis=1)
+        return float((expected - of_truth).sum())
+
+    low, high = _LEAST_INVERSE, _MOST_INVERSE
+    if not len(truth) or derivative(low) >= 0 or derivative(high) <= 0:
+        return 1.0
+    for _ in range(_STEPS):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if derivative(middle) < 0 else (low, middle)
+    return float(1.0 / high)
+
+
+def _mixed(logs: Floats, truth: Codes, inverse: float) -> tuple[float, float, float]:
+    """Return the inverse of a temperature, the share of uniform probabilities, and their log loss.
+
+    Without the rows that the share is for, the others are sharper: the temperature is at most that without a share. It
+    is found by a golden-section search.
+    """
+    n_classes = logs.shape[1]
+
+    def best(place: float) -> tuple[float, float, float]:
+        tried = inverse * _MOST_SHARPER**place
+        sharpened = _of_truth(logs, truth, tried)
+        share = _share(sharpened, n_classes)
+        return tried, share, _log_loss((1.0 - share) * sharpened + share / n_classes)
+
+    low, high = 0.0, 1.0
+    for _ in range(_SECTIONS):
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        low, high = (low, right) if best(left)[2] <= best(right)[2] else (left, high)
+    return best((low + high) / 2)
+
+
+def _of_truth(logs: Floats, truth: Codes, inverse: float) -> Floats:
+    """Return the probability of the true class at a temperature, float64 (n_rows,)."""
+    scaled = inverse * logs
+    weights = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    found: Floats = weights[np.arange(len(truth)), truth] / weights.sum(axis=1)
+    return found
+
+
+def _share(of_truth: Floats, n_classes: int) -> float:
+    """Return the share of uniform probabilities with the least log loss; the log loss is convex in it."""
+    rises = 1.0 / n_classes - of_truth
+    low, high = 0.0, _MOST_UNIFORM
+    if not (rises / np.maximum(of_truth, _TINY)).sum() > 0:
+        return 0.0
+    for _ in range(_STEPS_OF_SHARE):
+        middle = (low + high) / 2
+        slope = (rises / (of_truth + middle * rises)).sum()
+        low, high = (middle, high) if slope > 0 else (low, middle)
+    return (low + high) / 2
+
+
+def _log_loss(of_truth: Floats) -> float:
+    """Return the log loss of all rows together."""
+    return -float(np.log(np.maximum(of_truth, _TINY)).sum())
+
+
+def fit_isotonic(probabilities: Floats, truth: Codes) -> tuple[Curve, ...]:
+    """Return an increasing curve from probabilities to shares for each class, of two classes for the second (Zadrozny
+    and Elkan, Transforming Classifier Scores into Accurate Multiclass Probability Estimates, 2002)."""
+    from sklearn.isotonic import IsotonicRegression  # a package of the server; only here
+
+    n_classes = probabilities.shape[1]
+    found = []
+    for number in [1] if n_classes == 2 else range(n_classes):
+        fitted = IsotonicRegression(y_min=0.0, y_max=1.0).fit(probabilities[:, number], truth == number)
+        x, first = np.unique(fitted.X_thresholds_, return_index=True)
+        found.append(Curve(tuple(x.tolist()), tuple(fitted.y_thresholds_[first].tolist())))
+    return tuple(found)
+
+
+def coverage_error(n_rows: int, coverage: float) -> float:
+    """Return the standard deviation of the coverage of new rows over draws of the held-out rows.
+
+    It is that of a beta distribution (Vovk, Conditional Validity of Inductive Conformal Predictors, 2012).
+    """
+    rank = min(np.ceil((n_rows + 1) * coverage), n_rows)
+    return float((rank * (n_rows + 1 - rank) / ((n_rows + 1) ** 2 * (n_rows + 2))) ** 0.5)
+
+
+def _kept(ordered: Floats, n_rows: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return ranks and scores to keep; ``ordered`` are the scores, the best first, without those that are no number."""
+    ranks: Sequence[int] = [rank for rank in kept_ranks(n_rows).tolist() if rank <= len(ordered)]
+    return tuple(ranks), tuple((ordered[np.array(ranks, np.int64) - 1] + 0.0).tolist())
