@@ -1,6 +1,6 @@
 """What explain_fit says before a run, and what the run then takes: time, memory and disk, for many kinds of runs.
 
-Called by run.py. No kind was seen before: the record has no run of its networks, except those of the kind "again".
+Called by run.py. No kind was seen before: the record has no run of its networks.
 """
 
 import json

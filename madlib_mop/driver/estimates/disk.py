@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -72,10 +73,12 @@ class SimulatedSlots(Watcher):
         self._slots = StateSlots(cast(Record, _NoRecord()), 0, keys, lambda: SnapshotPoll(1))
         self._known = {key for unit in units for key in unit}
         self._in_progress: dict[StateKey, int] = {}
+        self._busy: Counter[StateKey] = Counter()  # tasks in progress, evaluations included
         self._staged: list[StateKey] = []
         self._compacted_s = 0.0
 
     def begun(self, task: ForecastTask, now_s: float) -> None:
+        self._busy.update(task.unit)
         for key in self._keys(task):
             if isinstance(task, Visit) and isinstance(key, int) and key not in self._known:
                 self._known.add(key)
@@ -83,6 +86,7 @@ class SimulatedSlots(Watcher):
             self._in_progress[key] = self._slots.begin_write(key)
 
     def ended(self, task: ForecastTask, now_s: float) -> None:
+        self._busy.subtract(task.unit)
         keys = self._keys(task)
         for key in keys:
             n_bytes = self._state_bytes(task.unit) // len(task.unit)
@@ -94,9 +98,10 @@ class SimulatedSlots(Watcher):
         self._staged += [key for key in keys if not isinstance(key, int)]
         self.most_bytes = max(self.most_bytes, self.n_bytes)
         self._slots.empty_dead()
-        if now_s - self._compacted_s > self._slots.pause_s:
+        # model averaging moves no states
+        if not self._is_averaging and now_s - self._compacted_s > self._slots.pause_s:
             self._compacted_s = now_s
-            self._slots.compact(cast("set[StateKey]", self._known) - self._in_progress.keys())
+            self._slots.compact({key for key in self._known if not self._busy[key]})
 
     @property
     def n_bytes(self) -> int:

@@ -18,6 +18,8 @@ from madlib_mop.driver.estimates.costs import Work
 _TRAINER_BYTES, _IDLE_TRAINER_BYTES = 42 << 20, 18 << 20
 _GRAPH_BYTES, _LAYER_BYTES = 2 << 20, 1200 << 10
 _DRIVER_BYTES, _SESSIONS_BYTES, _SEGMENT_BYTES = 45 << 20, 6 << 20, 22 << 20
+#: Of a session whose trainer makes no visit.
+_IDLE_SEGMENT_BYTES = 10 << 20
 #: A session sends a buffer of rows at a time.
 _MOST_SENT_BYTES = 32 << 20
 #: States that a trainer has at once for a visit (variables, what came in, what goes out), and that its session has.
@@ -79,11 +81,13 @@ def memory_of(plan: Plan, graphs: Iterable[int], works: Iterable[Work]) -> Memor
     of_each = [round(_TRAINER_BYTES + n * graph + held + _STATES_AT_ONCE * state + step) for n in counts or [1]]
     sent = sum(min(n_bytes, _MOST_SENT_BYTES) for n_bytes in rows)
     in_sessions = round(_STATES_OF_A_SESSION * state * len(of_each))
-    n_segments = len(plan.training.segments)
+    n_idle = max(0, _n_here(plan) - len(of_each))
+    n_busy = len(plan.training.segments) - n_idle
+    in_sessions += n_busy * _SEGMENT_BYTES + n_idle * _IDLE_SEGMENT_BYTES
     return Memory(
         trainer_bytes=max(of_each),
-        trainers_bytes=sum(of_each) + max(0, _n_here(plan) - len(of_each)) * _IDLE_TRAINER_BYTES,
-        server_bytes=_DRIVER_BYTES + _SESSIONS_BYTES + n_segments * _SEGMENT_BYTES + in_sessions + sent,
+        trainers_bytes=sum(of_each) + n_idle * _IDLE_TRAINER_BYTES,
+        server_bytes=_DRIVER_BYTES + _SESSIONS_BYTES + in_sessions + sent,
     )
 
 

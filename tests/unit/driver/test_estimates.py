@@ -9,7 +9,7 @@ from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, rough_costs
 from madlib_mop.driver.estimates.disk import SLOT_BYTES, SimulatedSlots, stored_bytes
 from madlib_mop.driver.estimates.estimate import Estimator
-from madlib_mop.driver.estimates.memory import need_of_admission
+from madlib_mop.driver.estimates.memory import memory_of, need_of_admission
 from madlib_mop.models.sizes import NetworkSize
 from madlib_mop.schedule import Average, Visit
 from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search
@@ -179,6 +179,25 @@ def test_staged_states_are_released_after_the_average():
         slots.begun(Average((1,), 0, epoch), epoch)
         slots.ended(Average((1,), 0, epoch), epoch)
     assert slots.most_bytes <= 5 * (SLOT_BYTES + stored_bytes(4 << 20))
+
+
+def test_model_averaging_moves_no_states():
+    n_bytes, n_epochs = 85_000, 8  # 24 states are written; a slot of 1 MB has 12
+    slots = SimulatedSlots([(1,)], lambda unit: n_bytes, is_averaging=True)
+    for epoch in range(1, n_epochs + 1):
+        for segment in (0, 1):
+            slots.begun(Visit((1,), segment, epoch, 1 + segment), 10.0 * epoch)
+        for segment in (0, 1):
+            slots.ended(Visit((1,), segment, epoch, 1 + segment), 10.0 * epoch + segment)
+        slots.begun(Average((1,), 0, epoch), 10.0 * epoch + 2)
+        slots.ended(Average((1,), 0, epoch), 10.0 * epoch + 2)
+    assert slots.end() == SLOT_BYTES + stored_bytes(12 * n_bytes)
+
+
+def test_a_trainer_without_visits_takes_less_memory():
+    plan = a_plan()
+    one, two = memory_of(plan, [1, 0], []), memory_of(plan, [1, 1], [])
+    assert one.server_bytes < two.server_bytes and one.trainers_bytes < two.trainers_bytes
 
 
 def test_admission_asks_for_each_trainer_and_its_rows():
