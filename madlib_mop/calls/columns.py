@@ -138,6 +138,9 @@ NETWORKS = Function(
             "seed of the random values in configurations; the same seed gives the same values", default=1,
             check=replace(SEED_CHECK, hint=None, is_needed=True),
         ),
+        Argument(
+            "replace", "boolean", "whether tables of an earlier call with these names are replaced", default=False
+        ),
     ),
     schema="madlib_mop",
     comments=(

@@ -22,7 +22,8 @@ RESUME = Function(
         ),
         replace(
             shared.MAX_SECONDS,
-            help="as for the functions that train, counted from now; NULL: what is left of the run's own time",
+            help="after this many seconds of further training, models complete their current iteration and the run ends"
+            " with the best so far; NULL: after what is left of the run's own max_seconds",
         ),
     ),
     schema="madlib_mop",

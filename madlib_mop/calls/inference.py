@@ -333,12 +333,49 @@ _SEED = Argument(
 ANY_NAME = Argument(
     "model_table",
     "text",
-    "a registered model, such as 'churn@champion' or 'churn', its alias newest; with mst_key a table of models;"
-    " in double quotes a table of madlib_keras_fit",
+    "a registered model: 'churn@champion' (an alias), 'churn@3' (a version) or 'churn' (short for 'churn@newest'); or a"
+    " table of models, with mst_key. A table of one model without mst_key is written in double quotes: '\"my_model\"'",
     check=Given("Pass the name of a registered model or of a table."),
 )
 KEY_OF_TABLE = replace(_MST_KEY, help="key of the model, for a table of models")
 _MAX_ROWS = "number of rows that are drawn from the table; fewer, if they are wide: at most 512 MiB"
+SCORE = Function(
+    "score",
+    "Predict all rows of a table, and write the predictions into a new table. Return the number of rows.",
+    (
+        ANY_NAME,
+        Argument(
+            "source_table", "text", "table or view with the rows, not packed",
+            check=Given("For example score('churn', 'customers', 'scored_customers')."),
+        ),
+        Argument("output_table", "text", "table to create, with one row for each row of source_table"),
+        Argument(
+            "keep", "text",
+            "columns of source_table to copy, separated by commas; '*': all; NULL: the primary key, or all columns of a"
+            " table or view that has none",
+            default=None,
+        ),
+        KEY_OF_TABLE,
+        Argument(
+            "of_class", "text", "the class whose probability is written; NULL: the class that is predicted",
+            default=None,
+        ),
+        Argument(
+            "independent_varname", "text",
+            "for a model that was trained on arrays: the input columns, in the order of training; NULL: those of"
+            " training",
+            default=None,
+        ),
+        Argument("replace", "boolean", "whether a table that score has written is replaced", default=False),
+    ),
+    schema="madlib_mop",
+    comments=(
+        "Predicts all rows of a table with a model, and writes their predictions into a new table; returns the number"
+        " of rows",
+    ),
+    returns="bigint",
+    settings=("extra_float_digits = 1",),
+)  # fmt: skip
 IMPORTANCE = Function(
     "importance",
     "Compute how much the loss of a model grows if the values of a column are exchanged between rows.",
@@ -414,7 +451,7 @@ PARTIAL_DEPENDENCE = Function(
 
 FUNCTIONS = (
     EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, IMPORT_VERSION, DEPLOY, EXPORT_MODEL, MODEL_CARD, DRIFT,
-    IMPORTANCE, PARTIAL_DEPENDENCE,
+    SCORE, IMPORTANCE, PARTIAL_DEPENDENCE,
 )  # fmt: skip
 
 #: For mop_backend/predict.py, which finds the model of madlib_mop.predict with it. No SQL function has this signature.

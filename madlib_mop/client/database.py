@@ -178,6 +178,42 @@ class Database(Preparing):
             raise
         return Learned(RegisteredModel(self, str(summary.loc["model", "value"])), summary)
 
+    def score(self, model: Model | str, data: object, output: str | None = None, **arguments: Any) -> str:
+        """Predict all rows of a table in the database, and write a new table, with ``score``; return its quoted name.
+
+        Parameters
+        ----------
+        model : Model or str
+            A handle, or the name of a registered model, such as ``churn@champion``, or ``churn`` for ``churn@newest``.
+        data : DataFrame, pyarrow.Table or str
+            A data frame of pandas, Polars or Arrow, or the name of a table or view.
+        output : str, optional
+            Name of the new table. Default: a new name.
+        **arguments
+            Further arguments of the SQL function: ``keep``, ``of_class``, ``mst_key``, ``replace``,
+            ``independent_varname``. A data frame has no primary key, so all of its columns are copied by default.
+
+        Raises
+        ------
+        MopError
+            If the rows, the model or the arguments cannot be used.
+        """
+        if isinstance(model, RegisteredModel):
+            given = {"model_table": model.name, **arguments}
+        elif isinstance(model, Model):
+            given = {"model_table": model.table, "mst_key": model.mst_key, **arguments}
+        else:
+            given = {"model_table": model, **arguments}
+        name = read_name(output if output is not None else new_name("scored"), "output").sql
+        call_of("score", {"source_table": "x", "output_table": name, **given})
+        source, is_new = self._source_of(data, [], None)
+        try:
+            self.call("score", source_table=source, output_table=name, **given)
+        finally:
+            if is_new:
+                drop_tables(self.sessions, [read_name(source, "table")])
+        return name
+
     def fit(
         self,
         packed: Packed | str,

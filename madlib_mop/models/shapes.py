@@ -20,6 +20,8 @@ _KEEPS_VALUES = frozenset(
 
 #: Layers whose output has a property that the outputs of all their sources share.
 _KEEPS_WHAT_SOURCES_SHARE = frozenset({"Average"})
+#: Layers that return the shape of their sources, if all have the same.
+_OF_ONE_SHAPE = frozenset({"Add", "Average"})
 
 Shape = tuple[int | None, ...]
 
@@ -127,6 +129,7 @@ class _Question:
     """
 
     passed_through: frozenset[str]
+    shared_by_sources = _KEEPS_WHAT_SOURCES_SHARE
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, ...]] = {}
@@ -177,7 +180,7 @@ class _Question:
         if layer is None:
             return None
         sources = list(dict.fromkeys(_tensors(layer.get("inbound_nodes"))))
-        if layer["class_name"] in _KEEPS_WHAT_SOURCES_SHARE:
+        if layer["class_name"] in self.shared_by_sources:
             answers = {self._of_tensor(by_name, source, known) for source in sources}
             return answers.pop() if len(answers) == 1 else None
         if layer["class_name"] not in self.passed_through:
@@ -189,6 +192,7 @@ class _Units(_Question):
     """The last dimension."""
 
     passed_through = _KEEPS_LAST_DIMENSION
+    shared_by_sources = _OF_ONE_SHAPE
 
     def of_layer(self, layer: Node) -> int | None:
         config = layer["config"]
@@ -196,6 +200,9 @@ class _Units(_Question):
         if layer["class_name"] == "InputLayer":
             shape = config.get("batch_shape")
             width = shape[-1] if isinstance(shape, list) and shape else None
+        if layer["class_name"] == "Reshape":
+            shape = config.get("target_shape")
+            width = shape[-1] if isinstance(shape, list) and shape and is_int(shape[-1]) and shape[-1] > 0 else None
         return width if isinstance(width, int) else None
 
 

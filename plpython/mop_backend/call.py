@@ -44,6 +44,7 @@ _BEFORE_TRAINERS = {
     "madlib_keras_evaluate",
     "madlib_keras_predict",
     "madlib_keras_predict_byom",
+    "score",
     "importance",
     "partial_dependence",
     "metrics",

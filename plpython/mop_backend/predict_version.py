@@ -6,7 +6,7 @@ import plpy
 
 from mop_backend import predict, registered, rights
 from mop_backend.call import CallError, check_version
-from mop_backend.registered_names import is_registered
+from mop_backend.registered_names import is_registered, with_newest
 
 
 def version_of(model: str | None, version: str) -> int | None:
@@ -15,6 +15,7 @@ def version_of(model: str | None, version: str) -> int | None:
     try:
         check_version(version)
         rights.check_roles(plpy)
+        model = None if model is None else with_newest(model, None)
         if model is None or not is_registered(model):
             raise CallError(
                 "predict_version: model_table must name a registered model, such as 'churn@champion'."

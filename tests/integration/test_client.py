@@ -370,3 +370,13 @@ def test_learn_takes_a_frame_to_a_registered_model(db, client):
     assert learned.model.version == 1 and learned.summary.loc["model", "value"] == "learnt@1"
     assert float(learned.summary.loc["accuracy", "value"]) > 0.5
     assert set(learned.model.predict(frame[["age", "city"]])) <= {"yes", "no"}
+    frames = "SELECT count(*) AS n FROM pg_class WHERE relname LIKE 'frame_%'"
+    before = client.query(frames)["n"][0]
+    table = client.score("learnt", frame, of_class="yes")
+    scored = client.query(f"SELECT * FROM {table}")
+    assert list(scored) == ["age", "city", "left_us", "predicted", "probability"] and len(scored) == 200
+    assert (scored["predicted"] == np.where(scored["probability"] > 0.5, "yes", "no")).all()
+    assert client.score(learned.model, table, "scored_again", keep="city, age", replace=True) == '"scored_again"'
+    client.score(learned.model, table, "scored_again", keep="city", replace=True)
+    assert list(client.query("SELECT * FROM scored_again")) == ["city", "predicted", "probability"]
+    assert client.query(frames)["n"][0] == before, "the copy of the frame is dropped"

@@ -61,6 +61,19 @@ def test_the_same_call_proposes_the_same(proposed):
     assert proposed.rows(texts.format("networks_b")) == proposed.rows(texts.format("networks"))
 
 
+def test_replace_replaces_tables_of_an_earlier_call_and_no_others(proposed):
+    call = "propose_networks('packed', '{}', '{}', n_configs => {}, replace => {})"
+    proposed.rows(f"SELECT madlib_mop.{call.format('networks_r', 'configs_r', 2, 'false')}")
+    assert "replace => true" in refused(proposed, call.format("networks_r", "configs_x", 1, "false"))
+    proposed.rows("CREATE TABLE configs_own (mst_key integer)")
+    for networks, configs in (("networks_r", "configs_own"), ("configs_own", "configs_r"), ("packed", "configs_r")):
+        message = refused(proposed, call.format(networks, configs, 1, "true"))
+        assert "was not written by a fit function, so it is not dropped" in message
+    assert proposed.value("SELECT count(*) FROM configs_r") == 2
+    proposed.rows(f"SELECT madlib_mop.{call.format('networks_r', 'configs_r', 1, 'true')}")
+    assert proposed.rows("SELECT (SELECT count(*) FROM networks_r), (SELECT count(*) FROM configs_r)") == [(1, 1)]
+
+
 def test_three_statements_from_a_table_to_predictions(proposed):
     proposed.rows("SELECT madlib_mop.propose_networks('packed', 'networks_3', 'configs_3', n_configs => 2)")
     proposed.rows(

@@ -100,8 +100,9 @@ REFUSED = [
     (f"predict('m@champion', 1, {X})", "22023", "predict: mst_key is for tables; m@champion names one model."
                                                 " Received: 1"),
     ("predict('m@champion', NULL, ARRAY[1, 2])", "22023", "predict: x has the shape [2], but the model takes [3]"),
-    ("predict_version('m')", "22023", "predict_version: model_table must name a registered model, such as"
-                                      " 'churn@champion'. Received: 'm'"),
+    ("predict_version('m')", "22023", "predict_version: m has no alias newest. Received: 'm@newest'"),
+    ("predict_version('\"m\"')", "22023", "predict_version: model_table must name a registered model, such as"
+                                          " 'churn@champion'. Received: '\"m\"'"),
     ("predict_version(NULL)", "22023", "predict_version: model_table must name a registered model, such as"
                                        " 'churn@champion'. Received: NULL"),
 ]  # fmt: skip

@@ -18,7 +18,7 @@ EVERYBODY = {"errors", ""}
 FLOORS = {
     "client": ("calling", "frames", "exported"),
     "driver": (
-        "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "drift", "outputs",
+        "session", "data", "evaluation", "packing", "columns", "inference", "ensembles", "drift", "outputs", "networks",
         "experience", "planning", "changes", "estimates", "running", "jobs", "help", "commands", "registry", "learning",
         "exports", "imports",
     ),

@@ -55,6 +55,7 @@ COMMANDS = {
     "madlib_keras_evaluate": "commands.evaluate:madlib_keras_evaluate",
     "madlib_keras_predict": "commands.predict:madlib_keras_predict",
     "madlib_keras_predict_byom": "commands.predict:madlib_keras_predict_byom",
+    "score": "commands.predict:score",
     "predict": "commands.scoring:predict",
     "explain_prediction": "commands.explaining:explain_prediction",
     "importance": "commands.explaining:importance",

@@ -1,4 +1,4 @@
-"""Predicts a test table with one model: rows flow from the caller's session through the trainer into a table."""
+"""Predicts a table with one model: rows flow from the caller's session through the trainer into a new table."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,9 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.data.copied import quoted
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.output import DependentOutput
-from madlib_mop.driver.inference.results import ResultTable
+from madlib_mop.driver.inference.results import ResultTable, ScoredTable
 from madlib_mop.driver.inference.rows import RowBatch, RowReader
+from madlib_mop.driver.inference.scored import ScoreColumns
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.inference.wanted import PredType, all_of, by_class, choose
 from madlib_mop.driver.session.caller import CallerSession
@@ -70,6 +71,48 @@ def predict_table(
             ids = quoted(rows.ids)
             for one, values in zip(model.outputs, scores, strict=True):
                 _add(results, one, ids, reader.in_units(one.name, values), wanted)
+        return n_rows
+
+
+def score_table(
+    session: CallerSession,
+    model: TrainedModel,
+    reader: RowReader,
+    output: Relation,
+    columns: Sequence[ScoreColumns],
+    gpus: Sequence[int] = (),
+) -> int:
+    """Create a table with a row for each row of another one, and fill it; return the number of rows.
+
+    Parameters
+    ----------
+    session : CallerSession
+    model : TrainedModel
+    reader : RowReader
+        Of the rows; it keeps at least one column.
+    output : Relation
+    columns : sequence of ScoreColumns
+        One for each output of the model.
+    gpus : sequence of int
+
+    Raises
+    ------
+    MopError
+        If a row cannot be used, or the model cannot be built.
+    """
+    names = [name for one in columns for name in one.names]
+    results = ScoredTable(session, output, reader.relation, reader.kept, names)
+    with LocalTrainer(session, gpus) as trainer, reader:
+        results.create()
+        n_rows = 0
+        for rows, scores in predicted(trainer, model, read_weights(session, model), reader):
+            n_rows += len(rows.ids)
+            values = [
+                elements
+                for one, outputs, of_output in zip(model.outputs, scores, columns, strict=True)
+                for elements in of_output.elements(reader.in_units(one.name, outputs))
+            ]
+            results.add(rows.kept, values)
         return n_rows
 
 

@@ -7,7 +7,7 @@ models of `training_preprocessor_dl`, and of models from elsewhere, by a fixed o
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -47,10 +47,13 @@ class RowBatch:
         As text; None without an id column.
     inputs : list of numpy.ndarray
         (n_rows, ...) each: float32 that is normalized, int32 indices, or uint8 that is not normalized.
+    kept : list of list of (str or None)
+        Of each column that is kept, its values as text.
     """
 
     ids: list[str | None]
     inputs: list[np.ndarray]
+    kept: Sequence[list[str | None]] = ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class RowReader:
         The targets, if outputs of some of them are scaled numbers.
     share : float or None
         Share of the rows to read, drawn at random; None: all.
+    kept : tuple of CopiedColumn
+        Columns that are read as text too.
     """
 
     session: CallerSession
@@ -88,6 +93,7 @@ class RowReader:
     index_inputs: tuple[int, ...] = ()
     numbers: Targets | None = None
     share: float | None = None
+    kept: tuple[CopiedColumn, ...] = ()
 
     @property
     def relation(self) -> Relation:
@@ -108,7 +114,8 @@ class RowReader:
         InvalidParameter
             For a value that cannot be used; the message has the id of its row.
         """
-        copied = [CopiedColumn(self.id_column)] if self.id_column is not None else []
+        ids = [CopiedColumn(self.id_column)] if self.id_column is not None else []
+        n_ids, copied = len(ids), [*ids, *self.kept]
         names = [field.name for field in self.fields]
         n_before = 0
         naming = self._names if self.id_column is not None else None
@@ -120,8 +127,9 @@ class RowReader:
                 with naming_rows((naming or names_of)(batch, n_before)):
                     tensors = self.encoder.encode(dict(zip(names, raw, strict=True)))
                 n_before += batch.n_rows
-                ids = batch.values_of("k0") if copied else [None] * batch.n_rows
-                yield RowBatch(ids, list(tensors.arrays.values()))
+                values = [batch.values_of(f"k{i}") for i in range(len(copied))]
+                one_each = values[0] if n_ids else [None] * batch.n_rows
+                yield RowBatch(one_each, list(tensors.arrays.values()), values[n_ids:])
 
     def _names(self, batch: Batch, n_before: int) -> Callable[[int], str]:
         """Return what names the rows of a batch in an error."""
@@ -141,7 +149,13 @@ class RowReader:
 
 
 def read_rows_to_predict(
-    session: CallerSession, name: str | None, id_col: str | None, independent_varname: str | None, model: TrainedModel
+    session: CallerSession,
+    name: str | None,
+    id_col: str | None,
+    independent_varname: str | None,
+    model: TrainedModel,
+    kept: tuple[CopiedColumn, ...] | None = None,
+    what: str = "test_table",
 ) -> RowReader:
     """Find the table to predict and its columns; no row is read yet.
 
@@ -151,6 +165,10 @@ def read_rows_to_predict(
     name, id_col, independent_varname : str or None
         As written by the caller.
     model : TrainedModel
+    kept : tuple of CopiedColumn, optional
+        Columns that are read in place of an id.
+    what : str
+        The argument that named the table, for messages.
 
     Raises
     ------
@@ -158,27 +176,34 @@ def read_rows_to_predict(
         For a table or column that does not exist, or is of a type that the model cannot use.
     """
     if model.preprocessor is not None:
-        return _of_columns(session, name, id_col, independent_varname, model)
-    relation = session.relation(name, "test_table", any_type=True)
+        return _of_columns(session, name, id_col, independent_varname, model, kept, what)
+    relation = session.relation(name, what, any_type=True)
     known = {column.name: column for column in session.columns(relation)}
     inputs = find_inputs(relation, known, independent_varname, model)
-    check_unpacked(known, inputs[0].sources[0].name, relation, name)
-    return array_rows(session, relation, inputs, model, find_id_column(known, id_col, relation))
+    check_unpacked(known, inputs[0].sources[0].name, relation, name, what)
+    id_column = find_id_column(known, id_col, relation) if kept is None else None
+    return replace(array_rows(session, relation, inputs, model, id_column), kept=kept or ())
 
 
 def _of_columns(
-    session: CallerSession, name: str | None, id_col: str | None, independent_varname: str | None, model: TrainedModel
+    session: CallerSession,
+    name: str | None,
+    id_col: str | None,
+    independent_varname: str | None,
+    model: TrainedModel,
+    kept: tuple[CopiedColumn, ...] | None,
+    what: str,
 ) -> RowReader:
     """Return the rows of an ordinary table, for a model with a preprocessor."""
     assert model.preprocessor is not None, "the caller looked"
     preprocessor = Preprocessor.from_json(model.preprocessor)
     check_fit(model, preprocessor)
-    source = read_source(session, name, "test_table")
+    source = read_source(session, name, what)
     known = {column.name: column for column in session.columns(source.relation)}
-    check_unpacked(known, preprocessor.tensors[0].name, source.relation, name)
-    id_column = find_id_column(known, id_col, source.relation)
+    check_unpacked(known, preprocessor.tensors[0].name, source.relation, name, what)
+    id_column = find_id_column(known, id_col, source.relation) if kept is None else None
     check_names(independent_varname, preprocessor.inputs, "independent_varname")
-    fields = needed_fields(preprocessor.inputs, source, "test_table")
+    fields = needed_fields(preprocessor.inputs, source, what)
     has_numbers = any(isinstance(column.fit, NumberFit) for column in preprocessor.targets)
     decode = FileDecoder()
     return RowReader(
@@ -191,6 +216,7 @@ def _of_columns(
         id_column,
         tuple(i for i, tensor in enumerate(preprocessor.tensors) if tensor.kind == "index"),
         Targets(preprocessor) if has_numbers else None,
+        kept=kept or (),
     )
 
 

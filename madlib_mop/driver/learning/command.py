@@ -34,11 +34,9 @@ from madlib_mop.driver.learning.own_session import OutOfTime, OwnSession
 from madlib_mop.driver.learning.quality import of_held_out, rows_of
 from madlib_mop.driver.networks.architectures import LINEAR
 from madlib_mop.driver.networks.proposing import propose_search
-from madlib_mop.driver.outputs.tables import SELECTION_TABLES, check_droppable
 from madlib_mop.driver.registry.registering import TRY_NAME, check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.messages import was_changed
 from madlib_mop.driver.session.opening import open_record
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.jobs.statements import compose
@@ -55,6 +53,8 @@ _MOST_CHECKS = 10
 _SUFFIXES = ("_packed", "_networks", "_configs", "_models", "_best", "_ensemble")
 _LONGEST = "_packed_validation_summary"
 _HOW_TO_REPLACE = "Choose another name; replace => true replaces the tables that an earlier call of learn has made."
+#: Of the budget, how long a step waits for a lock of another session: the error says so before the budget is over.
+_LOCK_SHARE = 0.25
 _FIND_LINEAR = f"""
 SELECT pg_catalog.min(c.mst_key) AS mst_key FROM {{configs}} c JOIN {{networks}} n ON n.model_id = c.model_id
 WHERE n.name::pg_catalog.text = '{LINEAR}'
@@ -63,15 +63,9 @@ WHERE n.name::pg_catalog.text = '{LINEAR}'
 _LINEAR_KEY = 1
 _HAS_LINEAR = f"SELECT 1 AS one FROM {{models}} WHERE mst_key = {_LINEAR_KEY} AND model_weights IS NOT NULL"
 _IS_THERE = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class WHERE oid = %s::pg_catalog.oid"
-#: What propose_networks makes, by the columns that identify it.
-_PROPOSED = {
-    "_networks": {"model_id", "model_arch"},
-    "_configs": SELECTION_TABLES[""],
-    "_configs_summary": SELECTION_TABLES["_summary"],
-}
 # To parse the name of a table makes the session see what others have committed; to_regclass remembers what it missed.
 _LOOK_ANEW = "SELECT 1 AS one FROM pg_catalog.pg_class LIMIT 0"
-_OID = "SELECT pg_catalog.to_regclass(%s)::pg_catalog.oid::pg_catalog.int8"
+_OF_LINEAR = "logistic or linear regression: its mst_key in {models}, where it is beside the networks"
 _LEVELS = {"NOTICE": "notice", "WARNING": "warning", "INFO": "notice"}
 
 
@@ -159,11 +153,9 @@ def learn(call: Call) -> list[dict[str, Any]]:
             validation=validation, columns=a["columns"], exclude=a["exclude"], seed=seed, task=a["task"],
             replace=a["replace"] or None, test=a["test"],
         )  # fmt: skip
-        if a["replace"]:
-            _drop_proposals(steps, base)
         steps.run_in_budget(
             "propose_networks", packed_table=packed, arch_table=f"{base}_networks", configs_table=f"{base}_configs",
-            n_configs=a["n_configs"], num_iterations=_ITERATIONS, seed=seed,
+            n_configs=a["n_configs"], num_iterations=_ITERATIONS, seed=seed, replace=a["replace"] or None,
         )  # fmt: skip
         linear = _linear(steps, base)
         grids = propose_search(_as(call, "propose_search", packed_table=packed, arch_table=f"{base}_networks"))[0]
@@ -172,8 +164,8 @@ def learn(call: Call) -> list[dict[str, Any]]:
         steps.run(
             "madlib_keras_automl", source_table=packed, model_output_table=models,
             model_arch_table=f"{base}_networks", model_selection_table=f"{base}_best", **grids, automl_method="asha",
-            automl_params=_search(a["n_configs"], search_s, f"{base}_configs", linear), random_state=seed,
-            validation_table=f"{packed}_validation", replace=a["replace"] or None,
+            automl_params=_search(a["n_configs"], f"{base}_configs", linear), random_state=seed,
+            validation_table=f"{packed}_validation", replace=a["replace"] or None, max_seconds=round(search_s, 1),
         )  # fmt: skip
         run_id = steps.session.newest_run()
         # not in the transaction of the caller, whose lock would stop a DROP, which would stop the next step
@@ -252,11 +244,11 @@ def _linear(steps: _Steps, base: str) -> int | None:
     return found
 
 
-def _search(n_configs: int, seconds: float, configs: str, linear: int | None) -> str:
+def _search(n_configs: int, configs: str, linear: int | None) -> str:
     """Return the parameters of the search."""
     first = _FIRST if n_configs >= _MANY else _ITERATIONS
     given = "" if linear is None else f", try_first='{linear} of {configs}'"
-    return f"R={_ITERATIONS}, eta=2, r={first}, num_configs={n_configs}, budget_s={seconds:.0f}{given}"
+    return f"R={_ITERATIONS}, eta=2, r={first}, num_configs={n_configs}{given}"
 
 
 def _counting(session: CallerSession, table: str) -> str:
@@ -296,7 +288,7 @@ def _base(name: str) -> str:
 @contextmanager
 def _steps(call: Call, began: float, budget_s: float) -> Iterator[_Steps]:
     """Open a session for the steps; it ends with the block."""
-    own = OwnSession(call, open_record(call.info), settings_of(call), _teller(call), budget_s)
+    own = OwnSession(call, open_record(call.info), settings_of(call), _teller(call), _LOCK_SHARE * budget_s)
     steps = _Steps(call, own, call.info.search_path, began + budget_s)
     try:
         yield steps
@@ -329,20 +321,6 @@ def _check_committed(steps: _Steps, source: Relation, name: str) -> None:
         )
 
 
-def _drop_proposals(steps: _Steps, base: str) -> None:
-    """Drop the tables of propose_networks that an earlier call has made."""
-    session = steps.call.session
-    for suffix, columns in _PROPOSED.items():
-        table = session.existing(session.placed(base + suffix, "name").sql)
-        if table is not None:
-            check_droppable(session, table, columns, "name")
-            steps.session.execute(f"BEGIN; LOCK TABLE {table.sql} IN ACCESS EXCLUSIVE MODE; SELECT 1")
-            # defence: proposals-by-oid
-            if steps.session.execute(_OID, (table.sql,)) != table.oid:
-                raise was_changed(table)
-            steps.session.execute(f"DROP TABLE {table.sql}; COMMIT; SELECT 1")
-
-
 def _as(call: Call, function: str, **arguments: Any) -> Call:
     """Return a call of another function by the same caller."""
     return Call.read(function, arguments, call.session)
@@ -356,12 +334,14 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     if len(preprocessor.targets) == 1:
         predictor = "predict_class" if isinstance(preprocessor.targets[0].fit, ClassFit) else "predict_number"
     n_models = session.execute(_counting(session, made.models))[0]["n"]
+    linear = _linear_key(session, made)
     found = [
         _row(
             "model", made.version, f"SELECT madlib_mop.{predictor}('{made.name}', t.*) FROM {source.written} AS t;"
         ),
-        *_measured(call, made, preprocessor),
+        *_measured(call, made, preprocessor, linear),
         *_checks(session, made),
+        *([] if linear is None else [_row("linear model", linear, _OF_LINEAR.format(models=made.models))]),
         _row("run", made.run_id, f"{n_models} models were trained; SELECT * FROM {made.models}_info;"),
         _row("seconds", f"{seconds:.0f}", f"of a budget of {call.arguments['budget']}"),
     ]
@@ -383,12 +363,22 @@ def _row(item: str, value: Any, note: str | None) -> dict[str, str | None]:
     return {"item": item, "value": None if value is None else str(value), "baseline": None, "note": note}
 
 
-def _measured(call: Call, made: _Made, preprocessor: Preprocessor) -> list[dict[str, str | None]]:
+def _linear_key(session: CallerSession, made: _Made) -> int | None:
+    """Return the key of the linear model among those of the run; None if it was not trained."""
+    if not made.has_linear:
+        return None
+    found = session.execute(statement(_HAS_LINEAR, models=session.relation(made.models, "models")))
+    return _LINEAR_KEY if found else None
+
+
+def _measured(
+    call: Call, made: _Made, preprocessor: Preprocessor, linear: int | None
+) -> list[dict[str, str | None]]:
     """Return the measures of the registered model, and of the linear one, on the rows that were held out."""
     session = call.session
     models = [("", find_model(session, call.function, made.version, None))]
-    if made.has_linear and session.execute(statement(_HAS_LINEAR, models=session.relation(made.models, "models"))):
-        models.append(("linear model: ", find_model(session, call.function, made.models, _LINEAR_KEY)))
+    if linear is not None:
+        models.append(("linear model: ", find_model(session, call.function, made.models, linear)))
     found = []
     with LocalTrainer(session) as trainer:
         every = find_labelled(session, made.test, "test").rows_of([model for _, model in models])

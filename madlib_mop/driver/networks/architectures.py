@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.networks.graph import Graph, LayerOutput, Node
-from madlib_mop.driver.networks.inputs import join_inputs, join_linearly, layer_name
+from madlib_mop.driver.networks.inputs import join_inputs, layer_name, level_weights, linear_inputs
 
 _NARROWEST, _WIDEST = 64, 512
 #: Units of a hidden layer for each of a hashed text's, so that a text has 4 to 32.
@@ -98,24 +98,44 @@ def architecture(preprocessor: Preprocessor, n_rows: int, recipe: NetworkForm) -
     graph = Graph(recipe.name.replace(" ", "_"))
     frequency = None if recipe.frequency is None else recipe.frequency * min(1.0, math.sqrt(n_rows / ENOUGH_ROWS))
     width = hidden_width(n_rows)
-    is_linear = recipe.body == LINEAR
-    if is_linear:
-        last = join_linearly(graph, preprocessor.tensors)
-    else:
-        text_units = width // _WIDTHS_OF_TEXT
-        joined = join_inputs(graph, preprocessor.tensors, frequency, max(recipe.dropout, 0.1), text_units)
-        width *= recipe.widen
-        body = _residual if recipe.body == "resnet" else _perceptron
-        last = body(graph, joined, width, recipe, "mish" if is_regression(preprocessor) else "selu")
-    # weights of 0 predict the same for all rows, so a few steps from there are a regularised model
-    start = {"kernel_initializer": "zeros"} if is_linear else {}
+    if recipe.body == LINEAR:
+        return _linear(graph, preprocessor)
+    text_units = width // _WIDTHS_OF_TEXT
+    joined = join_inputs(graph, preprocessor.tensors, frequency, max(recipe.dropout, 0.1), text_units)
+    width *= recipe.widen
+    body = _residual if recipe.body == "resnet" else _perceptron
+    last = body(graph, joined, width, recipe, "mish" if is_regression(preprocessor) else "selu")
     outputs = []
     for place, column in enumerate(preprocessor.targets, 1):
         name = f"predicted_{layer_name(column.name, str(place))}"
         if isinstance(column.fit, ClassFit):
-            outputs.append(graph.dense(last, len(column.fit.classes), name, activation="softmax", **start))
+            outputs.append(graph.dense(last, len(column.fit.classes), name, activation="softmax"))
         else:
-            outputs.append(graph.dense(last, 1, name, **start))
+            outputs.append(graph.dense(last, 1, name))
+    return graph.document(outputs)
+
+
+def _linear(graph: Graph, preprocessor: Preprocessor) -> Node:
+    """Return logistic or linear regression: a weight for each number and each level, all 0 at the start.
+
+    Weights of 0 predict the same for all rows, so that what a few steps do to a rare level is little.
+    """
+    inputs = linear_inputs(graph, preprocessor.tensors)
+    outputs = []
+    for place, column in enumerate(preprocessor.targets, 1):
+        name = f"predicted_{layer_name(column.name, str(place))}"
+        is_class = isinstance(column.fit, ClassFit)
+        n_units = len(column.fit.classes) if isinstance(column.fit, ClassFit) else 1
+        levels = [level_weights(graph, x, tensor, n_units) for x, tensor in inputs.indices]
+        if not levels:
+            last = {"activation": "softmax"} if is_class else {}
+            outputs.append(graph.dense(inputs.vector, n_units, name, kernel_initializer="zeros", **last))
+            continue
+        numbers = graph.dense(inputs.vector, n_units, "numbers", kernel_initializer="zeros")
+        if is_class:
+            outputs.append(graph.same("Activation", graph.add([numbers, *levels]), name, activation="softmax"))
+        else:
+            outputs.append(graph.add([numbers, *levels], name))
     return graph.document(outputs)
 
 
@@ -134,6 +154,6 @@ def _residual(graph: Graph, x: LayerOutput, width: int, recipe: NetworkForm, _: 
         y = graph.dense(y, 2 * width, "hidden", activation="relu", kernel_initializer="he_normal")
         y = graph.dropout(y, recipe.dropout)
         y = graph.dense(y, width, "back")
-        x = graph.add(x, y)
+        x = graph.add([x, y])
     x = graph.same("LayerNormalization", x)
     return graph.same("Activation", x, activation="relu")

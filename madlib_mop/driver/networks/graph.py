@@ -60,9 +60,9 @@ class Graph:
         """Add a Dense layer."""
         return self.layer("Dense", x, (*x.shape[:-1], units), name, units=units, **config)
 
-    def same(self, class_name: str, x: LayerOutput, **config: Any) -> LayerOutput:
+    def same(self, class_name: str, x: LayerOutput, name: str | None = None, **config: Any) -> LayerOutput:
         """Add a layer that keeps the shape, such as Dropout or LayerNormalization."""
-        return self.layer(class_name, x, x.shape, **config)
+        return self.layer(class_name, x, x.shape, name, **config)
 
     def dropout(self, x: LayerOutput, rate: float) -> LayerOutput:
         """Add a Dropout layer, unless the rate is 0."""
@@ -83,9 +83,9 @@ class Graph:
             return tensors[0]
         return self.layer("Concatenate", list(tensors), (sum(x.shape[-1] for x in tensors),))
 
-    def add(self, one: LayerOutput, other: LayerOutput) -> LayerOutput:
-        """Add two tensors of one shape."""
-        return self.layer("Add", [one, other], one.shape)
+    def add(self, tensors: Sequence[LayerOutput], name: str | None = None) -> LayerOutput:
+        """Add tensors of one shape."""
+        return self.layer("Add", list(tensors), tensors[0].shape, name)
 
     def layer(
         self,

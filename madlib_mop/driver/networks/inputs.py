@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from madlib_mop.columns.preprocessors.preprocessor import InputTensor
 from madlib_mop.driver.networks.graph import Graph, LayerOutput
@@ -12,8 +13,9 @@ MAX_EMBEDDED = 256
 _FREQUENCIES, _WIDTH = 16, 4
 #: Share of a hashed text's numbers that are dropped in training, before its hidden layer.
 _TEXT_DROPOUT = 0.5
-#: Most squares of a side of an image, for a linear model.
+#: Most squares of a side of an image, and of all of it with three colours, for a linear model.
 _SQUARES = 16
+MOST_SQUARES = 3 * _SQUARES**2
 _SIMPLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}\Z")
 
 
@@ -62,21 +64,45 @@ def join_inputs(
     return graph.concatenate(parts)
 
 
-def join_linearly(graph: Graph, tensors: Sequence[InputTensor]) -> LayerOutput:
-    """Add the inputs of a packed table, and join them as they are, as `join_inputs` does.
+@dataclass(frozen=True)
+class LinearInputs:
+    """The inputs of a linear model.
 
-    Categories are embeddings, of which a linear layer makes a number for each level. Images are averaged over at most
-    16 x 16 squares.
+    Attributes
+    ----------
+    vector : LayerOutput
+        Numbers, texts, vectors and images, joined into one vector a row.
+    indices : tuple of (LayerOutput, InputTensor)
+        Categories: the number of the level.
     """
+
+    vector: LayerOutput
+    indices: tuple[tuple[LayerOutput, InputTensor], ...]
+
+
+def linear_inputs(graph: Graph, tensors: Sequence[InputTensor]) -> LinearInputs:
+    """Add the inputs of a packed table as they are. Images are averaged over at most 16 x 16 squares."""
     parts: list[LayerOutput] = []
+    indices: list[tuple[LayerOutput, InputTensor]] = []
     for x, tensor in zip(_inputs(graph, tensors), tensors, strict=True):
         if tensor.kind == "index":
-            parts.append(_index(graph, x, tensor))
+            indices.append((x, tensor))
         elif tensor.kind == "image":
             parts.append(_squares(graph, x))
         else:
             parts.append(graph.flatten(x))
-    return graph.concatenate(parts)
+    # a table of categories alone has a vector of one 0, of which a linear layer makes its bias
+    vector = graph.concatenate(parts) if parts else graph.same("Rescaling", indices[0][0], scale=0.0, offset=0.0)
+    return LinearInputs(vector, tuple(indices))
+
+
+def level_weights(graph: Graph, x: LayerOutput, tensor: InputTensor, n_units: int) -> LayerOutput:
+    """Return the weights of a category's level, one for each unit, all 0 at the start: (n_units,) a row."""
+    rows = graph.layer(
+        "Embedding", x, (1, n_units), "levels", input_dim=tensor.n_codes or 1, output_dim=n_units,
+        embeddings_initializer="zeros",
+    )  # fmt: skip
+    return graph.layer("Reshape", rows, (n_units,), target_shape=[n_units])
 
 
 def _inputs(graph: Graph, tensors: Sequence[InputTensor]) -> list[LayerOutput]:

@@ -13,6 +13,7 @@ from madlib_mop.driver.inference.described import describe_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.networks.architectures import LINEAR, RECIPES, architecture
 from madlib_mop.driver.networks.training import TrainingSize, configurations, search_grids
+from madlib_mop.driver.outputs.tables import ARCHITECTURE_TABLES, SELECTION_TABLES, if_there
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
@@ -31,14 +32,19 @@ def propose_networks(call: Call) -> None:
     UndefinedTable, InvalidParameter, UnreadableText
         If pack_columns has not made the packed table.
     DuplicateTable, InsufficientPrivilege, ReadOnly
-        If a table to create exists, or cannot be created.
+        If a table to create exists and may not be replaced, or cannot be created.
     """
     session, given = call.session, call.arguments
     arch_table, configs_table = given["arch_table"], given["configs_table"]
     preprocessor, shard_rows = _read(session, given["packed_table"])
     plan = TrainingSize(shard_rows, given["num_iterations"])
-    target = session.output(configs_table, what="configs_table")
-    architectures = session.output(arch_table, ("",), "arch_table")
+    replaced: list[Relation] = []
+    there = {
+        what: if_there(session, given["replace"], tables, what, replaced)
+        for what, tables in (("configs_table", SELECTION_TABLES), ("arch_table", ARCHITECTURE_TABLES))
+    }
+    target = session.output(configs_table, what="configs_table", if_there=there["configs_table"])
+    architectures = session.output(arch_table, ("",), "arch_table", there["arch_table"])
     if architectures.sql in (target.sql, target.with_suffix("_summary").sql):
         raise InvalidParameter(
             "arch_table and configs_table must be two tables, and the second has a _summary."
@@ -52,6 +58,8 @@ def propose_networks(call: Call) -> None:
             describe_model(trainer, check_architecture(architecture(preprocessor, plan.n_rows, recipe)))
             for recipe in recipes
         ]
+    for table in replaced:
+        session.drop_checked(table)
     table = create_architectures(session, arch_table, "arch_table")
     ids = {
         recipe: add_architecture(session, table, model.text, None, recipe.name, recipe.description)

@@ -8,6 +8,7 @@ import numpy as np
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.networks.architectures import ENOUGH_ROWS, LINEAR, RECIPES, is_regression
+from madlib_mop.driver.networks.inputs import MOST_SQUARES
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 16, 1024
 _STEPS_PER_ITERATION, _MOST_EPOCHS = 100, 2
@@ -15,9 +16,12 @@ _STEPS_PER_ITERATION, _MOST_EPOCHS = 100, 2
 #: twice as high if all targets are numbers: twice from `ENOUGH_ROWS` training rows on.
 _RATE, _OF_BATCH = 0.003, 64
 _WEIGHT_DECAY = 0.02
-#: Learning rate of linear models, for the same batches: they are convex, and begin with weights of 0.
-_LINEAR_RATE = 0.02
 _LOWEST = 0.02
+#: Penalty of a linear model, times the squares of its weights: ten times that of scikit-learn's Ridge and, for two
+#: classes, LogisticRegression by default, because rare levels are columns of their own.
+_PENALTY = 10.0
+#: Of the step at which gradient descent on the loss would diverge, if rows are as long as `_squared_length` says.
+_SHARE_OF_STEP = 0.1
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,38 @@ def _loss(target: FittedColumn) -> tuple[str, str]:
     return "categorical_crossentropy", "accuracy"
 
 
+def _linear_optimizer(preprocessor: Preprocessor, plan: TrainingSize, batch: int) -> str:
+    """Return the optimizer of a linear model: gradient descent from weights of 0.
+
+    What a level adds to the loss of all rows grows with its rows, and so does its weight, so rare levels fit little
+    noise. AdamW divides the gradients of a level by how rare it is. Weight decay of gradient descent is exactly an L2
+    penalty, here of the negative log likelihood of all rows. A penalty of the layers would count in the loss by which
+    models are compared.
+    """
+    curvature = (2.0 if is_regression(preprocessor) else 0.5) * _squared_length(preprocessor)
+    schedule = _schedule(2 * _SHARE_OF_STEP / curvature, plan, batch)
+    decay = _rounded(2 * _PENALTY / plan.n_rows)
+    return f"SGD(learning_rate={schedule}, momentum=0.9, nesterov=True, weight_decay={decay}, global_clipnorm=1.0)"
+
+
+def _squared_length(preprocessor: Preprocessor) -> float:
+    """Return about the mean squared length of a row: numbers, and units of texts and vectors, have the variance 1."""
+    found = 1.0  # the bias
+    for tensor in preprocessor.tensors:
+        if tensor.kind == "index":
+            found += 1.0
+        elif tensor.kind == "image":
+            found += min(math.prod(tensor.shape), MOST_SQUARES) / 3
+        else:
+            found += math.prod(tensor.shape)
+    return found
+
+
+def _schedule(rate: float, plan: TrainingSize, batch: int) -> str:
+    steps = plan.steps(batch) * epochs(plan, batch) * plan.num_iterations
+    return f"CosineDecay({_rounded(rate)}, decay_steps={steps}, alpha={_LOWEST})"
+
+
 def configurations(
     preprocessor: Preprocessor, plan: TrainingSize, n_configs: int, seed: int
 ) -> list[ProposedConfiguration]:
@@ -108,13 +144,11 @@ def configurations(
             factor = 3 ** rng.uniform(-1.0, 1.0)
             batch = int(min(2 * _LARGEST_BATCH, max(_SMALLEST_BATCH // 2, batch * 2.0 ** rng.integers(-1, 2))))
             decay = 10 ** rng.uniform(-3.0, 0.0)
-        usual = _rate(preprocessor, plan, batch)
         if RECIPES[recipe].body == LINEAR:
-            usual = _LINEAR_RATE * math.sqrt(batch / _OF_BATCH)
-        rate = _rounded(usual * factor)
-        steps = plan.steps(batch) * epochs(plan, batch) * plan.num_iterations
-        schedule = f"CosineDecay({rate}, decay_steps={steps}, alpha={_LOWEST})"
-        optimizer = f"AdamW(learning_rate={schedule}, weight_decay={_rounded(decay)})"
+            optimizer = _linear_optimizer(preprocessor, plan, batch)
+        else:
+            schedule = _schedule(_rate(preprocessor, plan, batch) * factor, plan, batch)
+            optimizer = f"AdamW(learning_rate={schedule}, weight_decay={_rounded(decay)})"
         configuration = ProposedConfiguration(
             recipe,
             f"optimizer='{optimizer}', loss={loss}, metrics={metrics}",

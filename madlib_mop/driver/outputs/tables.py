@@ -37,6 +37,7 @@ SELECTION_TABLES = {
     "": {"mst_key", "model_id", "compile_params", "fit_params"},
     "_summary": {"model_arch_table", "object_table"},
 }
+ARCHITECTURE_TABLES = {"": {"model_id", "model_arch"}}
 #: SQLSTATEs for a table name that exists or that another transaction is creating.
 _EXISTS_STATES = ("42P07", "42710", "23505")
 #: Column with the schema-qualified names of tables, by the column that has them as the user wrote them.
@@ -144,7 +145,11 @@ def read_replace(arguments: Mapping[str, Any]) -> bool:
 
 
 def if_there(
-    session: CallerSession, replace: bool, known: dict[str, set[str]], what: str
+    session: CallerSession,
+    replace: bool,
+    known: dict[str, set[str]],
+    what: str,
+    replaced: list[Relation] | None = None,
 ) -> Callable[[Relation, list[Relation]], str | None]:
     """Return the callback of `RelationLookup.output` for existing output tables.
 
@@ -157,6 +162,8 @@ def if_there(
         `MODEL_TABLES` or `SELECTION_TABLES`.
     what : str
         The argument's name, for messages.
+    replaced : list of Relation, optional
+        Gets the tables to replace.
     """
 
     def answer(output: Relation, there: list[Relation]) -> str | None:
@@ -164,6 +171,8 @@ def if_there(
         if replace:
             for table, columns in found:
                 check_droppable(session, table, columns, what)
+            if replaced is not None:
+                replaced.extend(table for table, _ in found)
             return None
         if not all(columns <= {c.name for c in session.columns(table)} for table, columns in found):
             return ""

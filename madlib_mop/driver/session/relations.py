@@ -7,6 +7,7 @@ from typing import Any
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name, statement
 from madlib_mop.driver.session.info import SessionInfo
+from madlib_mop.driver.session.messages import was_changed
 from madlib_mop.driver.session.rights import check_owners, check_schema, check_types
 from madlib_mop.errors import (
     DuplicateTable,
@@ -338,6 +339,20 @@ class RelationLookup(ABC):
                 f"{what}: {table} cannot be dropped: {dependent['what']} depends on it.",
                 hint="Drop that first, or choose another name.",
             )
+
+    def drop_checked(self, table: Relation) -> None:
+        """Drop a table that was checked, in the caller's transaction.
+
+        Raises
+        ------
+        NotReady
+            If another table has its name now.
+        """
+        self.execute(statement("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE", table=table))
+        now = self.existing(table.sql)
+        if now is None or now.oid != table.oid:  # defence: drop-by-oid
+            raise was_changed(table)
+        self.execute(statement("DROP TABLE {table}", table=table))
 
     def columns(self, relation: Relation) -> list[Column]:
         """Return a table's columns, in order."""

@@ -29,9 +29,9 @@ DEFENCES_OF_JOBS = (
         ("tests/integration/test_learn.py::test_all_that_it_made_is_ordinary_and_belongs_to_the_caller",),
     ),
     Defence(
-        "proposals-by-oid",
-        "learn drops the tables that it has checked, and no other that has got the name of one since",
-        ("tests/unit/driver/test_learning.py::test_a_table_that_has_got_the_name_of_another_is_not_dropped",),
+        "drop-by-oid",
+        "a call with replace drops the tables that it has checked, and no other that has got the name of one since",
+        ("tests/unit/driver/test_output_tables.py::test_a_table_that_has_got_the_name_of_another_is_not_dropped",),
     ),
     Defence(
         "job-acts-as-owner",

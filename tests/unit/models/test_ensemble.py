@@ -136,6 +136,19 @@ def test_a_chain_of_averages_is_described_at_once():
     assert (shape.output_units, shape.output_activations) == ((3,), ("softmax",))
 
 
+def test_a_sum_has_the_units_of_its_parts_and_no_activation_of_theirs():
+    x = keras.Input((4,))
+    level = keras.Input((1,), dtype="int32")
+    dense = layers.Dense(3, activation="softmax")(x)
+    levels = layers.Reshape((3,))(layers.Embedding(5, 3)(level))
+    for parts, units in ((layers.Add()([dense, levels]), 3), (layers.Add()([dense, layers.Dense(1)(x)]), None)):
+        shape = describe(check_architecture(keras.Model([x, level], parts).to_json()))
+        assert (shape.output_units, shape.output_activations) == ((units,), (None,))
+    activated = layers.Activation("softmax")(layers.Add()([dense, levels]))
+    shape = describe(check_architecture(keras.Model([x, level], activated).to_json()))
+    assert (shape.output_units, shape.output_activations) == ((3,), ("softmax",))
+
+
 def test_a_chain_of_a_thousand_layers_is_no_error():
     document = check_architecture(keras.Sequential([keras.Input((4,)), layers.Dense(3)]).to_json())
     dense = document["config"]["layers"][1]

@@ -7,11 +7,12 @@ import re
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, roc_auc_score
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from madlib_mop.columns import raw  # noqa: E402
+from madlib_mop.columns.encoding.encoder import Encoder  # noqa: E402
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # noqa: E402
 from madlib_mop.driver.networks.architectures import LINEAR, RECIPES, architecture, hidden_width  # noqa: E402
 from madlib_mop.driver.networks.graph import Graph  # noqa: E402
@@ -111,11 +112,38 @@ def test_the_second_configuration_is_the_only_linear_one():
     many = configurations(fitted_columns, PLAN, 40, 1)
     assert [place for place, one in enumerate(many) if RECIPES[one.recipe].body == LINEAR] == [1]
     assert RECIPES[1].name == LINEAR and "no hidden layer" in RECIPES[1].description
-    layers = architecture(fitted_columns, 1000, RECIPES[1])["config"]["layers"]
+
+
+def test_a_linear_model_adds_a_weight_for_each_number_and_each_level_which_all_begin_with_0():
+    fitted_columns = preprocessor("all", "two targets")
+    document = architecture(fitted_columns, 1000, RECIPES[1])
+    layers = document["config"]["layers"]
     dense = [layer["config"] for layer in layers if layer["class_name"] == "Dense"]
-    assert [(one["units"], one.get("activation")) for one in dense] == [(3, "softmax"), (1, None)]
+    assert [(one["units"], one.get("activation")) for one in dense] == [(3, None), (1, None)]
     others = {layer["class_name"] for layer in layers} - {"Dense"}
-    assert others == {"InputLayer", "Embedding", "Flatten", "Rescaling", "Concatenate"}
+    assert others == {
+        "InputLayer", "Embedding", "Reshape", "Flatten", "Rescaling", "Concatenate", "Add", "Activation",
+    }  # fmt: skip
+    widths = {layer["config"]["output_dim"] for layer in layers if layer["class_name"] == "Embedding"}
+    assert widths == {3, 1}, "the units of an output"
+    model = build_model(document, parse_compile_params("loss=['mse', 'mse'], optimizer='SGD(learning_rate=0.1)'"), 1)
+    assert not any(np.any(weight) for weight in model.get_weights())
+    x, _ = rows_for(fitted_columns, 5)
+    shares, numbers = model.predict(x, verbose=0)
+    assert np.allclose(shares, 1 / 3) and np.allclose(numbers, 0)
+
+
+def test_a_table_of_categories_alone_has_a_linear_model_with_a_bias():
+    """It is trained to the share of a class that no level changes."""
+    fitted_columns = preprocessor("index", "two classes")
+    document = architecture(fitted_columns, 1000, RECIPES[1])
+    model = build_model(document, parse_compile_params("loss='categorical_crossentropy', optimizer='SGD(0.5)'"), 1)
+    x = [np.random.default_rng(1).integers(0, 5, (400, 1)).astype("int32")]
+    y = np.eye(2)[(np.arange(400) % 5 > 0).astype(int)]
+    model.fit(x, y, batch_size=40, epochs=20, verbose=0)
+    assert model.predict(x, verbose=0)[:, 1].mean() == pytest.approx(0.8, abs=0.03)
+    bias = next(layer for layer in model.layers if type(layer).__name__ == "Dense").get_weights()[1]
+    assert bias[1] - bias[0] > 0.5
 
 
 def test_the_linear_model_averages_large_images():
@@ -124,6 +152,29 @@ def test_the_linear_model_averages_large_images():
     assert describe(check_architecture(document)).output_units == (1,)
     kernel = describe_architecture(document).weights[0]
     assert tuple(kernel.shape) == (13 * 13 * 3, 1), "squares of 3 x 3 pixels"
+
+
+@pytest.mark.slow
+def test_rare_levels_without_meaning_change_little():
+    """A level of few rows says little: of 200 levels without any meaning, the linear model makes nearly nothing."""
+    rng = np.random.default_rng(4)
+    codes, noise = rng.integers(0, 200, 4_000), rng.normal(size=4_000)
+    y = (noise + rng.logistic(size=4_000) > 0).astype(int)
+    columns = {"level": texts([f"l{code}" for code in codes]), "x": numbers(noise.tolist())}
+    specs = (spec("level", "category"), spec("x"))
+    fitted_columns = fitted(
+        [*zip(specs, columns.values(), strict=True), (target("y"), texts(["ab"[one] for one in y]))]
+    )
+    x = list(Encoder(fitted_columns).encode(columns).arrays.values())
+    plan = TrainingSize((2_000,), 24)
+    configuration = configurations(fitted_columns, plan, 2, 1)[1]
+    document = architecture(fitted_columns, plan.n_rows, RECIPES[1])
+    model = build_model(document, parse_compile_params(configuration.compile_params), 1)
+    fit = parse_fit_params(configuration.fit_params)
+    trained = [one[:2_000] for one in x]
+    model.fit(trained, np.eye(2)[y[:2_000]], batch_size=fit.batch_size, epochs=24 * fit.epochs, verbose=0)
+    auc = roc_auc_score(y[2_000:], model.predict([one[2_000:] for one in x], verbose=0)[:, 1])
+    assert auc > roc_auc_score(y[2_000:], noise[2_000:]) - 0.03
 
 
 @pytest.mark.slow
