@@ -296,6 +296,43 @@ def test_a_query_over_a_table_gets_the_error_once_and_the_session_goes_on(bench,
     connection.close()
 
 
+def test_an_ordinary_role_gets_estimates_measures_and_the_error(bench):
+    """With its own rights; an estimate locks nothing of the cluster for more than reading."""
+    fit(bench, "for_role", "mst", 1, source_table="train", seed=SEED, schedule="rotation")
+    bench.connect("mop_gp_measuring").close()
+    bench.rows("SELECT madlib_mop.grant_use('mop_gp_measuring')")
+    bench.rows("GRANT SELECT ON train, train_summary, arch, mst, mst_summary, iris_test TO mop_gp_measuring")
+    metrics = "SELECT metric, value FROM madlib_mop.metrics('for_role', 'iris_test', mst_key => 1)"
+    try:
+        given = {
+            "source_table": "train", "model_output_table": "later", "model_selection_table": "mst", "num_iterations": 2,
+        }  # fmt: skip
+        before, connection = left_behind(bench), bench.connect("mop_gp_measuring", autocommit=False)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT value FROM madlib_mop.explain_fit('madlib_keras_fit_multiple_model', %s) WHERE item = 'visits'",
+                [json.dumps(given)],
+            )
+            assert cursor.fetchall() == [(2 * 2 * n_segments(bench),)]
+            session = "(SELECT sess_id FROM pg_stat_activity WHERE pid = pg_backend_pid())"
+            cursor.execute(
+                f"SELECT DISTINCT mode FROM pg_locks WHERE locktype = 'relation' AND mppsessionid = {session}"
+            )
+            assert cursor.fetchall() == [("AccessShareLock",)]
+        connection.close()
+        assert left_behind(bench) == before
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="for_role"):
+            bench.rows(metrics, role="mop_gp_measuring")
+        bench.rows("GRANT SELECT ON for_role, for_role_info, for_role_summary TO mop_gp_measuring")
+        assert {name for name, _ in bench.rows(metrics, role="mop_gp_measuring")} >= {"accuracy", "log loss"}
+        with pytest.raises(psycopg2.errors.FeatureNotSupported, match="there is no registry"):
+            bench.rows("SELECT madlib_mop.predict_set('a', t) FROM iris_test AS t", role="mop_gp_measuring")
+    finally:
+        bench.rows("SELECT madlib_mop.revoke_use('mop_gp_measuring')")
+        bench.rows("DROP OWNED BY mop_gp_measuring")
+        bench.rows("DROP TABLE for_role, for_role_info, for_role_summary")
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_that_greenplum_lacks_says_so(bench, one_server, view):
     """It has the columns of other servers', so any query of it gets the error; for an ordinary role too."""
