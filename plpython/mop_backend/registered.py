@@ -18,7 +18,7 @@ import plpy
 from mop_backend import nodes
 from mop_backend.call import CallError
 from mop_backend.frames import Blob, Header
-from mop_backend.registered_names import NEWEST, NO_REGISTRY, ModelName, UnreadableName, read_name
+from mop_backend.registered_names import NEWEST, NO_REGISTRY, NO_REGISTRY_HINT, ModelName, UnreadableName, read_name
 from mop_backend.rights import Moment
 from mop_backend.sql_errors import sqlstate_of
 from mop_backend.weights import WEIGHTS_DAMAGED, are_damaged
@@ -191,7 +191,7 @@ def look_up(text: str, function: str, right: Right = Right.PREDICT) -> Found:
     except plpy.SPIError as error:
         if sqlstate_of(error) != _NO_REGISTRY:
             raise
-        raise CallError(f"{function}: {NO_REGISTRY}", "0A000") from None
+        raise CallError(f"{function}: {NO_REGISTRY}", "0A000", hint=NO_REGISTRY_HINT) from None
     if not rows.nrows():
         if nodes.at_worker(plpy):
             raise CallError(

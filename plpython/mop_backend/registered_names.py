@@ -17,7 +17,9 @@ ALIAS = "[a-z_][a-z0-9_.-]{0,62}"
 _MODEL = re.compile(f"({NAME})@(?:({ALIAS})|([0-9]{{1,9}}))")
 #: The alias of a name alone, without mst_key (sql/47-predict-registered.sql, `with_newest`); learn sets it.
 NEWEST = "newest"
-NO_REGISTRY = "there is no registry of models on this server"
+#: What is said on a server without a registry, and what works there.
+NO_REGISTRY = "there is no registry of models on Greenplum and Cloudberry, because it needs row-level security"
+NO_REGISTRY_HINT = "Use the output table itself: its name with mst_key, or its name in double quotes."
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 

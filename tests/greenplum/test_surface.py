@@ -1,15 +1,17 @@
 """The other SQL functions on Greenplum: each call has the same result as on PostgreSQL, bit for bit."""
 
 import io
+import json
 import zipfile
 
 import psycopg2
 import pytest
 
 from tests.helpers.averaging import average
+from tests.helpers.columns import CUSTOMERS, load_churn_network, pack_with
 from tests.helpers.greenplum import n_segments, nothing_left
 from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
-from tests.helpers.searches import decisions, search, states
+from tests.helpers.searches import arguments, decisions, search, states
 from tests.helpers.training import digests, fit, weights
 
 pytestmark = pytest.mark.slow
@@ -120,7 +122,77 @@ def exports(db):
     return [line for line in card if not line.startswith("| run |")], config
 
 
-FEATURES = [hyperband, model_averaging, warm_start, custom_functions, prediction, exports]
+def left_behind(db):
+    """What a call could leave: rows of the record, relations and roles."""
+    counts = [db.value(f"SELECT count(*) FROM madlib_mop.{table}") for table in RECORD]
+    return counts, db.rows("SELECT oid FROM pg_class ORDER BY 1"), db.rows("SELECT rolname FROM pg_roles ORDER BY 1")
+
+
+def estimates(db):
+    """Estimates of a run, a search and an average, which leave nothing; the run makes the visits."""
+    of_all = {"source_table": "train", "validation_table": "valid", "num_iterations": 2}
+    of_fit = {**of_all, "model_output_table": "estimated", "model_selection_table": "mst"}
+    of_search = arguments("estimated", "hyperband", "R=3, eta=3, skip_last=0", random_state=SEED)
+    of_one = {
+        **of_all, "model": "estimated", "model_arch_table": "arch", "model_id": 1, "compile_params": COMPILE,
+        "fit_params": "batch_size=8",
+    }  # fmt: skip
+    calls = {
+        "madlib_keras_fit_multiple_model": of_fit, "madlib_keras_automl": of_search, "madlib_keras_fit": of_one,
+    }  # fmt: skip
+    before, found = left_behind(db), {}
+    for name, given in calls.items():
+        rows = db.rows("SELECT * FROM madlib_mop.explain_fit(%s, %s)", [name, json.dumps(given)])
+        assert all(low <= value <= high for _, value, low, high, *_ in rows if value is not None)
+        found[name] = [row[0] for row in rows if not row[0].startswith("limit")], rows[:2]
+    assert left_behind(db) == before
+    run = fit(db, "estimated", "mst", 2, source_table="train", validation_table="valid", schedule="rotation")
+    made = [
+        db.value(f"SELECT count(*) FROM madlib_mop.{table} WHERE run_id = %s", [run.run_id])
+        for table in ("visit", "evaluation")
+    ]
+    assert made == [row[1] for row in found["madlib_keras_fit_multiple_model"][1]]
+    db.rows("DROP TABLE estimated, estimated_info, estimated_summary")
+    return found
+
+
+#: Without the last digits: the coordinator reads the rows in another order.
+MEASURES = [
+    "output, slice, n_rows, metric, round(value::numeric, 5) FROM madlib_mop.metrics({})",
+    "output, slice, n_rows, metric, round(value::numeric, 5) FROM madlib_mop.metrics({}, by => 'tier')",
+    "* FROM madlib_mop.confusion_matrix({})",
+    "class, round(false_positive_rate::numeric, 5), round(true_positive_rate::numeric, 5), round(auc::numeric, 5)"
+    " FROM madlib_mop.roc_curve({}, max_points => 7)",
+    "class, n_predicted, round(average_precision::numeric, 5)"
+    " FROM madlib_mop.precision_recall_curve({}, of_class => 'no', max_points => 7)",
+    "class, round(threshold::numeric, 5), n_predicted, cost, n_rows FROM madlib_mop.choose_threshold({},"
+    " cost_false_positive => 1, cost_false_negative => 3)",
+    "lower, upper, n_rows, round(share::numeric, 5) FROM madlib_mop.reliability({}, n_bins => 4)",
+]
+
+
+def measures(db):
+    """How good and how sure a model is, on labelled rows that are at all segments."""
+    segments = db.value("SELECT count(*) FROM train")
+    db.rows(CUSTOMERS)
+    pack_with(db, segments, "pack_columns('customers', 'packed', 'churned', test => 0.2, seed => 1)")
+    load_churn_network(db, "churn_arch", "churn_mst")
+    fit(db, "churn", "churn_mst", 2, source_table="packed", seed=SEED, schedule="rotation")
+    given = "'churn', 'customers', mst_key => 1"
+    found = [db.rows(f"SELECT {measure.format(given)}") for measure in MEASURES]
+    assert all(found) and sum(n_rows for *_, n_rows, _ in found[2]) == 600
+    every, of_tier = found[0], [row for row in found[1] if row[3] == "accuracy"]
+    assert {row[2] for row in every} == {600} and sum(row[2] for row in of_tier) == 600 and len(of_tier) == 3
+    held_out = "SELECT metric, n_rows, round(value::numeric, 5) FROM madlib_mop.metrics('churn', '{}', mst_key => 1)"
+    assert {n_rows for _, n_rows, _ in db.rows(held_out.format("packed_test"))} == {120}
+    assert sorted(db.rows(held_out.format("customers"))) == sorted((row[3], row[2], row[4]) for row in every)
+    return found, db.rows(held_out.format("packed_test")), weights(db, "churn")
+
+
+RECORD = ("run", "segment", "model", "model_state", "visit", "evaluation", "metric", "change", "reserved_table")
+FEATURES = [
+    hyperband, model_averaging, warm_start, custom_functions, prediction, exports, estimates, measures,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("feature", FEATURES)
@@ -172,6 +244,11 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(bench, name):
     nothing_left(bench)
 
 
+#: How sure a registered model is of a row.
+HOW_SURE = [
+    "predict_interval('a', {row})", "predict_interval('a', {x})", "predict_set('a', {row})", "predict_set('a', {x})",
+    "predict_json('a', {row}, true)", "predict_named('a', {x}, calibrated => true)",
+]  # fmt: skip
 ABSENT = {
     "jobs": ["submit('SELECT 1')", "cancel_job(1)", "run_now(1)", "alter_job(1)", "purge_jobs()"],
     "registry": [
@@ -180,6 +257,9 @@ ABSENT = {
         "drop_challenger('a', 'champion')", "drop_version('a', 1)", "drop_registered('a')",
         "predict_version('a@champion')", "grant_model('a', current_user, 'predict')",
         "revoke_model('a', current_user, 'predict')", "allow_recording('a')", "forbid_recording('a')",
+        *(call.format(row="ROW(1)", x="ARRAY[1]") for call in HOW_SURE),
+        "metrics('a', 'iris_test')", "metrics('a@1', 'iris_test')",
+        "reliability('a', 'iris_test', mst_key => 1, calibrated => true)",
     ],
     "can see": ["grant_read(current_user)", "revoke_read(current_user)"],
 }  # fmt: skip
@@ -197,6 +277,60 @@ def test_a_function_that_greenplum_lacks_says_so(bench, word, call):
     message = caught.value.diag.message_primary
     assert message.startswith(call.split("(")[0]) and "on Greenplum and Cloudberry" in message
     assert caught.value.diag.message_hint
+
+
+@pytest.mark.parametrize("source", ["iris_test AS t", "(SELECT * FROM iris_test LIMIT 3) AS t"])
+@pytest.mark.parametrize("call", HOW_SURE)
+def test_a_query_over_a_table_gets_the_error_once_and_the_session_goes_on(bench, call, source):
+    """From a segment or the coordinator; the error is not that of a function that reads tables on a segment."""
+    connection = bench.connect()
+    with connection.cursor() as cursor:
+        function = f"madlib_mop.{call.format(row='t', x='t.attributes')}"
+        for query in (f"SELECT {function} FROM {source}", f"SELECT f.* FROM {source}, {function} AS f"):
+            with pytest.raises(psycopg2.errors.FeatureNotSupported) as caught:
+                cursor.execute(query)
+            message = caught.value.diag.message_primary
+            assert message.startswith(f"{call.split('(')[0]}: there is no registry") and caught.value.diag.message_hint
+        cursor.execute("SELECT count(*) FROM iris_test")
+        assert cursor.fetchall() == [(30,)]
+    connection.close()
+
+
+def test_an_ordinary_role_gets_estimates_measures_and_the_error(bench):
+    """With its own rights; an estimate locks nothing of the cluster for more than reading."""
+    fit(bench, "for_role", "mst", 1, source_table="train", seed=SEED, schedule="rotation")
+    bench.connect("mop_gp_measuring").close()
+    bench.rows("SELECT madlib_mop.grant_use('mop_gp_measuring')")
+    bench.rows("GRANT SELECT ON train, train_summary, arch, mst, mst_summary, iris_test TO mop_gp_measuring")
+    metrics = "SELECT metric, value FROM madlib_mop.metrics('for_role', 'iris_test', mst_key => 1)"
+    try:
+        given = {
+            "source_table": "train", "model_output_table": "later", "model_selection_table": "mst", "num_iterations": 2,
+        }  # fmt: skip
+        before, connection = left_behind(bench), bench.connect("mop_gp_measuring", autocommit=False)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT value FROM madlib_mop.explain_fit('madlib_keras_fit_multiple_model', %s) WHERE item = 'visits'",
+                [json.dumps(given)],
+            )
+            assert cursor.fetchall() == [(2 * 2 * n_segments(bench),)]
+            session = "(SELECT sess_id FROM pg_stat_activity WHERE pid = pg_backend_pid())"
+            cursor.execute(
+                f"SELECT DISTINCT mode FROM pg_locks WHERE locktype = 'relation' AND mppsessionid = {session}"
+            )
+            assert cursor.fetchall() == [("AccessShareLock",)]
+        connection.close()
+        assert left_behind(bench) == before
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="for_role"):
+            bench.rows(metrics, role="mop_gp_measuring")
+        bench.rows("GRANT SELECT ON for_role, for_role_info, for_role_summary TO mop_gp_measuring")
+        assert {name for name, _ in bench.rows(metrics, role="mop_gp_measuring")} >= {"accuracy", "log loss"}
+        with pytest.raises(psycopg2.errors.FeatureNotSupported, match="there is no registry"):
+            bench.rows("SELECT madlib_mop.predict_set('a', t) FROM iris_test AS t", role="mop_gp_measuring")
+    finally:
+        bench.rows("SELECT madlib_mop.revoke_use('mop_gp_measuring')")
+        bench.rows("DROP OWNED BY mop_gp_measuring")
+        bench.rows("DROP TABLE for_role, for_role_info, for_role_summary")
 
 
 @pytest.mark.parametrize("view", VIEWS)

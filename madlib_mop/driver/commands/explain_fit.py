@@ -11,6 +11,7 @@ from madlib_mop.driver.data.custom_functions import pickles_on
 from madlib_mop.driver.data.packed import read_packed_table
 from madlib_mop.driver.estimates.costs import CostModel
 from madlib_mop.driver.estimates.estimate import Bounds, Estimate, Estimator
+from madlib_mop.driver.estimates.memory import is_dispatched
 from madlib_mop.driver.estimates.probe import probe
 from madlib_mop.driver.estimates.recorded import read_recorded
 from madlib_mop.driver.planning.plan import RunPlan
@@ -96,7 +97,8 @@ def _rows(
     yield _row("evaluations", found.evaluations, None, "of a model on a shard, for metrics")
     yield _row("time", found.seconds.plus(planning_s), "s", _evidence(costs, n_unknown, n_probed))
     memory = found.memory
-    yield _row("memory", _size(memory.n_bytes, 0.15), "MB", "private memory of all processes of the run on this server")
+    where = "at the coordinator and the segments" if is_dispatched(run.plan) else "on this server"
+    yield _row("memory", _size(memory.n_bytes, 0.15), "MB", f"private memory of all processes of the run {where}")
     of_largest = f"of it; the largest {memory.trainer_bytes / _MB:.0f} MB"
     yield _row("trainers", _size(memory.trainers_bytes, 0.15), "MB", of_largest)
     yield _row("server processes", _size(memory.server_bytes, 0.15), "MB", "of it: sessions and the driver")

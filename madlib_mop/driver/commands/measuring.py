@@ -34,7 +34,7 @@ from madlib_mop.driver.inference.measured import ClassOutput, NumberOutput, meas
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.packed_rows import predicted_rows
 from madlib_mop.driver.inference.prediction import predicted
-from madlib_mop.driver.inference.registered import find_model
+from madlib_mop.driver.inference.registered import find_model, need_registry
 from madlib_mop.driver.inference.rows import RowBatch, check_unpacked
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
@@ -183,6 +183,8 @@ def choose_threshold(call: Call) -> list[dict[str, Any]]:
 def reliability(call: Call) -> list[dict[str, Any]]:
     """Return a row for each interval of a probability: how probable, and how often true."""
     a = call.arguments
+    if a["calibrated"]:
+        need_registry(call.session)
     model, outputs = _outputs(call)
     answer = []
     for output in _classes(outputs):
@@ -270,7 +272,7 @@ def _calibrated(model: TrainedModel, output: ClassOutput) -> Floats:
     held_out: HeldOut | None = next((one for one in model.held_out if one.output == output.name), None)
     if held_out is None:
         raise NotReady(
-            f"calibrated: {model.label} was registered without held-out rows",
+            f"calibrated: {model.label} is a model without held-out rows",
             hint="Register the model with held_out => 'a table of rows that neither trained nor chose it'.",
         )
     try:

@@ -20,6 +20,8 @@ _GRAPH_BYTES, _LAYER_BYTES = 2 << 20, 1200 << 10
 _DRIVER_BYTES, _SESSIONS_BYTES, _SEGMENT_BYTES = 45 << 20, 6 << 20, 22 << 20
 #: Of a session whose trainer makes no visit.
 _IDLE_SEGMENT_BYTES = 10 << 20
+#: On Greenplum, each session of a run has a process at each segment: of 2 a segment, the driver and the caller.
+_PROCESS_BYTES = 3200 << 10
 #: A session sends a buffer of rows at a time.
 _MOST_SENT_BYTES = 32 << 20
 #: States that a trainer has at once for a visit (variables, what came in, what goes out), and that its session has.
@@ -30,7 +32,7 @@ _ACTIVATIONS, _NUMBER_BYTES = 3, 4
 
 @dataclass(frozen=True)
 class Memory:
-    """The private memory of a run's processes on this server, in bytes.
+    """The private memory of a run's processes on this server, in bytes; on Greenplum, also at its segments.
 
     Attributes
     ----------
@@ -84,11 +86,19 @@ def memory_of(plan: Plan, graphs: Iterable[int], works: Iterable[Work]) -> Memor
     n_idle = max(0, _n_here(plan) - len(of_each))
     n_busy = len(plan.training.segments) - n_idle
     in_sessions += n_busy * _SEGMENT_BYTES + n_idle * _IDLE_SEGMENT_BYTES
+    if is_dispatched(plan):
+        n_segments = len(plan.training.segments)
+        in_sessions += n_segments * (2 * n_segments + 2) * _PROCESS_BYTES
     return Memory(
         trainer_bytes=max(of_each),
         trainers_bytes=sum(of_each) + n_idle * _IDLE_TRAINER_BYTES,
         server_bytes=_DRIVER_BYTES + _SESSIONS_BYTES + in_sessions + sent,
     )
+
+
+def is_dispatched(plan: Plan) -> bool:
+    """Return whether the segments are those of Greenplum, which dispatches a session's statements to them."""
+    return any(shard.place is not None and shard.place.key is not None for shard in plan.training.segments)
 
 
 def _graph_bytes(work: Work) -> int:

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from mop_backend.held_out import HeldOut
-from mop_backend.registered_names import is_registered
+from mop_backend.registered_names import NO_REGISTRY, is_registered
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.columns.preprocessors.canonical import build, plain
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, read_model
 from madlib_mop.driver.inference.output import DependentOutput, PredictionProfile
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, mst_key_with_name
+from madlib_mop.errors import InvalidParameter, MopError, UnreadableText, Unsupported, mst_key_with_name
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.configuration import Configuration
 
@@ -64,6 +64,13 @@ def read_registered(session: CallerSession, function: str, name: str, right: str
             f"the document of {label} cannot be read: {type(error).__name__}: {error}",
             hint="Register the model again with madlib_mop.register.",
         ) from None
+
+
+def need_registry(session: CallerSession) -> None:
+    """Raise Unsupported on a server without a registry."""
+    (row,) = session.execute("SELECT pg_catalog.to_regclass('madlib_mop.registered_model') IS NOT NULL AS there")
+    if not row["there"]:
+        raise Unsupported(NO_REGISTRY, hint="Predict with the output table itself.")
 
 
 def document_of(

@@ -14,14 +14,14 @@ from mop_backend.registered_names import is_registered
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.inference.model import ModelLocation, TrainedModel, read_model
 from madlib_mop.driver.inference.output import PredictionProfile
-from madlib_mop.driver.inference.registered import document_of
+from madlib_mop.driver.inference.registered import document_of, need_registry
 from madlib_mop.driver.inference.trained_by import measure_weights
 from madlib_mop.driver.registry.lineage import best_key, lineage_of
 from madlib_mop.driver.registry.members import as_details, read_ensemble
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import was_changed
-from madlib_mop.errors import InvalidParameter, ReadOnly, Unsupported
+from madlib_mop.errors import InvalidParameter, ReadOnly
 
 _N_KEYS_SHOWN = 20
 _CHANGE = "INSERT INTO madlib_mop.registry_change (change, name, details) VALUES ('register', $1, $2::pg_catalog.jsonb)"
@@ -124,12 +124,7 @@ def add_version(session: CallerSession, name: str, details: Mapping[str, Any]) -
 
 def check_registry(session: CallerSession) -> None:
     """Raise Unsupported on a server without a registry, and ReadOnly if the caller's transaction may not write."""
-    (row,) = session.execute("SELECT pg_catalog.to_regclass('madlib_mop.registered_model') IS NOT NULL AS there")
-    if not row["there"]:
-        raise Unsupported(
-            "there is no registry of models on Greenplum and Cloudberry, because it needs row-level security",
-            hint="Predict with the output table itself.",
-        )
+    need_registry(session)
     if session.caller_setting("transaction_read_only") == "on":
         raise ReadOnly(
             "the registry cannot be changed in a read-only transaction",

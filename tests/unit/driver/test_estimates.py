@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from madlib_mop.catalog.rows.packed import ShardAccess
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, rough_costs
 from madlib_mop.driver.estimates.disk import SLOT_BYTES, SimulatedSlots, stored_bytes
@@ -198,6 +199,18 @@ def test_a_trainer_without_visits_takes_less_memory():
     plan = a_plan()
     one, two = memory_of(plan, [1, 0], []), memory_of(plan, [1, 1], [])
     assert one.server_bytes < two.server_bytes and one.trainers_bytes < two.trainers_bytes
+
+
+def test_each_session_has_a_process_at_each_segment_of_greenplum():
+    """Two sessions a segment, the driver's and the caller's; the trainers are the same."""
+    plan = a_plan()
+    shards = plan.training.segments
+    there = tuple(replace(shard, place=ShardAccess("SELECT 1", key=shard.segment_id)) for shard in shards)
+    here, found = (memory_of(one, [1] * len(shards), []) for one in (
+        plan, replace(plan, training=replace(plan.training, segments=there))))  # fmt: skip
+    n_processes = len(shards) * (2 * len(shards) + 2)
+    assert found.server_bytes - here.server_bytes == pytest.approx(n_processes * 3.2e6, rel=0.1)
+    assert found.trainers_bytes == here.trainers_bytes
 
 
 def test_admission_asks_for_each_trainer_and_its_rows():
