@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-import psycopg2
+import psycopg2.errors
 from mop_backend.frames import PeerGone
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -43,6 +43,7 @@ from madlib_mop.schedule.bulk import AVERAGING
 
 _TAKE_WITHIN_S = 10.0
 _SWEPT_WITHIN_S = 1.0
+_ESTIMATE_WAITS_MS = 200
 
 
 def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None = None) -> list[ModelRow]:
@@ -184,10 +185,15 @@ def _make_policy(
 
 
 def _expected_time(record: Record, run: RunRow) -> str | None:
-    """Return the words for the time that a run will take. An estimate that fails must not stop the run."""
+    """Return the words for the time that a run will take. An estimate that fails, or waits for a lock on the record,
+    must not stop the run: the caller's own transaction may hold the lock, which only the run's segments report."""
     try:
-        return expected_time(record, run, record.models(run.run_id))
-    except (psycopg2.Error, SQLAlchemyError):
+        with record.transaction():
+            record.execute(f"SET LOCAL lock_timeout = {_ESTIMATE_WAITS_MS}")
+            return expected_time(record, run, record.models(run.run_id))
+    except (psycopg2.Error, SQLAlchemyError) as error:
+        if isinstance(getattr(error, "orig", error), psycopg2.errors.LockNotAvailable):
+            return None
         raise
     except Exception:
         return None
