@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mop_backend.registered_names import is_registered
+from mop_backend.registered_names import is_registered, with_newest
 from sqlalchemy import Engine
 
 from madlib_mop.catalog.facts.now import RunLine
@@ -355,14 +355,14 @@ class Database(Preparing):
         Parameters
         ----------
         name : str
-            Such as ``churn@champion`` or ``churn@3``.
+            Such as ``churn@champion`` or ``churn@3``; ``churn`` alone is ``churn@newest``, as in SQL.
 
         Raises
         ------
         MopError
             If there is none that the role may use.
         """
-        model = RegisteredModel(self, name.strip().lower())
+        model = RegisteredModel(self, with_newest(name.strip().lower(), None))
         model.version  # noqa: B018 -- raises
         return model
 

@@ -146,8 +146,12 @@ def test_an_alias_moves_and_goes_back(client, model, version, packed):
         second.register("other")
     with pytest.raises(InvalidParameter, match="has no alias"):
         client.registered("churn@nobody")
-    with pytest.raises(InvalidParameter, match="must name a registered model"):
+    with pytest.raises(InvalidParameter, match="has no alias newest"):
         client.registered("churn")
+    second.deploy("newest")
+    assert client.registered("Churn").name == "churn@newest" and client.registered("churn").version == 2
+    with pytest.raises(InvalidParameter, match="must name a registered model"):
+        client.registered('"churn"')
 
 
 @pytest.mark.slow
