@@ -22,8 +22,10 @@ def with_tables(text: str) -> str:
     from madlib_mop.calls.tables import markdown
     from madlib_mop.driver.help.choices import TABLES
 
+    earlier: dict[tuple[str, str], str] = {}
+
     def table(found: re.Match[str]) -> str:
-        made = markdown(FUNCTIONS[found[2]]) if found[2] else TABLES[found[3]]()
+        made = markdown(FUNCTIONS[found[2]], earlier) if found[2] else TABLES[found[3]]()
         return f"{found[1]}{made}\n{found[4]}"
 
     return MARKED.sub(table, text)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from madlib_mop.calls.argument import Argument, Function
 
 _WIDTH = 120
+_LONG = 12  # words of a meaning that a page of the manual has once
 
 
 def usage(function: Function) -> str:
@@ -34,13 +35,21 @@ def _kind(argument: Argument) -> str:
     return kind if argument.is_required else f"{kind}, default {argument.sql_default}"
 
 
-def markdown(function: Function) -> str:
-    """Return the arguments as a table of the manual."""
+def markdown(function: Function, earlier: dict[tuple[str, str], str] | None = None) -> str:
+    """Return the arguments as a table of the manual.
+
+    ``earlier`` has the names and meanings of the arguments in earlier tables of the page, each with the anchor of the
+    first one. A long meaning that is there becomes a link. The arguments of this table are added.
+    """
+    earlier = {} if earlier is None else earlier
+    anchor = f"{function.schema}{function.name}"
     rows = []
     for a in function.arguments:
         default = "" if a.is_required else f"`{a.sql_default}`"
         types = " or ".join(f"`{kind}`" for kind in (a.type, *a.other_types))
-        rows.append((f"`{a.name}`", types, default, a.help))
+        first = earlier.setdefault((a.name, a.help), anchor)
+        is_known = first != anchor and len(a.help.split()) >= _LONG
+        rows.append((f"`{a.name}`", types, default, f"[as above](#{first})" if is_known else a.help))
     return markdown_table(("argument", "type", "default", "meaning"), rows)
 
 
