@@ -191,8 +191,8 @@ REGISTER = Function(
         Argument("note", "text", "a note for the registry", default=None),
         Argument(
             "baseline", "text",
-            "table, packed or not, such as that of the validation rows, with whose predictions drift compares later"
-            " ones; NULL: none",
+            "table, packed or not, such as that of the validation rows; drift compares later predictions with those of"
+            " its rows; NULL: none",
             default=None,
         ),
         Argument(
@@ -267,7 +267,7 @@ DEPLOY = Function(
         Argument("at_most", "double precision", "the greatest value, if lower values are better", default=None),
         Argument(
             "better_than_current", "boolean",
-            "whether the value must also be better than that of the alias's version of now", default=False,
+            "whether the value must also be better than that of the alias's current version", default=False,
         ),
         Argument("reason", "text", "why, for the history", default=None),
     ),

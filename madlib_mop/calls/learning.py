@@ -24,12 +24,13 @@ LEARN = Function(
         replace(_OF_PACK["dependent"], check=Given("For example learn('customers', 'left_us').")),
         Argument(
             "name", "text",
-            "name of the registered model, with which the names of the new tables begin; NULL: the names of the table"
-            " and of the column, such as customers_left_us",
+            "name of the registered model, and prefix of the new tables; NULL: the names of the table and of the"
+            " column, such as customers_left_us",
             default=None, check=lambda name, value: None if value is None else _REGISTERED(name, value),
         ),
         Argument(
-            "budget", "interval", "time for all of it, from 10 seconds; a search ends in time with the best so far",
+            "budget", "interval",
+            "time for the whole call, 10 seconds or more; the search ends with the best model so far",
             default="00:05:00", check=Given("For example budget => '10 minutes'."),
         ),
         Argument(
@@ -45,12 +46,12 @@ LEARN = Function(
         ),
         replace(
             _OF_PACK["test"], default=0.2, check=_SHARE,
-            help="share of the rows that are held out of all this, to measure the quality",
+            help="share of the rows that measure the quality, and neither train nor choose a model",
         ),
         Argument(
             "split", "text",
-            "how these rows are chosen: 'by time COLUMN' takes the last ones, 'by group COLUMN' whole groups, such as"
-            " all rows of a customer; NULL: at random, equal rows together", default=None,
+            "how these rows are chosen: 'by time COLUMN': the last ones; 'by group COLUMN': whole groups, such as all"
+            " rows of a customer; NULL: at random, equal rows together", default=None,
         ),
         Argument("ensemble", "boolean", "whether the model is the average of the best ones", default=True),
         replace(_OF_PACK["seed"], help="seed of all random choices; NULL: drawn at random, and shown"),
