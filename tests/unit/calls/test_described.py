@@ -50,6 +50,17 @@ def test_a_table_of_the_manual_is_one_row_an_argument():
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 5 for line in lines)
 
 
+def test_a_long_meaning_stands_at_the_first_table_of_the_page_that_needs_it():
+    earlier = {}
+    markdown(FUNCTIONS["madlib_keras_fit_multiple_model"], earlier)
+    link = "| `max_seconds` | `double precision` | `NULL` | [as above](#madlibmadlib_keras_fit_multiple_model) |"
+    assert link in markdown(FUNCTIONS["madlib_keras_fit"], earlier)
+    assert "as above" not in markdown(FUNCTIONS["madlib_keras_fit"])
+    rows = re.findall(r"^\| `(\w+)` \|.* \| (.*) \|$", (ROOT / "docs" / "arguments.md").read_text(), re.MULTILINE)
+    long = [row for row in rows if len(row[1].split()) >= 12]
+    assert len(long) == len(set(long)) > 50
+
+
 @pytest.mark.parametrize("topic", [file.stem for file in (ROOT / "madlib_mop/driver/help").glob("*.txt")])
 def test_a_help_text_has_the_call_with_every_argument(topic):
     text = give_help(SimpleNamespace(arguments={"topic": topic, "option": "usage"}))
