@@ -77,14 +77,15 @@ PRECISION_RECALL_CURVE = Function(
 )
 CHOOSE_THRESHOLD = Function(
     "choose_threshold",
-    "Choose the threshold of a class's probability with the least cost, or with a precision.",
+    "Choose the threshold of a class's probability with the highest F1, with the least cost, or with a precision.",
     (
         ANY_NAME,
         _TABLE,
         _OF_CLASS,
         KEY_OF_TABLE,
         Argument(
-            "cost_false_positive", "double precision", "cost of a row that is wrongly predicted to have the class",
+            "cost_false_positive", "double precision",
+            "cost of a row that is wrongly predicted to have the class; NULL, like the other two: the highest F1",
             default=None, check=AboveZeroOrNull("Costs may have any unit."),
         ),
         Argument(
@@ -99,7 +100,7 @@ CHOOSE_THRESHOLD = Function(
         ),
     ),
     schema="madlib_mop",
-    comments=("The threshold of a class's probability that costs least, or that has a precision",),
+    comments=("The threshold of a class's probability with the highest F1, or that costs least, or has a precision",),
     returns=(
         "TABLE (output text, class text, threshold double precision, \"precision\" double precision, recall double"
         " precision, n_predicted bigint, cost double precision, n_rows bigint)"

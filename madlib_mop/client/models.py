@@ -271,7 +271,7 @@ class Model:
             Rows with the inputs and the true values, or the name of a table or view with them, packed or not.
         **arguments
             Further arguments of the SQL function ``choose_threshold``: ``of_class``, ``cost_false_positive`` and
-            ``cost_false_negative``, or ``least_precision``.
+            ``cost_false_negative``, or ``least_precision``. Without these three: the highest F1.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Greedy forward selection with replacement: which models an ensemble has, and how often; pure NumPy, no database."""
+"""Which models an ensemble has, and how often; whether a model is clearly better than a simpler one; pure NumPy."""
 
 import math
 from collections import Counter
@@ -69,6 +69,45 @@ def select(predictions: Sequence[Sequence[np.ndarray]], block_loss: BlockLoss, n
         trajectory.append(losses[best])
     n_best = min(range(len(order)), key=lambda i: (math.isnan(trajectory[i]), trajectory[i]))
     return EnsembleSelection(tuple(order[: n_best + 1]), trajectory[n_best], tuple(singles))
+
+
+@dataclass(frozen=True)
+class PairedLosses:
+    """The losses of a model beside those of a simpler one on the same rows.
+
+    Attributes
+    ----------
+    n_rows : int
+    simple, other : float
+        Mean losses.
+    standard_error : float
+        Of the mean difference of a row's two losses; infinite if it cannot be computed.
+    """
+
+    n_rows: int
+    simple: float
+    other: float
+    standard_error: float
+
+    @classmethod
+    def of(cls, simple: np.ndarray, other: np.ndarray) -> "PairedLosses":
+        """Return that of the losses of each row, float64 ``(n_rows,)`` each."""
+        n_rows = len(simple)
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = float(np.std(simple - other, ddof=1)) / math.sqrt(n_rows) if n_rows > 1 else math.inf
+            means = float(simple.mean()), float(other.mean())
+        return cls(n_rows, *means, error if math.isfinite(error) else math.inf)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the other model is better by more than one standard error; a loss that is no number is the worst.
+
+        Source: the rule of one standard error of Breiman, Friedman, Olshen and Stone, "Classification and Regression
+        Trees", 1984, section 3.4.3.
+        """
+        if not math.isfinite(self.simple) or not math.isfinite(self.other):
+            return math.isfinite(self.other)
+        return self.simple - self.other > self.standard_error
 
 
 def _loss_with(

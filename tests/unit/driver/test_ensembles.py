@@ -18,7 +18,8 @@ from madlib_mop.driver.ensembles.criterion import (  # noqa: E402
     read_forms,
     without_logits,
 )
-from madlib_mop.driver.ensembles.selection import select  # noqa: E402
+from madlib_mop.driver.ensembles.selection import PairedLosses, select  # noqa: E402
+from madlib_mop.driver.learning.choice import reason_of  # noqa: E402
 from madlib_mop.errors import InvalidParameter, Unsupported  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params  # noqa: E402
 
@@ -88,6 +89,66 @@ def test_the_losses_are_those_of_keras(loss, kind, labels):
     target = EnsembleTarget.of(kind, labels, 4, "y")
     expected = np.asarray(keras.losses.get(loss)(labels, predicted.astype(np.float32))).mean()
     assert np.isclose(target.loss(0, 2, predicted[:2]) + target.loss(2, 4, predicted[2:]), 4 * expected, rtol=1e-5)
+    of_rows = np.asarray(keras.losses.get(loss)(labels, predicted.astype(np.float32)))
+    assert target.row_losses(1, 4, predicted[1:]) == pytest.approx(of_rows[1:], rel=1e-4)
+
+
+def test_another_model_is_clearly_better_by_more_than_one_standard_error_of_the_difference():
+    simple = np.linspace(0.1, 2.0, 66)
+    differences = np.tile([1.0, -1.0], 33)  # with the mean 0; of 66, the standard error is 0.124
+    for gain, is_clear in ((-0.1, False), (0.0, False), (0.12, False), (0.13, True)):
+        found = PairedLosses.of(simple, simple - differences - gain)
+        assert (found.is_clear, found.n_rows) == (is_clear, 66)
+        assert found.standard_error == pytest.approx(differences.std(ddof=1) / 66**0.5)
+        assert found.simple - found.other == pytest.approx(gain)
+
+
+def test_the_rows_are_paired():
+    """A small gain on each row is clear, however much the losses of rows differ."""
+    simple = np.linspace(0.0, 100.0, 66)
+    assert PairedLosses.of(simple, simple - 0.01 - simple * 1e-5).is_clear
+    assert not PairedLosses.of(simple, simple).is_clear
+
+
+def test_where_networks_only_add_noise_the_simpler_model_is_mostly_kept():
+    """66 rows; the average looks better on them because it was chosen by them, and is worse on fresh rows."""
+    clear, lost, lost_by_rule = 0, 0.0, 0.0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        linear = rng.normal(size=(3_000, 1))
+        labels, common = linear + rng.normal(size=linear.shape), rng.normal(size=linear.shape)
+        noises = (0.35 * (common + rng.normal(size=linear.shape)) for _ in range(15))
+        models = [one.astype(np.float32) for one in (linear, *(linear + noise for noise in noises))]
+        target = EnsembleTarget.of(OutputKind.SQUARED, labels, 1, "y")
+        found = select([[one[:66]] for one in models], lambda a, b, means, t=target: t.loss(a, b, means[0]), 8)
+        mean = sum(models[number].astype(np.float64) for number in found.order) / len(found.order)
+        simple, other = (target.row_losses(0, 3_000, one) for one in (linear, mean))
+        is_clear = PairedLosses.of(simple[:66], other[:66]).is_clear
+        clear += is_clear
+        lost += (other - simple)[66:].mean()
+        lost_by_rule += is_clear * (other - simple)[66:].mean()
+    assert clear < 20 and lost > 0 and lost_by_rule < 0.7 * lost
+
+
+def test_a_loss_that_is_no_number_is_the_worst():
+    one, no = np.ones(5), np.array([1.0, np.nan, 1.0, 1.0, 1.0])
+    assert PairedLosses.of(no, one).is_clear and not PairedLosses.of(one, no).is_clear
+    assert not PairedLosses.of(no, no).is_clear and not PairedLosses.of(np.full(5, np.inf), np.full(5, np.inf)).is_clear
+    assert PairedLosses.of(np.full(5, np.inf), one).is_clear
+    assert not PairedLosses.of(np.array([2.0]), np.array([1.0])).is_clear, "one row has no standard error"
+
+
+@pytest.mark.parametrize(
+    ("other", "error", "said"),
+    [
+        (0.3, 0.01, "the difference is more than one standard error, 0.01"),
+        (0.395, 0.01, "the difference is less than one standard error, 0.01, so the simpler one is registered"),
+        (0.4, 0.01, "the simpler one is not worse"),
+    ],
+)
+def test_the_summary_says_why(other, error, said):
+    text = reason_of(PairedLosses(66, 0.4, other, error), "linear model", "average of 3 models")
+    assert text == f"mean loss of 66 validation rows: linear model 0.4, average of 3 models {other:.4g}; {said}"
 
 
 def test_errors_are_counted_by_class():
