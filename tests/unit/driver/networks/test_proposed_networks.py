@@ -22,6 +22,7 @@ from madlib_mop.driver.networks.training import TrainingSize, batch_size, config
 from madlib_mop.models.architecture import check_architecture  # noqa: E402
 from madlib_mop.models.described import describe_architecture  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params  # noqa: E402
+from madlib_mop.models.running import is_rowwise  # noqa: E402
 from madlib_mop.models.shapes import describe  # noqa: E402
 from tests.helpers.unit.columns import fitted, numbers, spec, target, texts, vectors  # noqa: E402
 from tests.helpers.unit.plain import build_model  # noqa: E402
@@ -153,6 +154,11 @@ def test_networks_of_unbalanced_classes_begin_with_their_shares(recipe):
     assert found[1] > 0.9 and (found[[0, 2]] < 0.1).all()
     if recipe.body == LINEAR:
         assert found == pytest.approx([0.02, 0.97, 0.01], rel=1e-3)
+
+
+def test_the_shares_leave_a_dense_network_one_whose_rows_have_the_same_bits_alone():
+    document = architecture(preprocessor("numbers", "two targets"), 1000, RECIPES[0], UNBALANCED)
+    assert is_rowwise(build_model(document, parse_compile_params("loss=['categorical_crossentropy', 'mse']"), 1))
 
 
 @pytest.mark.parametrize(
