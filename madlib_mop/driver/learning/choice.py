@@ -4,6 +4,7 @@ The average and the best single model are chosen by the validation rows, so on f
 the linear model is not chosen.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import statement
@@ -102,6 +103,8 @@ def reason_of(losses: PairedLosses, simple: str, other: str) -> str:
     """
     means = f"mean loss of {losses.n_rows:,} validation rows: {simple} {losses.simple:.4g}, {other} {losses.other:.4g}"
     error = f"one standard error, {losses.standard_error:.2g}"
+    if not math.isfinite(losses.simple):
+        return means
     if losses.is_clear:
         return f"{means}; the difference is more than {error}"
     if losses.other >= losses.simple:

@@ -362,16 +362,15 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     return found
 
 
-def _class_counts(
-    session: CallerSession, made: _Made, preprocessor: Preprocessor
-) -> dict[str, tuple[int, ...]]:
+def _class_counts(session: CallerSession, made: _Made, preprocessor: Preprocessor) -> dict[str, tuple[int, ...]]:
     """Return the training rows of each class, by target of classes."""
     summary = read_summary(session, session.relation(made.packed), made.packed, "packed")
     found = {}
     for column in preprocessor.targets:
-        counts = class_counts(session, summary, column.name) if isinstance(column.fit, ClassFit) else None
-        if counts is not None and len(counts) == len(column.fit.classes):
-            found[column.name] = counts
+        if isinstance(column.fit, ClassFit):
+            counts = class_counts(session, summary, column.name)
+            if counts is not None and len(counts) == len(column.fit.classes):
+                found[column.name] = counts
     return found
 
 

@@ -138,7 +138,7 @@ def test_a_linear_model_adds_a_weight_for_each_number_and_each_level_which_all_b
 UNBALANCED = {"y/n": (20, 970, 10)}
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("recipe", [RECIPES[place] for place in (1, 0, 3)], ids=lambda recipe: recipe.name)
 def test_networks_of_unbalanced_classes_begin_with_their_shares(recipe):
     """Their last layers are the same as others': an output of the target's name that went through softmax."""
     fitted_columns = preprocessor("all", "two targets")
@@ -149,16 +149,21 @@ def test_networks_of_unbalanced_classes_begin_with_their_shares(recipe):
     assert shape.output_names == describe(check_architecture(architecture(fitted_columns, 1000, recipe))).output_names
     (layer,) = [one for one in json.loads(described.text)["config"]["layers"] if one["name"] == "class_shares"]
     assert layer["config"]["offset"] == list(log_shares(UNBALANCED["y/n"]))
-    model = build_model(document, parse_compile_params("loss=['categorical_crossentropy', 'mse'], optimizer='SGD'"), 1)
-    found = np.median(model.predict(rows_for(fitted_columns, 200)[0], verbose=0)[0], axis=0)
-    assert found[1] > 0.9 and (found[[0, 2]] < 0.1).all()
+    params = parse_compile_params("loss=['categorical_crossentropy', 'mse'], optimizer='SGD'")
+    model, plain = (build_model(one, params, 1) for one in (document, architecture(fitted_columns, 1000, recipe)))
+    plain.set_weights(model.get_weights())
+    x, _ = rows_for(fitted_columns, 50)
+    expected = plain.predict(x, verbose=0)[0] * [0.02, 0.97, 0.01]
+    found = model.predict(x, verbose=0)[0]
+    assert found == pytest.approx(expected / expected.sum(axis=1, keepdims=True), rel=1e-3)
     if recipe.body == LINEAR:
-        assert found == pytest.approx([0.02, 0.97, 0.01], rel=1e-3)
+        assert found == pytest.approx(np.tile([0.02, 0.97, 0.01], (50, 1)), rel=1e-3)
 
 
 def test_the_shares_leave_a_dense_network_one_whose_rows_have_the_same_bits_alone():
     document = architecture(preprocessor("numbers", "two targets"), 1000, RECIPES[0], UNBALANCED)
-    assert is_rowwise(build_model(document, parse_compile_params("loss=['categorical_crossentropy', 'mse']"), 1))
+    params = parse_compile_params("loss=['categorical_crossentropy', 'mse'], optimizer='SGD'")
+    assert is_rowwise(build_model(document, params, 1))
 
 
 @pytest.mark.parametrize(
@@ -170,6 +175,7 @@ def test_networks_of_balanced_classes_or_of_unknown_counts_are_the_same(counts):
         assert architecture(fitted_columns, 1000, recipe, counts) == architecture(fitted_columns, 1000, recipe)
 
 
+@pytest.mark.slow
 def test_weight_decay_draws_the_linear_model_to_the_shares_of_the_classes():
     """And not to equal shares: of 350 rows with 2 % positives, and inputs without meaning, 2 % are predicted."""
     rng = np.random.default_rng(4)
