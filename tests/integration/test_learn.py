@@ -107,11 +107,15 @@ def test_the_registered_model_is_the_simpler_one_unless_another_is_clearly_bette
     _, connection = shop
     value, _, note = learned["registered"]
     (step,) = [rest[2] for item, rest in learned.items() if "madlib_mop.register(" in (rest[2] or "")]
-    is_linear = value == "linear model"
-    assert is_linear == ("mst_key => 1" in step) == ("customers_churned_models'" in step)
-    assert is_linear != bool(re.match(r"average of \d+ models?$", value))
-    linear, average = map(float, re.search(r"linear model (\S+), average of \d+ models? ([^;]+);", note).groups())
-    assert is_linear == (average >= linear or "less than one standard error" in note)
+    is_linear, alone = value == "linear model", re.fullmatch(r"model with mst_key (\d+) alone", value)
+    table, key = re.search(r"model_table => '(\w+)'(?:, mst_key => (\d+))?", step).groups()
+    if is_linear or alone:
+        assert (table, key) == ("customers_churned_models", "1" if is_linear else alone[1])
+    else:
+        assert re.fullmatch(r"average of [2-9]\d* models", value)
+        assert (table, key) == ("customers_churned_ensemble", None)
+    linear, other = map(float, re.search(r"linear model (\S+), (?:average|model) [^;]+ (\S+);", note).groups())
+    assert is_linear == (other >= linear or "less than one standard error" in note)
     ((loss,),) = rows(connection, "SELECT validation_loss_final FROM customers_churned_models_info WHERE mst_key = 1")
     assert linear == pytest.approx(loss, rel=0.01)
 

@@ -143,11 +143,11 @@ def choose_threshold(call: Call) -> list[dict[str, Any]]:
     each class."""
     a = call.arguments
     costs = a["cost_false_positive"], a["cost_false_negative"]
-    by_cost, by_precision = None not in costs, a["least_precision"] is not None
-    if (by_cost and by_precision) or (not by_cost and costs != (None, None)):
+    by_cost, by_precision, by_f1 = None not in costs, a["least_precision"] is not None, bool(a["highest_f1"])
+    if by_cost + by_precision + by_f1 != 1 or (not by_cost and costs != (None, None)):
         raise InvalidParameter(
-            "pass both of cost_false_positive and cost_false_negative, or least_precision, or none of the three."
-            f" Received: {costs[0]}, {costs[1]} and {a['least_precision']}",
+            "pass either cost_false_positive and cost_false_negative, or least_precision, or highest_f1 => true."
+            f" Received: {costs[0]}, {costs[1]}, {a['least_precision']} and {str(by_f1).lower()}",
             hint="cost_false_positive => 1, cost_false_negative => 10: a missed row costs as much as ten false alarms.",
         )
     if (a["least_precision"] or 0) > 1:

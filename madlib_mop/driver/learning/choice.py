@@ -19,7 +19,7 @@ _BEST = """
 SELECT m.mst_key FROM {models} AS m JOIN {info} AS i ON i.mst_key = m.mst_key WHERE m.model_weights IS NOT NULL
 ORDER BY i.validation_loss_final, m.mst_key LIMIT 1
 """
-_MEMBERS = "SELECT pg_catalog.cardinality(ensemble_mst_keys) AS n FROM {info}"
+_MEMBERS = "SELECT ensemble_mst_keys AS keys FROM {info}"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def choose_model(
 ) -> Choice:
     """Return the linear model, without one the best single model, or the average if that is clearly better.
 
-    Without an average, it is the linear model, or the best single one if that is clearly better.
+    Without an average, or with one of a single model, that model takes its place.
 
     Parameters
     ----------
@@ -69,17 +69,21 @@ def choose_model(
     """
     table, info = session.relation(models, "models"), session.relation(f"{models}_info", "models")
     best = session.only_row(statement(_BEST, models=table, info=info), table)["mst_key"]
-    single = Choice(models, best, f"single model, mst_key {best}")
+    single = _alone(models, best)
     simple = single if linear is None else Choice(models, linear, "linear model")
     other = single
     if ensemble is not None:
         info = session.relation(f"{ensemble}_info", "ensemble")
-        n_members = session.only_row(statement(_MEMBERS, info=info), info)["n"]
-        other = Choice(ensemble, None, f"average of {n_members} model{'s' * (n_members != 1)}")
+        keys = session.only_row(statement(_MEMBERS, info=info), info)["keys"]
+        other = _alone(models, keys[0]) if len(keys) == 1 else Choice(ensemble, None, f"average of {len(keys)} models")
     if simple.mst_key == other.mst_key:
         return replace(simple, reason="it has the lowest loss on the validation rows")
     losses = _losses(session, simple, other, validation)
     return replace(other if losses.is_clear else simple, reason=reason_of(losses, simple.name, other.name))
+
+
+def _alone(models: str, mst_key: int) -> Choice:
+    return Choice(models, mst_key, f"model with mst_key {mst_key} alone")
 
 
 def _losses(session: CallerSession, simple: Choice, other: Choice, validation: str) -> PairedLosses:

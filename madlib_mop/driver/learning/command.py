@@ -442,8 +442,8 @@ def _thresholds(
         chosen, measured = (part[name] for part in parts)
         assert isinstance(chosen, ClassOutput) and isinstance(measured, ClassOutput), "it has counts of classes"
         label = chosen.labels[number]
-        (literal,) = quoted(call, ["" if label is None else label])
-        again = f"SELECT * FROM madlib_mop.choose_threshold('{made.name}', '{made.validation}', {literal});"
+        given = [f"'{made.name}'", f"'{made.validation}'", *([] if label is None else quoted(call, [label]))]
+        again = f"SELECT * FROM madlib_mop.choose_threshold({', '.join(given)}, highest_f1 => true);"
         yield of_threshold(name if len(counts) > 1 else None, chosen, measured, number, again)
 
 
