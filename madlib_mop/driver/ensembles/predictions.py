@@ -5,17 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from madlib_mop.driver.ensembles.candidates import Candidate, kinds_of
-from madlib_mop.driver.ensembles.criterion import apply, problem_of, targets_of
+from madlib_mop.driver.ensembles.candidates import Candidate
+from madlib_mop.driver.ensembles.criterion import apply, problem_of
 from madlib_mop.driver.inference.labelled_rows import LabelledRows
-from madlib_mop.driver.inference.packed_rows import MAX_BYTES, PredictedTable, predicted_rows
+from madlib_mop.driver.inference.packed_rows import MAX_BYTES, predicted_rows
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
 
 _WHAT = "validation_table"
 _HINT = "Use a smaller validation table, or fewer models: mst_keys => '{...}'."
-_BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,14 @@ def predict_candidates(
     labels: list[np.ndarray] = []
     reasons = []
     for candidate in candidates:
-        predicted = _predicted(
-            session, trainer, candidate, packed, max_bytes // len(candidates), candidate is candidates[0]
-        )
+        predicted = predicted_rows(
+            session, trainer, candidate.model, packed, _WHAT, max_bytes // len(candidates),
+            with_labels=candidate is candidates[0], hint=_HINT,
+        )  # fmt: skip
         labels = labels or predicted.labels
-        values = predicted.outputs
+        found = predicted.outputs
+        values = [apply(one, form) if np.isfinite(one).all() else one
+                  for one, form in zip(found, candidate.forms, strict=True)]  # fmt: skip
         problems = filter(None, map(problem_of, values, candidate.forms))
         if problem := next(problems, None):
             reasons.append(f"{candidate.model.label} is left out: {problem}")
@@ -75,46 +77,3 @@ def predict_candidates(
     if not kept:
         raise InvalidParameter("model_table: no model can be used", detail="\n".join(reasons))
     return Library(kept, predictions, labels)
-
-
-def row_losses(
-    session: CallerSession, trainer: LocalTrainer, candidates: Sequence[Candidate], packed: LabelledRows
-) -> list[np.ndarray]:
-    """Return the loss of each row for each candidate, all outputs added: float64 ``(n_rows,)``.
-
-    Raises
-    ------
-    MopError
-        If a model cannot be used, or the predictions of one would take more than `MAX_BYTES`.
-    """
-    kinds = kinds_of(candidates)
-    found = []
-    for candidate in candidates:
-        predicted = _predicted(session, trainer, candidate, packed, MAX_BYTES, True)
-        targets = targets_of(kinds, predicted.outputs, predicted.labels, packed.dependent)
-        losses = np.zeros(packed.n_rows, np.float64)
-        for start in range(0, packed.n_rows, _BLOCK_ROWS):
-            stop = min(start + _BLOCK_ROWS, packed.n_rows)
-            for target, values in zip(targets, predicted.outputs, strict=True):
-                losses[start:stop] += target.row_losses(start, stop, values[start:stop].astype(np.float64))
-        found.append(losses)
-    return found
-
-
-def _predicted(
-    session: CallerSession,
-    trainer: LocalTrainer,
-    candidate: Candidate,
-    packed: LabelledRows,
-    max_bytes: int,
-    with_labels: bool,
-) -> PredictedTable:
-    """Predict all rows; logits become probabilities."""
-    found = predicted_rows(
-        session, trainer, candidate.model, packed, _WHAT, max_bytes, with_labels=with_labels, hint=_HINT
-    )
-    values = [
-        apply(one, form) if np.isfinite(one).all() else one
-        for one, form in zip(found.outputs, candidate.forms, strict=True)
-    ]
-    return PredictedTable(values, found.labels)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from madlib_mop.driver.ensembles.criterion import EnsembleTarget
+
 #: Takes the first and the last row of a block and the mean predictions of these rows, one array an output; returns the
 #: sum of the block's losses over its rows. Less is better.
 BlockLoss = Callable[[int, int, list[np.ndarray]], float]
@@ -69,6 +71,60 @@ def select(predictions: Sequence[Sequence[np.ndarray]], block_loss: BlockLoss, n
         trajectory.append(losses[best])
     n_best = min(range(len(order)), key=lambda i: (math.isnan(trajectory[i]), trajectory[i]))
     return EnsembleSelection(tuple(order[: n_best + 1]), trajectory[n_best], tuple(singles))
+
+
+def row_losses(models: Sequence[Sequence[np.ndarray]], targets: Sequence[EnsembleTarget]) -> np.ndarray:
+    """Return the loss of each row for the average of some models, all outputs added: float64 ``(n_rows,)``.
+
+    Parameters
+    ----------
+    models : sequence of sequence of numpy.ndarray
+        For each model one array an output, float32 ``(n_rows, n_units)``. A model may occur several times.
+    targets : sequence of EnsembleTarget
+        For each output, with the labels of these rows.
+    """
+    n_rows = len(models[0][0])
+    step = max(1, _BLOCK_VALUES // max(1, sum(values[:1].size for values in models[0])))
+    found = np.zeros(n_rows, np.float64)
+    for start in range(0, n_rows, step):
+        stop = min(start + step, n_rows)
+        for place, target in enumerate(targets):
+            total = sum(model[place][start:stop].astype(np.float64) for model in models)
+            found[start:stop] += target.row_losses(start, stop, total / len(models))
+    return found
+
+
+def cross_losses(
+    predictions: Sequence[Sequence[np.ndarray]],
+    targets_of_rows: Callable[[slice], Sequence[EnsembleTarget]],
+    n_members: int,
+) -> np.ndarray:
+    """Return the loss of each row for the average that the other half of the rows chooses: float64 ``(n_rows,)``.
+
+    A half is every second row. So no row is measured with an average that it chose: of many models, the one that looks
+    best on the rows that chose it is often not the best on others.
+
+    Parameters
+    ----------
+    predictions : sequence of sequence of numpy.ndarray
+        As for `select`, of at least two rows.
+    targets_of_rows : callable
+        Returns the targets with the labels of some rows, one for each output.
+    n_members : int
+        As for `select`; 1 for the best single model.
+    """
+    found = np.empty(len(predictions[0][0]), np.float64)
+    for first in (0, 1):
+        choosing, measured = slice(first, None, 2), slice(1 - first, None, 2)
+        targets = targets_of_rows(choosing)
+
+        def block_loss(start: int, stop: int, means: list[np.ndarray], targets=targets) -> float:
+            return sum(target.loss(start, stop, mean) for target, mean in zip(targets, means, strict=True))
+
+        order = select([[values[choosing] for values in model] for model in predictions], block_loss, n_members).order
+        chosen = [[values[measured] for values in predictions[number]] for number in order]
+        found[measured] = row_losses(chosen, targets_of_rows(measured))
+    return found
 
 
 @dataclass(frozen=True)

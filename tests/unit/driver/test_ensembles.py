@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from madlib_mop.driver.ensembles import selection  # noqa: E402
+from madlib_mop.driver.ensembles.candidates import Candidate  # noqa: E402
 from madlib_mop.driver.ensembles.criterion import (  # noqa: E402
     EnsembleTarget,
     OutputForm,
@@ -18,8 +19,9 @@ from madlib_mop.driver.ensembles.criterion import (  # noqa: E402
     read_forms,
     without_logits,
 )
-from madlib_mop.driver.ensembles.selection import PairedLosses, select  # noqa: E402
-from madlib_mop.driver.learning.choice import reason_of  # noqa: E402
+from madlib_mop.driver.ensembles.predictions import Library  # noqa: E402
+from madlib_mop.driver.ensembles.selection import PairedLosses, cross_losses, row_losses, select  # noqa: E402
+from madlib_mop.driver.learning.choice import compare, reason_of  # noqa: E402
 from madlib_mop.errors import InvalidParameter, Unsupported  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params  # noqa: E402
 
@@ -110,24 +112,69 @@ def test_the_rows_are_paired():
     assert not PairedLosses.of(simple, simple).is_clear
 
 
-def test_where_networks_only_add_noise_the_simpler_model_is_mostly_kept():
+def library_of(seed: int, gain: float) -> tuple[list[list[np.ndarray]], np.ndarray]:
+    """Return the predictions of a linear model and of 15 noisy networks, and 3,000 labels.
+
+    Networks know a part of the labels that the linear model does not, with the standard deviation ``gain``.
+    """
+    rng = np.random.default_rng(seed)
+    linear, rest = rng.normal(size=(3_000, 1)), gain * rng.normal(size=(3_000, 1))
+    labels, common = linear + rest + rng.normal(size=linear.shape), rng.normal(size=linear.shape)
+    networks = [linear + rest + 0.35 * (common + rng.normal(size=linear.shape)) for _ in range(15)]
+    return [[one.astype(np.float32)] for one in (linear, *networks)], labels
+
+
+def compared(models: list[list[np.ndarray]], labels: np.ndarray, n_rows: int) -> PairedLosses:
+    form = OutputForm(OutputKind.SQUARED)
+    candidates = [Candidate(key, None, (form,)) for key in range(1, len(models) + 1)]
+    predictions = [[values[:n_rows] for values in model] for model in models]
+    return compare(Library(candidates, predictions, [labels[:n_rows]]), ["y"], 1, 8)
+
+
+def test_where_networks_only_add_noise_the_simpler_model_is_kept():
     """66 rows; the average looks better on them because it was chosen by them, and is worse on fresh rows."""
-    clear, lost, lost_by_rule = 0, 0.0, 0.0
+    clear, seen, fresh = 0, 0, 0.0
     for seed in range(40):
-        rng = np.random.default_rng(seed)
-        linear = rng.normal(size=(3_000, 1))
-        labels, common = linear + rng.normal(size=linear.shape), rng.normal(size=linear.shape)
-        noises = (0.35 * (common + rng.normal(size=linear.shape)) for _ in range(15))
-        models = [one.astype(np.float32) for one in (linear, *(linear + noise for noise in noises))]
-        target = EnsembleTarget.of(OutputKind.SQUARED, labels, 1, "y")
-        found = select([[one[:66]] for one in models], lambda a, b, means, t=target: t.loss(a, b, means[0]), 8)
-        mean = sum(models[number].astype(np.float64) for number in found.order) / len(found.order)
-        simple, other = (target.row_losses(0, 3_000, one) for one in (linear, mean))
-        is_clear = PairedLosses.of(simple[:66], other[:66]).is_clear
-        clear += is_clear
-        lost += (other - simple)[66:].mean()
-        lost_by_rule += is_clear * (other - simple)[66:].mean()
-    assert clear < 20 and lost > 0 and lost_by_rule < 0.7 * lost
+        models, labels = library_of(seed, 0.0)
+        target = EnsembleTarget.of(OutputKind.SQUARED, labels[:66], 1, "y")
+        choose = [[one[:66] for one in model] for model in models]
+        found = select(choose, lambda a, b, means, t=target: t.loss(a, b, means[0]), 8)
+        every = [EnsembleTarget.of(OutputKind.SQUARED, labels, 1, "y")]
+        simple, other = (row_losses(one, every) for one in ([models[0]], [models[number] for number in found.order]))
+        seen += PairedLosses.of(simple[:66], other[:66]).is_clear
+        fresh += (other - simple)[66:].mean()
+        clear += compared(models, labels, 66).is_clear
+    assert fresh > 0 and seen > 10 and clear <= 2
+
+
+@pytest.mark.parametrize(("gain", "n_rows", "least"), [(1.0, 66, 38), (0.6, 400, 40), (0.4, 400, 30)])
+def test_where_networks_know_more_the_average_is_clearly_better(gain, n_rows, least):
+    assert sum(compared(*library_of(seed, gain), n_rows).is_clear for seed in range(40)) >= least
+
+
+def test_a_row_is_measured_with_the_average_that_the_other_half_chooses():
+    """The first model is right for even rows, the second for odd ones: each half chooses the wrong one of the other."""
+    labels, is_odd = np.ones((10, 1)), np.arange(10)[:, None] % 2 == 1
+    models = [[np.where(is_odd, 0.0, 1.0).astype(np.float32)], [np.where(is_odd, 1.0, 0.0).astype(np.float32)]]
+    targets = [EnsembleTarget.of(OutputKind.SQUARED, labels, 1, "y")]
+    found = cross_losses(models, lambda rows: [EnsembleTarget.of(OutputKind.SQUARED, labels[rows], 1, "y")], 1)
+    assert found.tolist() == [1.0] * 10
+    assert row_losses(models, targets) == pytest.approx([0.25] * 10)
+    assert row_losses(models[:1], targets).tolist() == is_odd.ravel().astype(float).tolist()
+
+
+@pytest.mark.parametrize("n_rows", [0, 1])
+def test_one_row_cannot_be_halved_so_the_simpler_model_is_kept(n_rows):
+    found = compared(*library_of(1, 1.0), n_rows)
+    assert not found.is_clear and "too few validation rows" in reason_of(found, True, True)
+
+
+def test_a_linear_model_that_predicts_no_numbers_is_the_worst():
+    models, labels = library_of(1, 0.0)
+    form = (OutputForm(OutputKind.SQUARED),)
+    library = Library([Candidate(2, None, form), Candidate(3, None, form)], models[1:3], [labels])
+    found = compare(library, ["y"], 1, 8)
+    assert found.is_clear and found.simple == np.inf
 
 
 def test_a_loss_that_is_no_number_is_the_worst():
@@ -147,8 +194,10 @@ def test_a_loss_that_is_no_number_is_the_worst():
     ],
 )
 def test_the_summary_says_why(other, error, said):
-    text = reason_of(PairedLosses(66, 0.4, other, error), "linear model", "average of 3 models")
-    assert text == f"mean loss of 66 validation rows: linear model 0.4, average of 3 models {other:.4g}; {said}"
+    text = reason_of(PairedLosses(66, 0.4, other, error), True, True)
+    how = "(each half of the rows measures what the other half chooses)"
+    assert text == f"mean loss of 66 validation rows: linear model 0.4, average {other:.4g} {how}; {said}"
+    assert "linear model 0.4, single model 0.3 (" in reason_of(PairedLosses(66, 0.4, 0.3, error), True, False)
 
 
 def test_errors_are_counted_by_class():

@@ -15,6 +15,7 @@ from madlib_mop.driver.networks.architectures import RECIPES, architecture
 from madlib_mop.exports.formats import Format, read_additions
 from madlib_mop.imports.keras_files import read_keras_file
 from madlib_mop.imports.loading import digest_of, model_of
+from madlib_mop.models.build import build_architecture
 from madlib_mop.models.exported import KerasRunner
 from tests.helpers.exports import LAST_BIT, N_ROWS, Network, draw, networks
 from tests.helpers.inference import weights_of
@@ -33,7 +34,7 @@ def of_unbalanced_classes() -> Network:
     columns.append((spec("city", "category"), texts(list("uvwuvwuvw"))))
     found = fitted([*columns, (target("y"), texts(list("nnnnnnnyn")))])
     document = architecture(found, 1000, RECIPES[0], {"y": (980, 20)})
-    model = keras.models.model_from_json(json.dumps(document))
+    model = build_architecture(document, 1)
     assert model.get_layer("class_shares").offset == [-0.0202, -3.912]
     draw(model, rng)
     xs = [rng.integers(0, tensor.n_codes, (N_ROWS, *tensor.shape)).astype(np.float32) if tensor.n_codes
