@@ -45,8 +45,9 @@ from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.jobs.statements import compose
 
 _LEAST_BUDGET_S = 10.0
-#: What the search leaves of the budget, to the ensemble and the measures: a share, but at least some seconds.
-_REST_SHARE, _LEAST_REST_S = 0.15, 6.0
+#: What the search leaves of the budget, to the ensemble, the choice and the measures: a share, but at least some
+#: seconds, and of the smallest budgets more than half.
+_REST_SHARE, _LEAST_REST_S, _MOST_REST_SHARE = 0.15, 8.0, 0.6
 _LEAST_SEARCH_S = 2.0
 #: A network makes at most so many iterations; of many, the better half goes on after the first few, and so on.
 _ITERATIONS, _FIRST, _MANY = 24, 3, 4
@@ -163,7 +164,8 @@ def learn(call: Call) -> list[dict[str, Any]]:
         linear = _linear(steps, base)
         grids = propose_search(_as(call, "propose_search", packed_table=packed, arch_table=f"{base}_networks"))[0]
         rest_s = budget_s - (time.monotonic() - began)
-        search_s = max(_LEAST_SEARCH_S, rest_s - max(_REST_SHARE * budget_s, _LEAST_REST_S))
+        left_s = max(_REST_SHARE * budget_s, min(_LEAST_REST_S, _MOST_REST_SHARE * budget_s))
+        search_s = max(_LEAST_SEARCH_S, rest_s - left_s)
         steps.run(
             "madlib_keras_automl", source_table=packed, model_output_table=models,
             model_arch_table=f"{base}_networks", model_selection_table=f"{base}_best", **grids, automl_method="asha",
