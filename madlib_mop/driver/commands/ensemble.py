@@ -14,7 +14,7 @@ from madlib_mop.driver.data.custom_functions import functions_of_model
 from madlib_mop.driver.ensembles.candidates import Candidate, kinds_of, read_candidates
 from madlib_mop.driver.ensembles.criterion import OutputKind, targets_of, without_logits
 from madlib_mop.driver.ensembles.predictions import predict_candidates
-from madlib_mop.driver.ensembles.selection import BlockLoss, EnsembleSelection, select
+from madlib_mop.driver.ensembles.selection import BlockLoss, EnsembleSelection, select, sum_of_losses
 from madlib_mop.driver.inference.described import describe_model
 from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
@@ -144,7 +144,7 @@ def _block_loss(
         if metric == "accuracy":
             errors = [target.errors(start, stop, mean) for target, mean in zip(targets, means, strict=True)]
             return sum(errors) / len(errors)
-        return sum(target.loss(start, stop, mean) for target, mean in zip(targets, means, strict=True))
+        return sum_of_losses(targets, start, stop, means)
 
     return block_loss
 

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -73,6 +74,11 @@ def select(predictions: Sequence[Sequence[np.ndarray]], block_loss: BlockLoss, n
     return EnsembleSelection(tuple(order[: n_best + 1]), trajectory[n_best], tuple(singles))
 
 
+def sum_of_losses(targets: Sequence[EnsembleTarget], start: int, stop: int, means: Sequence[np.ndarray]) -> float:
+    """Return the sum of the losses of a block's rows, all outputs added; the targets with it are a `BlockLoss`."""
+    return sum(target.loss(start, stop, mean) for target, mean in zip(targets, means, strict=True))
+
+
 def row_losses(models: Sequence[Sequence[np.ndarray]], targets: Sequence[EnsembleTarget]) -> np.ndarray:
     """Return the loss of each row for the average of some models, all outputs added: float64 ``(n_rows,)``.
 
@@ -89,7 +95,9 @@ def row_losses(models: Sequence[Sequence[np.ndarray]], targets: Sequence[Ensembl
     for start in range(0, n_rows, step):
         stop = min(start + step, n_rows)
         for place, target in enumerate(targets):
-            total = sum(model[place][start:stop].astype(np.float64) for model in models)
+            total = np.zeros(models[0][place][start:stop].shape, np.float64)
+            for model in models:
+                total += model[place][start:stop]
             found[start:stop] += target.row_losses(start, stop, total / len(models))
     return found
 
@@ -116,11 +124,7 @@ def cross_losses(
     found = np.empty(len(predictions[0][0]), np.float64)
     for first in (0, 1):
         choosing, measured = slice(first, None, 2), slice(1 - first, None, 2)
-        targets = targets_of_rows(choosing)
-
-        def block_loss(start: int, stop: int, means: list[np.ndarray], targets=targets) -> float:
-            return sum(target.loss(start, stop, mean) for target, mean in zip(targets, means, strict=True))
-
+        block_loss = partial(sum_of_losses, targets_of_rows(choosing))
         order = select([[values[choosing] for values in model] for model in predictions], block_loss, n_members).order
         chosen = [[values[measured] for values in predictions[number]] for number in order]
         found[measured] = row_losses(chosen, targets_of_rows(measured))
