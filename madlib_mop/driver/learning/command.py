@@ -347,6 +347,7 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     if len(preprocessor.targets) == 1:
         predictor = "predict_class" if isinstance(preprocessor.targets[0].fit, ClassFit) else "predict_number"
     n_models = session.execute(_counting(session, made.models))[0]["n"]
+    trained = "1 model was trained" if n_models == 1 else f"{n_models} models were trained"
     linear = made.linear
     counts = _class_counts(session, made, preprocessor)
     found = [
@@ -357,7 +358,7 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
         *_measured(call, made, preprocessor, counts),
         *_checks(session, made, preprocessor, counts),
         *([] if linear is None else [_row("linear model", linear, _OF_LINEAR.format(models=made.models))]),
-        _row("run", made.run_id, f"{n_models} models were trained; SELECT * FROM {made.models}_info;"),
+        _row("run", made.run_id, f"{trained}; SELECT * FROM {made.models}_info;"),
         _row("seconds", f"{seconds:.0f}", f"of a budget of {call.arguments['budget']}"),
     ]
     found += [_row(f"step {number}", None, text) for number, text in enumerate(made.statements, 1)]
