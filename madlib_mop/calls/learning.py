@@ -52,7 +52,12 @@ LEARN = Function(
             "how these rows are chosen: 'by time COLUMN' takes the last ones, 'by group COLUMN' whole groups, such as"
             " all rows of a customer; NULL: at random, equal rows together", default=None,
         ),
-        Argument("ensemble", "boolean", "whether the model is the average of the best ones", default=True),
+        Argument(
+            "ensemble", "boolean",
+            "whether the average of the best models, or only the best single one, is registered if it is clearly better"
+            " than the linear model",
+            default=True,
+        ),
         replace(_OF_PACK["seed"], help="seed of all random choices; NULL: drawn at random, and shown"),
         Argument(
             "replace", "boolean", "whether the tables of an earlier call with this name are replaced",

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import deque
 
 import psycopg2
 import psycopg2.errors
@@ -72,6 +73,7 @@ def test_the_model_is_registered_and_its_quality_is_that_of_rows_held_out(shop, 
     ((loss, accuracy),) = rows(connection, "SELECT loss, metric FROM measured")
     assert (f"{loss:.3g}", f"{accuracy:.4g}") == (f"{float(learned['log loss'][0]):.3g}", value)
     assert {"AUC", "balanced accuracy", "run", "seconds"} <= learned.keys()
+    assert list(learned).index("accuracy") < list(learned).index("balanced accuracy") and "threshold" not in learned
 
 
 def test_the_held_out_rows_make_prediction_sets_possible(shop, learned):
@@ -99,6 +101,23 @@ def test_the_linear_model_is_measured_beside_the_registered_one(shop, learned):
     value, baseline, _ = learned["linear model: accuracy"]
     assert (f"{accuracy:.4g}", learned["accuracy"][1]) == (value, baseline)
     assert f"{loss:.3g}" == f"{float(learned['linear model: log loss'][0]):.3g}"
+
+
+def test_the_registered_model_is_the_simpler_one_unless_another_is_clearly_better(shop, learned):
+    _, connection = shop
+    value, _, note = learned["registered"]
+    (step,) = [rest[2] for item, rest in learned.items() if "madlib_mop.register(" in (rest[2] or "")]
+    is_linear, alone = value == "linear model", re.fullmatch(r"model with mst_key (\d+) alone", value)
+    table, key = re.search(r"model_table => '(\w+)'(?:, mst_key => (\d+))?", step).groups()
+    if is_linear or alone:
+        assert (table, key) == ("customers_churned_models", "1" if is_linear else alone[1])
+    else:
+        assert re.fullmatch(r"average of [2-9]\d* models", value)
+        assert (table, key) == ("customers_churned_ensemble", None)
+    linear, other = map(float, re.search(r"linear model (\S+), average (\S+) \(", note).groups())
+    assert is_linear == (other >= linear or "less than one standard error" in note)
+    ((loss,),) = rows(connection, "SELECT validation_loss_final FROM customers_churned_models_info WHERE mst_key = 1")
+    assert linear == pytest.approx(loss, rel=0.01)
 
 
 def test_all_that_it_made_is_ordinary_and_belongs_to_the_caller(shop, learned):
@@ -151,6 +170,39 @@ def test_a_number_is_measured_in_the_units_of_the_table(shop):
     )
     assert {"R2", "RMSE", "MAE"} <= found.keys() and "predict_number" in found["model"][2]
     assert 100 < float(found["RMSE"][1]) < 200, "the deviation of numbers from 0 to 499"
+
+
+def test_unbalanced_classes_are_said_and_measured_by_the_rarest(shop):
+    """2 % of the rows are positive: accuracy is the last measure, and the threshold is that of choose_threshold."""
+    _, connection = shop
+    rows(
+        connection,
+        "CREATE TABLE faults AS SELECT i AS id, i * 7 % 101 AS heat, (i * 37 % 503)::float8 AS load,"
+        " CASE WHEN i * 7 % 101 > 93 AND i * 37 % 503 > 330 THEN 'fault' ELSE 'fine' END AS state"
+        " FROM generate_series(1, 2000) AS i; SELECT 1",
+    )
+    connection.notices = deque()  # without a limit
+    found = learn(connection, "'faults', 'state', budget => '1 hour', n_configs => 2, exclude => '{id}', seed => 3")
+    ((share,),) = rows(connection, "SELECT avg((state = 'fault')::int)::float8 FROM faults")
+    assert 0.01 < share < 0.04
+    assert any("propose_networks: state has unbalanced classes: 'fault' has" in text for text in connection.notices)
+    assert found["check 1"][2].startswith("state has unbalanced classes: 'fault' has")
+    items = [item for item in found if not item.startswith(("linear model", "step", "check"))]
+    assert items[:9] == [
+        "model", "registered", "average precision of the rarest class", "recall of the rarest class",
+        "precision of the rarest class", "balanced accuracy", "log loss", "AUC", "accuracy",
+    ]  # fmt: skip
+    average, baseline, _ = found["average precision of the rarest class"]
+    assert float(average) > 3 * float(baseline) and float(baseline) == pytest.approx(share, abs=0.01)
+    value, _, note = found["threshold"]
+    statement = re.search(r"SELECT .*?;", note)[0]
+    assert "'faults_state_packed_validation', 'fault'" in statement
+    ((threshold,),) = rows(connection, statement.replace("*", "threshold").rstrip(";"))
+    assert float(value) == pytest.approx(threshold, rel=1e-5)
+    metrics = "SELECT metric, value FROM madlib_mop.metrics('faults_state', 'faults_state_packed_test')"
+    measured = rows(connection, metrics)
+    assert [name for name, _ in measured] == items[2:9]
+    assert [f"{number:.4g}" for _, number in measured] == [found[name][0] for name, _ in measured]
 
 
 @pytest.mark.slow
