@@ -57,7 +57,7 @@ def test_the_states_that_stay_take_hardly_more_than_their_size(bench):
     select_configurations(bench, "mst_small", [(3, ADAM, f"batch_size={60 - i}, epochs=1") for i in range(7)])
     before = bench.value(DISK)
     run = fit(bench, "out_small", "mst_small", 5, seed=1)
-    states = bench.value("SELECT sum(state_bytes) FROM madlib_mop.model WHERE run_id = %s", [run.run_id])
+    states = bench.value("SELECT sum(state_bytes)::bigint FROM madlib_mop.model WHERE run_id = %s", [run.run_id])
     assert 1 << 20 < states < 4 << 20
     stay = bench.value(DISK) - before
     assert stay <= 1.15 * states, f"{stay / states:.2f} times the states"
