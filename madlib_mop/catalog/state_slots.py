@@ -32,11 +32,13 @@ _SLOTS_PER_RUN_OF_STATES = 64
 _MIN_QUOTA_BYTES = 1 << 20
 _MAX_SPREAD = 2.0
 _MAX_SPREAD_AT_END = 1.05
+#: At the end, more bytes than these are moved only if that frees more than it writes: the caller waits for it.
+_FREELY_MOVED_BYTES = 64 << 20
 #: The driver waits while a slot's states are moved, so the more bytes a slot has, the rarer are the moves.
 _MOVED_BYTES_PER_S = 8 << 20
 _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _DROPPED_AT_ONCE = 32  # each takes some locks, from the lock table that all sessions share
-_LOCK_TIMEOUT_MS = 200  # of a slot's TOAST table, which VACUUM may have locked
+_LOCK_TIMEOUT_MS = 200  # of a slot's TOAST table, which VACUUM may have locked, and of moves at the end
 #: A dump may read a slot for hours: pauses between two tries to empty it.
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 300.0
 #: Pauses between two polls of old snapshots, if one keeps a slot from being emptied.
@@ -246,9 +248,14 @@ class StateSlots:
     def finish(self) -> None:
         """Move the states that stay together at the end of the run, and drop the slots without a state; if another
         session blocks that, only empty them, or leave them to `sweep_slots`."""
-        # The disk may be full, or a state damaged; if the session is lost, the next statement fails too.
+        # The disk may be full, a state damaged or a table locked, perhaps by the caller's own transaction, which waits
+        # for this run. If the session is lost, the next statement fails too.
         with suppress(psycopg2.Error):
-            self._pack()
+            self._record.execute(f"SET lock_timeout = {_LOCK_TIMEOUT_MS}")
+            try:
+                self._pack()
+            finally:
+                self._record.execute("RESET lock_timeout")
         self._current = None
         self._dead()
         dead = [slot for slot in self._slots.values() if self._is_dead(slot)]
@@ -269,13 +276,18 @@ class StateSlots:
         """
         self._current = None
         self._snapshots.poll()
+        moved = 0
         for slot in self._movable():
+            live = self._live_bytes(slot.number)
             is_packed = self._needed_slots_bytes() <= _MAX_SPREAD_AT_END * self._all_live
-            if is_packed or self._live_bytes(slot.number) >= slot.written_bytes:
+            if is_packed or live >= slot.written_bytes:
+                return
+            if moved + live > _FREELY_MOVED_BYTES and 2 * live > slot.written_bytes:
                 return
             if any(isinstance(key, tuple) and key[0] != _BEST for key in self._keys_in(slot.number)):
                 continue  # states that a segment has staged
             self._move_out(slot)
+            moved += live
             if slot.written_bytes and not slot.is_free:
                 return  # a session has just taken a snapshot: moving more would free nothing
 
@@ -339,18 +351,25 @@ class StateSlots:
         return True
 
     def _move(self, key: StateKey, target: int) -> None:
+        """Move a state to the slot that `begin_write` has returned for it."""
         place = self._places[key]
         if isinstance(key, int):
             query, version, mst_key = _MOVE_NEWEST, "state_version", key
         else:
             query, version, mst_key = _MOVE_BEST, "(best_state ->> 'version')::pg_catalog.int8", key[1]
-        self._record.execute(
-            "UPDATE madlib_mop.model_state SET slot = %(target)s"
-            f" WHERE slot = %(old)s AND run_id = %(run)s AND mst_key = %(key)s AND version = (SELECT {version}"
-            f" FROM madlib_mop.model WHERE run_id = %(run)s AND mst_key = %(key)s); {query}",
-            {"target": target, "old": place.slot, "run": self._run_id, "key": mst_key},
-        )
-        self.end_write(target, key, place.n_bytes)
+        moved = None
+        try:
+            # In the order of a visit, which writes its state before it changes the row of its model: without the global
+            # deadlock detector of Greenplum, both lock these tables.
+            self._record.execute(
+                "UPDATE madlib_mop.model_state SET slot = %(target)s"
+                f" WHERE slot = %(old)s AND run_id = %(run)s AND mst_key = %(key)s AND version = (SELECT {version}"
+                f" FROM madlib_mop.model WHERE run_id = %(run)s AND mst_key = %(key)s); {query}",
+                {"target": target, "old": place.slot, "run": self._run_id, "key": mst_key},
+            )
+            moved = place.n_bytes
+        finally:
+            self.end_write(target, key, moved)
 
     def _is_dead(self, slot: _Slot) -> bool:
         return not slot.writers and not self._keys_in(slot.number)

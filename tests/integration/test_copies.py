@@ -253,6 +253,21 @@ def test_an_end_that_is_interrupted_leaves_each_state_where_the_record_says(db, 
     assert versions(small.copy()) == [4, 4]
 
 
+@pytest.mark.parametrize(
+    "lock", [f"SELECT 1 FROM madlib_mop.model WHERE run_id = {RUN_ID} FOR UPDATE",
+             "LOCK TABLE ONLY madlib_mop.model_state IN SHARE MODE"]
+)  # fmt: skip
+def test_the_end_of_a_run_does_not_wait_until_its_states_can_be_moved(db, small, lock):
+    """For the caller's own transaction, it would wait for ever."""
+    other = small.copy(level="READ COMMITTED")
+    other.rows(lock)
+    places = db.rows("SELECT mst_key, state_slot FROM madlib_mop.model WHERE run_id = %s", [RUN_ID])
+    small.slots.finish()
+    other.close()
+    assert db.rows("SELECT mst_key, state_slot FROM madlib_mop.model WHERE run_id = %s", [RUN_ID]) == places
+    assert versions(small.copy()) == [4, 4] and len(db.rows(_SLOTS)) == 1
+
+
 def test_a_dump_that_begins_while_states_are_moved_finds_all_that_it_sees(small, monkeypatch):
     dumps = dump_begins_after_each_poll(small, monkeypatch)
     small.slots.finish()
