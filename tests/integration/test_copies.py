@@ -265,7 +265,7 @@ def test_the_end_of_a_run_does_not_wait_until_its_states_can_be_moved(db, small,
     small.slots.finish()
     other.close()
     assert db.rows("SELECT mst_key, state_slot FROM madlib_mop.model WHERE run_id = %s", [RUN_ID]) == places
-    assert versions(small.copy()) == [4, 4] and len(db.rows(_SLOTS)) == 1
+    assert versions(small.copy()) == [4, 4]
 
 
 def test_a_dump_that_begins_while_states_are_moved_finds_all_that_it_sees(small, monkeypatch):
