@@ -131,7 +131,9 @@ def test_its_steps_repeat_it(shop, learned):
 def test_its_tables_can_be_in_a_schema_of_their_own(shop):
     """The caller's schema then shows the caller's tables only; the name of the schema has to be quoted."""
     db, connection = shop
-    in_schema = "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = to_regnamespace(%s)"
+    in_schema = (
+        "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = to_regnamespace(%s) ORDER BY 1"
+    )
     apart = """ "It's apart" """.strip()
     db.rows(f"CREATE SCHEMA {apart} AUTHORIZATION {ANA}")
     before = db.rows(in_schema, [ANA])
