@@ -63,6 +63,11 @@ LEARN = Function(
             "replace", "boolean", "whether the tables of an earlier call with this name are replaced",
             default=False,
         ),
+        Argument(
+            "schema", "text",
+            "schema of the new tables, which must exist, for example one for such tables only; NULL: the first one of"
+            " search_path", default=None,
+        ),
     ),
     schema="madlib_mop",
     comments=(

@@ -146,6 +146,32 @@ def test_its_steps_repeat_it(shop, learned):
         assert rows(connection, f"SELECT madlib_mop.predict_version('{name}')") == [(1,)]
 
 
+@pytest.mark.slow
+def test_its_tables_can_be_in_a_schema_of_their_own(shop):
+    """The caller's schema then shows the caller's tables only; the name of the schema has to be quoted."""
+    db, connection = shop
+    in_schema = (
+        "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = to_regnamespace(%s) ORDER BY 1"
+    )
+    apart = """ "It's apart" """.strip()
+    db.rows(f"CREATE SCHEMA {apart} AUTHORIZATION {ANA}")
+    before = db.rows(in_schema, [ANA])
+    text = apart.replace("'", "''")
+    arguments = f"'customers', 'churned', 'apart', budget => '1 hour', n_configs => 2, seed => 3, schema => '{text}'"
+    found = learn(connection, arguments)
+    assert found["model"][0] == "apart@1" and "linear model" in found
+    assert db.rows(in_schema, [ANA]) == before
+    assert {f"apart{suffix}" for suffix in SUFFIXES} <= {name for (name,) in db.rows(in_schema, [apart])}
+    ((models,),) = rows(connection, f"SELECT count(*) FROM {apart}.apart_models")
+    assert found["run"][2].startswith(f"{models} models were trained")
+    rows(connection, found["run"][2].partition("; ")[2])
+    rows(connection, "SELECT madlib_mop.predict_class('apart', c) FROM customers AS c LIMIT 1")
+    row = "(SELECT c FROM customers c WHERE id = 7)"
+    assert rows(connection, f"SELECT feature FROM madlib_mop.explain_prediction('apart', {row})"), "by the packed table"
+    assert learn(connection, f"{arguments}, replace => true, ensemble => false")["model"][0] == "apart@2"
+    assert db.rows(in_schema, [ANA]) == before
+
+
 def test_its_predictions_are_explained_by_the_rows_that_it_was_trained_on(shop, learned):
     """Also where the search_path does not find the tables."""
     _, connection = shop
@@ -278,6 +304,10 @@ def test_a_lock_of_another_session_ends_the_wait(shop, learned):
     ("arguments", "message"),
     [
         ("'customers', 'nothing'", "nothing"),
+        ("'customers', 'churned', 'x', schema => 'nowhere'", "there is no schema 'nowhere'"),
+        ("'customers', 'churned', 'x', schema => 'ana.x'", "schema must be the name of a schema"),
+        ("'customers', 'churned', 'x', schema => 'pg_temp'", "schema must be the name of a schema, and not pg_temp"),
+        ("'customers', 'churned', 'x', schema => 'madlib_mop'", "may not create tables in schema madlib_mop"),
         ("'nowhere', 'churned'", "source_table does not exist"),
         ("'customers', NULL", "dependent"),
         ("'customers', 'churned', 'a@1'", "name must have 1 to 63 letters"),

@@ -16,7 +16,7 @@ from mop_backend.registered_names import NEWEST
 
 from madlib_mop.calls import find_function
 from madlib_mop.calls.limits import MAX_SEED
-from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, statement
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name, statement
 from madlib_mop.certainty.balance import imbalance, rarest_class
 from madlib_mop.certainty.measures import codes_of, of_classes, of_numbers
 from madlib_mop.columns.encoding.targets import Targets
@@ -142,7 +142,7 @@ def learn(call: Call) -> list[dict[str, Any]]:
     check_registry(session)
     source = session.relation(a["source_table"], "source_table", any_type=True)
     name = a["name"] or _name_of(source, a["dependent"])
-    base = _base(name)
+    base = _base(name, a["schema"])
     if not a["replace"]:
         for suffix in _SUFFIXES:
             session.output(base + suffix, what="name", if_there=lambda *found: _HOW_TO_REPLACE)
@@ -260,7 +260,7 @@ def _linear(steps: _Steps, base: str) -> int | None:
 def _search(n_configs: int, configs: str, linear: int | None) -> str:
     """Return the parameters of the search."""
     first = _FIRST if n_configs >= _MANY else _ITERATIONS
-    given = "" if linear is None else f", try_first='{linear} of {configs}'"
+    given = "" if linear is None else f", try_first={f'{linear} of {configs}'!r}"
     return f"R={_ITERATIONS}, eta=2, r={first}, num_configs={n_configs}{given}"
 
 
@@ -286,7 +286,7 @@ def _name_of(source: Relation, dependent: str) -> str:
     return text[: MAX_NAME_BYTES - len(_LONGEST)] or "learned"
 
 
-def _base(name: str) -> str:
+def _base(name: str, schema: str | None) -> str:
     """Return what the names of tables begin with. Raises InvalidParameter."""
     base = re.sub("[.-]", "_", name)
     if len(base) > MAX_NAME_BYTES - len(_LONGEST):
@@ -295,7 +295,16 @@ def _base(name: str) -> str:
             f" Received: {name!r}",
             hint="Choose a shorter name.",
         )
-    return base if not base[0].isdigit() else f"_{base}"
+    base = base if not base[0].isdigit() else f"_{base}"
+    if schema is None:
+        return base
+    parts = split_name(schema, "schema")
+    if parts[0] is not None or parts[1] == "pg_temp":  # segments see no temporary tables
+        raise InvalidParameter(
+            f"schema must be the name of a schema, and not pg_temp. Received: {schema!r}",
+            hint="For example schema => 'work'.",
+        )
+    return f"{schema.strip()}.{base}"
 
 
 @contextmanager
