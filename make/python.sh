@@ -7,7 +7,8 @@
 if [ -z "${MADLIB_MOP_DSN:-}" ] && dsn=$("$ROOT/make/cluster.sh" dsn 2>/dev/null); then
     export MADLIB_MOP_DSN=$dsn
 fi
-if [ -z "${TF_CPP_MIN_LOG_LEVEL:-}" ]; then # TensorFlow prints nothing about the machine
-    export TF_CPP_MIN_LOG_LEVEL=3 PYTHONPATH=$ROOT/make/quiet
+export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-3}
+if [ "$TF_CPP_MIN_LOG_LEVEL" = 3 ]; then # TensorFlow prints nothing about the machine
+    export PYTHONPATH=$ROOT/make/quiet
 fi
 exec "$LIBRARY/venv/bin/python" "$@"

@@ -34,7 +34,7 @@ LEARN = Function(
             default="00:05:00", check=Given("For example budget => '10 minutes'."),
         ),
         Argument(
-            "n_configs", "integer", "most configurations to try", default=16,
+            "n_configs", "integer", "maximum number of configurations to try", default=16,
             check=Whole(1, 1000, "16 is the usual number.", is_needed=True),
         ),
         replace(_OF_PACK["columns"], help="table made by propose_columns, with your edits; NULL: the proposal"),
@@ -53,11 +53,21 @@ LEARN = Function(
             "how these rows are chosen: 'by time COLUMN': the last ones; 'by group COLUMN': whole groups, such as all"
             " rows of a customer; NULL: at random, equal rows together", default=None,
         ),
-        Argument("ensemble", "boolean", "whether the model is the average of the best ones", default=True),
+        Argument(
+            "ensemble", "boolean",
+            "what is registered if it is clearly better than the linear model: true: the average of the best models;"
+            " false: the best single model",
+            default=True,
+        ),
         replace(_OF_PACK["seed"], help="seed of all random choices; NULL: drawn at random, and shown"),
         Argument(
             "replace", "boolean", "whether the tables of an earlier call with this name are replaced",
             default=False,
+        ),
+        Argument(
+            "schema", "text",
+            "existing schema for the new tables, such as one for them alone; NULL: the first one of search_path",
+            default=None,
         ),
     ),
     schema="madlib_mop",

@@ -31,8 +31,8 @@ METRICS = Function(
         KEY_OF_TABLE,
         Argument(
             "max_slices", "integer",
-            "of a column with more values, numbers and dates are divided into four ranges, and rare categories are one"
-            " slice", default=20, check=Whole(2, 1000, is_needed=True),
+            "maximum number of slices; if a column has more values, numbers and dates are divided into four ranges, and"
+            " rare categories are one slice", default=20, check=Whole(2, 1000, is_needed=True),
         ),
     ),
     schema="madlib_mop",
@@ -77,7 +77,7 @@ PRECISION_RECALL_CURVE = Function(
 )
 CHOOSE_THRESHOLD = Function(
     "choose_threshold",
-    "Choose the threshold of a class's probability with the least cost, or with a precision.",
+    "Choose the threshold of a class's probability with the least cost, with a precision, or with the highest F1.",
     (
         ANY_NAME,
         _TABLE,
@@ -97,9 +97,15 @@ CHOOSE_THRESHOLD = Function(
             " the most recall is chosen",
             default=None, check=AboveZeroOrNull("0.9: nine of ten predicted rows have the class."),
         ),
+        Argument(
+            "highest_f1", "boolean",
+            "instead of costs or a precision: whether the threshold with the highest F1, the harmonic mean of precision"
+            " and recall, is chosen",
+            default=False,
+        ),
     ),
     schema="madlib_mop",
-    comments=("The threshold of a class's probability that costs least, or that has a precision",),
+    comments=("The threshold of a class's probability that costs least, has a precision, or has the highest F1",),
     returns=(
         "TABLE (output text, class text, threshold double precision, \"precision\" double precision, recall double"
         " precision, n_predicted bigint, cost double precision, n_rows bigint)"

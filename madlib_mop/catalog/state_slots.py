@@ -4,7 +4,8 @@ VACUUM cannot free replaced states during a run, because the caller's own statem
 run. TRUNCATE can. So states go into one slot, a partition of `madlib_mop.model_state`, until it is full, then into
 the next; a slot whose last state has been replaced is emptied and used again, as soon as no snapshot of a dump may see
 what is in it (`old_snapshots`). A slot is full with a 64th of the run's states: with fewer models than that, each state
-above 1 MB has its own slot, and little more disk is used than for the newest states. Called by the hopper.
+above 1 MB has its own slot, and little more disk is used than for the newest states. At the end of a run, the states
+that stay are moved together. Called by the hopper and by model averaging.
 """
 
 import time
@@ -30,11 +31,14 @@ _MOVE_BEST = (
 _SLOTS_PER_RUN_OF_STATES = 64
 _MIN_QUOTA_BYTES = 1 << 20
 _MAX_SPREAD = 2.0
+_MAX_SPREAD_AT_END = 1.05
+#: At the end, more bytes than these are moved only if that frees more than it writes: the caller waits for it.
+_FREELY_MOVED_BYTES = 64 << 20
 #: The driver waits while a slot's states are moved, so the more bytes a slot has, the rarer are the moves.
 _MOVED_BYTES_PER_S = 8 << 20
 _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _DROPPED_AT_ONCE = 32  # each takes some locks, from the lock table that all sessions share
-_LOCK_TIMEOUT_MS = 200  # of a slot's TOAST table, which VACUUM may have locked
+_LOCK_TIMEOUT_MS = 200  # of a slot's TOAST table, which VACUUM may have locked, and of moves at the end
 #: A dump may read a slot for hours: pauses between two tries to empty it.
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 300.0
 #: Pauses between two polls of old snapshots, if one keeps a slot from being emptied.
@@ -53,9 +57,12 @@ SELECT s.slot FROM ({_SLOT_NUMBERS}) s WHERE s.run_id NOT IN (SELECT r.run_id FR
 _SPARE_SLOTS = f"""
 SELECT s.slot FROM ({_SLOT_NUMBERS}) s JOIN madlib_mop.run r ON r.run_id = s.run_id
 LEFT JOIN madlib_mop.model m
-     ON m.run_id = s.run_id AND (m.state_slot = s.slot OR (m.best_state ->> 'slot')::pg_catalog.int8 = s.slot)
+     ON m.run_id = s.run_id AND (m.state_slot = s.slot OR (m.best_state ->> 'slot')::pg_catalog.int8 = s.slot
+         -- a best state that has become the newest one may have been moved since
+         AND (m.best_state ->> 'version')::pg_catalog.int8 <> m.state_version)
 WHERE r.state IN ('trained', 'finished') AND m.run_id IS NULL
 """
+_BEST = "best"
 #: The key of a state: mst_key for a model's newest one, `best_key` for its best one, (mst_key, segment) for one that a
 #: segment has staged.
 StateKey = int | tuple[str, int] | tuple[int, int]
@@ -229,28 +236,26 @@ class StateSlots:
 
         If a snapshot may see the states of a slot, moving them would free nothing.
         """
-        written = sum(slot.written_bytes for slot in self._slots.values() if not self._is_dead(slot))
         allowed = _MAX_SPREAD * self._all_live + min(2 * _MIN_QUOTA_BYTES, self._all_live // 2)
-        if self._current is None or written <= allowed:
+        if self._current is None or self._needed_slots_bytes() <= allowed:
             return
         self._snapshots.poll()
-        candidates = [
-            slot
-            for slot in self._slots.values()
-            # a visit that writes to it may have committed its state, although the driver has no answer yet
-            if slot is not self._current and not slot.writers and self._keys_in(slot.number)
-            if not self._may_see(slot.written)
-        ]
-        for slot in sorted(candidates, key=lambda s: self._live_bytes(s.number) / max(1, s.written_bytes)):
+        for slot in self._movable():
             if self._keys_in(slot.number) <= idle:
-                for key in sorted(self._keys_in(slot.number), key=str):
-                    self._move(key, self.begin_write(key))
-                self.empty_dead()
+                self._move_out(slot)
                 return
 
     def finish(self) -> None:
-        """Drop the slots without a state at the end of the run; if another session blocks that, only empty them, or
-        leave them to `sweep_slots`."""
+        """Move the states that stay together at the end of the run, and drop the slots without a state; if another
+        session blocks that, only empty them, or leave them to `sweep_slots`."""
+        # The disk may be full, a state damaged or a table locked, perhaps by the caller's own transaction, which waits
+        # for this run. If the session is lost, the next statement fails too.
+        with suppress(psycopg2.Error):
+            self._record.execute(f"SET lock_timeout = {_LOCK_TIMEOUT_MS}")
+            try:
+                self._pack()
+            finally:
+                self._record.execute("RESET lock_timeout")
         self._current = None
         self._dead()
         dead = [slot for slot in self._slots.values() if self._is_dead(slot)]
@@ -263,6 +268,48 @@ class StateSlots:
                 del self._slots[slot.number]
             elif slot.is_free:
                 self._truncate(slot)
+
+    def _pack(self) -> None:
+        """Move states out of the slots with replaced ones until these use little disk; no visit is in progress.
+
+        Each state is written once at most, and the slots are emptied one after the other.
+        """
+        self._current = None
+        self._snapshots.poll()
+        moved = 0
+        for slot in self._movable():
+            live = self._live_bytes(slot.number)
+            is_packed = self._needed_slots_bytes() <= _MAX_SPREAD_AT_END * self._all_live
+            if is_packed or live >= slot.written_bytes:
+                return
+            if moved + live > _FREELY_MOVED_BYTES and 2 * live > slot.written_bytes:
+                return
+            if any(isinstance(key, tuple) and key[0] != _BEST for key in self._keys_in(slot.number)):
+                continue  # states that a segment has staged
+            self._move_out(slot)
+            moved += live
+            if slot.written_bytes and not slot.is_free:
+                return  # a session has just taken a snapshot: moving more would free nothing
+
+    def _movable(self) -> list[_Slot]:
+        """Return the slots whose states can be moved, and then removed for no snapshot sees them, emptiest first."""
+        found = [
+            slot
+            for slot in self._slots.values()
+            # a visit that writes to it may have committed its state, although the driver has no answer yet
+            if slot is not self._current and not slot.writers and self._keys_in(slot.number)
+            if not self._may_see(slot.written)
+        ]
+        return sorted(found, key=lambda slot: self._live_bytes(slot.number) / max(1, slot.written_bytes))
+
+    def _needed_slots_bytes(self) -> int:
+        """Return the bytes of the states, replaced ones included, in the slots that cannot be emptied."""
+        return sum(slot.written_bytes for slot in self._slots.values() if not self._is_dead(slot))
+
+    def _move_out(self, slot: _Slot) -> None:
+        for key in sorted(self._keys_in(slot.number), key=str):
+            self._move(key, self.begin_write(key))
+        self.empty_dead()
 
     def _may_see(self, written: int | None) -> bool:
         """Return whether a snapshot may see something that was written after a number of polls and is replaced now."""
@@ -304,18 +351,25 @@ class StateSlots:
         return True
 
     def _move(self, key: StateKey, target: int) -> None:
+        """Move a state to the slot that `begin_write` has returned for it."""
         place = self._places[key]
         if isinstance(key, int):
             query, version, mst_key = _MOVE_NEWEST, "state_version", key
         else:
             query, version, mst_key = _MOVE_BEST, "(best_state ->> 'version')::pg_catalog.int8", key[1]
-        self._record.execute(
-            "UPDATE madlib_mop.model_state SET slot = %(target)s"
-            f" WHERE slot = %(old)s AND run_id = %(run)s AND mst_key = %(key)s AND version = (SELECT {version}"
-            f" FROM madlib_mop.model WHERE run_id = %(run)s AND mst_key = %(key)s); {query}",
-            {"target": target, "old": place.slot, "run": self._run_id, "key": mst_key},
-        )
-        self.end_write(target, key, place.n_bytes)
+        moved = None
+        try:
+            # In the order of a visit, which writes its state before it changes the row of its model: without the global
+            # deadlock detector of Greenplum, both lock these tables.
+            self._record.execute(
+                "UPDATE madlib_mop.model_state SET slot = %(target)s"
+                f" WHERE slot = %(old)s AND run_id = %(run)s AND mst_key = %(key)s AND version = (SELECT {version}"
+                f" FROM madlib_mop.model WHERE run_id = %(run)s AND mst_key = %(key)s); {query}",
+                {"target": target, "old": place.slot, "run": self._run_id, "key": mst_key},
+            )
+            moved = place.n_bytes
+        finally:
+            self.end_write(target, key, moved)
 
     def _is_dead(self, slot: _Slot) -> bool:
         return not slot.writers and not self._keys_in(slot.number)
@@ -356,7 +410,7 @@ def best_states(models: Iterable[ModelRow]) -> list[StoredState]:
 
 def best_key(mst_key: int) -> tuple[str, int]:
     """Return the key of a model's best state."""
-    return "best", mst_key
+    return _BEST, mst_key
 
 
 def slot_table(number: int) -> Relation:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.certainty.balance import label_of, rarest_class
 from madlib_mop.columns.encoding.targets import Predictions
 
 Floats = npt.NDArray[np.float64]
@@ -34,7 +35,9 @@ class Measure:
     note: str
 
 
-def of_classes(predicted: Predictions, truth: npt.NDArray[np.int64]) -> list[Measure]:
+def of_classes(
+    predicted: Predictions, truth: npt.NDArray[np.int64], class_counts: Sequence[int] | None = None
+) -> list[Measure]:
     """Return the measures of predicted classes.
 
     Parameters
@@ -43,16 +46,21 @@ def of_classes(predicted: Predictions, truth: npt.NDArray[np.int64]) -> list[Mea
         Its ``probabilities`` are float64 (n_rows, n_classes).
     truth : numpy.ndarray
         int64 (n_rows,): the class of each row.
+    class_counts : sequence of int, optional
+        (n_classes,): the rows of each class, which say whether classes are unbalanced and which is the rarest. Default:
+        those of ``truth``.
 
     Returns
     -------
     list of Measure
-        Accuracy, balanced accuracy and log loss; AUC, if there are two classes and rows of both.
+        Accuracy, balanced accuracy and log loss; AUC, if there are two classes and rows of both. Of unbalanced classes,
+        those of the rarest one (`_of_class`) come first, and accuracy last.
     """
     probabilities, codes = predicted.probabilities, predicted.codes
     assert probabilities is not None and codes is not None, "they are classes"
     n_rows, n_classes = probabilities.shape
     counts = np.bincount(truth, minlength=n_classes)
+    rarest = rarest_class(counts.tolist() if class_counts is None else class_counts)
     usual = int(counts.argmax())
     right = codes == truth
     recalls = [float(right[truth == code].mean()) for code in np.flatnonzero(counts)]
@@ -81,7 +89,40 @@ def of_classes(predicted: Predictions, truth: npt.NDArray[np.int64]) -> list[Mea
     if n_classes == 2 and len(recalls) == 2:
         note = "how often a row of one class gets a higher probability of it than a row of the other"
         found.append(Measure("AUC", area_under_curve(probabilities[:, 1], truth == 1), 0.5, note))
-    return found
+    return found if rarest is None else [*_of_class(predicted, truth, rarest), *found[1:], found[0]]
+
+
+def _of_class(predicted: Predictions, truth: npt.NDArray[np.int64], number: int) -> list[Measure]:
+    """Return average precision, recall and precision of a class; nothing if no row has it."""
+    probabilities, codes = predicted.probabilities, predicted.codes
+    assert probabilities is not None and codes is not None, "they are classes"
+    is_one, is_found = truth == number, codes == number
+    n_rows, n_found, n_right = len(truth), int(is_found.sum()), int((is_one & is_found).sum())
+    n_of_class = int(is_one.sum())
+    if not n_of_class:
+        return []
+    share, label = n_of_class / n_rows, label_of(predicted.classes[number])
+    have = f"{n_of_class:,} of {n_rows:,} held-out rows have {label}"
+    return [
+        Measure(
+            "average precision of the rarest class",
+            ThresholdCurve.of(probabilities[:, number], is_one).average_precision,
+            share,
+            f"mean precision over all thresholds of its probability; {have}; baseline: their share",
+        ),
+        Measure(
+            "recall of the rarest class",
+            n_right / n_of_class,
+            0.0,
+            f"share of the rows with {label} that are predicted; baseline: never {label}",
+        ),
+        Measure(
+            "precision of the rarest class",
+            n_right / max(n_found, 1),
+            share,
+            f"share of the {n_found:,} rows predicted as {label} that have it; baseline: always {label}",
+        ),
+    ]
 
 
 def of_numbers(predicted: Floats, truth: Floats) -> list[Measure]:
@@ -223,6 +264,15 @@ class ThresholdCurve:
     def average_precision(self) -> float:
         """The mean precision, each weighted with the increase of recall (as in scikit-learn)."""
         return float((np.diff(self.recall, prepend=0.0) * self.precision).sum())
+
+    @property
+    def f1(self) -> Floats:
+        """The harmonic mean of precision and recall; 0 if no row has the class."""
+        return 2 * self.n_right / np.maximum(self.n_predicted + self.n_positive, 1)
+
+    def highest_f1(self) -> int | None:
+        """Return the number of the first threshold with the highest F1; None if no row has the class."""
+        return int(np.argmax(self.f1)) if self.n_positive else None
 
     def costs(self, of_false_positive: float, of_false_negative: float) -> Floats:
         """Return the cost of all wrong rows at each threshold."""

@@ -263,7 +263,7 @@ class Model:
         return self._of_labelled("precision_recall_curve", data, arguments)
 
     def choose_threshold(self, data: Any, **arguments: Any) -> "pandas.DataFrame":
-        """Return the threshold of a class's probability that costs least, or that has a precision.
+        """Return the threshold of a class's probability that costs least, has a precision, or has the highest F1.
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class Model:
             Rows with the inputs and the true values, or the name of a table or view with them, packed or not.
         **arguments
             Further arguments of the SQL function ``choose_threshold``: ``of_class``, ``cost_false_positive`` and
-            ``cost_false_negative``, or ``least_precision``.
+            ``cost_false_negative``, or ``least_precision``, or ``highest_f1=True``.
 
         Returns
         -------

@@ -9,7 +9,7 @@ from madlib_mop.models.parameters.calls import is_int
 _KEEPS_LAST_DIMENSION = frozenset(
     """
     Activation ActivityRegularization AlphaDropout BatchNormalization Dropout ELU GaussianDropout GaussianNoise Identity
-    LayerNormalization LeakyReLU PReLU ReLU Softmax UnitNormalization
+    LayerNormalization LeakyReLU PReLU ReLU Rescaling Softmax UnitNormalization
     """.split()
 )
 _KEEPS_VALUES = frozenset(

@@ -6,10 +6,8 @@ by ``fusion.py`` and, in the trainer, by ``trainer/recipe.py`` and ``trainer/gra
 """
 
 import copy
-import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from madlib_mop.models.configuration import Configuration
@@ -61,9 +59,17 @@ def compile_signature(config: Node, compile_params: CompileParams, extra: str = 
     str
         Hexadecimal SHA-256.
     """
+    return _signature(config, _form_text(config, compile_params.optimizer.name in _BY_NAMES), compile_params, extra)
+
+
+def _form_text(config: Node, with_names: bool) -> str:
+    return json.dumps(shared_form(config, with_names), sort_keys=True)
+
+
+def _signature(config: Node, form: str, compile_params: CompileParams, extra: str) -> str:
     name, kwargs, loss, metrics, loss_weights, weighted_metrics = shared_params(compile_params)
     parts = [
-        json.dumps(shared_form(config, name in _BY_NAMES), sort_keys=True),
+        form,
         name,
         kwargs,
         loss,
@@ -87,19 +93,30 @@ def shared_params(compile_params: CompileParams) -> tuple[str, str, str, str, st
     return compile_params.optimizer.name, canonical(kwargs), loss, metrics, loss_weights, weighted_metrics
 
 
-def graph_digests(custom_names: Iterable[str]) -> Callable[[str, str], str]:
-    """Return a function from an architecture's JSON and the text of compile parameters to their `compile_signature`.
+class Architectures:
+    """Architectures of many configurations: each is checked once, and its part of the signatures is made once."""
 
-    Results are cached. ``custom_names`` are the custom functions that the parameters may use.
-    """
-    names = frozenset(custom_names)
+    def __init__(self) -> None:
+        self._checked: dict[str, Node] = {}
+        self._forms: dict[tuple[str, bool], str] = {}
 
-    @functools.cache
-    def digest(architecture: str, compile_params: str) -> str:
-        c = Configuration(0, compile_params, "", json.loads(architecture), names)
-        return compile_signature(c.architecture, c.compiled)
+    def checked(self, c: Configuration) -> Node:
+        """Return the architecture as its check returns it. Raises MopError."""
+        return self._known(c)[1]
 
-    return digest
+    def signature(self, c: Configuration, extra: str = "") -> str:
+        """Return the `compile_signature` of a configuration. Raises MopError."""
+        text, config = self._known(c)
+        key = text, c.compiled.optimizer.name in _BY_NAMES
+        if key not in self._forms:
+            self._forms[key] = _form_text(config, key[1])
+        return _signature(config, self._forms[key], c.compiled, extra)
+
+    def _known(self, c: Configuration) -> tuple[str, Node]:
+        text = json.dumps(c.arch)
+        if text not in self._checked:
+            self._checked[text] = c.architecture
+        return text, self._checked[text]
 
 
 def shared_form(config: Node, with_names: bool = False) -> Node:

@@ -15,14 +15,17 @@ from typing import Any
 
 
 class QuietTensorFlow(MetaPathFinder):
-    """Finds TensorFlow once, as the other finders do."""
+    """Finds TensorFlow as the other finders do."""
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the module as it is found without this finder, with an import that prints nothing."""
         if fullname != "tensorflow":
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            sys.meta_path.insert(0, self)  # who asks may only want to know whether it is there
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
             spec.loader.exec_module = lambda module: _quietly(execute, module)  # type: ignore[method-assign]

@@ -48,6 +48,13 @@ def models(greenplum):
     return greenplum
 
 
+def test_a_run_ends_without_replaced_states(models):
+    """No DELETE removes them there. At the end, the states that stay are moved, and their old slot is emptied."""
+    states = "SELECT count(*) FROM madlib_mop.model_state s JOIN madlib_mop.model m USING (run_id, mst_key) WHERE "
+    assert models.value(f"{states} s.version = m.state_version AND s.slot = m.state_slot") >= 2
+    assert models.value(f"{states} s.version <> m.state_version") == 0
+
+
 @pytest.mark.timeout(900)
 def test_ours_are_heap(append_only):
     """default_table_access_method does not apply to tables that need unique indexes, UPDATE or row versions."""

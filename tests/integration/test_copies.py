@@ -212,6 +212,91 @@ def test_the_end_of_a_run_drops_no_slot_that_a_snapshot_sees(db, training):
     assert len(db.rows(_SLOTS)) == len(KEYS)
 
 
+@pytest.fixture
+def small(db, owner):
+    """A run whose states share a slot with replaced ones, which are moved at its end."""
+    training = Training(db, owner, size=100 << 10)
+    training.visit(3)
+    yield training
+    training.end()
+
+
+def test_at_the_end_of_a_run_small_states_are_moved_away_from_replaced_ones(db, small):
+    before = small.n_bytes
+    assert before > 7 * small.size
+    small.slots.finish()
+    assert versions(small.copy()) == [4, 4] and small.n_bytes < 3 * small.size
+    assert len(db.rows(_SLOTS)) == 1
+
+
+def test_an_end_that_is_interrupted_leaves_each_state_where_the_record_says(db, small, monkeypatch):
+    """As if the driver died; the next one moves the others, or leaves them."""
+    move, moved = StateSlots._move, []
+
+    def move_one(self, *arguments):
+        if moved:
+            raise KeyboardInterrupt
+        moved.append(arguments)
+        move(self, *arguments)
+
+    monkeypatch.setattr(StateSlots, "_move", move_one)
+    with pytest.raises(KeyboardInterrupt):
+        small.slots.finish()
+    monkeypatch.undo()
+    copy = small.copy()
+    assert versions(copy) == [4, 4]
+    copy.close()
+    places = db.rows("SELECT mst_key, state_slot FROM madlib_mop.model WHERE run_id = %s", [RUN_ID])
+    assert len({slot for _, slot in places}) == 2
+    small.slots = StateSlots(small.record, RUN_ID, [StoredState(key, slot, small.size) for key, slot in places])
+    small.slots.finish()
+    assert versions(small.copy()) == [4, 4]
+
+
+@pytest.mark.parametrize(
+    "lock", [f"SELECT 1 FROM madlib_mop.model WHERE run_id = {RUN_ID} FOR UPDATE",
+             "LOCK TABLE ONLY madlib_mop.model_state IN SHARE MODE"]
+)  # fmt: skip
+def test_the_end_of_a_run_does_not_wait_until_its_states_can_be_moved(db, small, lock):
+    """For the caller's own transaction, it would wait for ever."""
+    other = small.copy(level="READ COMMITTED")
+    other.rows(lock)
+    places = db.rows("SELECT mst_key, state_slot FROM madlib_mop.model WHERE run_id = %s", [RUN_ID])
+    small.slots.finish()
+    other.close()
+    assert db.rows("SELECT mst_key, state_slot FROM madlib_mop.model WHERE run_id = %s", [RUN_ID]) == places
+    assert versions(small.copy()) == [4, 4]
+
+
+def test_a_dump_that_begins_while_states_are_moved_finds_all_that_it_sees(small, monkeypatch):
+    dumps = dump_begins_after_each_poll(small, monkeypatch)
+    small.slots.finish()
+    assert len(dumps) > 1
+    for dump in dumps:
+        assert versions(dump) == [4, 4]
+        for (slot,) in dump.rows(_SLOTS):
+            dump.rows(f"LOCK TABLE {slot} IN ACCESS SHARE MODE")
+
+
+def test_a_sweep_drops_the_slot_that_a_restored_state_was_moved_out_of(db, small):
+    """Its row still names that slot as that of its best state."""
+    copy = small.copy()
+    copy.rows("SELECT 1")
+    ((old,),) = db.rows("SELECT DISTINCT state_slot FROM madlib_mop.model WHERE run_id = %s", [RUN_ID])
+    db.rows("UPDATE madlib_mop.model SET best_state = jsonb_build_object('slot', state_slot, 'version', state_version)"
+            " WHERE run_id = %s", [RUN_ID])  # fmt: skip
+    small.slots._current = None
+    for key in KEYS:
+        small.slots._move(key, small.slots.begin_write(key))
+    small.slots.finish()
+    copy.close()
+    db.rows("UPDATE madlib_mop.run SET state = 'trained' WHERE run_id = %s", [RUN_ID])
+    small.record.unlock_run(RUN_ID)
+    assert len(db.rows(_SLOTS)) == 2
+    wait_for(lambda: sweep_slots(small.record) or len(db.rows(_SLOTS)) == 1, what="the old slot to be dropped")
+    assert db.value("SELECT to_regclass(%s) IS NULL", [str(slot_table(old))])
+
+
 def test_no_session_waits_for_the_lock_of_a_slot(db, training, monkeypatch):
     """A worker of pg_dump --jobs asks, without waiting, for the lock that its leader has."""
     monkeypatch.setattr(state_slots, "_LOCK_TIMEOUT_MS", 30_000)

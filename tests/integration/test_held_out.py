@@ -196,8 +196,16 @@ def test_curves_and_thresholds_agree_with_the_probabilities(user):
     assert costs[20] < costs[1]
     (row,) = rows_of(user, "SELECT * FROM madlib_mop.choose_threshold('sold', 'later', least_precision => 0.95)")
     assert row["precision"] >= 0.95 and row["recall"] > 0
+    (row,) = rows_of(user, "SELECT * FROM madlib_mop.choose_threshold('sold', 'later', highest_f1 => true)")
+    predicted = probabilities[:, 0] >= row["threshold"]
+    assert (row["n_predicted"], row["cost"]) == (predicted.sum(), None)
+    f1 = metrics.f1_score(probabilities[:, 1], predicted)
+    others = (metrics.f1_score(probabilities[:, 1], probabilities[:, 0] >= limit) for limit in np.linspace(0, 1, 101))
+    assert f1 >= max(others)
     for wrong in ("", ", cost_false_positive => 1", ", least_precision => 0.9, cost_false_positive => 1",
-                  ", least_precision => 2"):  # fmt: skip
+                  ", least_precision => 0.9, cost_false_positive => 1, cost_false_negative => 1",
+                  ", highest_f1 => true, least_precision => 0.9", ", highest_f1 => true, cost_false_negative => 1",
+                  ", highest_f1 => false", ", least_precision => 2"):  # fmt: skip
         error = refused(user, f"SELECT * FROM madlib_mop.choose_threshold('sold', 'later'{wrong})")
         assert error.pgcode == "22023"
 

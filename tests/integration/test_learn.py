@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import deque
 
 import psycopg2
 import psycopg2.errors
@@ -72,6 +73,7 @@ def test_the_model_is_registered_and_its_quality_is_that_of_rows_held_out(shop, 
     ((loss, accuracy),) = rows(connection, "SELECT loss, metric FROM measured")
     assert (f"{loss:.3g}", f"{accuracy:.4g}") == (f"{float(learned['log loss'][0]):.3g}", value)
     assert {"AUC", "balanced accuracy", "run", "seconds"} <= learned.keys()
+    assert list(learned).index("accuracy") < list(learned).index("balanced accuracy") and "threshold" not in learned
 
 
 def test_the_held_out_rows_make_prediction_sets_possible(shop, learned):
@@ -101,6 +103,23 @@ def test_the_linear_model_is_measured_beside_the_registered_one(shop, learned):
     assert f"{loss:.3g}" == f"{float(learned['linear model: log loss'][0]):.3g}"
 
 
+def test_the_registered_model_is_the_simpler_one_unless_another_is_clearly_better(shop, learned):
+    _, connection = shop
+    value, _, note = learned["registered"]
+    (step,) = [rest[2] for item, rest in learned.items() if "madlib_mop.register(" in (rest[2] or "")]
+    is_linear, alone = value == "linear model", re.fullmatch(r"model with mst_key (\d+) alone", value)
+    table, key = re.search(r"model_table => '(\w+)'(?:, mst_key => (\d+))?", step).groups()
+    if is_linear or alone:
+        assert (table, key) == ("customers_churned_models", "1" if is_linear else alone[1])
+    else:
+        assert re.fullmatch(r"average of [2-9]\d* models", value)
+        assert (table, key) == ("customers_churned_ensemble", None)
+    linear, other = map(float, re.search(r"linear model (\S+), average (\S+) \(", note).groups())
+    assert is_linear == (other >= linear or "less than one standard error" in note)
+    ((loss,),) = rows(connection, "SELECT validation_loss_final FROM customers_churned_models_info WHERE mst_key = 1")
+    assert linear == pytest.approx(loss, rel=0.01)
+
+
 def test_all_that_it_made_is_ordinary_and_belongs_to_the_caller(shop, learned):
     db, _ = shop
     owner = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE relname = %s"
@@ -127,6 +146,32 @@ def test_its_steps_repeat_it(shop, learned):
         assert rows(connection, f"SELECT madlib_mop.predict_version('{name}')") == [(1,)]
 
 
+@pytest.mark.slow
+def test_its_tables_can_be_in_a_schema_of_their_own(shop):
+    """The caller's schema then shows the caller's tables only; the name of the schema has to be quoted."""
+    db, connection = shop
+    in_schema = (
+        "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = to_regnamespace(%s) ORDER BY 1"
+    )
+    apart = """ "It's apart" """.strip()
+    db.rows(f"CREATE SCHEMA {apart} AUTHORIZATION {ANA}")
+    before = db.rows(in_schema, [ANA])
+    text = apart.replace("'", "''")
+    arguments = f"'customers', 'churned', 'apart', budget => '1 hour', n_configs => 2, seed => 3, schema => '{text}'"
+    found = learn(connection, arguments)
+    assert found["model"][0] == "apart@1" and "linear model" in found
+    assert db.rows(in_schema, [ANA]) == before
+    assert {f"apart{suffix}" for suffix in SUFFIXES} <= {name for (name,) in db.rows(in_schema, [apart])}
+    ((models,),) = rows(connection, f"SELECT count(*) FROM {apart}.apart_models")
+    assert found["run"][2].startswith(f"{models} models were trained")
+    rows(connection, found["run"][2].partition("; ")[2])
+    rows(connection, "SELECT madlib_mop.predict_class('apart', c) FROM customers AS c LIMIT 1")
+    row = "(SELECT c FROM customers c WHERE id = 7)"
+    assert rows(connection, f"SELECT feature FROM madlib_mop.explain_prediction('apart', {row})"), "by the packed table"
+    assert learn(connection, f"{arguments}, replace => true, ensemble => false")["model"][0] == "apart@2"
+    assert db.rows(in_schema, [ANA]) == before
+
+
 def test_its_predictions_are_explained_by_the_rows_that_it_was_trained_on(shop, learned):
     """Also where the search_path does not find the tables."""
     _, connection = shop
@@ -151,6 +196,39 @@ def test_a_number_is_measured_in_the_units_of_the_table(shop):
     )
     assert {"R2", "RMSE", "MAE"} <= found.keys() and "predict_number" in found["model"][2]
     assert 100 < float(found["RMSE"][1]) < 200, "the deviation of numbers from 0 to 499"
+
+
+def test_unbalanced_classes_are_said_and_measured_by_the_rarest(shop):
+    """2 % of the rows are positive: accuracy is the last measure, and the threshold is that of choose_threshold."""
+    _, connection = shop
+    rows(
+        connection,
+        "CREATE TABLE faults AS SELECT i AS id, i * 7 % 101 AS heat, (i * 37 % 503)::float8 AS load,"
+        " CASE WHEN i * 7 % 101 > 93 AND i * 37 % 503 > 330 THEN 'fault' ELSE 'fine' END AS state"
+        " FROM generate_series(1, 2000) AS i; SELECT 1",
+    )
+    connection.notices = deque()  # without a limit
+    found = learn(connection, "'faults', 'state', budget => '1 hour', n_configs => 2, exclude => '{id}', seed => 3")
+    ((share,),) = rows(connection, "SELECT avg((state = 'fault')::int)::float8 FROM faults")
+    assert 0.01 < share < 0.04
+    assert any("propose_networks: state has unbalanced classes: 'fault' has" in text for text in connection.notices)
+    assert found["check 1"][2].startswith("state has unbalanced classes: 'fault' has")
+    items = [item for item in found if not item.startswith(("linear model", "step", "check"))]
+    assert items[:9] == [
+        "model", "registered", "average precision of the rarest class", "recall of the rarest class",
+        "precision of the rarest class", "balanced accuracy", "log loss", "AUC", "accuracy",
+    ]  # fmt: skip
+    average, baseline, _ = found["average precision of the rarest class"]
+    assert float(average) > 3 * float(baseline) and float(baseline) == pytest.approx(share, abs=0.01)
+    value, _, note = found["threshold"]
+    statement = re.search(r"SELECT .*?;", note)[0]
+    assert "'faults_state_packed_validation', 'fault'" in statement
+    ((threshold,),) = rows(connection, statement.replace("*", "threshold").rstrip(";"))
+    assert float(value) == pytest.approx(threshold, rel=1e-5)
+    metrics = "SELECT metric, value FROM madlib_mop.metrics('faults_state', 'faults_state_packed_test')"
+    measured = rows(connection, metrics)
+    assert [name for name, _ in measured] == items[2:9]
+    assert [f"{number:.4g}" for _, number in measured] == [found[name][0] for name, _ in measured]
 
 
 @pytest.mark.slow
@@ -226,6 +304,10 @@ def test_a_lock_of_another_session_ends_the_wait(shop, learned):
     ("arguments", "message"),
     [
         ("'customers', 'nothing'", "nothing"),
+        ("'customers', 'churned', 'x', schema => 'nowhere'", "there is no schema 'nowhere'"),
+        ("'customers', 'churned', 'x', schema => 'ana.x'", "schema must be the name of a schema"),
+        ("'customers', 'churned', 'x', schema => 'pg_temp'", "schema must be the name of a schema, and not pg_temp"),
+        ("'customers', 'churned', 'x', schema => 'madlib_mop'", "may not create tables in schema madlib_mop"),
         ("'nowhere', 'churned'", "source_table does not exist"),
         ("'customers', NULL", "dependent"),
         ("'customers', 'churned', 'a@1'", "name must have 1 to 63 letters"),

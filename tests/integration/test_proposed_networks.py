@@ -87,6 +87,28 @@ def test_three_statements_from_a_table_to_predictions(proposed):
     assert right > 0.8
 
 
+def test_networks_of_unbalanced_classes_begin_with_the_shares_and_are_replayed_with_the_same_bits(rooms):
+    rooms.rows("CREATE TABLE rare AS SELECT *, CASE WHEN id % 40 = 0 THEN 'yes' ELSE 'no' END AS haunted FROM rooms")
+    pack_with(rooms, 2, "pack_columns('rare', 'rare_packed', 'haunted', validation => 0.2, seed => 1)")
+    with closing(rooms.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT madlib_mop.propose_networks('rare_packed', 'rare_networks', 'rare_configs', 3)")
+        (notice,) = [text for text in connection.notices if "unbalanced" in text]
+    assert "haunted has unbalanced classes: 'yes' has 8 of 320 training rows (2.5 %)" in notice
+    for (text,) in rooms.rows("SELECT model_arch::text FROM rare_networks"):
+        (layer,) = [one for one in json.loads(text)["config"]["layers"] if one["name"] == "class_shares"]
+        assert layer["config"]["offset"] == [-0.0253, -3.6889]
+    rooms.rows(
+        "SELECT madlib.madlib_keras_fit_multiple_model('rare_packed', 'rare_models', 'rare_configs', 2,"
+        " validation_table => 'rare_packed_validation', seed => 1)"
+    )
+    run = rooms.value("SELECT max(run_id) FROM madlib_mop.run")
+    rooms.rows(f"SELECT madlib_mop.replay({run}, 'rare_again')")
+    weights = "SELECT mst_key, model_weights FROM {} ORDER BY 1"
+    assert rooms.rows(weights.format("rare_again")) == rooms.rows(weights.format("rare_models"))
+    mean = "SELECT avg((madlib_mop.predict_json('rare_models', 2, r) ->> 'yes')::float8) FROM rare AS r"
+    assert 0.005 < rooms.value(mean) < 0.06
+
+
 @pytest.mark.slow
 def test_several_targets_and_a_regression(rooms):
     pack_with(rooms, 1, "pack_columns('rooms', 'packed_2', 'sold, price', validation => 0.2, seed => 1)")

@@ -121,12 +121,13 @@ def test_the_first_python_of_the_system_that_suits_is_taken(machine):
 
 def test_python_runs_without_messages_of_tensorflow_unless_they_are_asked_for(machine):
     machine._program("state/library/venv/bin/python", f'#!/bin/sh\nexec "{sys.executable}" "$@"')
-    for given, level in (("", "3"), ("0", "0")):
-        script = machine._program("scripts/script.py", SCRIPT)
-        machine._program("scripts/tensorflow.py", "import os; os.write(2, b'about the machine')")
-        done = machine.run("make/python.sh", script, TF_CPP_MIN_LOG_LEVEL=given, MADLIB_MOP_DSN="dbname=none")
-        assert (done.returncode, done.stdout) == (0, f"{level} None\n")
-        assert done.stderr == ("about the machine" if given else "") + "mine"
+    machine._program("scripts/tensorflow.py", "import os; os.write(2, b'about the machine')")
+    for given, level in (("", "3"), ("3", "3"), ("0", "0")):
+        for asks_first in ("", "import importlib.util; importlib.util.find_spec('tensorflow')"):
+            script = machine._program("scripts/script.py", asks_first + SCRIPT)
+            done = machine.run("make/python.sh", script, TF_CPP_MIN_LOG_LEVEL=given, MADLIB_MOP_DSN="dbname=none")
+            assert (done.returncode, done.stdout) == (0, f"{level} None\n")
+            assert done.stderr == ("about the machine" if given == "0" else "") + "mine"
     machine._program("scripts/tensorflow.py", "import os; os.write(2, b'no library'); raise ImportError('no')")
     done = machine.run("make/python.sh", script, TF_CPP_MIN_LOG_LEVEL="", MADLIB_MOP_DSN="dbname=none")
     assert done.returncode == 1 and "no library" in done.stderr and "ImportError: no" in done.stderr

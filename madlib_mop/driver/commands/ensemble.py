@@ -12,9 +12,9 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.commands.evaluate import EvaluationResult, evaluate_rows
 from madlib_mop.driver.data.custom_functions import functions_of_model
 from madlib_mop.driver.ensembles.candidates import Candidate, kinds_of, read_candidates
-from madlib_mop.driver.ensembles.criterion import EnsembleTarget, OutputKind, without_logits
+from madlib_mop.driver.ensembles.criterion import OutputKind, targets_of, without_logits
 from madlib_mop.driver.ensembles.predictions import predict_candidates
-from madlib_mop.driver.ensembles.selection import BlockLoss, EnsembleSelection, select
+from madlib_mop.driver.ensembles.selection import BlockLoss, EnsembleSelection, select, sum_of_losses
 from madlib_mop.driver.inference.described import describe_model
 from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelled
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
@@ -138,16 +138,13 @@ def _block_loss(
     packed: LabelledRows,
 ) -> BlockLoss:
     """Return the function that `select` makes least: the sum of the outputs' losses, or the mean share of errors."""
-    targets = [
-        EnsembleTarget.of(kind, rows, values.shape[1], name)
-        for kind, rows, values, name in zip(kinds, labels, predictions, packed.dependent, strict=True)
-    ]
+    targets = targets_of(kinds, predictions, labels, packed.dependent)
 
     def block_loss(start: int, stop: int, means: list[np.ndarray]) -> float:
         if metric == "accuracy":
             errors = [target.errors(start, stop, mean) for target, mean in zip(targets, means, strict=True)]
             return sum(errors) / len(errors)
-        return sum(target.loss(start, stop, mean) for target, mean in zip(targets, means, strict=True))
+        return sum_of_losses(targets, start, stop, means)
 
     return block_loss
 

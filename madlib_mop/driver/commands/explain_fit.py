@@ -124,7 +124,7 @@ def _evidence(costs: CostModel, n_unknown: int, n_probed: int) -> str:
 
 
 def _row(item: str, value: Bounds, unit: str | None, note: str) -> dict[str, Any]:
-    digits = 0 if unit is None else 1
+    digits = 0 if unit is None else 2 if unit == "MB" and value.value < 1 else 1
     low, middle, high = (round(each, digits) for each in (value.low, value.value, value.high))
     return {"item": item, "value": middle, "low": low, "high": high, "unit": unit, "note": note}
 

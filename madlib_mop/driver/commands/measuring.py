@@ -139,14 +139,15 @@ def precision_recall_curve(call: Call) -> list[dict[str, Any]]:
 
 
 def choose_threshold(call: Call) -> list[dict[str, Any]]:
-    """Return the threshold with the least cost, or the most recall of those with a precision; a row for each class."""
+    """Return the threshold with the least cost, the most recall of those with a precision, or the highest F1; a row for
+    each class."""
     a = call.arguments
     costs = a["cost_false_positive"], a["cost_false_negative"]
-    by_cost = None not in costs
-    if by_cost == (a["least_precision"] is not None) or (not by_cost and costs != (None, None)):
+    by_cost, by_precision, by_f1 = None not in costs, a["least_precision"] is not None, bool(a["highest_f1"])
+    if by_cost + by_precision + by_f1 != 1 or (not by_cost and costs != (None, None)):
         raise InvalidParameter(
-            "pass either cost_false_positive and cost_false_negative, or least_precision. Received:"
-            f" {costs[0]}, {costs[1]} and {a['least_precision']}",
+            "pass either cost_false_positive and cost_false_negative, or least_precision, or highest_f1 => true."
+            f" Received: {costs[0]}, {costs[1]}, {a['least_precision']} and {str(by_f1).lower()}",
             hint="cost_false_positive => 1, cost_false_negative => 10: a missed row costs as much as ten false alarms.",
         )
     if (a["least_precision"] or 0) > 1:
@@ -161,9 +162,12 @@ def choose_threshold(call: Call) -> list[dict[str, Any]]:
                 cost = float(of_thresholds[place])
             else:
                 place = -1
-        else:
+        elif by_precision:
             enough = np.flatnonzero(curve.precision >= a["least_precision"]).tolist()
             place = max(enough, key=lambda one: (curve.n_right[one], curve.precision[one]), default=-1)
+        else:
+            highest = curve.highest_f1()
+            place = -1 if highest is None else highest
         found = place >= 0
         answer.append(
             {
@@ -288,7 +292,8 @@ def _measures(output: ClassOutput | NumberOutput, rows: np.ndarray) -> list[Meas
     probabilities = output.probabilities[rows]
     classes = tuple("NULL" if label is None else label for label in output.labels)
     one = Predictions(classes=classes, codes=_best(output, probabilities), probabilities=probabilities)
-    return of_classes(one, output.truth[rows])
+    every = np.bincount(output.truth, minlength=len(classes)).tolist()  # one rarest class for all slices
+    return of_classes(one, output.truth[rows], every)
 
 
 def _by_slice(call: Call) -> tuple[list[ClassOutput | NumberOutput], list[tuple[str | None, np.ndarray]]]:

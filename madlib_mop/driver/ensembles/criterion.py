@@ -184,19 +184,24 @@ class EnsembleTarget:
 
     def loss(self, start: int, stop: int, predicted: np.ndarray) -> float:
         """Return the sum of the losses of some rows; ``predicted`` is float64 ``(stop - start, n_units)``."""
+        return float(self.row_losses(start, stop, predicted).sum())
+
+    def row_losses(self, start: int, stop: int, predicted: np.ndarray) -> np.ndarray:
+        """Return the loss of each of some rows, float64 ``(stop - start,)``; ``predicted`` is as in `loss`."""
         labels = self.labels[start:stop]
+        found: np.ndarray
         if self.kind is OutputKind.CLASSES:
             shares = predicted / np.maximum(predicted.sum(axis=1, keepdims=True), _EPSILON)
             logs = np.log(np.clip(shares, _EPSILON, 1 - _EPSILON))
-            if labels.ndim == 1:
-                return float(-logs[np.arange(len(labels)), labels].sum())
-            return float(-(labels * logs).sum())
-        if self.kind is OutputKind.UNITS:
+            found = -logs[np.arange(len(labels)), labels] if labels.ndim == 1 else -(labels * logs).sum(axis=1)
+        elif self.kind is OutputKind.UNITS:
             clipped = np.clip(predicted, _EPSILON, 1 - _EPSILON)
             logs = labels * np.log(clipped) + (1.0 - labels) * np.log(1 - clipped)
-            return float(-logs.mean(axis=1).sum())
-        errors = predicted - labels
-        return float((np.abs(errors) if self.kind is OutputKind.ABSOLUTE else errors**2).mean(axis=1).sum())
+            found = -logs.mean(axis=1)
+        else:
+            errors = predicted - labels
+            found = (np.abs(errors) if self.kind is OutputKind.ABSOLUTE else errors**2).mean(axis=1)
+        return found
 
     def errors(self, start: int, stop: int, predicted: np.ndarray) -> float:
         """Return how many of some rows get a wrong class; of several units, the share of wrong ones."""
@@ -205,3 +210,29 @@ class EnsembleTarget:
             right = labels if labels.ndim == 1 else labels.argmax(axis=1)
             return float((predicted.argmax(axis=1) != right).sum())
         return float(((predicted > 0.5) != (labels > 0.5)).mean(axis=1).sum())
+
+
+def targets_of(
+    kinds: Sequence[OutputKind], predictions: Sequence[np.ndarray], labels: Sequence[np.ndarray], names: Sequence[str]
+) -> list[EnsembleTarget]:
+    """Return the labels of each output.
+
+    Parameters
+    ----------
+    kinds : sequence of OutputKind
+    predictions : sequence of numpy.ndarray
+        Of any model: float32 ``(n_rows, n_units)`` for each output.
+    labels : sequence of numpy.ndarray
+        The packed values of each output, ``(n_rows, ...)``.
+    names : sequence of str
+        The columns, for messages.
+
+    Raises
+    ------
+    InvalidParameter
+        If they do not fit the outputs.
+    """
+    return [
+        EnsembleTarget.of(kind, rows, values.shape[1], name)
+        for kind, rows, values, name in zip(kinds, labels, predictions, names, strict=True)
+    ]

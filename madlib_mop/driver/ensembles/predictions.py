@@ -1,4 +1,4 @@
-"""The predictions of the candidates for the rows of a table, in memory; used by `make_ensemble`."""
+"""The predictions of the candidates for the rows of a table, in memory; used by `make_ensemble` and `learn`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,11 +1,14 @@
-"""Greedy forward selection with replacement: which models an ensemble has, and how often; pure NumPy, no database."""
+"""Which models an ensemble has, and how often; whether a model is clearly better than a simpler one; pure NumPy."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+
+from madlib_mop.driver.ensembles.criterion import EnsembleTarget
 
 #: Takes the first and the last row of a block and the mean predictions of these rows, one array an output; returns the
 #: sum of the block's losses over its rows. Less is better.
@@ -69,6 +72,102 @@ def select(predictions: Sequence[Sequence[np.ndarray]], block_loss: BlockLoss, n
         trajectory.append(losses[best])
     n_best = min(range(len(order)), key=lambda i: (math.isnan(trajectory[i]), trajectory[i]))
     return EnsembleSelection(tuple(order[: n_best + 1]), trajectory[n_best], tuple(singles))
+
+
+def sum_of_losses(targets: Sequence[EnsembleTarget], start: int, stop: int, means: Sequence[np.ndarray]) -> float:
+    """Return the sum of the losses of a block's rows, all outputs added; the targets with it are a `BlockLoss`."""
+    return sum(target.loss(start, stop, mean) for target, mean in zip(targets, means, strict=True))
+
+
+def row_losses(models: Sequence[Sequence[np.ndarray]], targets: Sequence[EnsembleTarget]) -> np.ndarray:
+    """Return the loss of each row for the average of some models, all outputs added: float64 ``(n_rows,)``.
+
+    Parameters
+    ----------
+    models : sequence of sequence of numpy.ndarray
+        For each model one array an output, float32 ``(n_rows, n_units)``. A model may occur several times.
+    targets : sequence of EnsembleTarget
+        For each output, with the labels of these rows.
+    """
+    n_rows = len(models[0][0])
+    step = max(1, _BLOCK_VALUES // max(1, sum(values[:1].size for values in models[0])))
+    found = np.zeros(n_rows, np.float64)
+    for start in range(0, n_rows, step):
+        stop = min(start + step, n_rows)
+        for place, target in enumerate(targets):
+            total = np.zeros(models[0][place][start:stop].shape, np.float64)
+            for model in models:
+                total += model[place][start:stop]
+            found[start:stop] += target.row_losses(start, stop, total / len(models))
+    return found
+
+
+def cross_losses(
+    predictions: Sequence[Sequence[np.ndarray]],
+    targets_of_rows: Callable[[slice], Sequence[EnsembleTarget]],
+    n_members: int,
+) -> np.ndarray:
+    """Return the loss of each row for the average that the other half of the rows chooses: float64 ``(n_rows,)``.
+
+    A half is every second row. So no row is measured with an average that it chose: of many models, the one that looks
+    best on the rows that chose it is often not the best on others.
+
+    Parameters
+    ----------
+    predictions : sequence of sequence of numpy.ndarray
+        As for `select`, of at least two rows.
+    targets_of_rows : callable
+        Returns the targets with the labels of some rows, one for each output.
+    n_members : int
+        As for `select`; 1 for the best single model.
+    """
+    found = np.empty(len(predictions[0][0]), np.float64)
+    for first in (0, 1):
+        choosing, measured = slice(first, None, 2), slice(1 - first, None, 2)
+        block_loss = partial(sum_of_losses, targets_of_rows(choosing))
+        order = select([[values[choosing] for values in model] for model in predictions], block_loss, n_members).order
+        chosen = [[values[measured] for values in predictions[number]] for number in order]
+        found[measured] = row_losses(chosen, targets_of_rows(measured))
+    return found
+
+
+@dataclass(frozen=True)
+class PairedLosses:
+    """The losses of a model beside those of a simpler one on the same rows.
+
+    Attributes
+    ----------
+    n_rows : int
+    simple, other : float
+        Mean losses.
+    standard_error : float
+        Of the mean difference of a row's two losses; infinite if it cannot be computed.
+    """
+
+    n_rows: int
+    simple: float
+    other: float
+    standard_error: float
+
+    @classmethod
+    def of(cls, simple: np.ndarray, other: np.ndarray) -> "PairedLosses":
+        """Return that of the losses of each row, float64 ``(n_rows,)`` each."""
+        n_rows = len(simple)
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = float(np.std(simple - other, ddof=1)) / math.sqrt(n_rows) if n_rows > 1 else math.inf
+            means = float(simple.mean()), float(other.mean())
+        return cls(n_rows, *means, error if math.isfinite(error) else math.inf)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the other model is better by more than one standard error; a loss that is no number is the worst.
+
+        Source: the rule of one standard error of Breiman, Friedman, Olshen and Stone, "Classification and Regression
+        Trees", 1984, section 3.4.3.
+        """
+        if not math.isfinite(self.simple) or not math.isfinite(self.other):
+            return math.isfinite(self.other)
+        return self.simple - self.other > self.standard_error
 
 
 def _loss_with(

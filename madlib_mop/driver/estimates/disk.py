@@ -21,14 +21,20 @@ _INDEX_BYTES_OF_A_CHUNK = 20
 #: A slot without states, and the three output tables of a run with nothing but short rows.
 SLOT_BYTES = 3 * _PAGE_BYTES
 _OUTPUT_BYTES = 12 * _PAGE_BYTES
-#: A shorter value is in its row. A table of more than some pages has a map of its free space.
-_LONG_BYTES, _FEW_PAGES, _MAP_BYTES = 2000, 4, 3 * _PAGE_BYTES
+#: A shorter value is in its row. A table of more than one page has a map of its free space.
+_LONG_BYTES, _MAP_BYTES = 2000, 3 * _PAGE_BYTES
 
 
 def stored_bytes(n_bytes: int) -> int:
     """Return the bytes on disk of a value of so many bytes that cannot be compressed, in a table that is there."""
     n_chunks = -(-n_bytes // _CHUNK_BYTES)
     return n_chunks * _PAGE_BYTES // _CHUNKS_OF_A_PAGE + n_chunks * _INDEX_BYTES_OF_A_CHUNK
+
+
+def slot_bytes(n_bytes: int) -> int:
+    """Return the bytes on disk of a slot with states of so many bytes together."""
+    stored = stored_bytes(n_bytes)
+    return SLOT_BYTES + stored + (_MAP_BYTES if stored > _PAGE_BYTES else 0)
 
 
 def output_bytes(weights: Sequence[int], row_bytes: int) -> int:
@@ -43,7 +49,7 @@ def output_bytes(weights: Sequence[int], row_bytes: int) -> int:
     """
     long = sum(stored_bytes(n_bytes) for n_bytes in weights if n_bytes > _LONG_BYTES)
     short = sum(n_bytes for n_bytes in weights if n_bytes <= _LONG_BYTES) + row_bytes * len(weights)
-    more = _PAGE_BYTES + _MAP_BYTES if long > _FEW_PAGES * _PAGE_BYTES else 0
+    more = _PAGE_BYTES + _MAP_BYTES if long > _PAGE_BYTES else 0
     return _OUTPUT_BYTES + long + short + more
 
 
@@ -106,7 +112,7 @@ class SimulatedSlots(Watcher):
     @property
     def n_bytes(self) -> int:
         """The bytes on disk now."""
-        return sum(SLOT_BYTES + stored_bytes(n_bytes) for n_bytes in self._slots.written_bytes)
+        return sum(slot_bytes(n_bytes) for n_bytes in self._slots.written_bytes)
 
     def end(self) -> int:
         """End the run; return the bytes that stay."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -23,7 +22,7 @@ from madlib_mop.driver.evaluation.metrics import is_due
 from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
-from madlib_mop.models.sharing import graph_digests, shared_params
+from madlib_mop.models.sharing import Architectures, shared_params
 from madlib_mop.schedule import SCHEDULES, BulkSynchronous, ModelWork, Scheduler, Unit, make_scheduler
 from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
 from madlib_mop.schedule.forecast.one_server import ServerCosts, ServerForecast, Shards, UnitCosts, forecast_on_server
@@ -128,7 +127,7 @@ class Estimator:
         groups_graphs = run.plan.any_trainer or (
             run.schedule in SCHEDULES and SCHEDULES[run.schedule].groups_graphs
         )
-        self._digest = graph_digests(self._functions.names) if groups_graphs else None
+        self._groups_graphs, self._architectures = groups_graphs, Architectures()
 
     def units(self) -> list[ProbedUnit]:
         """Return one unit of each graph and batch size, those with most work first; for a probe."""
@@ -238,12 +237,12 @@ class Estimator:
         )  # fmt: skip
         if key not in self._works:
             n_places = len(self.groups.places(unit)) if self.models else 1
-            self._works[key] = work_of(c, n_places, self._row_shapes, self._functions)
+            self._works[key] = work_of(c, self._architectures, n_places, self._row_shapes, self._functions)
         return self._works[key]
 
     def graph_of(self, c: Configuration) -> str | None:
         """Return the graph of a configuration for the scheduler."""
-        return None if self._digest is None else self._digest(json.dumps(c.arch), c.compile_params)
+        return self._architectures.signature(c) if self._groups_graphs else None
 
     def simulated_search(self, seed: int, elapsed_s: Callable[[], float]) -> SimulatedSearch:
         """Return the search of the run."""

@@ -17,6 +17,7 @@ from madlib_mop.driver.estimates.costs import Measured, Work, rough_costs
 from madlib_mop.driver.estimates.works import work_of
 from madlib_mop.errors import MopError
 from madlib_mop.models.configuration import Configuration
+from madlib_mop.models.sharing import Architectures
 from madlib_mop.schedule.forecast.one_server import UnitCosts
 
 _MOST_RUNS, _MOST_MODELS = 20, 32
@@ -92,7 +93,7 @@ def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
         "on_cpus": not run.plan.gpus,
     }  # fmt: skip
     by_work: dict[tuple[int, Work], list[Mapping[str, Any]]] = defaultdict(list)
-    others = []
+    others, architectures, at_once = [], Architectures(), processors()
     names = (
         "run_id", "n_at_once", "model_arch", "compile_params", "fit_params", "state_bytes", "row_s", "visit_s",
         "begin_s", "first_s", "n_rows", "other_s", "evaluation_row_s", "evaluation_s", "evaluation_first_s",
@@ -103,18 +104,18 @@ def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
         others.append(row["other_s"])
         try:
             c = Configuration.recorded(0, row["compile_params"], row["fit_params"], row["model_arch"])
-            by_work[row["run_id"], work_of(c)].append(row)
+            by_work[row["run_id"], work_of(c, architectures)].append(row)
         except MopError:  # of an earlier version, with what this one does not read
             continue
-    measured = [_measured(run_id, work, rows) for (run_id, work), rows in by_work.items()]
+    measured = [_measured(run_id, work, rows, at_once) for (run_id, work), rows in by_work.items()]
     return RecordedCosts(measured, max(0.0, median(others)) if others else None)
 
 
-def _measured(run_id: int, work: Work, rows: list[Mapping[str, Any]]) -> Measured:
+def _measured(run_id: int, work: Work, rows: list[Mapping[str, Any]], n_processors: int) -> Measured:
     """Return the costs of the models of a run that have the same costs."""
     rough = rough_costs(work)
     # trainers that share processors take longer
-    share = min(1.0, processors() / max(1, rows[0]["n_at_once"]))
+    share = min(1.0, n_processors / max(1, rows[0]["n_at_once"]))
 
     def middle(name: str, default: float) -> float:
         found = [row[name] for row in rows if row[name] is not None]

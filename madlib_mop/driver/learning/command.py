@@ -16,22 +16,25 @@ from mop_backend.registered_names import NEWEST
 
 from madlib_mop.calls import find_function
 from madlib_mop.calls.limits import MAX_SEED
-from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, statement
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name, statement
+from madlib_mop.certainty.balance import imbalance, rarest_class
 from madlib_mop.certainty.measures import codes_of, of_classes, of_numbers
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
-from madlib_mop.driver.data.summaries import CHECKS, columns_to_check, read_summary
+from madlib_mop.driver.data.summaries import CHECKS, class_counts, columns_to_check, read_summary
 from madlib_mop.driver.inference.labelled_rows import find_labelled
+from madlib_mop.driver.inference.measured import ClassOutput, measured_outputs
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.packed_rows import PredictedTable, predicted_rows
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.jobs.checks import seconds_of
 from madlib_mop.driver.jobs.submitting import quoted, settings_of
+from madlib_mop.driver.learning.choice import Choice, choose_model
 from madlib_mop.driver.learning.own_session import OutOfTime, OwnSession
-from madlib_mop.driver.learning.quality import of_held_out, rows_of
+from madlib_mop.driver.learning.quality import of_held_out, of_threshold, rows_of
 from madlib_mop.driver.networks.architectures import LINEAR
 from madlib_mop.driver.networks.proposing import propose_search
 from madlib_mop.driver.registry.registering import TRY_NAME, check_registry
@@ -42,8 +45,9 @@ from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.jobs.statements import compose
 
 _LEAST_BUDGET_S = 10.0
-#: What the search leaves of the budget, to the ensemble and the measures: a share, but at least some seconds.
-_REST_SHARE, _LEAST_REST_S = 0.15, 6.0
+#: What the search leaves of the budget, to the ensemble, the choice and the measures: a share, but at least some
+#: seconds, and of the smallest budgets more than half.
+_REST_SHARE, _LEAST_REST_S, _MOST_REST_SHARE = 0.15, 8.0, 0.6
 _LEAST_SEARCH_S = 2.0
 #: A network makes at most so many iterations; of many, the better half goes on after the first few, and so on.
 _ITERATIONS, _FIRST, _MANY = 24, 3, 4
@@ -138,7 +142,7 @@ def learn(call: Call) -> list[dict[str, Any]]:
     check_registry(session)
     source = session.relation(a["source_table"], "source_table", any_type=True)
     name = a["name"] or _name_of(source, a["dependent"])
-    base = _base(name)
+    base = _base(name, a["schema"])
     if not a["replace"]:
         for suffix in _SUFFIXES:
             session.output(base + suffix, what="name", if_there=lambda *found: _HOW_TO_REPLACE)
@@ -160,7 +164,8 @@ def learn(call: Call) -> list[dict[str, Any]]:
         linear = _linear(steps, base)
         grids = propose_search(_as(call, "propose_search", packed_table=packed, arch_table=f"{base}_networks"))[0]
         rest_s = budget_s - (time.monotonic() - began)
-        search_s = max(_LEAST_SEARCH_S, rest_s - max(_REST_SHARE * budget_s, _LEAST_REST_S))
+        left_s = max(_REST_SHARE * budget_s, min(_LEAST_REST_S, _MOST_REST_SHARE * budget_s))
+        search_s = max(_LEAST_SEARCH_S, rest_s - left_s)
         steps.run(
             "madlib_keras_automl", source_table=packed, model_output_table=models,
             model_arch_table=f"{base}_networks", model_selection_table=f"{base}_best", **grids, automl_method="asha",
@@ -174,18 +179,21 @@ def learn(call: Call) -> list[dict[str, Any]]:
                 f"the budget was over before a network was trained. Received: {a['budget']}",
                 hint="Call again with a larger budget and replace => true.",
             )
-        table = models
         if a["ensemble"]:
-            table = f"{base}_ensemble"
             steps.run(
-                "make_ensemble", model_table=models, validation_table=f"{packed}_validation", output_table=table,
-                replace=a["replace"] or None,
+                "make_ensemble", model_table=models, validation_table=f"{packed}_validation",
+                output_table=f"{base}_ensemble", replace=a["replace"] or None,
             )  # fmt: skip
+        linear = _trained(session, models, linear)
+        choice = choose_model(
+            session, models, f"{base}_ensemble" if a["ensemble"] else None, f"{packed}_validation", linear
+        )
         version = steps.run(
-            "register", name=name, model_table=table, baseline=f"{packed}_validation", held_out=f"{packed}_test",
+            "register", name=name, model_table=choice.table, mst_key=choice.mst_key, baseline=f"{packed}_validation",
+            held_out=f"{packed}_test",
         )  # fmt: skip
         steps.run("deploy", name=name, alias=NEWEST, version=version)
-    made = _Made(name, f"{name}@{version}", packed, models, table, run_id, steps.done, linear is not None)
+    made = _Made(name, f"{name}@{version}", packed, models, choice, run_id, steps.done, linear)
     return _summary(call, made, source, time.monotonic() - began)
 
 
@@ -193,22 +201,27 @@ def learn(call: Call) -> list[dict[str, Any]]:
 class _Made:
     """What the steps have made: the registered model, its version, tables by name, the run and the statements.
 
-    ``has_linear`` says whether the first model of the run is the linear one.
+    ``linear`` is the key of the linear model among those of the run; None if it was not trained.
     """
 
     name: str
     version: str
     packed: str
     models: str
-    table: str
+    choice: Choice
     run_id: int | None
     statements: list[str]
-    has_linear: bool
+    linear: int | None
 
     @property
     def test(self) -> str:
         """The packed table of the rows that were held out."""
         return f"{self.packed}_test"
+
+    @property
+    def validation(self) -> str:
+        """The packed table of the rows on which models were compared."""
+        return f"{self.packed}_validation"
 
 
 def _budget(call: Call) -> float:
@@ -247,7 +260,7 @@ def _linear(steps: _Steps, base: str) -> int | None:
 def _search(n_configs: int, configs: str, linear: int | None) -> str:
     """Return the parameters of the search."""
     first = _FIRST if n_configs >= _MANY else _ITERATIONS
-    given = "" if linear is None else f", try_first='{linear} of {configs}'"
+    given = "" if linear is None else f", try_first={f'{linear} of {configs}'!r}"
     return f"R={_ITERATIONS}, eta=2, r={first}, num_configs={n_configs}{given}"
 
 
@@ -273,7 +286,7 @@ def _name_of(source: Relation, dependent: str) -> str:
     return text[: MAX_NAME_BYTES - len(_LONGEST)] or "learned"
 
 
-def _base(name: str) -> str:
+def _base(name: str, schema: str | None) -> str:
     """Return what the names of tables begin with. Raises InvalidParameter."""
     base = re.sub("[.-]", "_", name)
     if len(base) > MAX_NAME_BYTES - len(_LONGEST):
@@ -282,7 +295,16 @@ def _base(name: str) -> str:
             f" Received: {name!r}",
             hint="Choose a shorter name.",
         )
-    return base if not base[0].isdigit() else f"_{base}"
+    base = base if not base[0].isdigit() else f"_{base}"
+    if schema is None:
+        return base
+    parts = split_name(schema, "schema")
+    if parts[0] is not None or parts[1] == "pg_temp":  # segments see no temporary tables
+        raise InvalidParameter(
+            f"schema must be the name of a schema, and not pg_temp. Received: {schema!r}",
+            hint="For example schema => 'work'.",
+        )
+    return f"{schema.strip()}.{base}"
 
 
 @contextmanager
@@ -334,24 +356,43 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     if len(preprocessor.targets) == 1:
         predictor = "predict_class" if isinstance(preprocessor.targets[0].fit, ClassFit) else "predict_number"
     n_models = session.execute(_counting(session, made.models))[0]["n"]
-    linear = _linear_key(session, made)
+    trained = "1 model was trained" if n_models == 1 else f"{n_models} models were trained"
+    linear = made.linear
+    counts = _class_counts(session, made, preprocessor)
     found = [
         _row(
             "model", made.version, f"SELECT madlib_mop.{predictor}('{made.name}', t.*) FROM {source.written} AS t;"
         ),
-        *_measured(call, made, preprocessor, linear),
-        *_checks(session, made),
+        _row("registered", made.choice.name, made.choice.reason),
+        *_measured(call, made, preprocessor, counts),
+        *_checks(session, made, preprocessor, counts),
         *([] if linear is None else [_row("linear model", linear, _OF_LINEAR.format(models=made.models))]),
-        _row("run", made.run_id, f"{n_models} models were trained; SELECT * FROM {made.models}_info;"),
+        _row("run", made.run_id, f"{trained}; SELECT * FROM {made.models}_info;"),
         _row("seconds", f"{seconds:.0f}", f"of a budget of {call.arguments['budget']}"),
     ]
     found += [_row(f"step {number}", None, text) for number, text in enumerate(made.statements, 1)]
     return found
 
 
-def _checks(session: CallerSession, made: _Made) -> list[dict[str, str | None]]:
-    """Return a row for each input that a person should check, up to a limit."""
-    texts = columns_to_check(session, read_summary(session, session.relation(made.packed), made.packed, "packed"))
+def _class_counts(session: CallerSession, made: _Made, preprocessor: Preprocessor) -> dict[str, tuple[int, ...]]:
+    """Return the training rows of each class, by target of classes."""
+    summary = read_summary(session, session.relation(made.packed), made.packed, "packed")
+    found = {}
+    for column in preprocessor.targets:
+        if isinstance(column.fit, ClassFit):
+            counts = class_counts(session, summary, column.name)
+            if counts is not None and len(counts) == len(column.fit.classes):
+                found[column.name] = counts
+    return found
+
+
+def _checks(
+    session: CallerSession, made: _Made, preprocessor: Preprocessor, counts: dict[str, tuple[int, ...]]
+) -> list[dict[str, str | None]]:
+    """Return a row for each target with unbalanced classes and each input that a person should check, up to a limit."""
+    classes = {column.name: column.fit.classes for column in preprocessor.targets if isinstance(column.fit, ClassFit)}
+    texts = [text for name in counts if (text := imbalance(name, classes[name], counts[name])) is not None]
+    texts += columns_to_check(session, read_summary(session, session.relation(made.packed), made.packed, "packed"))
     found = [_row(f"check {number}", None, text) for number, text in enumerate(texts[:_MOST_CHECKS], 1)]
     if len(texts) > _MOST_CHECKS:
         more = f"and {len(texts) - _MOST_CHECKS} more: SELECT {CHECKS} FROM {made.packed}_summary;"
@@ -363,34 +404,67 @@ def _row(item: str, value: Any, note: str | None) -> dict[str, str | None]:
     return {"item": item, "value": None if value is None else str(value), "baseline": None, "note": note}
 
 
-def _linear_key(session: CallerSession, made: _Made) -> int | None:
-    """Return the key of the linear model among those of the run; None if it was not trained."""
-    if not made.has_linear:
+def _trained(session: CallerSession, models: str, proposed: int | None) -> int | None:
+    """Return the key of the linear model among those of the run; None if it was not proposed or not trained."""
+    if proposed is None:
         return None
-    found = session.execute(statement(_HAS_LINEAR, models=session.relation(made.models, "models")))
+    found = session.execute(statement(_HAS_LINEAR, models=session.relation(models, "models")))
     return _LINEAR_KEY if found else None
 
 
 def _measured(
-    call: Call, made: _Made, preprocessor: Preprocessor, linear: int | None
+    call: Call, made: _Made, preprocessor: Preprocessor, counts: dict[str, tuple[int, ...]]
 ) -> list[dict[str, str | None]]:
     """Return the measures of the registered model, and of the linear one, on the rows that were held out."""
     session = call.session
     models = [("", find_model(session, call.function, made.version, None))]
-    if linear is not None:
-        models.append(("linear model: ", find_model(session, call.function, made.models, linear)))
+    if made.linear is not None:
+        models.append(("linear model: ", find_model(session, call.function, made.models, made.linear)))
     found = []
     with LocalTrainer(session) as trainer:
         every = find_labelled(session, made.test, "test").rows_of([model for _, model in models])
         for (prefix, model), rows in zip(models, every, strict=True):
             found_rows = predicted_rows(session, trainer, model, rows, "test")
-            measured = _measures(made.name, model, found_rows, preprocessor)
+            measured = _measures(made.name, model, found_rows, preprocessor, counts)
             found += [{**row, "item": f"{prefix}{row['item']}"} for row in measured]
+            if not prefix:
+                found += _thresholds(call, made, trainer, model, found_rows, counts)
     return found
 
 
+def _thresholds(
+    call: Call,
+    made: _Made,
+    trainer: LocalTrainer,
+    model: TrainedModel,
+    held_out: PredictedTable,
+    counts: dict[str, tuple[int, ...]],
+) -> Iterator[dict[str, str | None]]:
+    """Yield the threshold of each rarest class, chosen on the validation rows, and how good it is on those held out."""
+    rarest = {name: number for name, of_class in counts.items() if (number := rarest_class(of_class)) is not None}
+    if not rarest:
+        return
+    (rows,) = find_labelled(call.session, made.validation, "validation").rows_of([model])
+    validation = predicted_rows(call.session, trainer, model, rows, "validation")
+    parts = [
+        {output.name: output for output in measured_outputs(model, one.outputs, one.labels, what)}
+        for one, what in ((validation, "validation"), (held_out, "test"))
+    ]
+    for name, number in rarest.items():
+        chosen, measured = (part[name] for part in parts)
+        assert isinstance(chosen, ClassOutput) and isinstance(measured, ClassOutput), "it has counts of classes"
+        label = chosen.labels[number]
+        given = [f"'{made.name}'", f"'{made.validation}'", *([] if label is None else quoted(call, [label]))]
+        again = f"SELECT * FROM madlib_mop.choose_threshold({', '.join(given)}, highest_f1 => true);"
+        yield of_threshold(name if len(counts) > 1 else None, chosen, measured, number, again)
+
+
 def _measures(
-    name: str, model: TrainedModel, found_rows: PredictedTable, preprocessor: Preprocessor
+    name: str,
+    model: TrainedModel,
+    found_rows: PredictedTable,
+    preprocessor: Preprocessor,
+    counts: dict[str, tuple[int, ...]],
 ) -> list[dict[str, str | None]]:
     """Return the measures of one model's predictions, and how sure they are if it has held-out rows."""
     held_out = {one.output: one for one in model.held_out}
@@ -401,7 +475,7 @@ def _measures(
     for target in targets.names:
         one = predicted[target]
         if one.numbers is None:
-            measures = of_classes(one, codes_of(truth[target]))
+            measures = of_classes(one, codes_of(truth[target]), counts.get(target))
         else:
             numbers = targets.decode_one(target, truth[target]).numbers
             assert numbers is not None, "it is a number"

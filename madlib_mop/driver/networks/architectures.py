@@ -1,9 +1,11 @@
 """Architectures for the inputs and targets of a preprocessor, from small to large; `training` trains them."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from madlib_mop.columns.preprocessors.fits import ClassFit
+from madlib_mop.certainty.balance import log_shares, rarest_class
+from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.networks.graph import Graph, LayerOutput, Node
 from madlib_mop.driver.networks.inputs import join_inputs, layer_name, level_weights, linear_inputs
@@ -77,7 +79,12 @@ def is_regression(preprocessor: Preprocessor) -> bool:
     return all(not isinstance(column.fit, ClassFit) for column in preprocessor.targets)
 
 
-def architecture(preprocessor: Preprocessor, n_rows: int, recipe: NetworkForm) -> Node:
+def architecture(
+    preprocessor: Preprocessor,
+    n_rows: int,
+    recipe: NetworkForm,
+    class_counts: Mapping[str, Sequence[int]] | None = None,
+) -> Node:
     """Return a network as JSON.
 
     The perceptron is that of RealMLP (Holzmüller et al., "Better by Default", 2024): SELU for classes, Mish for
@@ -87,6 +94,10 @@ def architecture(preprocessor: Preprocessor, n_rows: int, recipe: NetworkForm) -
     Tabular Deep Learning with Parameter-Efficient Ensembling", 2024), are not proposed: `make_ensemble` combines the
     networks that the leaderboard has already.
 
+    Where the classes of a target are unbalanced, the logarithms of their shares are added to the output, so that the
+    untrained network predicts about these shares. They are a layer of their own and not the start of the bias, because
+    weight decay would draw the bias to equal shares.
+
     Parameters
     ----------
     preprocessor : Preprocessor
@@ -94,12 +105,14 @@ def architecture(preprocessor: Preprocessor, n_rows: int, recipe: NetworkForm) -
     n_rows : int
         Training rows.
     recipe : NetworkForm
+    class_counts : mapping of str to (sequence of int), optional
+        The training rows of each class, by target.
     """
     graph = Graph(recipe.name.replace(" ", "_"))
     frequency = None if recipe.frequency is None else recipe.frequency * min(1.0, math.sqrt(n_rows / ENOUGH_ROWS))
     width = hidden_width(n_rows)
     if recipe.body == LINEAR:
-        return _linear(graph, preprocessor)
+        return _linear(graph, preprocessor, class_counts or {})
     text_units = width // _WIDTHS_OF_TEXT
     joined = join_inputs(graph, preprocessor.tensors, frequency, max(recipe.dropout, 0.1), text_units)
     width *= recipe.widen
@@ -108,14 +121,31 @@ def architecture(preprocessor: Preprocessor, n_rows: int, recipe: NetworkForm) -
     outputs = []
     for place, column in enumerate(preprocessor.targets, 1):
         name = f"predicted_{layer_name(column.name, str(place))}"
-        if isinstance(column.fit, ClassFit):
+        shares = _shares(column, class_counts or {})
+        if not isinstance(column.fit, ClassFit):
+            outputs.append(graph.dense(last, 1, name))
+        elif shares is None:
             outputs.append(graph.dense(last, len(column.fit.classes), name, activation="softmax"))
         else:
-            outputs.append(graph.dense(last, 1, name))
+            outputs.append(_probabilities(graph, graph.dense(last, len(column.fit.classes), "scores"), name, shares))
     return graph.document(outputs)
 
 
-def _linear(graph: Graph, preprocessor: Preprocessor) -> Node:
+def _shares(column: FittedColumn, class_counts: Mapping[str, Sequence[int]]) -> tuple[float, ...] | None:
+    """Return the logarithms of the shares of a target's classes; None if they are not known to be unbalanced."""
+    counts = class_counts.get(column.name, ())
+    if not isinstance(column.fit, ClassFit) or len(counts) != len(column.fit.classes) or rarest_class(counts) is None:
+        return None
+    return log_shares(counts)
+
+
+def _probabilities(graph: Graph, scores: LayerOutput, name: str, shares: tuple[float, ...] | None) -> LayerOutput:
+    if shares is not None:
+        scores = graph.same("Rescaling", scores, "class_shares", scale=1.0, offset=list(shares))
+    return graph.same("Activation", scores, name, activation="softmax")
+
+
+def _linear(graph: Graph, preprocessor: Preprocessor, class_counts: Mapping[str, Sequence[int]]) -> Node:
     """Return logistic or linear regression: a weight for each number and each level, all 0 at the start.
 
     Weights of 0 predict the same for all rows, so that what a few steps do to a rare level is little.
@@ -124,18 +154,19 @@ def _linear(graph: Graph, preprocessor: Preprocessor) -> Node:
     outputs = []
     for place, column in enumerate(preprocessor.targets, 1):
         name = f"predicted_{layer_name(column.name, str(place))}"
-        is_class = isinstance(column.fit, ClassFit)
+        is_class, shares = isinstance(column.fit, ClassFit), _shares(column, class_counts)
         n_units = len(column.fit.classes) if isinstance(column.fit, ClassFit) else 1
         levels = [level_weights(graph, x, tensor, n_units) for x, tensor in inputs.indices]
-        if not levels:
+        if not levels and shares is None:
             last = {"activation": "softmax"} if is_class else {}
             outputs.append(graph.dense(inputs.vector, n_units, name, kernel_initializer="zeros", **last))
             continue
         numbers = graph.dense(inputs.vector, n_units, "numbers", kernel_initializer="zeros")
-        if is_class:
-            outputs.append(graph.same("Activation", graph.add([numbers, *levels]), name, activation="softmax"))
-        else:
+        if not is_class:
             outputs.append(graph.add([numbers, *levels], name))
+        else:
+            scores = graph.add([numbers, *levels]) if levels else numbers
+            outputs.append(_probabilities(graph, scores, name, shares))
     return graph.document(outputs)
 
 

@@ -1,9 +1,12 @@
 """The commands propose_networks and propose_search: networks and configurations for a packed table."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.certainty.balance import imbalance
+from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
 from madlib_mop.driver.data.library_tables import ARCHITECTURE_COLUMNS, add_architecture, create_architectures
@@ -24,6 +27,24 @@ _KEY_TYPES = ("integer", "smallint", "bigint")
 _TEXT_TYPES = ("text", "character varying")
 
 
+@dataclass(frozen=True)
+class _PackedData:
+    """What networks are proposed for.
+
+    Attributes
+    ----------
+    preprocessor : Preprocessor
+    shard_rows : tuple of int
+        The rows of each segment.
+    class_counts : dict of str to tuple of int
+        The rows of each class, by target.
+    """
+
+    preprocessor: Preprocessor
+    shard_rows: tuple[int, ...]
+    class_counts: dict[str, tuple[int, ...]]
+
+
 def propose_networks(call: Call) -> None:
     """Write a table of architectures for a packed table, and a model selection table that trains them.
 
@@ -36,8 +57,9 @@ def propose_networks(call: Call) -> None:
     """
     session, given = call.session, call.arguments
     arch_table, configs_table = given["arch_table"], given["configs_table"]
-    preprocessor, shard_rows = _read(session, given["packed_table"])
-    plan = TrainingSize(shard_rows, given["num_iterations"])
+    packed = _read(session, given["packed_table"])
+    preprocessor, counts = packed.preprocessor, packed.class_counts
+    plan = TrainingSize(packed.shard_rows, given["num_iterations"])
     replaced: list[Relation] = []
     there = {
         what: if_there(session, given["replace"], tables, what, replaced)
@@ -55,7 +77,7 @@ def propose_networks(call: Call) -> None:
     recipes = [RECIPES[place] for place in sorted({configuration.recipe for configuration in found})]
     with LocalTrainer(session) as trainer:
         models = [
-            describe_model(trainer, check_architecture(architecture(preprocessor, plan.n_rows, recipe)))
+            describe_model(trainer, check_architecture(architecture(preprocessor, plan.n_rows, recipe, counts)))
             for recipe in recipes
         ]
     for table in replaced:
@@ -72,6 +94,10 @@ def propose_networks(call: Call) -> None:
         f"{call.function}: {len(models)} architecture{'s' * (len(models) > 1)} in {table.written},"
         f" {len(found)} configuration{'s' * (len(found) > 1)} in {target.written}"
     )
+    for column in preprocessor.targets:
+        classes = column.fit.classes if isinstance(column.fit, ClassFit) else ()
+        if (text := imbalance(column.name, classes, counts[column.name])) is not None:
+            session.notice(f"{call.function}: {text}. The networks begin with the shares of the classes.")
 
 
 def propose_search(call: Call) -> list[dict[str, Any]]:
@@ -86,7 +112,7 @@ def propose_search(call: Call) -> list[dict[str, Any]]:
     """
     session, given = call.session, call.arguments
     name = given["arch_table"]
-    preprocessor, shard_rows = _read(session, given["packed_table"])
+    packed = _read(session, given["packed_table"])
     table = session.relation(name, "arch_table")
     types = {column.name: column.type_sql for column in session.columns(table)}
     if missing := [column for column in ARCHITECTURE_COLUMNS if column not in types]:
@@ -105,7 +131,7 @@ def propose_search(call: Call) -> list[dict[str, Any]]:
             f"arch_table: {table} has no architectures. Received: {name!r}",
             hint="madlib_mop.propose_networks makes a table with some.",
         )
-    compile_grid, fit_grid = search_grids(preprocessor, TrainingSize(shard_rows, 1))
+    compile_grid, fit_grid = search_grids(packed.preprocessor, TrainingSize(packed.shard_rows, 1))
     return [
         {
             "model_id_list": ids,
@@ -129,11 +155,15 @@ def _ids(session: CallerSession, table: Relation, types: Mapping[str, str]) -> l
     return others or [row["model_id"] for row in rows]
 
 
-def _read(session: CallerSession, name: str | None) -> tuple[Preprocessor, tuple[int, ...]]:
-    """Return the preprocessor of a packed table, and the rows of each of its segments.
+def _read(session: CallerSession, name: str | None) -> _PackedData:
+    """Return what networks are proposed for.
 
-    Shapes in the table have the counts, and its owner can write any into it: they are kept within limits.
+    Shapes in the table have the counts of rows, and its owner can write any into it: they are kept within limits.
     """
     preprocessor = read_preprocessor(session, name, "packed_table")
     packed = read_packed_table(session, name, "packed_table")
-    return preprocessor, tuple(min(max(shard.n_rows, 1), _MOST_ROWS) for shard in packed.shards)
+    shard_rows = tuple(min(max(shard.n_rows, 1), _MOST_ROWS) for shard in packed.shards)
+    counts = dict(zip(packed.dependent, packed.class_counts, strict=True))
+    return _PackedData(
+        preprocessor, shard_rows, {column.name: counts.get(column.name) or () for column in preprocessor.targets}
+    )

@@ -1,7 +1,6 @@
 """The models of a run that trains, with all that must agree on them: scheduler, fused groups, slots, evaluations, early
 stopping and progress. The hopper works with them, and changes are applied to them."""
 
-import json
 from collections.abc import Iterable, Sequence
 
 from mop_backend.machine import processors
@@ -20,7 +19,7 @@ from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.running.pausing import RunPause
 from madlib_mop.driver.running.segments import Segments
 from madlib_mop.driver.session.progress import ProgressReporter
-from madlib_mop.models.sharing import graph_digests
+from madlib_mop.models.sharing import Architectures
 from madlib_mop.schedule import SCHEDULES, ModelWork, Scheduler, Unit, Visit, make_scheduler
 
 
@@ -58,7 +57,7 @@ class RunningModels(RunSide):
         self.progress = progress
         self.stops = EarlyStops(record, run, self.models, self.slots, progress)
         groups_graphs = run.plan.any_trainer or (recorded is None and SCHEDULES[run.schedule].groups_graphs)
-        self._graphs = graph_digests(record.custom_functions(run.run_id)) if groups_graphs else None
+        self._graphs = Architectures() if groups_graphs else None
         self.scheduler = self._make_scheduler(recorded)
         self.evaluations = Evaluations(record, run, self.scheduler, self.models, self.groups.unit_of)
         self.pause = RunPause(run.paused_by is not None, segments, self.scheduler, progress)
@@ -212,6 +211,4 @@ class RunningModels(RunSide):
 
     def _graph_of(self, model: ModelRow) -> str | None:
         """Return what models of one compiled graph share; None if it does not matter for the schedule."""
-        if self._graphs is None:
-            return None
-        return self._graphs(json.dumps(model.model_arch), model.compile_params)
+        return None if self._graphs is None else self._graphs.signature(model.configuration)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from mop_backend.messages import (
     Answer,
@@ -143,9 +144,13 @@ class MemoryRecord:
         if not self._is_open:
             self._check_decided(len(self.settled))
 
-    def execute(self, query: str, params: Sequence[object] = (), **slots: Relation) -> list[tuple]:
+    def execute(self, query: str, params: Sequence[object] | Mapping[str, Any] = (), **slots: Relation) -> list[tuple]:
         if slots:
             self.change_slots(query, {SLOTS_PER_RUN + int(slot.name.rpartition("_")[2]) for slot in slots.values()})
+            return []
+        if "UPDATE madlib_mop.model_state" in query:
+            assert isinstance(params, dict), "a state is moved"
+            self.move_state(params["key"], params["target"], "best_state" in query)
             return []
         if "starts_with(c.relname" in query:
             return [(f"{params[0]}{number % SLOTS_PER_RUN}",) for number in self.slots]
@@ -154,6 +159,17 @@ class MemoryRecord:
         if "txid_snapshot_xmax" in query:
             return [(0, [])]
         return [(10, [])] if "caller_pid" in query else []
+
+    def move_state(self, mst_key: int, slot: int, is_best: bool) -> None:
+        """Move the newest state of a model, or its best one, to another slot."""
+        assert slot in self.slots, "a state is moved to a slot that is there"
+        self.on_write()
+        model = self.rows[mst_key]
+        if is_best:
+            assert model.best_state is not None, "it has one"
+            self.rows[mst_key] = replace(model, best_state=replace(model.best_state, slot=slot))
+        else:
+            self.rows[mst_key] = replace(model, state_slot=slot)
 
     def change_slots(self, query: str, slots: set[int]) -> None:
         """Create, empty or drop the tables of states."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.catalog.old_snapshots import SnapshotHolder, SnapshotPoll
-from madlib_mop.catalog.state_slots import StateSlots, StoredState
+from madlib_mop.catalog.state_slots import _FREELY_MOVED_BYTES, StateSlots, StoredState
 
 RUN_ID = 7
 
@@ -35,7 +35,7 @@ class Disk:
         yield
 
     def execute(self, query, params=(), slot=None, **dropped):
-        if query.startswith("SELECT"):
+        if query.startswith(("SELECT", "SET lock_timeout", "RESET")):
             return []
         if "DROP TABLE" in query:
             numbers = [int(name[1:]) for name in dropped]
@@ -210,6 +210,131 @@ def test_after_the_last_visit_only_newest_states_are_left():
     assert disk.n_bytes == 5 * (2 << 20)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1 << 10, 3 << 20), min_size=1, max_size=80),
+    n_segments=st.integers(1, 8),
+    keeps_best=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_the_states_that_stay_take_hardly_more_than_their_size(sizes, n_segments, keeps_best, seed):
+    disk = Disk()
+    _, slots = train(sizes, n_segments, 300, random.Random(seed), disk, keeps_best)
+    slots.finish()
+    for key, place in slots._places.items():
+        size = sizes[key if isinstance(key, int) else key[1]]
+        assert (key, size) in disk.slots[place.slot], "a state that stays was emptied away"
+    live = sum(place.n_bytes for place in slots._places.values())
+    assert disk.n_bytes <= (1.05 if live <= _FREELY_MOVED_BYTES else 2) * live
+
+
+def small_states(disk: Disk) -> tuple[StateSlots, int]:
+    """Write four small states of a model into one slot; return the slots, and the one that the model is in."""
+    slots = StateSlots(disk, RUN_ID, [StoredState(1)], disk.poll)
+    for _ in range(4):
+        slot = slots.begin_write(1)
+        disk.slots[slot].append((1, 100 << 10))
+        slots.end_write(slot, 1, 100 << 10)
+    return slots, slot
+
+
+def test_states_of_which_none_was_replaced_are_not_moved_at_the_end():
+    disk = Disk()
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(8)], disk.poll)
+    for key in range(8):
+        slot = slots.begin_write(key)
+        disk.slots[slot].append((key, 100 << 10))
+        slots.end_write(slot, key, 100 << 10)
+    before = {key: slots.slot_of(key) for key in range(8)}
+    slots.finish()
+    assert {key: slots.slot_of(key) for key in range(8)} == before and set(disk.slots) == set(before.values())
+
+
+@pytest.mark.parametrize(("replaced_of_each_slot", "most_moved"), [(1, _FREELY_MOVED_BYTES), (2, 200 << 20)])
+def test_of_large_states_more_are_moved_only_if_that_frees_more_than_it_writes(replaced_of_each_slot, most_moved):
+    disk, size = Disk(), 1 << 20
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(198)], disk.poll)
+    for key in [*range(198), *(key for key in range(198) if key % 3 < replaced_of_each_slot)]:  # a slot has three
+        slot = slots.begin_write(key)
+        disk.slots[slot].append((key, size))
+        slots.end_write(slot, key, size)
+    places = {key: slots.slot_of(key) for key in range(198)}
+    slots.finish()
+    moved = sum(size for key in range(198) if slots.slot_of(key) != places[key])
+    assert most_moved * 0.3 <= moved <= most_moved
+    assert disk.n_bytes <= 1.25 * 198 * size
+
+
+def test_at_the_end_no_state_is_moved_that_a_snapshot_sees():
+    """It would take more disk, and free none."""
+    disk = Disk()
+    slots, slot = small_states(disk)
+    disk.holders = [SnapshotHolder("a dump", 1)]
+    slots.finish()
+    assert slots.slot_of(1) == slot and disk.n_bytes == 4 * (100 << 10)
+
+
+def test_slots_without_replaced_states_stay_as_they_are_while_a_snapshot_keeps_others():
+    disk = Disk()
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(200)], disk.poll)
+    for key in [*range(200), *range(16), *range(16, 200, 4)]:  # the first slot is dead then: the driver polls
+        if key == 199:
+            disk.holders = [SnapshotHolder("a dump", 1)]
+        slot = slots.begin_write(key)
+        disk.slots[slot].append((key, 64 << 10))
+        slots.end_write(slot, key, 64 << 10)
+        slots.empty_dead()
+    before, places = disk.n_bytes, {key: slots.slot_of(key) for key in range(200)}
+    slots.finish()
+    assert {key: slots.slot_of(key) for key in range(200)} == places and disk.n_bytes == before == 262 * (64 << 10)
+
+
+def test_a_snapshot_that_comes_while_states_are_moved_ends_the_moves():
+    class Late(Disk):
+        def execute(self, query, *arguments, **options):
+            if "UPDATE madlib_mop.model_state" in query:
+                self.holders = [SnapshotHolder("a dump", 1)]
+            return super().execute(query, *arguments, **options)
+
+    disk = Late()
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(200)], disk.poll)
+    for key in [*range(200)] * 2 + [*range(0, 200, 4)]:
+        slot = slots.begin_write(key)
+        disk.slots[slot].append((key, 64 << 10))
+        slots.end_write(slot, key, 64 << 10)
+        slots.empty_dead()
+    before, places = disk.n_bytes, {key: slots.slot_of(key) for key in range(200)}
+    slots.finish()
+    moved = [key for key in range(200) if slots.slot_of(key) != places[key]]
+    assert moved and len({places[key] for key in moved}) == 1, "one slot only"
+    assert disk.n_bytes == before + len(moved) * (64 << 10)
+
+
+def test_a_run_ends_though_its_states_cannot_be_moved():
+    """They take disk, and one may be damaged, which fails its model and not the run."""
+
+    class Full(Disk):
+        def execute(self, query, *arguments, **options):
+            if "UPDATE madlib_mop.model_state" in query:
+                raise psycopg2.errors.DiskFull
+            return super().execute(query, *arguments, **options)
+
+    disk = Full()
+    slots, slot = small_states(disk)
+    slots.finish()
+    assert slots.slot_of(1) == slot and disk.slots == {slot: [(1, 100 << 10)] * 4}, "nor is an empty slot left"
+
+
+def test_states_that_a_segment_has_staged_are_not_moved_at_the_end():
+    disk = Disk()
+    slots, slot = small_states(disk)
+    staged = slots.begin_write((1, 0))
+    disk.slots[staged].append(((1, 0), 100 << 10))
+    slots.end_write(staged, (1, 0), 100 << 10)
+    slots.finish()
+    assert (slots.slot_of(1), slots.slot_of((1, 0))) == (slot, staged) and staged == slot
+
+
 def test_while_a_dump_reads_some_slots_the_others_are_emptied():
     """It reads those that were there when it began. Otherwise each visit would make a slot, for hours."""
     disk, sizes = Disk(), [2 << 20] * 6
@@ -269,6 +394,7 @@ class Server(Disk):
         self.xid = 1
         self._n_sessions = 0
         self._is_moving = False
+        self.is_ending = False  # of the run: snapshots come and go at each poll and each move
 
     def poll(self) -> SnapshotPoll:
         holders = [SnapshotHolder(name, xmin) for name, (xmin, _) in self.snapshots.items()]
@@ -278,15 +404,22 @@ class Server(Disk):
             self.end(exporter.key)
             holders.remove(exporter)
         is_moving, self._is_moving = self._is_moving, False
-        return SnapshotPoll(self.xid, holders, bool(self.snapshots), is_moving)
+        found = SnapshotPoll(self.xid, holders, bool(self.snapshots), is_moving)
+        if self.is_ending:
+            _come_and_go(self, self._chance)
+        return found
 
     def execute(self, query, params=(), slot=None, **dropped):
         numbers = [int(name[1:]) for name in dropped]
         if slot is not None and "TRUNCATE" in query:
             numbers = [RUN_ID * 1000 + int(str(slot).rsplit("_", 1)[1].strip('"'))]
+        found = super().execute(query, params, slot, **dropped)
         for number in numbers:
             self.versions.pop(number, None)
-        return super().execute(query, params, slot, **dropped)
+        if "UPDATE madlib_mop.model_state" in query:
+            self.commit(params["key"], params["target"], self.newest[params["key"]][1])
+            _come_and_go(self, self._chance)
+        return found
 
     def commit(self, key: int, slot: int, version: int) -> None:
         self.xid += 1
@@ -331,8 +464,11 @@ def test_each_snapshot_finds_the_states_that_it_sees(size, n_models, one_xmin, s
         slots.end_write(slot, key, size)
         slots.empty_dead()
         server.check()
+    server.is_ending = True
     slots.finish()
     server.check()
+    assert all((key, size) in server.slots[slots.slot_of(key)] for key in server.newest)
+    server.is_ending = False
     for name in list(server.snapshots):
         server.end(name)
     server.poll()

@@ -39,6 +39,20 @@ def test_a_threshold_counts_and_costs_what_it_predicts():
     assert not len(ThresholdCurve.of(np.empty(0), np.empty(0, bool)).limits)
 
 
+def test_the_highest_f1_is_that_of_all_thresholds():
+    metrics = pytest.importorskip("sklearn.metrics")
+    rare = RANDOM.random(2_000) < 0.02
+    scores = np.where(rare, RANDOM.random(2_000), RANDOM.random(2_000) ** 4)
+    curve = ThresholdCurve.of(scores, rare)
+    place = curve.highest_f1()
+    found = metrics.f1_score(rare, scores >= curve.limits[place])
+    assert found == pytest.approx(curve.f1[place])
+    assert found == max(metrics.f1_score(rare, scores >= limit) for limit in np.linspace(0.01, 0.99, 99).tolist() + [
+        curve.limits[place]])  # fmt: skip
+    assert found > metrics.f1_score(rare, scores >= 0.5)
+    assert ThresholdCurve.of(scores, np.zeros(2_000, bool)).highest_f1() is None
+
+
 def test_of_many_thresholds_some_are_shown_with_the_first_and_the_last():
     curve = ThresholdCurve.of(SCORES, TRUE)
     shown, n = list(curve.places(10)), len(curve.thresholds)

@@ -188,6 +188,8 @@ def test_units_are_found_behind_layers_that_keep_them():
     )
     assert found.output_units == (5,)
     assert describe(check_architecture(keras_3(layer("Flatten"), name="x"))).output_units == (None,)
+    moved = keras_3(dense(2), layer("Rescaling", scale=1.0, offset=[0.5, -0.5]), layer("Softmax"))
+    assert describe(check_architecture(moved)).output_units == (2,)
     nested = keras_3(keras_3(dense(7), name="inner"), layer("Softmax"))
     assert describe(check_architecture(nested)).output_units == (7,)
 

@@ -15,9 +15,10 @@ from keras import layers  # noqa: E402
 from madlib_mop.errors import InvalidParameter, ModelFailed, Unsupported  # noqa: E402
 from madlib_mop.models.architecture import check_architecture  # noqa: E402
 from madlib_mop.models.build import build_architecture, first_reason, make  # noqa: E402
+from madlib_mop.models.configuration import Configuration  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params  # noqa: E402
 from madlib_mop.models.shapes import describe  # noqa: E402
-from madlib_mop.models.sharing import compile_signature  # noqa: E402
+from madlib_mop.models.sharing import Architectures, compile_signature  # noqa: E402
 from tests.helpers.unit.dangers import REFUSALS, Marker, dangerous  # noqa: E402
 from tests.helpers.unit.documents import KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10, dense, keras_3, layer  # noqa: E402
 from tests.helpers.unit.plain import (  # noqa: E402
@@ -237,6 +238,26 @@ def test_signature_is_blind_to_a_constant_learning_rate_only():
         compile_signature(config, parse_compile_params("loss='mse', optimizer='adam'"), "custom"),
     ]
     assert len({base, *different}) == 1 + len(different)
+
+
+def test_configurations_of_one_architecture_are_signed_as_each_alone_would_be(monkeypatch):
+    checks = []
+
+    def counted(arch):
+        checks.append(arch)
+        return check_architecture(arch)
+
+    monkeypatch.setattr("madlib_mop.models.configuration.check_architecture", counted)
+    architectures = [json.loads(model().to_json()) for model in (perceptron, perceptron, convolutional)]
+    optimizers = ("adam", "Adam(lr=0.1)", "sgd", "muon", "'Muon(learning_rate=0.1)'")
+    signatures = Architectures()
+    for arch in architectures:
+        for optimizer in optimizers:
+            c = Configuration(1, f"loss='mse', optimizer={optimizer}", "batch_size=4", json.loads(json.dumps(arch)))
+            alone = [compile_signature(check_architecture(arch), c.compiled, extra) for extra in ("", "custom")]
+            assert [signatures.signature(c), signatures.signature(c, "custom")] == alone
+            assert signatures.checked(c) == check_architecture(arch)
+    assert len(checks) == len({json.dumps(arch) for arch in architectures})
 
 
 @pytest.mark.slow

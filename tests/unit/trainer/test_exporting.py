@@ -1,4 +1,4 @@
-"""The operation export_model, in the sandbox: ten networks in each format predict what the trainer predicts."""
+"""The operation export_model, in the sandbox: networks in each format predict what the trainer predicts."""
 
 import hashlib
 import io
@@ -11,18 +11,38 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 
+from madlib_mop.driver.networks.architectures import RECIPES, architecture
 from madlib_mop.exports.formats import Format, read_additions
 from madlib_mop.imports.keras_files import read_keras_file
 from madlib_mop.imports.loading import digest_of, model_of
+from madlib_mop.models.build import build_architecture
 from madlib_mop.models.exported import KerasRunner
-from tests.helpers.exports import LAST_BIT, N_ROWS, networks
+from tests.helpers.exports import LAST_BIT, N_ROWS, Network, draw, networks
 from tests.helpers.inference import weights_of
 from tests.helpers.training import one_thread
+from tests.helpers.unit.columns import fitted, numbers, spec, target, texts
 from tests.helpers.unit.documents import dense, keras_3, layer
 from tests.helpers.unit.trainer import Trainer, TrainerError
 
 one_thread()
-NETWORKS = networks(keras)
+
+
+def of_unbalanced_classes() -> Network:
+    """Return a proposed network that begins with the shares of its classes."""
+    rng = np.random.default_rng(3)
+    columns = [(spec(name), numbers(rng.normal(size=9).tolist())) for name in "ab"]
+    columns.append((spec("city", "category"), texts(list("uvwuvwuvw"))))
+    found = fitted([*columns, (target("y"), texts(list("nnnnnnnyn")))])
+    document = architecture(found, 1000, RECIPES[0], {"y": (980, 20)})
+    model = build_architecture(document, 1)
+    assert model.get_layer("class_shares").offset == [-0.0202, -3.912]
+    draw(model, rng)
+    xs = [rng.integers(0, tensor.n_codes, (N_ROWS, *tensor.shape)).astype(np.float32) if tensor.n_codes
+          else rng.normal(size=(N_ROWS, *tensor.shape)).astype(np.float32) for tensor in found.tensors]  # fmt: skip
+    return Network(model, xs)
+
+
+NETWORKS = {**networks(keras), "unbalanced_classes": of_unbalanced_classes()}
 ADDITIONS = {"signature.json": "{}", "README.md": "# Card"}
 pytestmark = [pytest.mark.timeout(600), pytest.mark.tensorflow]
 

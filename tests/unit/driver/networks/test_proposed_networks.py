@@ -11,6 +11,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from madlib_mop.certainty.balance import log_shares  # noqa: E402
 from madlib_mop.columns import raw  # noqa: E402
 from madlib_mop.columns.encoding.encoder import Encoder  # noqa: E402
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # noqa: E402
@@ -21,6 +22,7 @@ from madlib_mop.driver.networks.training import TrainingSize, batch_size, config
 from madlib_mop.models.architecture import check_architecture  # noqa: E402
 from madlib_mop.models.described import describe_architecture  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params  # noqa: E402
+from madlib_mop.models.running import is_rowwise  # noqa: E402
 from madlib_mop.models.shapes import describe  # noqa: E402
 from tests.helpers.unit.columns import fitted, numbers, spec, target, texts, vectors  # noqa: E402
 from tests.helpers.unit.plain import build_model  # noqa: E402
@@ -131,6 +133,65 @@ def test_a_linear_model_adds_a_weight_for_each_number_and_each_level_which_all_b
     x, _ = rows_for(fitted_columns, 5)
     shares, numbers = model.predict(x, verbose=0)
     assert np.allclose(shares, 1 / 3) and np.allclose(numbers, 0)
+
+
+UNBALANCED = {"y/n": (20, 970, 10)}
+
+
+@pytest.mark.parametrize("recipe", [RECIPES[place] for place in (1, 0, 3)], ids=lambda recipe: recipe.name)
+def test_networks_of_unbalanced_classes_begin_with_their_shares(recipe):
+    """Their last layers are the same as others': an output of the target's name that went through softmax."""
+    fitted_columns = preprocessor("all", "two targets")
+    document = architecture(fitted_columns, 1000, recipe, UNBALANCED)
+    described = describe_architecture(document)
+    shape = describe(check_architecture(json.loads(described.text)))
+    assert shape.output_units == (3, 1) and shape.output_activations == ("softmax", shape.output_activations[1])
+    assert shape.output_names == describe(check_architecture(architecture(fitted_columns, 1000, recipe))).output_names
+    (layer,) = [one for one in json.loads(described.text)["config"]["layers"] if one["name"] == "class_shares"]
+    assert layer["config"]["offset"] == list(log_shares(UNBALANCED["y/n"]))
+    params = parse_compile_params("loss=['categorical_crossentropy', 'mse'], optimizer='SGD'")
+    model, plain = (build_model(one, params, 1) for one in (document, architecture(fitted_columns, 1000, recipe)))
+    plain.set_weights(model.get_weights())
+    x, _ = rows_for(fitted_columns, 50)
+    expected = plain.predict(x, verbose=0)[0] * [0.02, 0.97, 0.01]
+    found = model.predict(x, verbose=0)[0]
+    assert found == pytest.approx(expected / expected.sum(axis=1, keepdims=True), rel=1e-3)
+    if recipe.body == LINEAR:
+        assert found == pytest.approx(np.tile([0.02, 0.97, 0.01], (50, 1)), rel=1e-3)
+
+
+def test_the_shares_leave_a_dense_network_one_whose_rows_have_the_same_bits_alone():
+    document = architecture(preprocessor("numbers", "two targets"), 1000, RECIPES[0], UNBALANCED)
+    params = parse_compile_params("loss=['categorical_crossentropy', 'mse'], optimizer='SGD'")
+    assert is_rowwise(build_model(document, params, 1))
+
+
+@pytest.mark.parametrize(
+    "counts", [None, {}, {"y/n": (300, 500, 200)}, {"y/n": (990, 10)}, {"y/n": ()}, {"another": (1, 9, 90)}]
+)
+def test_networks_of_balanced_classes_or_of_unknown_counts_are_the_same(counts):
+    fitted_columns = preprocessor("all", "two targets")
+    for recipe in RECIPES[:2]:
+        assert architecture(fitted_columns, 1000, recipe, counts) == architecture(fitted_columns, 1000, recipe)
+
+
+@pytest.mark.slow
+def test_weight_decay_draws_the_linear_model_to_the_shares_of_the_classes():
+    """And not to equal shares: of 350 rows with 2 % positives, and inputs without meaning, 2 % are predicted."""
+    rng = np.random.default_rng(4)
+    y, x = np.arange(350) % 50 == 0, rng.normal(size=(350, 4)).astype("float32")
+    columns = [(spec(f"x{place}"), numbers(x[:, place].tolist())) for place in range(4)]
+    fitted_columns = fitted([*columns, (target("y"), texts(["ab"[int(one)] for one in y]))])
+    plan = TrainingSize((350,), 24)
+    configuration = configurations(fitted_columns, plan, 2, 1)[1]
+    fit = parse_fit_params(configuration.fit_params)
+    means = {}
+    for counts in (None, {"y": (343, 7)}):
+        document = architecture(fitted_columns, plan.n_rows, RECIPES[1], counts)
+        model = build_model(document, parse_compile_params(configuration.compile_params), 1)
+        model.fit(x, np.eye(2)[y.astype(int)], batch_size=fit.batch_size, epochs=24 * fit.epochs, verbose=0)
+        means[counts is None] = float(model.predict(x, verbose=0)[:, 1].mean())
+    assert means[False] == pytest.approx(0.02, abs=0.005) and means[True] > means[False] + 0.005
 
 
 def test_a_table_of_categories_alone_has_a_linear_model_with_a_bias():
