@@ -183,6 +183,11 @@ class Search(ABC):
         return False
 
     @property
+    def sampler_version(self) -> str | None:
+        """Return name and version of the library that draws its configurations; None if the search draws them."""
+        return None
+
+    @property
     def usual_frequency(self) -> int | None:
         """Return the default of metrics_compute_frequency in MADlib's summary, or None."""
         return None

@@ -149,6 +149,9 @@ class SearchPlan:
         have it, and begin all of them.
     given : tuple of GivenConfiguration
         What it tries first (``try_first``); the table is not read again.
+    sampler_version : str or None
+        The library that draws its configurations, such as ``optuna 5.0.0``. None: the search draws them, or the plan is
+        an older one.
     """
 
     method: str
@@ -166,6 +169,7 @@ class SearchPlan:
     drawing: int = _EARLIEST_DRAWING
     is_paced: bool = False
     given: tuple[GivenConfiguration, ...] = ()
+    sampler_version: str | None = None
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
@@ -179,7 +183,7 @@ class SearchPlan:
         lists = {"past": self.past, "given": self.given}
         written = dataclasses.asdict(self)
         written |= {name: [dataclasses.asdict(one) for one in items] for name, items in lists.items()}
-        earliest = {"past": [], "drawing": _EARLIEST_DRAWING, "is_paced": False, "given": []}
+        earliest = {"past": [], "drawing": _EARLIEST_DRAWING, "is_paced": False, "given": [], "sampler_version": None}
         for name, value in earliest.items():
             if written[name] == value:
                 del written[name]

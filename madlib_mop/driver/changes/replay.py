@@ -29,7 +29,11 @@ class RecordedSearch:
         The models that were not trained to their ends.
     notices : list of str
         None: the repeated search has told them.
+    sampler_version : None
+        It draws nothing.
     """
+
+    sampler_version = None
 
     def __init__(self, events: Sequence[SearchEvent], models: Sequence[ModelRow]):
         self._events = list(events)

@@ -109,6 +109,7 @@ class Searcher(Decider):
         self._run_id = run.run_id
         self._n_slots = run.n_segments
         self._is_reopened = run.reopened
+        self._began_with = run.search_plan.sampler_version
         self._is_spent = False  # the time budget
         self._search = search
         self._history = history
@@ -277,8 +278,7 @@ class Searcher(Decider):
             raise NotReady(
                 f"run {self._run_id}: the search's decision differs from the recorded one at event"
                 f" {event.ordinal} ({event.event})",
-                hint="The version of a library such as Optuna may have changed; restore that version, or start a new "
-                "search.",
+                hint=_why_other_decisions(self._began_with, self._search.sampler_version),
             )
 
     def _catch_up(self) -> Decisions:
@@ -301,6 +301,13 @@ class Searcher(Decider):
             by_command = m.state is ModelState.STOPPED and m.mst_key in self._history.stopped
             if (m.state is ModelState.FAILED or by_command) and m.mst_key not in told_failed:
                 yield from self.failed(m.mst_key)
+
+
+def _why_other_decisions(began_with: str | None, now: str | None) -> str:
+    """Return what to do if a search decides otherwise than recorded; the arguments are its `sampler_version`."""
+    if None in (began_with, now) or began_with == now:
+        return "The version of a library such as Optuna may have changed; restore that version, or start a new search."
+    return f"The search began with {began_with}, and now has {now}: install {began_with}, or start a new search."
 
 
 def loss_of(metrics: Sequence[Metric]) -> float:

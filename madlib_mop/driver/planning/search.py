@@ -95,6 +95,7 @@ def plan_search(call: Call, record: Record) -> RunPlan:
         drawing=space.drawing,
         is_paced=search.is_paced,
         given=tuple(GivenConfiguration(one.model_id, one.compile_params, one.fit_params) for one in given),
+        sampler_version=search.sampler_version,
     )
     return complete_plan(
         inputs,

@@ -12,7 +12,20 @@ from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.models.parameters.search_grid import iterate_random
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.schedule.forecast.simulator import Simulation, simulate
-from madlib_mop.search import Action, Add, Exploit, Extend, Finish, Search, SearchSpace, Stop, make_search, search_class
+from madlib_mop.search import (
+    WORST,
+    Action,
+    Add,
+    Exploit,
+    Extend,
+    Finish,
+    PastTrial,
+    Search,
+    SearchSpace,
+    Stop,
+    make_search,
+    search_class,
+)
 
 COMPILE_GRID = """{'loss': ['categorical_crossentropy'], 'metrics': [['accuracy']],
     'optimizer_params_list': [{'optimizer': ['Adam', 'AdamW'], 'lr': [0.0001, 0.1, 'log'], 'amsgrad': [False]},
@@ -41,6 +54,15 @@ Loss = Callable[[str, int, int], float]  # (compile_params, mst_key, epoch) -> l
 def space(compile_grid: str = COMPILE_GRID, fit_grid: str = FIT_GRID, model_ids=(1, 2)) -> SearchSpace:
     """Return a space of two architectures and conditional dimensions."""
     return SearchSpace.read(list(model_ids), compile_grid, fit_grid)
+
+
+def earlier(n: int = 12, random_state: int = 99, grid=None) -> list[PastTrial]:
+    """Return earlier trials, the best one last; the last but one had no finite loss."""
+    searched = space(grid) if grid else space()
+    points = list(itertools.islice(searched.draw(random_state), n))
+    places = [1 - (k + 0.5) / n for k in range(n)]
+    places[-2] = WORST
+    return [PastTrial(point, place) for point, place in zip(points, places, strict=True)]
 
 
 def draw_random(compile_grid: str, fit_grid: str, n: int, random_state: int | None) -> list[tuple[str, str]]:

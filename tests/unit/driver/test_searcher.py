@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 
+import optuna
 import pytest
 from mop_backend.messages import Evaluated, EvaluatedMember
 
@@ -550,6 +551,27 @@ def test_a_search_that_decides_otherwise_than_recorded_is_not_gone_on_with():
     record.tables["events"][0] = replace(record.tables["events"][0], changes=[other, *others])
     with pytest.raises(NotReady, match="differs from the recorded one"):
         Driver(record, "hyperband").live()
+
+
+@pytest.mark.parametrize(
+    "began_with, hint",
+    [
+        ("optuna 4.8.0", f"began with optuna 4.8.0, and now has optuna {optuna.__version__}: install optuna 4.8.0, or"),
+        (f"optuna {optuna.__version__}", "restore that version"),
+        (None, "restore that version"),  # of a version of ours that did not record it
+    ],
+)
+def test_a_search_whose_sampler_draws_otherwise_names_its_version(began_with, hint):
+    record = whole("tpe")
+    first, *others = record.tables["events"][0].changes
+    other = Add((replace(first.proposal, compile_params="loss='mse'"),))
+    record.tables["events"][0] = replace(record.tables["events"][0], changes=[other, *others])
+    fields = {"compile_params_grid": GRIDS[0], "fit_params_grid": GRIDS[1], "drawing": DRAWING}
+    plan = a_plan(search=a_search("tpe", params=SMALLEST["tpe"], sampler_version=began_with, **fields))
+    plan = Plan.from_json(plan.as_json())
+    with pytest.raises(NotReady, match="differs from the recorded one") as caught:
+        list(make_searcher(record, a_run(plan), lambda: 0.0).begin({}))
+    assert hint in caught.value.hint
 
 
 #: A search of version 1.0.0 over whole numbers from 1 to 4: its first decisions, and those after its first five

@@ -12,21 +12,12 @@ from hypothesis import strategies as st
 from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.search import WORST, Add, PastTrial, make_search
 from madlib_mop.search.past import best_points, count_first, spread
-from tests.helpers.unit.searches import METHODS, SYNCHRONOUS, Laboratory, space
+from tests.helpers.unit.searches import METHODS, SYNCHRONOUS, Laboratory, earlier, space
 
 SEEDS = st.integers(0, 2**31 - 1)
 LIGHT = settings(max_examples=15, deadline=None)
 GRID = """{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [1e-6, 1.0, 'log']},
     {'optimizer': ['SGD'], 'lr': [1e-6, 1.0, 'log'], 'momentum': [0.5, 0.999, 'log_near_one']}]}"""
-
-
-def earlier(n: int = 12, random_state: int = 99, grid=None) -> list[PastTrial]:
-    """Return earlier trials, the best one last; the last but one had no finite loss."""
-    searched = space(grid) if grid else space()
-    points = list(itertools.islice(searched.draw(random_state), n))
-    places = [1 - (k + 0.5) / n for k in range(n)]
-    places[-2] = WORST
-    return [PastTrial(point, place) for point, place in zip(points, places, strict=True)]
 
 
 def search_with(method: str, past, random_state: int = 1, params: str | None = None, grid=None):

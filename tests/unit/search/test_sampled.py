@@ -4,11 +4,12 @@ import math
 import random
 import statistics
 
+import optuna
 import pytest
 
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.search import Add, make_search
-from tests.helpers.unit.searches import Laboratory, search_of, space
+from tests.helpers.unit.searches import Laboratory, earlier, search_of, space
 
 
 def keys(actions):
@@ -110,6 +111,50 @@ def test_every_kind_of_dimension_stays_within_its_grid():
             else:
                 assert arguments.kwargs["learning_rate"] == 0.5 and 0.1 <= arguments.kwargs["momentum"] <= 0.2
         assert names == {"Adam", "SGD"}
+
+
+_REST = "loss='categorical_crossentropy',metrics=['accuracy']"
+#: What the library draws last of 14 configurations with Optuna 4.9.0, without and with earlier runs.
+OF_OPTUNA_4 = {
+    ("hyperopt", False): [
+        (1, "SGD(lr=0.01,momentum=0.98688835477177)", 10),
+        (2, "SGD(lr=0.01,momentum=0.988944766476432)", 4),
+        (2, "SGD(lr=0.01,momentum=0.9599167100255165)", 6),
+    ],
+    ("hyperopt", True): [
+        (2, "AdamW(lr=0.025887277953664422,amsgrad=False)", 10),
+        (2, "AdamW(lr=0.008307890834758951,amsgrad=False)", 25),
+        (2, "AdamW(lr=0.038614936002006384,amsgrad=False)", 44),
+    ],
+    ("tpe", False): [
+        (1, "SGD(lr=0.01,momentum=0.98688835477177)", 10),
+        (2, "SGD(lr=0.1,momentum=0.9889365544258473)", 25),
+        (2, "SGD(lr=0.01,momentum=0.9599167100255165)", 4),
+    ],
+    ("tpe", True): [
+        (2, "AdamW(lr=0.01726145894258127,amsgrad=False)", 10),
+        (2, "AdamW(lr=0.006984486001238329,amsgrad=False)", 25),
+        (2, "AdamW(lr=0.004715535420293769,amsgrad=False)", 25),
+    ],
+}
+
+
+@pytest.mark.parametrize(("method", "is_experienced"), OF_OPTUNA_4)
+def test_a_search_that_began_with_optuna_4_goes_on_with_the_same_configurations(method, is_experienced):
+    """A resume repeats the recorded decisions: Optuna 5 must make the same ones, bit for bit."""
+    past = earlier() if is_experienced else ()
+    search = make_search(method, "num_configs=14, num_iterations=1", space(), 7, past)
+    lab = Laboratory(search).run(3, random.Random(7))
+    proposals = [action.proposal for action in lab.actions if isinstance(action, Add)][-3:]
+    assert [(p.model_id, p.compile_params, p.fit_params) for p in proposals] == [
+        (model_id, f"optimizer='{optimizer}',{_REST}", f"batch_size={size},epochs=1")
+        for model_id, optimizer, size in OF_OPTUNA_4[method, is_experienced]
+    ]
+
+
+@pytest.mark.parametrize(("method", "is_optunas"), [("tpe", True), ("hyperopt", True), ("pbt", False)])
+def test_a_search_says_which_library_draws_its_configurations(method, is_optunas):
+    assert search_of(method).sampler_version == (f"optuna {optuna.__version__}" if is_optunas else None)
 
 
 def test_optuna_says_nothing(capfd):
