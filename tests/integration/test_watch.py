@@ -73,7 +73,11 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
         assert lab.value("SELECT count(*) FROM madlib_mop.change WHERE run_id = %s", [steered.run_id]) == 0
 
         terminal.press("sy")
-        wait_for(lambda: steered.model(chosen, "state") == "stopped", what="the stop by a key")
+        wait_for(
+            lambda: steered.model(chosen, "state") == "stopped",
+            what=f"the stop of model {chosen} by a key",
+            log=lambda: terminal.text[-6000:],
+        )
         terminal.shows("stop_model: done", at)
         while f"model {chosen} stopped by {lab.cluster.superuser}" not in lines:
             lines += as_lines.stdout.readline()
