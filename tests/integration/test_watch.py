@@ -13,7 +13,7 @@ import pytest
 from tests.helpers.commands import command, run
 from tests.helpers.faults import wait_for
 from tests.helpers.invented import HOSTILE, invent_run
-from tests.helpers.steering import GATES, N_SEGMENTS, Steered
+from tests.helpers.steering import GATES, N_SEGMENTS, RUN, Steered
 from tests.helpers.terminal import Terminal
 from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
 
@@ -53,7 +53,8 @@ def selected(terminal: Terminal) -> int:
 
 def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
     """One run, watched in a terminal, as lines and as JSON at once; keys stop a model, resume it and extend it."""
-    steered = Steered(lab, "watched", gates=(2,))
+    # without room for the rows of both segments, so that no trainer makes all visits of models 3 and 4 first
+    steered = Steered(lab, "watched", gates=(2,), statement=f"SET madlib_mop.shard_cache_mb = 0; {RUN}")
     number = str(steered.run_id)
     as_lines, as_json = in_background(lab, "watch", number), in_background(lab, "watch", number, "--json")
     lines, printed = as_lines.stdout.readline(), as_json.stdout.readline()  # both watch by now
