@@ -172,6 +172,15 @@ def test_its_tables_can_be_in_a_schema_of_their_own(shop):
     assert db.rows(in_schema, [ANA]) == before
 
 
+def test_its_tables_are_not_made_in_the_schema_of_another_role(shop):
+    """Its owner could put a view in the place of a table between two steps, and run code with the caller's rights."""
+    db, connection = shop
+    db.rows(f"CREATE ROLE cleo; CREATE SCHEMA trap AUTHORIZATION cleo; GRANT USAGE, CREATE ON SCHEMA trap TO {ANA}")
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="schema: schema trap belongs to cleo"):
+        learn(connection, "'customers', 'churned', 'trapped', budget => '10 s', n_configs => 1, schema => 'trap'")
+    assert db.value("SELECT count(*) FROM pg_class WHERE relnamespace = 'trap'::regnamespace") == 0
+
+
 def test_its_predictions_are_explained_by_the_rows_that_it_was_trained_on(shop, learned):
     """Also where the search_path does not find the tables."""
     _, connection = shop

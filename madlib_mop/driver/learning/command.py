@@ -41,6 +41,7 @@ from madlib_mop.driver.registry.registering import TRY_NAME, check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.opening import open_record
+from madlib_mop.driver.session.rights import check_own_schema
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.jobs.statements import compose
 
@@ -143,6 +144,8 @@ def learn(call: Call) -> list[dict[str, Any]]:
     source = session.relation(a["source_table"], "source_table", any_type=True)
     name = a["name"] or _name_of(source, a["dependent"])
     base = _base(name, a["schema"])
+    if a["schema"] is not None:
+        check_own_schema(session, split_name(a["schema"], "schema")[1], "schema")  # defence: schema-of-learn
     if not a["replace"]:
         for suffix in _SUFFIXES:
             session.output(base + suffix, what="name", if_there=lambda *found: _HOW_TO_REPLACE)

@@ -82,7 +82,8 @@ ORDER BY kind = 'schema', is_itself DESC, kind, name LIMIT 1
 
 _SCHEMA = f"""
 SELECT pg_catalog.quote_ident(n.nspname) AS name,
-       coalesce(r.rolname::pg_catalog.text, 'a role that was dropped') AS owner
+       coalesce(r.rolname::pg_catalog.text, 'a role that was dropped') AS owner,
+       coalesce(r.rolname = current_user, false) AS is_own
 FROM pg_catalog.pg_namespace n LEFT JOIN pg_catalog.pg_roles r ON r.oid = {OWNER_OF_SCHEMA}
 WHERE n.nspname = $1 AND r.rolsuper IS NOT TRUE
 """
@@ -164,6 +165,29 @@ def check_schema(session: Any, schema: str, table: str, what: str) -> None:
     """
     if session.info.is_superuser and (found := session.execute(_SCHEMA, [schema])):
         raise _others_schema(what, table, found[0]["name"], found[0]["owner"])
+
+
+def check_own_schema(session: Any, schema: str, what: str) -> None:
+    """Raise InsufficientPrivilege if another role owns a schema, and is no superuser.
+
+    Such a role can put a view in the place of a table that the caller makes there, and whoever reads it runs the
+    view's code. So tables that are read again without being named belong into a schema of the caller.
+
+    Parameters
+    ----------
+    session : CallerSession
+    schema : str
+    what : str
+        The argument that names it, for the message.
+    """
+    found = session.execute(_SCHEMA, [schema])
+    if found and not found[0]["is_own"]:
+        name, owner = found[0]["name"], found[0]["owner"]
+        raise InsufficientPrivilege(
+            f"{what}: schema {name} belongs to {owner}, who could put a view in the place of a table there, whose code"
+            " would then run with your rights",
+            hint="Give a schema of your own, or of a superuser.",
+        )
 
 
 def _others_schema(what: str, table: str, schema: str, owner: str) -> InsufficientPrivilege:

@@ -19,6 +19,11 @@ DEFENCES_OF_JOBS = (
         (_JOBS + "test_its_session_has_no_more_rights_than_its_owner",),
     ),
     Defence(
+        "schema-of-learn",
+        "learn makes no tables in the schema of another role, who could replace them by views before they are read",
+        ("tests/integration/test_learn.py::test_its_tables_are_not_made_in_the_schema_of_another_role",),
+    ),
+    Defence(
         "login-of-learn",
         "the session in which learn works logs in with no more rights than the caller has",
         ("tests/integration/test_learn.py::test_its_session_has_no_more_rights_than_the_caller",),
