@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from madlib_mop.calls import find_function
 from madlib_mop.catalog.names import statement
 from madlib_mop.driver.ensembles.candidates import kinds_of, read_candidates
 from madlib_mop.driver.ensembles.criterion import EnsembleTarget, targets_of
@@ -23,8 +24,7 @@ _BEST = """
 SELECT m.mst_key FROM {models} AS m JOIN {info} AS i ON i.mst_key = m.mst_key WHERE m.model_weights IS NOT NULL
 ORDER BY i.validation_loss_final, m.mst_key LIMIT 1
 """
-#: As by default in make_ensemble.
-_MEMBERS_AT_MOST = 8
+_MEMBERS_AT_MOST: int = next(a.default for a in find_function("make_ensemble").arguments if a.name == "n_members")
 #: Of fewer rows, each half would have less than one.
 _LEAST_ROWS = 2
 _MEMBERS = "SELECT ensemble_mst_keys AS keys FROM {info}"

@@ -30,6 +30,13 @@ class Disk:
     def poll(self) -> SnapshotPoll:
         return SnapshotPoll(0, list(self.holders))
 
+    def keep(self, slots: StateSlots, key, n_bytes: int) -> int:
+        """Write and commit a state; return its slot."""
+        slot = slots.begin_write(key)
+        self.slots[slot].append((key, n_bytes))
+        slots.end_write(slot, key, n_bytes)
+        return slot
+
     @contextmanager
     def transaction(self):
         yield
@@ -83,9 +90,7 @@ def train(
         if key in written:
             slots.end_write(written.pop(key), key, sizes[key])
             if keeps_best and chance.random() < 0.2:
-                slot = slots.begin_write(("best", key))
-                disk.slots[slot].append((("best", key), sizes[key]))
-                slots.end_write(slot, ("best", key), sizes[key])
+                disk.keep(slots, ("best", key), sizes[key])
         elif chance.random() < 0.2:
             slots.end_write(in_flight.pop(key), key)  # a failed visit, which wrote nothing
         slots.empty_dead()
@@ -194,9 +199,7 @@ def test_a_model_that_ends_with_its_best_state_leaves_the_newest_one_to_be_empti
     disk = Disk()
     slots = StateSlots(disk, RUN_ID, [StoredState(1)], disk.poll)
     for key in (1, ("best", 1), 1):
-        slot = slots.begin_write(key)
-        disk.slots[slot].append((key, 2 << 20))
-        slots.end_write(slot, key, 2 << 20)
+        disk.keep(slots, key, 2 << 20)
     best = slots.slot_of(("best", 1))
     slots.rename(("best", 1), 1)
     slots.finish()
@@ -232,9 +235,7 @@ def small_states(disk: Disk) -> tuple[StateSlots, int]:
     """Write four small states of a model into one slot; return the slots, and the one that the model is in."""
     slots = StateSlots(disk, RUN_ID, [StoredState(1)], disk.poll)
     for _ in range(4):
-        slot = slots.begin_write(1)
-        disk.slots[slot].append((1, 100 << 10))
-        slots.end_write(slot, 1, 100 << 10)
+        slot = disk.keep(slots, 1, 100 << 10)
     return slots, slot
 
 
@@ -242,9 +243,7 @@ def test_states_of_which_none_was_replaced_are_not_moved_at_the_end():
     disk = Disk()
     slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(8)], disk.poll)
     for key in range(8):
-        slot = slots.begin_write(key)
-        disk.slots[slot].append((key, 100 << 10))
-        slots.end_write(slot, key, 100 << 10)
+        disk.keep(slots, key, 100 << 10)
     before = {key: slots.slot_of(key) for key in range(8)}
     slots.finish()
     assert {key: slots.slot_of(key) for key in range(8)} == before and set(disk.slots) == set(before.values())
@@ -255,9 +254,7 @@ def test_of_large_states_more_are_moved_only_if_that_frees_more_than_it_writes(r
     disk, size = Disk(), 1 << 20
     slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(198)], disk.poll)
     for key in [*range(198), *(key for key in range(198) if key % 3 < replaced_of_each_slot)]:  # a slot has three
-        slot = slots.begin_write(key)
-        disk.slots[slot].append((key, size))
-        slots.end_write(slot, key, size)
+        disk.keep(slots, key, size)
     places = {key: slots.slot_of(key) for key in range(198)}
     slots.finish()
     moved = sum(size for key in range(198) if slots.slot_of(key) != places[key])
@@ -280,9 +277,7 @@ def test_slots_without_replaced_states_stay_as_they_are_while_a_snapshot_keeps_o
     for key in [*range(200), *range(16), *range(16, 200, 4)]:  # the first slot is dead then: the driver polls
         if key == 199:
             disk.holders = [SnapshotHolder("a dump", 1)]
-        slot = slots.begin_write(key)
-        disk.slots[slot].append((key, 64 << 10))
-        slots.end_write(slot, key, 64 << 10)
+        disk.keep(slots, key, 64 << 10)
         slots.empty_dead()
     before, places = disk.n_bytes, {key: slots.slot_of(key) for key in range(200)}
     slots.finish()
@@ -299,9 +294,7 @@ def test_a_snapshot_that_comes_while_states_are_moved_ends_the_moves():
     disk = Late()
     slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(200)], disk.poll)
     for key in [*range(200)] * 2 + [*range(0, 200, 4)]:
-        slot = slots.begin_write(key)
-        disk.slots[slot].append((key, 64 << 10))
-        slots.end_write(slot, key, 64 << 10)
+        disk.keep(slots, key, 64 << 10)
         slots.empty_dead()
     before, places = disk.n_bytes, {key: slots.slot_of(key) for key in range(200)}
     slots.finish()
@@ -328,9 +321,7 @@ def test_a_run_ends_though_its_states_cannot_be_moved():
 def test_states_that_a_segment_has_staged_are_not_moved_at_the_end():
     disk = Disk()
     slots, slot = small_states(disk)
-    staged = slots.begin_write((1, 0))
-    disk.slots[staged].append(((1, 0), 100 << 10))
-    slots.end_write(staged, (1, 0), 100 << 10)
+    staged = disk.keep(slots, (1, 0), 100 << 10)
     slots.finish()
     assert (slots.slot_of(1), slots.slot_of((1, 0))) == (slot, staged) and staged == slot
 
@@ -340,9 +331,7 @@ def test_while_a_dump_reads_some_slots_the_others_are_emptied():
     disk, sizes = Disk(), [2 << 20] * 6
     slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(6)], disk.poll)
     for key in [*range(6)] * 20:
-        slot = slots.begin_write(key)
-        disk.slots[slot].append((key, sizes[key]))
-        slots.end_write(slot, key, sizes[key])
+        disk.keep(slots, key, sizes[key])
         slots.empty_dead()
         if key == 5 and not disk.locked:
             disk.locked = set(disk.slots)
@@ -494,9 +483,7 @@ def test_one_old_snapshot_keeps_one_state_of_each_model():
     for n, key in enumerate([*range(6)] * 40):
         if n == 60:
             disk.holders = [SnapshotHolder("a dump", 1)]
-        slot = slots.begin_write(key)
-        disk.slots[slot].append((key, sizes[key]))
-        slots.end_write(slot, key, sizes[key])
+        disk.keep(slots, key, sizes[key])
         slots.empty_dead()
         most = max(most, disk.n_bytes)
     assert 2 * sum(sizes) <= most <= 3 * sum(sizes)
@@ -508,9 +495,7 @@ def test_a_standby_keeps_what_was_replaced_since_its_oldest_snapshot():
     slots = StateSlots(disk, RUN_ID, [StoredState(1)], lambda: SnapshotPoll(7, list(disk.holders)))
     disk.holders = [SnapshotHolder("standby", 6, holds_many=True)]
     for _ in range(5):
-        slot = slots.begin_write(1)
-        disk.slots[slot].append((1, size))
-        slots.end_write(slot, 1, size)
+        disk.keep(slots, 1, size)
         slots.empty_dead()
     assert disk.n_bytes == 5 * size
     disk.holders = [SnapshotHolder("standby", 7, holds_many=True)]
