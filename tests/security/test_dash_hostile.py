@@ -111,6 +111,7 @@ def test_connections_that_are_served_are_not_ended_for_others(lab):
             stack.enter_context(connected(dash)).sendall(b"GET")
         assert len(dash.gate._open) <= 3
         lab.rows("UPDATE madlib_mop.run SET state_detail = 'changed' WHERE run_id = %s", [lab.ann])
+        lab.rows(f"SELECT pg_notify('{CHANNEL}', '{lab.ann}')")
         assert next(events)[0] == "change"
 
 
