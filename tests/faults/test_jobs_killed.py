@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from madlib_mop.jobs import working
+from madlib_mop.jobs.stopping import StopSignals
 from tests.helpers.faults import kill, newest_run, visits, wait_for
 from tests.helpers.jobs import (
     ALICE,
@@ -44,6 +47,21 @@ def test_without_a_worker_a_warning_says_so(jobs):
     assert waits == "a worker: none is running (madlib-mop work)"
     assert jobs.value("SELECT madlib_mop.cancel_job(%s)", [job_id], ALICE) is True
     assert state_of(jobs, job_id) == "cancelled"
+
+
+def test_the_end_of_a_job_starts_those_that_wait_for_it(jobs, monkeypatch):
+    """Not the next look at the jobs of other workers, which is seconds away."""
+    monkeypatch.setattr(working, "_LOOK_EVERY_S", 3600.0)
+    stop = StopSignals()
+    worker = threading.Thread(target=working.work, args=(jobs.dsn, 1, lambda line: None, stop))
+    first = submit(jobs, mark("made room"), ALICE)
+    after, other = submit(jobs, mark("after it"), ALICE, after=first), submit(jobs, mark("in its room"), CAROL)
+    worker.start()
+    try:
+        assert [end_of(jobs, job_id, 30) for job_id in (first, after, other)] == [("finished", None)] * 3
+    finally:
+        stop.set()
+        worker.join()
 
 
 @pytest.mark.slow
