@@ -94,7 +94,7 @@ class DirectSession(RelationLookup):
 
     def _pin(self, cursor: psycopg2.extensions.cursor) -> None:
         """Apply the settings of the extension's SQL functions to the new transaction."""
-        cursor.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+        cursor.execute("SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL jit = off")
         for name, value in TEXT_SETTINGS.items():
             cursor.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
 
