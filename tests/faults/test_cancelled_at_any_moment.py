@@ -52,9 +52,17 @@ def cancel(db, run_id: int) -> bool:
     return db.value("SELECT madlib_mop.cancel(%s)", [run_id])
 
 
+def ask_to_cancel(db, run_id: int) -> BackgroundFit:
+    """Cancel a run whose driver is held at a gate; the call returns when the run has stopped, after the gate opens."""
+    asked = BackgroundFit(db, "SELECT madlib_mop.cancel(%s)", [run_id])
+    wait_for(lambda: db.value("SELECT cancelled_by FROM madlib_mop.run WHERE run_id = %s", [run_id]), what="the cancel")
+    return asked
+
+
 def test_before_the_run_is_marked_as_begun(bench):
     with begun(bench, statement("t_first")) as (call, run_id):
-        assert cancel(bench, run_id)
+        asked = ask_to_cancel(bench, run_id)
+    asked.succeed()
     cancelled(bench, call, run_id)
 
 
@@ -65,7 +73,8 @@ def test_around_the_beginning_to_listen(bench, moment):
         with begun(bench, statement(f"t_{moment.rpartition('.')[2]}")) as (call, run_id):
             held = until_cancelled.enter_context(gate(bench, moment))
         held.wait_for_driver()
-        assert cancel(bench, run_id)
+        asked = ask_to_cancel(bench, run_id)
+    asked.succeed()
     cancelled(bench, call, run_id)
 
 
@@ -94,7 +103,8 @@ def newest_run_of(db, table: str) -> int | None:
 def test_while_a_resume_begins(bench):
     """The earlier cancel must not stop the resumed run; a second one, before it is marked as begun, must."""
     with begun(bench, statement("t_resumed")) as (call, run_id):
-        assert cancel(bench, run_id)
+        asked = ask_to_cancel(bench, run_id)
+    asked.succeed()
     call.join()
     with gate(bench, FIRST_READ) as held:
         call = BackgroundFit(bench, "SELECT madlib_mop.resume(%s)", [run_id])

@@ -1,5 +1,7 @@
 """load_model_selection_table and generate_model_configs, called from SQL."""
 
+from contextlib import closing
+
 import pytest
 
 from tests.helpers.sessions import undone
@@ -14,11 +16,18 @@ RANGES = GRID.replace("0.1, 1]", "0.1, 'log']")
 FIT_GRID = "{'batch_size': [8, 32], 'epochs': [4]}"
 
 
-@pytest.fixture
-def session(db):
-    with undone(db, Loader) as session:
+@pytest.fixture(scope="module")
+def loaded(db):
+    """Two tables of architectures."""
+    with closing(db.connect()) as connection:
         for table in ("arch", "arch", "arch2"):
-            session.load(table)
+            Loader(connection).load(table)
+    return db
+
+
+@pytest.fixture
+def session(loaded):
+    with undone(loaded, Loader) as session:
         yield session
 
 
