@@ -19,9 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+import psycopg2
 import pytest
 from hypothesis import settings
 from mop_backend.keras_backends import BackendName
+from psycopg2 import sql
 
 from madlib_mop.trainer.backends import choice
 from tests.helpers.database import SqlSessions
@@ -168,8 +170,6 @@ class Cluster:
 
     def connect(self, dbname: str = "postgres", role: str | None = None, autocommit: bool = True):
         """Open a psycopg2 connection, as the superuser or as a login role, which is created if it does not exist."""
-        import psycopg2
-
         if role is not None:
             self.create_role(role)
         connection = psycopg2.connect(self.dsn_for(dbname, role), connect_timeout=10)
@@ -178,8 +178,6 @@ class Cluster:
 
     def create_role(self, role: str) -> str:
         """Create a login role with the tests' password, unless this session has created it; return its name."""
-        from psycopg2 import sql
-
         if role not in self._roles:
             with self.connect() as connection, connection.cursor() as cursor:
                 cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
@@ -263,8 +261,12 @@ def db(cluster, request):
     name = f"{module}_{uuid.uuid4().hex[:8]}"
     run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE}')
     yield Database(cluster, name)
-    cluster.start()
-    run(cluster.connect(), f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+    drop = f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'
+    try:
+        run(cluster.connect(), drop)
+    except psycopg2.OperationalError:  # the module's last test has stopped the cluster
+        cluster.start()
+        run(cluster.connect(), drop)
 
 
 @pytest.fixture(scope="session")
