@@ -4,8 +4,10 @@ Everything uses the SQL functions, as a user does. The architectures are those o
 batch normalisation and a small CNN, and one that is traced in half of their time.
 """
 
+import functools
 import json
 import os
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +27,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return data.images.astype(np.float32)[..., None], data.target.astype(int)
 
 
+@functools.cache
 def mlp(n_hidden: int = 24) -> str:
     """Return the JSON of an MLP with batch normalisation and dropout."""
     keras = quiet_keras()
@@ -41,6 +44,7 @@ def mlp(n_hidden: int = 24) -> str:
     ).to_json()
 
 
+@functools.cache
 def cnn(n_filters: int = 4) -> str:
     """Return the JSON of a small CNN with an L2 penalty."""
     keras = quiet_keras()
@@ -56,6 +60,7 @@ def cnn(n_filters: int = 4) -> str:
     ).to_json()
 
 
+@functools.cache
 def smallest() -> str:
     """Return the JSON of a single layer behind dropout, whose random numbers are part of the training state."""
     keras = quiet_keras()
@@ -138,8 +143,9 @@ def pack(db, n_segments: int, buffer_size: int = 37, suffix: str = "", role: str
 def load_architectures(db, table: str = "arch", role: str | None = None) -> None:
     """Load the MLP as model_id 1, the CNN as 2 and the smallest network as 3."""
     one_thread()
-    for arch in (mlp(), cnn(), smallest()):
-        db.rows("SELECT madlib.load_keras_model(%s, %s::json)", [table, arch], role=role)
+    with closing(db.connect(role)) as connection, connection.cursor() as cursor:
+        for arch in (mlp(), cnn(), smallest()):
+            cursor.execute("SELECT madlib.load_keras_model(%s, %s::json)", [table, arch])
 
 
 def store_unchecked(db, arch: str, table: str = "arch") -> None:
