@@ -3,6 +3,7 @@
 import re
 import time
 from collections import deque
+from contextlib import closing
 
 import psycopg2
 import psycopg2.errors
@@ -176,8 +177,12 @@ def test_its_tables_are_not_made_in_the_schema_of_another_role(shop):
     """Its owner could put a view in the place of a table between two steps, and run code with the caller's rights."""
     db, connection = shop
     db.rows(f"CREATE ROLE cleo; CREATE SCHEMA trap AUTHORIZATION cleo; GRANT USAGE, CREATE ON SCHEMA trap TO {ANA}")
-    with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="schema: schema trap belongs to cleo"):
-        learn(connection, "'customers', 'churned', 'trapped', budget => '10 s', n_configs => 1, schema => 'trap'")
+    arguments = f"'{ANA}.customers', 'churned', 'trapped', budget => '10 s', n_configs => 1"
+    with closing(db.connect(ANA)) as of_the_path:
+        rows(of_the_path, "SELECT set_config('search_path', 'trap', false)")
+        for session, schema in ((connection, ", schema => 'trap'"), (of_the_path, "")):
+            with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="schema: schema trap belongs to cleo"):
+                learn(session, arguments + schema)
     assert db.value("SELECT count(*) FROM pg_class WHERE relnamespace = 'trap'::regnamespace") == 0
 
 

@@ -144,8 +144,7 @@ def learn(call: Call) -> list[dict[str, Any]]:
     source = session.relation(a["source_table"], "source_table", any_type=True)
     name = a["name"] or _name_of(source, a["dependent"])
     base = _base(name, a["schema"])
-    if a["schema"] is not None:
-        check_own_schema(session, split_name(a["schema"], "schema")[1], "schema")  # defence: schema-of-learn
+    check_own_schema(session, session.placed(base, "name").schema, "schema")  # defence: schema-of-learn
     if not a["replace"]:
         for suffix in _SUFFIXES:
             session.output(base + suffix, what="name", if_there=lambda *found: _HOW_TO_REPLACE)

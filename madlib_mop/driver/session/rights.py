@@ -186,7 +186,7 @@ def check_own_schema(session: Any, schema: str, what: str) -> None:
         raise InsufficientPrivilege(
             f"{what}: schema {name} belongs to {owner}, who could put a view in the place of a table there, whose code"
             " would then run with your rights",
-            hint="Give a schema of your own, or of a superuser.",
+            hint=f"Name a schema of your own, or of a superuser: {what} => '...'.",
         )
 
 
