@@ -114,6 +114,20 @@ AUTOML = Function(
         shared.METRICS_SAMPLE_ROWS,
         shared.POLICY,
         shared.MAX_SECONDS,
+        Argument(
+            "objective",
+            "text",
+            "what the search minimizes: loss, alone or with multiplications (of a prediction of one row) and size_bytes"
+            " (of the weights), e.g. 'loss, multiplications'",
+            default="loss",
+        ),
+        Argument(
+            "constraints",
+            "text",
+            "limits of the architectures, e.g. 'size_bytes <= 100000, multiplications <= 50000'; the others are left"
+            " out. NULL: none",
+            default=None,
+        ),
     ),
     comments=("Searches architectures and parameters for the best model, by the method of automl_method",),
 )

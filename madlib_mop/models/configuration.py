@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Self
 
+from madlib_mop.errors import MopError
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.custom import possible_names
@@ -14,6 +15,7 @@ from madlib_mop.models.parameters.functions import flat_names
 from madlib_mop.models.parameters.hyper_parameters import hyper_parameters
 from madlib_mop.models.parameters.parser import CompileParams, FitParams, parse_compile_params, parse_fit_params
 from madlib_mop.models.shapes import ModelShape, describe
+from madlib_mop.models.sizes import size_of
 
 #: Texts whose results a process keeps. A grid has few texts and many combinations of them.
 _N_CACHED = 4096
@@ -126,6 +128,14 @@ class Configuration:
         """Its hyper-parameters by name, without nested ones."""
         return hyper_parameters(self.model_id, self.compiled, self.fit, self.arch)
 
+    @property
+    def multiplications(self) -> int | None:
+        """Of a prediction of one row; None of an architecture of the record that does not pass its check any more."""
+        try:
+            return size_of(self.architecture).n_multiplications
+        except MopError:
+            return None
+
     def columns(self) -> dict[str, Any]:
         """Return the columns of `madlib_mop.model` that hold it, by their names; also the JSON of a command."""
         return {
@@ -136,6 +146,7 @@ class Configuration:
             "loss_type": self.loss_type,
             "metrics_type": self.metrics_type,
             "hyper_parameters": self.hyper_parameters,
+            "multiplications": self.multiplications,
         }
 
     def equals(self, other: Configuration) -> bool:
