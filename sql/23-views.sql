@@ -195,7 +195,8 @@ FROM (
         FROM (
             SELECT l.run_id, l.mst_key, l.model_id, l.rank, l.state, l.metric_epoch, l.comparable, l.ranked_by, s.score,
                    m.multiplications, m.model_bytes AS size_bytes, l.compile_params, l.fit_params,
-                   coalesce(m.multiplications, 0) AS work,
+                   CASE WHEN pg_catalog.bool_and(m.multiplications IS NOT NULL) OVER (PARTITION BY l.run_id)
+                        THEN m.multiplications ELSE 0 END AS work,
                    CASE WHEN l.ranked_by <> 'loss' AND madlib_mop.higher_is_better(l.ranked_by) THEN -s.score ELSE s.score END
                        AS badness
             FROM madlib_mop.leaderboard l
@@ -224,7 +225,7 @@ COMMENT ON COLUMN madlib_mop.pareto.metric_epoch IS 'The epoch of the score';
 COMMENT ON COLUMN madlib_mop.pareto.comparable IS 'As on the leaderboard: whether the score is of the same number of visits as those of the other models';
 COMMENT ON COLUMN madlib_mop.pareto.ranked_by IS 'What the score is: the first metric of the models if all have the same one, else loss';
 COMMENT ON COLUMN madlib_mop.pareto.score IS 'Its first metric or its loss, on the validation data if there are some, else on the training data';
-COMMENT ON COLUMN madlib_mop.pareto.multiplications IS 'Number of multiplications of a prediction of one row; NULL for models of version 1.0.0';
+COMMENT ON COLUMN madlib_mop.pareto.multiplications IS 'Number of multiplications of a prediction of one row, by its architecture; NULL: not known, for example of attention, or of a model of version 1.0.0. If it is NULL for a model of the run, models are compared by score and size only';
 COMMENT ON COLUMN madlib_mop.pareto.size_bytes IS 'Size of its weights in bytes';
 COMMENT ON COLUMN madlib_mop.pareto.compile_params IS 'Its compile parameters, as text';
 COMMENT ON COLUMN madlib_mop.pareto.fit_params IS 'Its fit parameters, as text';

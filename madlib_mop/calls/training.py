@@ -78,7 +78,8 @@ AUTOML = Function(
         Argument(
             "model_selection_table",
             "varchar",
-            "table to create for the best configuration, with its _summary",
+            "table to create for the best configuration (with several objectives, for those that no other one"
+            " surpasses), with its _summary",
         ),
         shared.MODEL_ID_LIST,
         Argument("compile_params_grid", "varchar", "dict of lists and ranges, as for generate_model_configs"),

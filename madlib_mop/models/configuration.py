@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -19,6 +20,8 @@ from madlib_mop.models.sizes import size_of
 
 #: Texts whose results a process keeps. A grid has few texts and many combinations of them.
 _N_CACHED = 4096
+#: Architectures, of which a run has fewer than configurations, and which can be long.
+_N_NETWORKS_CACHED = 64
 
 
 @lru_cache(_N_CACHED)
@@ -31,6 +34,16 @@ def compile_params_of(text: str | None, allowed_names: frozenset[str]) -> Compil
 def fit_params_of(text: str | None) -> FitParams:
     """Return parsed fit parameters. Raises MopError."""
     return parse_fit_params(text)
+
+
+@lru_cache(_N_NETWORKS_CACHED)
+def _multiplications(arch: str) -> int | None:
+    """Return those of an architecture; None too if it is one of the record that does not pass its check any more."""
+    try:
+        size = size_of(check_architecture(arch))
+    except MopError:
+        return None
+    return None if size.not_counted else size.n_multiplications
 
 
 @dataclass(frozen=True)
@@ -130,11 +143,8 @@ class Configuration:
 
     @property
     def multiplications(self) -> int | None:
-        """Of a prediction of one row; None of an architecture of the record that does not pass its check any more."""
-        try:
-            return size_of(self.architecture).n_multiplications
-        except MopError:
-            return None
+        """Of a prediction of one row; None if the JSON does not say: see `sizes.NetworkSize.not_counted`."""
+        return _multiplications(json.dumps(self.arch))
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of `madlib_mop.model` that hold it, by their names; also the JSON of a command."""

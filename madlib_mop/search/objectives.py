@@ -27,8 +27,8 @@ _OBJECTIVE_HINT = f"Write e.g. objective => 'loss, multiplications'. Objectives:
 _CONSTRAINT_HINT = f"Write {' or '.join(COSTS)}, then <= and a whole number, with a comma between two constraints."
 _CONSTRAINT = re.compile(r"\s*(\w+)\s*<=\s*(\d{1,18})\s*")
 
-#: The costs of a network, in the order of the search's objectives.
-Costs = tuple[int, ...]
+#: The costs of a network, in the order of the search's objectives; infinite where they are not known.
+Costs = tuple[float, ...]
 
 
 def read_objective(text: str | None) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def read_constraints(text: str | None) -> dict[str, int]:
     return limits
 
 
-def costs_of(size: NetworkSize, names: Iterable[str]) -> Costs:
+def costs_of(size: NetworkSize, names: Iterable[str]) -> tuple[int, ...]:
     """Return the costs of a network with these names."""
     return tuple(_COSTS[name](size) for name in names)
 

@@ -1,5 +1,6 @@
 """madlib_keras_automl on MADlib's iris example: the models that it trains, its output, and rejected calls."""
 
+import json
 from itertools import pairwise
 
 import psycopg2
@@ -313,6 +314,22 @@ def test_constraints_leave_architectures_out(iris):
     )
     assert iris.rows("SELECT DISTINCT model_id FROM small_info") == [(1,)]
     assert "constraints: 1 of 2 architectures are left out: model_id 2 has size_bytes 332" in small.notices
+
+
+@pytest.mark.parametrize("change", [{"objective": "loss, size_bytes"}, {"constraints": "size_bytes <= 100"}])
+def test_a_network_that_cannot_be_counted_is_an_error_of_searches_that_count(iris, change):
+    layers = [
+        {"class_name": "InputLayer", "config": {"batch_shape": [None, 4], "dtype": "float32", "name": "input"}},
+        {"class_name": "PReLU", "config": {"name": "slope"}},
+        {"class_name": "Dense", "config": {"name": "out", "units": 3, "activation": "softmax"}},
+    ]
+    network = json.dumps({"class_name": "Sequential", "config": {"name": "sloped", "layers": layers}})
+    iris.rows("DROP TABLE IF EXISTS uncounted")
+    iris.rows("SELECT madlib.load_keras_model('uncounted', %s)", [network])
+    given = {**arguments("refused", "hyperopt", None), "model_arch_table": "uncounted", "model_id_list": [1], **change}
+    with pytest.raises(psycopg2.Error, match="size_bytes of model_id 1 cannot be counted, because of PReLU") as caught:
+        iris.rows(statement(given), list(given.values()))
+    assert caught.value.pgcode == "22023"
 
 
 BAD_LOSS = COMPILE.replace("['categorical_crossentropy']", "['mse', 'nonsense']")

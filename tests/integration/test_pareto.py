@@ -70,9 +70,11 @@ def test_models_without_a_score_are_left_out(record, db):
     assert front(db) == [3]
 
 
-def test_models_of_version_1_0_0_are_compared_by_score_and_size(record, db):
+def test_models_are_compared_by_score_and_size_if_the_multiplications_of_one_are_unknown(record, db):
+    """As of version 1.0.0, whose searches can be resumed."""
     record((1, 0.9, None, 800), (2, 0.8, None, 400), (3, 0.7, None, 600))
-    assert front(db) == [1, 2]
+    record((1, 0.9, 100, 800), (2, 0.8, 50, 400), (3, 0.7, None, 600), (4, 0.7, 1, 700), run_id=RUN + 1)
+    assert front(db) == front(db, RUN + 1) == [1, 2]
 
 
 def test_it_agrees_with_the_comparison_of_all_pairs(record, db):

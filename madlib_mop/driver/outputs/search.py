@@ -92,8 +92,13 @@ def write_selection(
         session.notice(f"run {run.run_id}: {best}; it is in {target}")
 
 
-def _costs_of(model: ModelRow, objective: Sequence[str]) -> tuple[int, ...]:
-    return costs_of(size_of(model.configuration.architecture), objective) if objective else ()
+def _costs_of(model: ModelRow, objective: Sequence[str]) -> tuple[float, ...]:
+    """Return the costs of a model; infinite ones if they are not known, which only a person can have added."""
+    if not objective:
+        return ()
+    if model.multiplications is None:
+        return (math.inf,) * len(objective)
+    return costs_of(size_of(model.configuration.architecture), objective)
 
 
 def brackets(events: Iterable[SearchEvent]) -> dict[int, tuple[int, int]]:

@@ -1,7 +1,7 @@
 """The plan of a search: the arguments of madlib_keras_automl, checked before any work starts."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -33,7 +33,7 @@ from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
-from madlib_mop.models.sizes import NetworkSize, size_of
+from madlib_mop.models.sizes import size_of
 from madlib_mop.search import (
     Search,
     SearchParams,
@@ -112,7 +112,7 @@ def plan_search(call: Call, record: Record) -> RunPlan:
         given=tuple(GivenConfiguration(one.model_id, one.compile_params, one.fit_params) for one in given),
         sampler_version=search.sampler_version,
         objective=list(objective),
-        costs={str(key): costs_of(_size_of(arch), objective) for key, arch in archs.items()} if objective else {},
+        costs={str(key): _costs(key, arch, objective) for key, arch in archs.items()} if objective else {},
     )
     return complete_plan(
         inputs,
@@ -129,8 +129,18 @@ def plan_search(call: Call, record: Record) -> RunPlan:
     )
 
 
-def _size_of(arch: Node) -> NetworkSize:
-    return size_of(check_architecture(arch))
+def _costs(model_id: int, arch: Node, names: Collection[str]) -> tuple[int, ...]:
+    """Return the costs of an architecture with these names. Raises MopError if its JSON does not say them."""
+    with _located(f"model_id {model_id}"):
+        size = size_of(check_architecture(arch))
+    if size.not_counted:
+        raise InvalidParameter(
+            f"objective and constraints: {' and '.join(names)} of model_id {model_id} cannot be counted, because of"
+            f" {', '.join(sorted(size.not_counted))}",
+            hint="Omit this architecture, or objective and constraints. Usual layers, and inputs of a fixed shape, can"
+            " be counted.",
+        )
+    return costs_of(size, names)
 
 
 def _within(session: CallerSession, arch_table: Relation, model_ids: list[int], limits: Mapping[str, int]) -> list[int]:
@@ -138,7 +148,7 @@ def _within(session: CallerSession, arch_table: Relation, model_ids: list[int], 
     costs = {}
     for model_id in dict.fromkeys(model_ids):
         arch, _ = read_architecture(session, arch_table, model_id)
-        costs[model_id] = dict(zip(limits, costs_of(_size_of(arch), limits), strict=True))
+        costs[model_id] = dict(zip(limits, _costs(model_id, arch, limits), strict=True))
     above = {key for key, of in costs.items() if any(of[name] > most for name, most in limits.items())}
     if not above:
         return model_ids

@@ -1,5 +1,6 @@
 """Searches with several objectives: the texts, the order of models, and what each method makes of it."""
 
+import json
 import math
 import random
 
@@ -7,12 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from madlib_mop.catalog.rows.plan import SearchPlan
+from madlib_mop.driver.changes.search import search_of
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.models.sizes import NetworkSize
 from madlib_mop.search import Add, costs_of, first_front, make_search, read_constraints, read_objective
 from madlib_mop.search.objectives import in_order
-from tests.helpers.unit.searches import METHODS, SYNCHRONOUS, Laboratory, earlier, space
+from tests.helpers.unit.rows import a_search
+from tests.helpers.unit.searches import COMPILE_GRID, METHODS, SYNCHRONOUS, Laboratory, earlier, space
 
 SEEDS = st.integers(0, 2**31 - 1)
 LIGHT = settings(max_examples=15, deadline=None)
@@ -118,6 +122,22 @@ def test_a_search_with_several_objectives_ends_and_is_repeated_by_a_resume(metho
     lab.run(n_slots, random.Random(seed), fail=0.2, nan=0.2, hurry=0.2)
     again = search_with(method, random_state=seed, past=past)
     assert [getattr(again, name)(*arguments) for name, arguments in lab.calls] == lab.said
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_ends_if_no_model_has_a_finite_loss(method):
+    for past in ((), earlier()):
+        lab = Laboratory(search_with(method, past=past)).run(3, random.Random(1), nan=1.0)
+        assert lab.search.best() is None
+
+
+def test_a_resumed_search_has_the_costs_of_the_record():
+    names = ("multiplications", "size_bytes")
+    costs = {str(key): of for key, of in COSTS.items()}
+    plan = a_search("tpe", model_ids=[1, 2], compile_params_grid=COMPILE_GRID, objective=names, costs=costs)
+    read = SearchPlan.from_json(json.loads(json.dumps(plan.as_json())))
+    assert tuple(read.objective) == names and search_of(read).costs == COSTS
+    assert not {"objective", "costs"} & a_search().as_json().keys()
 
 
 @LIGHT
