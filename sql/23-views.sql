@@ -181,7 +181,6 @@ COMMENT ON COLUMN madlib_mop.leaderboard.ranked_by IS 'What the models of the ru
 -- if greenplum
 CREATE VIEW madlib_mop.pareto WITH (security_barrier = true) AS
 -- else
--- defence: invoker-of-pareto = CREATE VIEW madlib_mop.pareto AS
 CREATE VIEW madlib_mop.pareto WITH (security_invoker = true) AS
 -- end
 SELECT run_id, mst_key, model_id, rank, state, metric_epoch, comparable, ranked_by, score, multiplications, size_bytes,

@@ -103,8 +103,13 @@ def size_of(checked: Node, row_shapes: Sequence[Sequence[int]] = ()) -> NetworkS
         walk.model(checked, None)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # the check does not read arguments
         raise Unsupported("model_arch: the size of the network cannot be computed: a layer is malformed") from None
-    numbers = (walk.n_layers, walk.n_weights, walk.n_multiplications, walk.n_activations)
-    return NetworkSize(*(min(number, _MOST) for number in numbers), frozenset(walk.not_counted))
+    return NetworkSize(
+        n_layers=walk.n_layers,
+        n_weights=min(walk.n_weights, _MOST),
+        n_multiplications=min(walk.n_multiplications, _MOST),
+        n_activations=min(walk.n_activations, _MOST),
+        not_counted=frozenset(walk.not_counted),
+    )
 
 
 def optimizer_slots(name: str, arguments: Mapping[str, Any]) -> int:
@@ -124,7 +129,7 @@ class _Walk:
     def model(self, node: Node, given: Shape | None) -> Shape:
         """Walk through a model; return the shape of its last output."""
         outputs: dict[str, Shape] = {}
-        layers, built = node["config"].get("layers") or (), node["config"].get("build_input_shape")
+        layers, built = node["config"].get("layers") or [], node["config"].get("build_input_shape")
         shape = given or ()
         if not shape and built and layers[0]["class_name"] != "InputLayer":
             shape = self._input({"batch_shape": built})

@@ -13,7 +13,7 @@ DEFENCES_OF_MONITORING = (
             f"view {view} reads with the rights of the role that queries it",
             (_OWN_RUNS,),
         )
-        for view in ("metric-series", "model-summary", "pareto", "visit-gantt")
+        for view in ("metric-series", "model-summary", "visit-gantt")
     ),
     Defence(
         "metrics-here-only",
