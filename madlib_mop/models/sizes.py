@@ -21,6 +21,7 @@ _GATES = {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}
 #: A recurrent layer is traced and run as a loop, which costs as much as so many layers.
 _LAYERS_OF_A_LOOP = 8
 _NO_OPS = ("InputLayer", "Flatten", "Reshape", "Identity")
+_NORMALIZATIONS = ("BatchNormalization", "LayerNormalization")
 _POOLING = tuple(f"{kind}Pooling{rank}D" for kind in ("Average", "Max") for rank in (1, 2, 3))
 _GLOBAL_POOLING = tuple(f"Global{kind}" for kind in _POOLING)
 #: Layers and operations that have no weights, and return what has the shape of their largest source. (Keras writes Any
@@ -172,7 +173,7 @@ class _Walk:
 
     def _computed(self, kind: str, config: Node, source: Shape, sources: list[Shape]) -> Shape:
         """Add what a layer has and does; return the shape of its output."""
-        if not _is_usual(config):
+        if not _is_usual(kind, config, len(source)):
             self.not_counted.add(kind)
         bias = bool(config.get("use_bias", True))
         last = source[-1] if source else 1
@@ -197,7 +198,7 @@ class _Walk:
             width = _whole(config.get("output_dim"))
             self._add(_whole(config.get("input_dim")) * width, prod(source) * width)
             return (*source, width)
-        if kind in ("BatchNormalization", "LayerNormalization"):
+        if kind in _NORMALIZATIONS:
             n_trained = sum(bool(config.get(name, True)) for name in ("center", "scale"))
             self._add((n_trained + 2 * (kind == "BatchNormalization")) * last, prod(source))
             return source
@@ -226,9 +227,11 @@ class _Walk:
         self.n_multiplications += n_multiplications
 
 
-def _is_usual(config: Node) -> bool:
+def _is_usual(kind: str, config: Node, rank: int) -> bool:
     """Return whether the arguments of a layer have no influence on its size that is not counted."""
     if any(config.get(name) not in (None, *usual) for name, usual in _USUAL_ARGUMENTS.items()):
+        return False
+    if kind in (*_NORMALIZATIONS, "Concatenate") and config.get("axis", -1) not in (-1, rank, [-1], [rank]):
         return False
     rates = config.get("dilation_rate", 1)
     return all(rate == 1 for rate in (rates if isinstance(rates, list) else [rates]))
@@ -250,7 +253,7 @@ def _without_weights(kind: str, config: Node, source: Shape, sources: list[Shape
         strides = _sizes(config.get("strides"), rank) if config.get("strides") else pool
         each = zip(source[:-1], pool, strides, strict=True)
         return (*(_places(*one, config.get("padding")) for one in each), source[-1])
-    if kind == "Concatenate" and config.get("axis", -1) in (-1, len(source)):
+    if kind == "Concatenate":
         return (*source[:-1], sum(shape[-1] for shape in sources if shape))
     if kind == "RepeatVector":
         return (_whole(config.get("n")), *source)

@@ -89,6 +89,7 @@ def of_layers(*layers, shape=(None, 6, 4)):
         ("Conv1D", {"filters": 4, "kernel_size": 2, "dilation_rate": [2]}),
         ("ZeroPadding1D", {"padding": 1}),
         ("Concatenate", {"axis": 1}),
+        ("LayerNormalization", {"axis": [1, 2]}),
         ("Bidirectional", {"layer": {"class_name": "RNN", "config": {}}}),
     ],
 )
