@@ -122,6 +122,7 @@ CREATE TABLE madlib_mop.model (
     cloned_from     jsonb,
     command_id      bigint,
     hyper_parameters  jsonb NOT NULL DEFAULT '{}',
+    multiplications   bigint,
     PRIMARY KEY (run_id, mst_key)
 )
 -- if greenplum
@@ -144,6 +145,7 @@ COMMENT ON COLUMN madlib_mop.model.seed_key IS 'The mst_key that its seeds are c
 COMMENT ON COLUMN madlib_mop.model.pinned IS 'Set by pin_model: no search and no policy stops it';
 COMMENT ON COLUMN madlib_mop.model.cloned_from IS 'For a clone: the key of its original, and the epoch, position and visited segments of the copied state';
 COMMENT ON COLUMN madlib_mop.model.hyper_parameters IS 'The configuration in parts, by Keras'' names; {} for models of version 1.0.0';
+COMMENT ON COLUMN madlib_mop.model.multiplications IS 'Number of multiplications of a prediction of one row, by its architecture; NULL: not known, for example of attention, or of a model of version 1.0.0';
 COMMENT ON COLUMN madlib_mop.model.command_id IS 'The command that added it; NULL for a model that the run began with, or that a search added';
 
 CREATE TABLE madlib_mop.start_weights (

@@ -179,6 +179,57 @@ COMMENT ON COLUMN madlib_mop.leaderboard.metric_rows IS 'Number of rows of the s
 COMMENT ON COLUMN madlib_mop.leaderboard.ranked_by IS 'What the models of the run are ranked by: their first metric if all have the same one, else loss. The first one is the best model of the run';
 
 -- if greenplum
+CREATE VIEW madlib_mop.pareto WITH (security_barrier = true) AS
+-- else
+CREATE VIEW madlib_mop.pareto WITH (security_invoker = true) AS
+-- end
+SELECT run_id, mst_key, model_id, rank, state, metric_epoch, comparable, ranked_by, score, multiplications, size_bytes,
+       compile_params, fit_params
+FROM (
+    SELECT scored.*, pg_catalog.array_agg(badness) OVER run AS badnesses, pg_catalog.array_agg(work) OVER run AS works,
+           pg_catalog.array_agg(size_bytes) OVER run AS sizes
+    FROM (
+        -- of networks of one size, only the best one: the others need not be compared
+        SELECT figures.*, pg_catalog.row_number() OVER (PARTITION BY run_id, work, size_bytes ORDER BY badness, rank) AS place
+        FROM (
+            SELECT l.run_id, l.mst_key, l.model_id, l.rank, l.state, l.metric_epoch, l.comparable, l.ranked_by, s.score,
+                   m.multiplications, m.model_bytes AS size_bytes, l.compile_params, l.fit_params,
+                   CASE WHEN pg_catalog.bool_and(m.multiplications IS NOT NULL) OVER (PARTITION BY l.run_id)
+                        THEN m.multiplications ELSE 0 END AS work,
+                   CASE WHEN l.ranked_by <> 'loss' AND madlib_mop.higher_is_better(l.ranked_by) THEN -s.score ELSE s.score END
+                       AS badness
+            FROM madlib_mop.leaderboard l
+            JOIN madlib_mop.model m ON m.run_id = l.run_id AND m.mst_key = l.mst_key
+            CROSS JOIN LATERAL (SELECT CASE WHEN l.ranked_by = 'loss' THEN coalesce(l.validation_loss, l.training_loss)
+                                            WHEN l.validation_loss IS NULL THEN l.training_metric
+                                            ELSE l.validation_metric END AS score) s
+            WHERE l.state <> 'failed' AND s.score NOT IN ('NaN', 'Infinity', '-Infinity') AND m.model_bytes IS NOT NULL
+            ) figures
+        ) scored
+    WHERE place = 1
+    WINDOW run AS (PARTITION BY run_id)
+    ) compared
+WHERE NOT EXISTS (
+    SELECT FROM ROWS FROM (pg_catalog.unnest(badnesses), pg_catalog.unnest(works), pg_catalog.unnest(sizes))
+        AS other (badness, work, size_bytes)
+    WHERE other.badness <= compared.badness AND other.work <= compared.work AND other.size_bytes <= compared.size_bytes
+          AND (other.work < compared.work OR other.size_bytes < compared.size_bytes));
+COMMENT ON VIEW madlib_mop.pareto IS 'The models of each run that no other model of the run surpasses: none has a score that is as good, as few multiplications and as small a size, and is better in one of them. Of equal models, it has the one that is first on the leaderboard';
+COMMENT ON COLUMN madlib_mop.pareto.run_id IS 'The run';
+COMMENT ON COLUMN madlib_mop.pareto.mst_key IS 'The model';
+COMMENT ON COLUMN madlib_mop.pareto.model_id IS 'Its architecture''s number in the table of architectures';
+COMMENT ON COLUMN madlib_mop.pareto.rank IS 'Its rank on the leaderboard';
+COMMENT ON COLUMN madlib_mop.pareto.state IS 'waiting, training, trained or stopped';
+COMMENT ON COLUMN madlib_mop.pareto.metric_epoch IS 'The epoch of the score';
+COMMENT ON COLUMN madlib_mop.pareto.comparable IS 'As on the leaderboard: whether the score is of the same number of visits as those of the other models';
+COMMENT ON COLUMN madlib_mop.pareto.ranked_by IS 'What the score is: the first metric of the models if all have the same one, else loss';
+COMMENT ON COLUMN madlib_mop.pareto.score IS 'Its first metric or its loss, on the validation data if there are some, else on the training data';
+COMMENT ON COLUMN madlib_mop.pareto.multiplications IS 'Number of multiplications of a prediction of one row, by its architecture; NULL: not known, for example of attention, or of a model of version 1.0.0. If it is NULL for a model of the run, models are compared by score and size only';
+COMMENT ON COLUMN madlib_mop.pareto.size_bytes IS 'Size of its weights in bytes';
+COMMENT ON COLUMN madlib_mop.pareto.compile_params IS 'Its compile parameters, as text';
+COMMENT ON COLUMN madlib_mop.pareto.fit_params IS 'Its fit parameters, as text';
+
+-- if greenplum
 CREATE VIEW madlib_mop.timeline WITH (security_barrier = true) AS
 -- else
 CREATE VIEW madlib_mop.timeline WITH (security_invoker = true) AS

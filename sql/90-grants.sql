@@ -55,7 +55,7 @@ BEGIN
         EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.visit, madlib_mop.metric,'
             ' madlib_mop.visit_metric, madlib_mop.evaluation, madlib_mop.search_event, madlib_mop.search_history, madlib_mop.progress,'
             ' madlib_mop.change, madlib_mop.steering, madlib_mop.run_policy,'
-            ' madlib_mop.leaderboard, madlib_mop.timeline, madlib_mop.metric_series, madlib_mop.model_summary,'
+            ' madlib_mop.leaderboard, madlib_mop.pareto, madlib_mop.timeline, madlib_mop.metric_series, madlib_mop.model_summary,'
             ' madlib_mop.visit_gantt TO %I', role_name);
         EXECUTE format('GRANT SELECT ON madlib_mop.job, madlib_mop.registry, madlib_mop.alias_history, madlib_mop.version_lineage,'
             ' madlib_mop.challenger_comparison TO %I', role_name);

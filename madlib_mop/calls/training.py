@@ -78,7 +78,8 @@ AUTOML = Function(
         Argument(
             "model_selection_table",
             "varchar",
-            "table to create for the best configuration, with its _summary",
+            "table to create for the best configuration (with several objectives, for those that no other one"
+            " surpasses), with its _summary",
         ),
         shared.MODEL_ID_LIST,
         Argument("compile_params_grid", "varchar", "dict of lists and ranges, as for generate_model_configs"),
@@ -114,6 +115,20 @@ AUTOML = Function(
         shared.METRICS_SAMPLE_ROWS,
         shared.POLICY,
         shared.MAX_SECONDS,
+        Argument(
+            "objective",
+            "text",
+            "what the search minimizes: loss, alone or with multiplications (of a prediction of one row) and size_bytes"
+            " (of the weights), e.g. 'loss, multiplications'",
+            default="loss",
+        ),
+        Argument(
+            "constraints",
+            "text",
+            "limits of the architectures, e.g. 'size_bytes <= 100000, multiplications <= 50000'; the others are left"
+            " out. NULL: none",
+            default=None,
+        ),
     ),
     comments=("Searches architectures and parameters for the best model, by the method of automl_method",),
 )

@@ -64,7 +64,7 @@ segment = _table(
     jsonb="task", timestamptz="task_since",
 )  # fmt: skip
 model = _table(
-    "model", bigint="run_id state_version state_slot state_bytes model_bytes command_id",
+    "model", bigint="run_id state_version state_slot state_bytes model_bytes command_id multiplications",
     integer="mst_key ordinal model_id first_epoch last_epoch epoch position forward_parts seed_key",
     text="compile_params fit_params start_weights state state_detail digest weights_digest loss_type",
     json="model_arch", _text="metrics_type", jsonb="taken_over early_stopping best_state cloned_from hyper_parameters",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from madlib_mop.catalog.facts.now import RunNow, RunStatus
 from madlib_mop.catalog.facts.reading.now import read_status, read_trained
-from madlib_mop.catalog.facts.reading.tables import LEADERBOARD, METRICS, VISITS
+from madlib_mop.catalog.facts.reading.tables import LEADERBOARD, METRICS, PARETO, VISITS
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.statements import Statement, call_of, whole_number
@@ -99,6 +99,14 @@ class Run:
     def leaderboard(self) -> "pandas.DataFrame":
         """Return the models, best first, with the columns of view ``leaderboard``; indexed by ``mst_key``."""
         return read_own(self._calls.sessions, LEADERBOARD, [self.run_id]).drop(columns="run_id").set_index("mst_key")
+
+    def pareto(self) -> "pandas.DataFrame":
+        """Return the models that no other one surpasses in score, multiplications and size, best score first.
+
+        It has the columns of view ``pareto``, among them ``multiplications`` (of a prediction of one row) and
+        ``size_bytes`` (of the weights), and is indexed by ``mst_key``.
+        """
+        return read_own(self._calls.sessions, PARETO, [self.run_id]).drop(columns="run_id").set_index("mst_key")
 
     def metrics(self) -> "pandas.DataFrame":
         """Return all metrics of all rows: a row for each model, epoch, data set and metric.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Self
 
+from madlib_mop.errors import MopError
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.custom import possible_names
@@ -14,9 +16,12 @@ from madlib_mop.models.parameters.functions import flat_names
 from madlib_mop.models.parameters.hyper_parameters import hyper_parameters
 from madlib_mop.models.parameters.parser import CompileParams, FitParams, parse_compile_params, parse_fit_params
 from madlib_mop.models.shapes import ModelShape, describe
+from madlib_mop.models.sizes import size_of
 
 #: Texts whose results a process keeps. A grid has few texts and many combinations of them.
 _N_CACHED = 4096
+#: Architectures, of which a run has fewer than configurations, and which can be long.
+_N_NETWORKS_CACHED = 64
 
 
 @lru_cache(_N_CACHED)
@@ -29,6 +34,16 @@ def compile_params_of(text: str | None, allowed_names: frozenset[str]) -> Compil
 def fit_params_of(text: str | None) -> FitParams:
     """Return parsed fit parameters. Raises MopError."""
     return parse_fit_params(text)
+
+
+@lru_cache(_N_NETWORKS_CACHED)
+def _multiplications(arch: str) -> int | None:
+    """Return those of an architecture; None too if it is one of the record that does not pass its check any more."""
+    try:
+        size = size_of(check_architecture(arch))
+    except MopError:
+        return None
+    return None if size.not_counted else size.n_multiplications
 
 
 @dataclass(frozen=True)
@@ -126,6 +141,11 @@ class Configuration:
         """Its hyper-parameters by name, without nested ones."""
         return hyper_parameters(self.model_id, self.compiled, self.fit, self.arch)
 
+    @property
+    def multiplications(self) -> int | None:
+        """Of a prediction of one row; None if the JSON does not say: see `sizes.NetworkSize.not_counted`."""
+        return _multiplications(json.dumps(self.arch))
+
     def columns(self) -> dict[str, Any]:
         """Return the columns of `madlib_mop.model` that hold it, by their names; also the JSON of a command."""
         return {
@@ -136,6 +156,7 @@ class Configuration:
             "loss_type": self.loss_type,
             "metrics_type": self.metrics_type,
             "hyper_parameters": self.hyper_parameters,
+            "multiplications": self.multiplications,
         }
 
     def equals(self, other: Configuration) -> bool:

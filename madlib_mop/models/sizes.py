@@ -1,15 +1,17 @@
 """How large a network is, from its JSON alone: layers, weights, and multiplications a row; used to compare costs.
 
-The sizes are exact for the usual layers, and too small for others. Only the trainer, with Keras, knows them exactly.
+The sizes are exact for the usual layers. The others are named (`NetworkSize.not_counted`), and the sizes are then too
+small, as a rule. Only the trainer, with Keras, knows them exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from madlib_mop.errors import Unsupported
 from madlib_mop.models.keras_layers import Node
 
 _CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D", "SeparableConv1D", "SeparableConv2D")
@@ -19,6 +21,28 @@ _GATES = {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}
 #: A recurrent layer is traced and run as a loop, which costs as much as so many layers.
 _LAYERS_OF_A_LOOP = 8
 _NO_OPS = ("InputLayer", "Flatten", "Reshape", "Identity")
+_NORMALIZATIONS = ("BatchNormalization", "LayerNormalization")
+_POOLING = tuple(f"{kind}Pooling{rank}D" for kind in ("Average", "Max") for rank in (1, 2, 3))
+_GLOBAL_POOLING = tuple(f"Global{kind}" for kind in _POOLING)
+#: Layers and operations that have no weights, and return what has the shape of their largest source. (Keras writes Any
+#: for masks, which are no source of a layer that is counted.)
+_KEEPS_SHAPE = frozenset(
+    """
+    Activation ActivityRegularization Add AlphaDropout Average Dropout ELU GaussianDropout GaussianNoise Identity
+    LeakyReLU Masking Maximum Minimum Multiply ReLU Rescaling Softmax SpatialDropout1D SpatialDropout2D
+    SpatialDropout3D Subtract UnitNormalization
+    Abs Absolute Any Celu Clip Cos Divide Elu Exp Expm1 Floor Gelu HardSigmoid HardSilu HardTanh LeakyRelu Log Log10
+    Log1p Log2 LogSigmoid LogSoftmax LogicalOr Negative NotEqual Power Reciprocal Relu Relu6 Round Selu Sigmoid Sign
+    Silu Sin Softplus Softsign Sqrt Square Squareplus Tanh TrueDivide ZerosLike
+    """.split()
+)
+#: Arguments of layers, with the values for which the layers are counted.
+_USUAL_ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "data_format": ("channels_last",), "depth_multiplier": (1,), "groups": (1,), "merge_mode": ("concat",),
+    "output_padding": (), "return_state": (False,),
+}  # fmt: skip
+#: The greatest number that a column of type bigint takes.
+_MOST = 2**63 - 1
 #: Variables of an optimizer for each weight.
 _SLOTS = {
     "Adam": 2, "AdamW": 2, "Adamax": 2, "Nadam": 2, "Adadelta": 2, "RMSprop": 1, "Adagrad": 1, "Ftrl": 2, "Lion": 1,
@@ -43,12 +67,16 @@ class NetworkSize:
         Of the forward pass of one row.
     n_activations : int
         Numbers that the layers return for one row.
+    not_counted : frozenset of str
+        The classes of layers and operations whose weights, multiplications or output shapes are not known from the
+        JSON; empty if the size is exact.
     """
 
     n_layers: int
     n_weights: int
     n_multiplications: int
     n_activations: int
+    not_counted: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def weight_bytes(self) -> int:
@@ -65,10 +93,24 @@ def size_of(checked: Node, row_shapes: Sequence[Sequence[int]] = ()) -> NetworkS
         The result of `architecture.check_architecture`.
     row_shapes : sequence of sequences of int
         The shape of a row of each input, where the JSON has none.
+
+    Raises
+    ------
+    Unsupported
+        The arguments of a layer are none that Keras takes.
     """
     walk = _Walk([tuple(shape) for shape in row_shapes])
-    walk.model(checked, None)
-    return NetworkSize(walk.n_layers, walk.n_weights, walk.n_multiplications, walk.n_activations)
+    try:
+        walk.model(checked, None)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # the check does not read arguments
+        raise Unsupported("model_arch: the size of the network cannot be computed: a layer is malformed") from None
+    return NetworkSize(
+        n_layers=walk.n_layers,
+        n_weights=min(walk.n_weights, _MOST),
+        n_multiplications=min(walk.n_multiplications, _MOST),
+        n_activations=min(walk.n_activations, _MOST),
+        not_counted=frozenset(walk.not_counted),
+    )
 
 
 def optimizer_slots(name: str, arguments: Mapping[str, Any]) -> int:
@@ -82,13 +124,17 @@ class _Walk:
 
     def __init__(self, row_shapes: list[Shape]):
         self.n_layers = self.n_weights = self.n_multiplications = self.n_activations = 0
+        self.not_counted: set[str] = set()
         self._row_shapes = row_shapes
 
     def model(self, node: Node, given: Shape | None) -> Shape:
         """Walk through a model; return the shape of its last output."""
         outputs: dict[str, Shape] = {}
+        layers, built = node["config"].get("layers") or [], node["config"].get("build_input_shape")
         shape = given or ()
-        for layer in node["config"].get("layers") or ():
+        if not shape and built and layers[0]["class_name"] != "InputLayer":
+            shape = self._input({"batch_shape": built})
+        for layer in layers:
             sources = [outputs[name] for name in _sources(layer.get("inbound_nodes")) if name in outputs]
             shape = self._layer(layer, sources or [shape])
             outputs[str(layer["config"].get("name", layer.get("name", "")))] = shape
@@ -98,10 +144,12 @@ class _Walk:
         kind, config, source = layer["class_name"], layer["config"], sources[0]
         if kind == "InputLayer":
             return self._input(config)
+        if isinstance(nodes := layer.get("inbound_nodes"), list) and len(nodes) > 1:
+            self.not_counted.add(kind)  # a shared layer
         if isinstance(config.get("layers"), list):
             return self.model(layer, source)
         if not source:  # a Sequential without an input layer
-            source = self._input(config)
+            sources = [source := self._input(config)]
         self.n_layers += kind not in _NO_OPS
         shape = self._computed(kind, config, source, sources)
         self.n_activations += prod(shape)
@@ -111,13 +159,22 @@ class _Walk:
         row = self._row_shapes.pop(0) if self._row_shapes else ()
         known = config.get("batch_shape") or config.get("batch_input_shape")
         if not isinstance(known, list):
+            if not row:
+                self.not_counted.add("InputLayer")
             return row
         sizes = known[1:]
         filled = row if len(row) == len(sizes) else (None,) * len(sizes)
-        return tuple(size or other or 1 for size, other in zip(sizes, filled, strict=True))
+        found = [size or other or 0 for size, other in zip(sizes, filled, strict=True)]
+        if any(size < 0 for size in found):
+            raise ValueError("a shape has no negative sizes")
+        if 0 in found:
+            self.not_counted.add("InputLayer")
+        return tuple(size or 1 for size in found)
 
     def _computed(self, kind: str, config: Node, source: Shape, sources: list[Shape]) -> Shape:
         """Add what a layer has and does; return the shape of its output."""
+        if not _is_usual(kind, config, len(source)):
+            self.not_counted.add(kind)
         bias = bool(config.get("use_bias", True))
         last = source[-1] if source else 1
         if kind == "Dense":
@@ -129,34 +186,40 @@ class _Walk:
         if kind in _GATES:
             units, gates = _whole(config.get("units")), _GATES[kind]
             self.n_layers += _LAYERS_OF_A_LOOP
-            weights = gates * units * (last + units + bias * (2 if kind == "GRU" else 1))
+            n_biases = 2 if kind == "GRU" and config.get("reset_after", True) else 1
+            weights = gates * units * (last + units + bias * n_biases)
             self._add(weights, source[0] * gates * units * (last + units))
             return (source[0], units) if config.get("return_sequences") else (units,)
-        if kind == "Bidirectional":
-            inner = config.get("layer") or {}
-            once = self._computed(inner.get("class_name", ""), inner.get("config") or {}, source, sources)
-            self._computed(inner.get("class_name", ""), inner.get("config") or {}, source, sources)
+        if kind == "Bidirectional" and (inner := config["layer"])["class_name"] in _GATES:
+            for _ in range(2):
+                once = self._computed(inner["class_name"], inner["config"], source, sources)
             return (*once[:-1], 2 * once[-1])
         if kind == "Embedding":
             width = _whole(config.get("output_dim"))
             self._add(_whole(config.get("input_dim")) * width, prod(source) * width)
             return (*source, width)
-        if kind in ("BatchNormalization", "LayerNormalization"):
-            parts = 4 if kind == "BatchNormalization" else 2
-            self._add(parts * last, prod(source))
+        if kind in _NORMALIZATIONS:
+            n_trained = sum(bool(config.get(name, True)) for name in ("center", "scale"))
+            self._add((n_trained + 2 * (kind == "BatchNormalization")) * last, prod(source))
             return source
-        return _without_weights(kind, config, source, sources)
+        shape = _without_weights(kind, config, source, sources)
+        if shape is None:
+            self.not_counted.add(kind)
+            return source
+        return shape
 
     def _convolution(self, kind: str, config: Node, source: Shape, bias: bool) -> Shape:
         filters, rank = _whole(config.get("filters")), len(source) - 1
         kernel, strides = (_sizes(config.get(name), rank) for name in ("kernel_size", "strides"))
-        places = [_places(*each, config.get("padding")) for each in zip(source[:-1], kernel, strides, strict=True)]
+        axes = list(zip(source[:-1], kernel, strides, strict=True))
+        n_products = prod(places := [_places(*axis, config.get("padding")) for axis in axes])
         if kind in _TRANSPOSED:
-            places = [n * stride for n, stride in zip(source[:-1], strides, strict=True)]
+            n_products, is_same = prod(source[:-1]), config.get("padding") == "same"
+            places = [n * stride + (0 if is_same else max(0, size - stride)) for n, size, stride in axes]
         each = prod(kernel) * source[-1] * filters
         if kind.startswith("Separable"):
             each = prod(kernel) * source[-1] + source[-1] * filters
-        self._add(each + bias * filters, each * prod(places))
+        self._add(each + bias * filters, each * n_products)
         return (*places, filters)
 
     def _add(self, n_weights: int, n_multiplications: int) -> None:
@@ -164,17 +227,27 @@ class _Walk:
         self.n_multiplications += n_multiplications
 
 
-def _without_weights(kind: str, config: Node, source: Shape, sources: list[Shape]) -> Shape:
-    """Return the shape of the output of a layer without weights."""
+def _is_usual(kind: str, config: Node, rank: int) -> bool:
+    """Return whether the arguments of a layer have no influence on its size that is not counted."""
+    if any(config.get(name) not in (None, *usual) for name, usual in _USUAL_ARGUMENTS.items()):
+        return False
+    if kind in (*_NORMALIZATIONS, "Concatenate") and config.get("axis", -1) not in (-1, rank, [-1], [rank]):
+        return False
+    rates = config.get("dilation_rate", 1)
+    return all(rate == 1 for rate in (rates if isinstance(rates, list) else [rates]))
+
+
+def _without_weights(kind: str, config: Node, source: Shape, sources: list[Shape]) -> Shape | None:
+    """Return the shape of the output of a layer without weights; None if the layer is another one."""
     if kind == "Flatten":
         return (prod(source),)
     if kind == "Reshape":
         target = [n for n in config.get("target_shape") or () if isinstance(n, int)]
         known = prod(n for n in target if n > 0)
         return tuple(n if n > 0 else prod(source) // max(1, known) for n in target)
-    if kind.startswith("Global"):
-        return source[-1:]
-    if "Pooling" in kind:
+    if kind in _GLOBAL_POOLING:
+        return (*(1 for _ in source[:-1] if config.get("keepdims")), *source[-1:])
+    if kind in _POOLING:
         rank = len(source) - 1
         pool = _sizes(config.get("pool_size"), rank)
         strides = _sizes(config.get("strides"), rank) if config.get("strides") else pool
@@ -184,7 +257,7 @@ def _without_weights(kind: str, config: Node, source: Shape, sources: list[Shape
         return (*source[:-1], sum(shape[-1] for shape in sources if shape))
     if kind == "RepeatVector":
         return (_whole(config.get("n")), *source)
-    return source
+    return max(sources, key=prod) if kind in _KEEPS_SHAPE else None
 
 
 def _places(size: int, kernel: int, stride: int, padding: Any) -> int:

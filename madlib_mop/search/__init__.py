@@ -6,6 +6,7 @@ from .base import Action, Search
 from .by_name import METHODS, make_search, method_name, parse_params, search_class
 from .location import Locator
 from .methods.hyperband import HyperbandParams, Round, hyperband_rounds
+from .objectives import costs_of, first_front, read_constraints, read_objective
 from .parameters import SIMILAR, SearchParams
 from .past import WORST, PastTrial
 from .space import GivenPoint, SearchSpace
@@ -29,9 +30,13 @@ __all__ = [
     "SearchParams",
     "SearchSpace",
     "Stop",
+    "costs_of",
+    "first_front",
     "hyperband_rounds",
     "make_search",
     "method_name",
     "parse_params",
+    "read_constraints",
+    "read_objective",
     "search_class",
 ]

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import ClassVar
 
 from madlib_mop.models.changes import Add, Exploit, Extend, Finish, Proposal, Stop
+from madlib_mop.search.objectives import Costs, in_order
 from madlib_mop.search.parameters import SearchParams
 from madlib_mop.search.past import PastTrial, best_points, count_first
 from madlib_mop.search.space import GivenPoint, Point, SearchSpace
@@ -53,6 +55,8 @@ class Search(ABC):
         False for a search that an earlier version began, which began all its configurations.
     given : sequence of GivenPoint
         Configurations that a method with the parameter ``try_first`` tries first, each to its last iteration.
+    costs : mapping of int to tuple of int
+        With several objectives: what each architecture costs, by model_id.
 
     Attributes
     ----------
@@ -70,15 +74,18 @@ class Search(ABC):
         past: Sequence[PastTrial] = (),
         can_pace: bool = True,
         given: Sequence[GivenPoint] = (),
+        costs: Mapping[int, Costs] = MappingProxyType({}),
     ):
         self.params = params
         self.space = space
         self.random_state = random_state
         self.past = tuple(past)
         self.given = tuple(given)
+        self.costs = costs
         self.is_paced = can_pace and params.budget_s is not None
         self.notices: list[str] = []
         self._models: dict[int, _Standing] = {}
+        self._costs: dict[int, Costs] = {}  # of the models, with several objectives
         self._n_in_training = 0
         self._iterations_left: float = math.inf  # as `time_left` was told
         self._started = self._finished = False
@@ -220,6 +227,7 @@ class Search(ABC):
         """Create a proposal with the next key."""
         key = len(self._models) + 1
         self._models[key] = _Standing(last_epoch)
+        self._note_costs(key, point.model_id)
         self._n_in_training += 1
         return Add((Proposal(key, point.model_id, *point.texts, last_epoch, s, i),))
 
@@ -228,14 +236,22 @@ class Search(ABC):
         return self._models[mst_key].loss
 
     def _ranked(self, mst_keys: Sequence[int]) -> list[int]:
-        """Sort models, best first: by newest loss, then by key."""
-        return sorted(mst_keys, key=lambda key: (self._loss(key), key))
+        """Sort models by their newest losses, best first."""
+        return [key for _, key in self._in_order([(self._loss(key), key) for key in mst_keys])]
+
+    def _in_order(self, results: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+        """Sort results (loss, key), best first: by loss and key, or with several objectives by fronts."""
+        return in_order(results, self._costs)
 
     def _may_continue(self, mst_key: int) -> bool:
         """Return whether a model can be continued: not failed, and with a finite loss."""
         return math.isfinite(self._loss(mst_key))
 
     # Internal
+
+    def _note_costs(self, mst_key: int, model_id: int) -> None:
+        if self.costs:
+            self._costs[mst_key] = self.costs[model_id]
 
     def _in_training(self, mst_key: int) -> _Standing:
         standing = self._models.get(mst_key)
@@ -256,5 +272,7 @@ class Search(ABC):
                 if standing.in_training or standing.failed or action.last_epoch <= standing.epoch:
                     raise AssertionError(f"{self.name} extends a model that cannot continue: {action}")
                 standing.last_epoch, standing.in_training = action.last_epoch, True
+                if isinstance(action, Exploit):
+                    self._note_costs(action.mst_key, action.model_id)
                 self._n_in_training += 1
         return actions if self._n_in_training else actions + self._end()

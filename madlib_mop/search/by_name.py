@@ -6,9 +6,10 @@ A method is a module in `methods/`, which has its name, with a subclass of `base
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
+from types import MappingProxyType
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.calls import suggestion
@@ -16,6 +17,7 @@ from madlib_mop.models.parameters.literals import read_keywords, shorten
 from madlib_mop.models.parameters.search_grid import check_random_state
 from madlib_mop.search import methods
 from madlib_mop.search.base import Search
+from madlib_mop.search.objectives import Costs
 from madlib_mop.search.parameters import SearchParams, own_first
 from madlib_mop.search.past import PastTrial
 from madlib_mop.search.space import GivenPoint, SearchSpace
@@ -92,6 +94,7 @@ def make_search(
     past: Sequence[PastTrial] = (),
     can_pace: bool = True,
     given: Sequence[GivenPoint] = (),
+    costs: Mapping[int, Costs] = MappingProxyType({}),
 ) -> Search:
     """Make a search.
 
@@ -110,6 +113,8 @@ def make_search(
         False for a search that an earlier version began.
     given : sequence of GivenPoint
         The configurations that its parameter ``try_first`` names.
+    costs : mapping of int to tuple of int
+        With several objectives: what each architecture costs, by model_id.
 
     Raises
     ------
@@ -122,4 +127,4 @@ def make_search(
     if random_state is None:
         raise ValueError("a search needs a random_state")
     check_random_state(random_state)
-    return search_class(name)(params, space, random_state, past, can_pace, given)
+    return search_class(name)(params, space, random_state, past, can_pace, given, costs)

@@ -86,10 +86,10 @@ class Sampled(Search):
 
     def _new_study(self) -> Study:
         if not self.past:
-            return NewStudy(self._sampler(), self.space)
+            return NewStudy(self._sampler(), self.space, self.costs)
         most = max(_MOST_PAST, self.n_configurations)
         past = spread(sorted(self.past, key=lambda trial: trial.place), most)
-        return ExperiencedStudy(self._sampler(), self.space, past, self.tried_first)
+        return ExperiencedStudy(self._sampler(), self.space, past, self.tried_first, self.costs)
 
     def _first(self) -> int:
         return self._n_slots

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -10,7 +11,8 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import TrialState, create_trial
 
-from madlib_mop.search.past import PastTrial
+from madlib_mop.search.objectives import Costs
+from madlib_mop.search.past import WORST, PastTrial
 from madlib_mop.search.space import Point, SearchSpace
 from madlib_mop.search.suggestions import fixed_trial, suggest
 
@@ -30,40 +32,63 @@ class Study(Protocol):
 
 
 class NewStudy:
-    """A study that knows only its own trials."""
+    """A study that knows only its own trials.
 
-    def __init__(self, sampler: optuna.samplers.BaseSampler, space: SearchSpace):
+    Parameters
+    ----------
+    sampler : optuna.samplers.BaseSampler
+    space : SearchSpace
+    costs : mapping of int to tuple of int
+        Of each architecture; empty with one objective.
+    """
+
+    def __init__(self, sampler: optuna.samplers.BaseSampler, space: SearchSpace, costs: Mapping[int, Costs]):
         self._space = space
-        self._study = optuna.create_study(sampler=sampler)
+        self._costs = costs
+        self._study = _create_study(sampler, costs)
         self._trials: list[optuna.Trial] = []
+        self._model_ids: list[int] = []
 
     def ask(self) -> Point:
         """Let the sampler choose."""
         self._trials.append(self._study.ask())
-        return suggest(self._trials[-1], self._space)
+        point = suggest(self._trials[-1], self._space)
+        self._model_ids.append(point.model_id)
+        return point
 
     def tell(self, number: int, loss: float) -> None:
-        """Report a loss to Optuna."""
-        self._study.tell(self._trials[number], loss)
+        """Report a loss, and the costs of the architecture, to Optuna."""
+        self._study.tell(self._trials[number], _values(loss, loss, self._costs, self._model_ids[number]))
+
+
+def _create_study(sampler: optuna.samplers.BaseSampler, costs: Mapping[int, Costs]) -> optuna.Study:
+    n_costs = len(next(iter(costs.values()), ()))
+    return optuna.create_study(sampler=sampler, directions=["minimize"] * (1 + n_costs))
+
+
+def _values(loss: float, figure: float, costs: Mapping[int, Costs], model_id: int) -> list[float]:
+    """Return what is to be small: a figure for the loss, and costs; a model without a finite loss is bad in all."""
+    return [figure, *(cost if math.isfinite(loss) else math.inf for cost in costs.get(model_id, ()))]
 
 
 @dataclass
 class _Chosen:
     """What Optuna has of a point: its parameters and their distributions; ``loss`` is None until it is known."""
 
+    model_id: int
     parameters: dict[str, Any]
     distributions: dict[str, BaseDistribution]
     loss: float | None = None
 
     @classmethod
-    def by(cls, trial: optuna.trial.BaseTrial) -> Self:
+    def by(cls, point: Point, trial: optuna.trial.BaseTrial) -> Self:
         """Copy them from a trial, which would keep its whole study in memory."""
-        return cls(trial.params, trial.distributions)
+        return cls(point.model_id, trial.params, trial.distributions)
 
-    def as_trial(self, place: float | None) -> optuna.trial.FrozenTrial:
-        """Return it as a trial with a place in the order of losses; without one, its model is in training."""
-        state = TrialState.RUNNING if place is None else TrialState.COMPLETE
-        return create_trial(state=state, value=place, params=self.parameters, distributions=self.distributions)
+    def as_trial(self, values: list[float] | None) -> optuna.trial.FrozenTrial:
+        """Return it as a trial with these values; without them, its model is in training."""
+        state = TrialState.RUNNING if values is None else TrialState.COMPLETE
+        return create_trial(state=state, values=values, params=self.parameters, distributions=self.distributions)
 
 
 class ExperiencedStudy:
@@ -73,7 +98,8 @@ class ExperiencedStudy:
     the order of losses. So each trial has its place in the order as its value, from 0 to 1: own trials among the own
     ones, earlier trials among those of their run. The places of earlier trials are reduced to the range from
     `HANDICAP` to 1, so that they count less than own results. Their share of the model also decreases with each own
-    result. Places change with every result, so each choice is made in a new study of all trials, by one sampler.
+    result. Places change with every result, so each choice is made in a new study of all trials, by one sampler. With
+    several objectives, places stand for losses only.
 
     Parameters
     ----------
@@ -82,6 +108,8 @@ class ExperiencedStudy:
     past : sequence of PastTrial
     first : sequence of Point
         What it chooses first, without the sampler.
+    costs : mapping of int to tuple of int
+        Of each architecture; empty with one objective.
     """
 
     def __init__(
@@ -90,12 +118,16 @@ class ExperiencedStudy:
         space: SearchSpace,
         past: Sequence[PastTrial],
         first: Sequence[Point],
+        costs: Mapping[int, Costs],
     ):
         self._sampler = sampler
         self._space = space
-        self._past = [
-            _Chosen.by(fixed_trial(one.point, space)).as_trial(HANDICAP + (1 - HANDICAP) * one.place) for one in past
-        ]
+        self._costs = costs
+        self._past = []
+        for one in past:
+            loss = math.inf if one.place == WORST else 0.0
+            values = _values(loss, HANDICAP + (1 - HANDICAP) * one.place, costs, one.point.model_id)
+            self._past.append(_Chosen.by(one.point, fixed_trial(one.point, space)).as_trial(values))
         self._first = list(first)
         self._own: list[_Chosen] = []
 
@@ -103,13 +135,13 @@ class ExperiencedStudy:
         """Return the next one of those to choose first, else let the sampler choose."""
         if self._first:
             point = self._first.pop(0)
-            self._own.append(_Chosen.by(fixed_trial(point, self._space)))
+            self._own.append(_Chosen.by(point, fixed_trial(point, self._space)))
             return point
-        study = optuna.create_study(sampler=self._sampler)
+        study = _create_study(self._sampler, self._costs)
         study.add_trials([*self._past, *self._own_trials()])
         trial = study.ask()
         point = suggest(trial, self._space)
-        self._own.append(_Chosen.by(trial))
+        self._own.append(_Chosen.by(point, trial))
         return point
 
     def tell(self, number: int, loss: float) -> None:
@@ -119,4 +151,7 @@ class ExperiencedStudy:
     def _own_trials(self) -> list[optuna.trial.FrozenTrial]:
         known = sorted(own.loss for own in self._own if own.loss is not None)
         places = {loss: (n + 0.5) / len(known) for n, loss in enumerate(known)}
-        return [own.as_trial(None if own.loss is None else places[own.loss]) for own in self._own]
+        return [
+            own.as_trial(None if own.loss is None else _values(own.loss, places[own.loss], self._costs, own.model_id))
+            for own in self._own
+        ]

@@ -67,6 +67,7 @@ ALTER TABLE madlib_mop.model ADD COLUMN pinned boolean NOT NULL DEFAULT false;
 ALTER TABLE madlib_mop.model ADD COLUMN cloned_from jsonb;
 ALTER TABLE madlib_mop.model ADD COLUMN command_id bigint;
 ALTER TABLE madlib_mop.model ADD COLUMN hyper_parameters jsonb NOT NULL DEFAULT '{}';
+ALTER TABLE madlib_mop.model ADD COLUMN multiplications bigint;
 ALTER TABLE madlib_mop.metric ADD COLUMN at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp();
 UPDATE madlib_mop.metric SET at = r.created_at + pg_catalog.make_interval(secs => metric.elapsed_s)
 FROM madlib_mop.run r WHERE r.run_id = metric.run_id;

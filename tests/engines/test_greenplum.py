@@ -123,7 +123,7 @@ def test_ordinary_roles(bench):
     )
     fit(db, "anna.models", "mst", 1, role="mop_anna", source_table="train", seed=RUN["seed"], schedule="rotation")
     run_id = db.value("SELECT max(run_id) FROM madlib_mop.run")
-    for view in ("madlib_mop.progress", "madlib_mop.leaderboard", "madlib_mop.timeline"):
+    for view in ("madlib_mop.progress", "madlib_mop.leaderboard", "madlib_mop.pareto", "madlib_mop.timeline"):
         assert db.rows(f"SELECT DISTINCT run_id FROM {view}", role="mop_anna") == [(run_id,)], view
         assert db.rows(f"SELECT run_id FROM {view}", role="mop_berta") == [], view
     for call in ("open()", "send('{}')", "receive(0)", "put('')", "get(0)", "listen()", "forward()"):

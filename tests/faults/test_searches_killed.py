@@ -19,10 +19,10 @@ def iris(db):
     return db
 
 
-def begin(db, table: str, method: str, n_events: int) -> tuple[BackgroundFit, int]:
+def begin(db, table: str, method: str, n_events: int, **options) -> tuple[BackgroundFit, int]:
     """Start a search, and wait until it has received this number of events."""
     before = newest_run(db)
-    given = arguments(table, method, SMALLEST[method], random_state=5)
+    given = arguments(table, method, SMALLEST[method], random_state=5, **options)
     call = BackgroundFit(db, statement(given), list(given.values()))
     run_id = wait_for(lambda: (newest_run(db) != before and newest_run(db)) or call.error, what="the run's start")
     assert call.error is None, call.error
@@ -41,13 +41,15 @@ def hold(db, expected: int, run_id: int, table: str, undisturbed: str) -> None:
     assert_nothing_left(db)
 
 
-def test_a_search_whose_driver_is_killed(iris):
+@pytest.mark.parametrize("objective", ["loss", "loss, size_bytes"])
+def test_a_search_whose_driver_is_killed(iris, objective):
     """The caller's backend starts another driver, which restores the search from the record."""
-    run = search(iris, "undisturbed", "hyperband", SMALLEST["hyperband"], random_state=5)
-    call, run_id = begin(iris, "driver_killed", "hyperband", 3)
+    whole, killed = (f"{state}_{len(objective)}" for state in ("undisturbed", "driver_killed"))
+    run = search(iris, whole, "hyperband", SMALLEST["hyperband"], random_state=5, objective=objective)
+    call, run_id = begin(iris, killed, "hyperband", 3, objective=objective)
     kill(iris.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run_id]))
     call.succeed()
-    hold(iris, run.run_id, run_id, "driver_killed", "undisturbed")
+    hold(iris, run.run_id, run_id, killed, whole)
     n_starts = "SELECT count(*) FROM madlib_mop.search_event WHERE run_id = %s AND event = 'start'"
     assert iris.value(n_starts, [run_id]) == 1
     elapsed = iris.rows("SELECT elapsed_s FROM madlib_mop.metric WHERE run_id = %s ORDER BY at", [run_id])

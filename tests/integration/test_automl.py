@@ -1,5 +1,6 @@
 """madlib_keras_automl on MADlib's iris example: the models that it trains, its output, and rejected calls."""
 
+import json
 from itertools import pairwise
 
 import psycopg2
@@ -271,6 +272,66 @@ def test_max_seconds_is_the_budget_of_a_search(iris):
     catalog.close()
 
 
+@pytest.fixture(scope="module")
+def thrifty(iris):
+    """A search with all objectives, of a linear network (15 weights) and one with a hidden layer (83 weights)."""
+    objective = "loss, multiplications, size_bytes"
+    return search(iris, "thrifty", "hyperopt", "num_configs=8, num_iterations=3", random_state=1, objective=objective)
+
+
+def test_a_search_with_several_objectives_keeps_the_models_that_no_other_one_surpasses(iris, thrifty):
+    best = [
+        iris.rows(
+            "SELECT mst_key FROM thrifty_info WHERE model_id = %s ORDER BY validation_loss_final, mst_key LIMIT 1", [of]
+        )[0][0]
+        for of in (1, 2)
+    ]
+    lowest = iris.value("SELECT mst_key FROM thrifty_info ORDER BY validation_loss_final, mst_key LIMIT 1")
+    kept = [key for (key,) in iris.rows("SELECT mst_key FROM thrifty_mst")]
+    assert kept == ([lowest] if lowest == best[0] else [best[1], best[0]])
+    listed = ", ".join(map(str, kept))
+    assert f"no other model surpasses mst_key {listed} in loss and multiplications and size_bytes" in thrifty.notices
+    plan = iris.value("SELECT plan -> 'search' FROM madlib_mop.run WHERE run_id = %s", [thrifty.run_id])
+    assert plan["objective"] == ["multiplications", "size_bytes"] and plan["costs"] == {"1": [12, 60], "2": [70, 332]}
+    assert plan["sampler_version"].startswith("optuna ")
+
+
+def test_the_record_has_the_multiplications_and_the_size_of_each_model(iris, thrifty):
+    figures = "SELECT DISTINCT model_id, multiplications, model_bytes FROM madlib_mop.model WHERE run_id = %s"
+    assert sorted(iris.rows(figures, [thrifty.run_id])) == [(1, 12, 60), (2, 70, 332)]
+    front = iris.rows("SELECT model_id, ranked_by FROM madlib_mop.pareto WHERE run_id = %s", [thrifty.run_id])
+    assert (1, "accuracy") in front and len(front) == len(set(front))
+
+
+def test_a_replay_of_a_search_with_several_objectives_has_the_same_bits(iris, thrifty):
+    iris.rows("SELECT madlib_mop.replay(%s, 'thrifty_again')", [thrifty.run_id])
+    assert weights(iris, "thrifty_again") == weights(iris, "thrifty")
+
+
+def test_constraints_leave_architectures_out(iris):
+    small = search(
+        iris, "small", "hyperopt", "num_configs=3, num_iterations=1", random_state=1, constraints="size_bytes <= 100"
+    )
+    assert iris.rows("SELECT DISTINCT model_id FROM small_info") == [(1,)]
+    assert "constraints: 1 of 2 architectures are left out: model_id 2 has size_bytes 332" in small.notices
+
+
+@pytest.mark.parametrize("change", [{"objective": "loss, size_bytes"}, {"constraints": "size_bytes <= 100"}])
+def test_a_network_that_cannot_be_counted_is_an_error_of_searches_that_count(iris, change):
+    layers = [
+        {"class_name": "InputLayer", "config": {"batch_shape": [None, 4], "dtype": "float32", "name": "input"}},
+        {"class_name": "PReLU", "config": {"name": "slope"}},
+        {"class_name": "Dense", "config": {"name": "out", "units": 3, "activation": "softmax"}},
+    ]
+    network = json.dumps({"class_name": "Sequential", "config": {"name": "sloped", "layers": layers}})
+    iris.rows("DROP TABLE IF EXISTS uncounted")
+    iris.rows("SELECT madlib.load_keras_model('uncounted', %s)", [network])
+    given = {**arguments("refused", "hyperopt", None), "model_arch_table": "uncounted", "model_id_list": [1], **change}
+    with pytest.raises(psycopg2.Error, match="size_bytes of model_id 1 cannot be counted, because of PReLU") as caught:
+        iris.rows(statement(given), list(given.values()))
+    assert caught.value.pgcode == "22023"
+
+
 BAD_LOSS = COMPILE.replace("['categorical_crossentropy']", "['mse', 'nonsense']")
 REFUSED = [
     ("invalid method", {"automl_method": "hyper"}, "22023", "automl_method"),
@@ -286,6 +347,14 @@ REFUSED = [
     ("budget", {"automl_params": "budget_s=0"}, "22023", "budget_s"),
     ("seconds", {"max_seconds": 0}, "22023", "max_seconds must be a number above 0"),
     ("two limits", {"max_seconds": 9, "automl_params": "budget_s=8"}, "22023", "two names of one limit"),
+    ("objective", {"objective": "accuracy"}, "22023", "objective is unknown. Received: 'accuracy'"),
+    ("constraints", {"constraints": "loss <= 1"}, "22023", "constraints must be a list such as"),
+    (
+        "limits",
+        {"constraints": "multiplications <= 11"},
+        "22023",
+        "no architecture of model_id_list satisfies the constraints: model_id 1 has multiplications 12;",
+    ),
     ("source table", {"source_table": "nowhere"}, "42P01", "source_table"),
     ("validation table", {"validation_table": "nowhere"}, "42P01", "validation_table"),
     ("architecture table", {"model_arch_table": "nowhere"}, "42P01", "model_arch_table"),

@@ -77,6 +77,9 @@ def test_a_run_is_a_leaderboard_metrics_and_visits(run, configs):
     assert board.index.name == "mst_key" and sorted(board.index) == [1, 2] and len(configs) == 2
     assert board["rank"].tolist() == [1, 2] and set(board["state"]) == {"trained"}
     assert board["validation_loss"].dtype == "float64" and board["validation_loss"].notna().all()
+    front = run.pareto()
+    assert len(front) and front["rank"].to_dict().items() <= board["rank"].to_dict().items()
+    assert (front["multiplications"] > 0).all() and (front["size_bytes"] > 0).all()
     metrics = run.metrics()
     assert sorted(metrics["epoch"].unique()) == [1, 2] and set(metrics["data_set"]) == {"training", "validation"}
     visits = run.visits()

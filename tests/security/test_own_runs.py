@@ -15,7 +15,7 @@ ALICES, CAROLS, NOBODYS = 11, 12, 999
 TABLES = ("run", "segment", "model", "model_state", "start_weights", "custom_function", "visit", "metric",
           "visit_metric", "evaluation", "search_event", "change")  # fmt: skip
 VIEWS = (
-    "progress", "leaderboard", "timeline", "search_history", "steering", "metric_series", "model_summary",
+    "progress", "leaderboard", "pareto", "timeline", "search_history", "steering", "metric_series", "model_summary",
     "visit_gantt",
 )  # fmt: skip
 CONTROLS = ("resume(%s)", "cancel(%s)", "replay(%s, 'again')", "drop_run(%s)")

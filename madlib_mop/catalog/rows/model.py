@@ -107,7 +107,7 @@ class ModelRow(Row):
         0 in a plan.
     mst_key, ordinal : int
         Its key in the model selection table, and its place among the run's models, from 0.
-    model_id, compile_params, fit_params, model_arch, loss_type, metrics_type, hyper_parameters
+    model_id, compile_params, fit_params, model_arch, loss_type, metrics_type, hyper_parameters, multiplications
         Its `Configuration`, see there.
     start_weights : str or None
         Origin of its start weights in `madlib_mop.start_weights`; None if they are drawn.
@@ -172,6 +172,7 @@ class ModelRow(Row):
     cloned_from: ClonedFrom | None = column(ClonedFrom.from_json, default=None)
     command_id: int | None = None
     hyper_parameters: Json = field(default_factory=dict, repr=False)
+    multiplications: int | None = None
 
     @property
     def configuration(self) -> Configuration:

@@ -152,6 +152,10 @@ class SearchPlan:
     sampler_version : str or None
         The library that draws its configurations, such as ``optuna 5.0.0``. None: the search draws them, or the plan is
         an older one.
+    objective : list of str
+        What it minimizes besides the loss: names of `search.objectives.COSTS`.
+    costs : dict of str to list of int
+        These costs of each architecture, by model_id as text.
     """
 
     method: str
@@ -170,6 +174,8 @@ class SearchPlan:
     is_paced: bool = False
     given: tuple[GivenConfiguration, ...] = ()
     sampler_version: str | None = None
+    objective: Sequence[str] = ()
+    costs: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
@@ -181,9 +187,11 @@ class SearchPlan:
     def as_json(self) -> Json:
         """Return the value for the plan; it has neither an empty ``past`` nor what older plans do not have."""
         lists = {"past": self.past, "given": self.given}
+        earliest = {"past": [], "drawing": _EARLIEST_DRAWING, "is_paced": False, "given": [], "sampler_version": None}
+        earliest |= {"objective": [], "costs": {}}
         written = dataclasses.asdict(self)
         written |= {name: [dataclasses.asdict(one) for one in items] for name, items in lists.items()}
-        earliest = {"past": [], "drawing": _EARLIEST_DRAWING, "is_paced": False, "given": [], "sampler_version": None}
+        written |= {"objective": list(self.objective), "costs": {key: list(of) for key, of in self.costs.items()}}
         for name, value in earliest.items():
             if written[name] == value:
                 del written[name]

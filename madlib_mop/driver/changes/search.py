@@ -78,7 +78,8 @@ def search_of(plan: SearchPlan) -> Search:
     space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid, plan.drawing)
     past = past_trials(plan.past, space, plan.custom_names)
     given = [GivenPoint(one.model_id, (one.compile_params, one.fit_params)) for one in plan.given]
-    return make_search(plan.method, params, space, plan.random_state, past, plan.is_paced, given)
+    costs = {int(model_id): tuple(values) for model_id, values in plan.costs.items()}
+    return make_search(plan.method, params, space, plan.random_state, past, plan.is_paced, given, costs)
 
 
 class Searcher(Decider):

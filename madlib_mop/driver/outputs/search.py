@@ -1,7 +1,7 @@
 """The additional outputs of a search: brackets, arguments, and the best configuration."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
@@ -13,6 +13,8 @@ from madlib_mop.driver.data.selection_tables import create_selection, write_sele
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.models.changes import Add, Extend
 from madlib_mop.models.parameters.class_weights import as_given
+from madlib_mop.models.sizes import size_of
+from madlib_mop.search import costs_of, first_front
 
 SELECTION_SUFFIXES = ("", "_summary")
 
@@ -39,7 +41,7 @@ def info_values(record: Record, run: RunRow) -> dict[int, dict[str, int]]:
 def write_selection(
     session: CallerSession, run: RunRow, models: list[ModelRow], losses: dict[int, float | None]
 ) -> None:
-    """Write the model selection table with only the best configuration.
+    """Write the model selection table with only the best configuration, or with those that no other one surpasses.
 
     A reopened run finds its tables, which `drop_replaced` has emptied.
 
@@ -62,25 +64,41 @@ def write_selection(
     if not finite:
         session.warning(f"run {run.run_id}: no model was trained to a finite loss, so {target} is empty")
         return
-    best = min(finite, key=lambda key: (finite[key], key))
-    (model,) = (m for m in models if m.mst_key == best)
+    by_key, objective = {m.mst_key: m for m in models}, run.search_plan.objective
+    costs = {key: _costs_of(by_key[key], objective) for key in finite}
+    chosen = first_front([(loss, key) for key, loss in finite.items()], costs)
     class_weight = run.plan.class_weight
-    fit_params = as_given(model.fit_params, class_weight) if class_weight else model.fit_params
-    session.execute(
-        statement(
-            "INSERT INTO {t} (mst_key, model_id, compile_params, fit_params) VALUES ($1, $2, $3, $4)",
-            t=target,
-        ),
-        [best, model.model_id, model.compile_params, fit_params],
-        ["integer", "integer"],
-    )
+    for key in chosen:
+        model = by_key[key]
+        fit_params = as_given(model.fit_params, class_weight) if class_weight else model.fit_params
+        session.execute(
+            statement(
+                "INSERT INTO {t} (mst_key, model_id, compile_params, fit_params) VALUES ($1, $2, $3, $4)",
+                t=target,
+            ),
+            [key, model.model_id, model.compile_params, fit_params],
+            ["integer", "integer"],
+        )
     session.execute(  # A statement of its own: Greenplum runs the INSERT on a segment, where no sequence can be set.
         "SELECT pg_catalog.setval(pg_catalog.pg_get_serial_sequence($1, 'mst_key'), $2)",
-        [target.sql, best],
+        [target.sql, max(chosen)],
         ["text", "bigint"],
     )
-    lowest = f"the model with the lowest loss is mst_key {best}, {finite[best]:.4f}"
-    session.notice(f"run {run.run_id}: {lowest}; it is in {target}")
+    best = f"the model with the lowest loss is mst_key {chosen[0]}, {finite[chosen[0]]:.4f}"
+    if objective:
+        front = f"no other model surpasses mst_key {', '.join(map(str, chosen))} in loss and {' and '.join(objective)}"
+        session.notice(f"run {run.run_id}: {best}; {front}; they are in {target}")
+    else:
+        session.notice(f"run {run.run_id}: {best}; it is in {target}")
+
+
+def _costs_of(model: ModelRow, objective: Sequence[str]) -> tuple[float, ...]:
+    """Return the costs of a model; infinite ones if they are not known, which only a person can have added."""
+    if not objective:
+        return ()
+    if model.multiplications is None:
+        return (math.inf,) * len(objective)
+    return costs_of(size_of(model.configuration.architecture), objective)
 
 
 def brackets(events: Iterable[SearchEvent]) -> dict[int, tuple[int, int]]:

@@ -113,6 +113,7 @@ def untrained(model: ModelRow) -> ModelRow:
         early_stopping=model.early_stopping if model.is_alive else None,
         command_id=model.command_id,
         hyper_parameters=model.hyper_parameters,
+        multiplications=model.multiplications,
     )
 
 

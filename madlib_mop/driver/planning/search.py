@@ -1,7 +1,7 @@
 """The plan of a search: the arguments of madlib_keras_automl, checked before any work starts."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -30,12 +30,25 @@ from madlib_mop.driver.planning.selection import (
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
-from madlib_mop.search import Search, SearchParams, SearchSpace, make_search, method_name, parse_params
+from madlib_mop.models.sizes import size_of
+from madlib_mop.search import (
+    Search,
+    SearchParams,
+    SearchSpace,
+    costs_of,
+    make_search,
+    method_name,
+    parse_params,
+    read_constraints,
+    read_objective,
+)
 
 _SELECTION = "model_selection_table"
 _TRY_FIRST = "automl_params: try_first"
+_MOST_LISTED = 5  # architectures in a message
 
 
 def plan_search(call: Call, record: Record) -> RunPlan:
@@ -49,6 +62,8 @@ def plan_search(call: Call, record: Record) -> RunPlan:
     a, session = call.arguments, call.session
     arch_table = read_architecture_table(session, a.get("model_arch_table"))
     model_ids = check_model_ids(session, arch_table, a.get("model_id_list"))
+    objective, limits = read_objective(a.get("objective")), read_constraints(a.get("constraints"))
+    model_ids = _within(session, arch_table, model_ids, limits) if limits else model_ids
     known = custom_names(session, a.get("object_table"))
     method = method_name(a.get("automl_method"))
     params = _limited(parse_params(method, a.get("automl_params")), a.get("max_seconds"))
@@ -96,6 +111,8 @@ def plan_search(call: Call, record: Record) -> RunPlan:
         is_paced=search.is_paced,
         given=tuple(GivenConfiguration(one.model_id, one.compile_params, one.fit_params) for one in given),
         sampler_version=search.sampler_version,
+        objective=list(objective),
+        costs={str(key): _costs(key, arch, objective) for key, arch in archs.items()} if objective else {},
     )
     return complete_plan(
         inputs,
@@ -110,6 +127,43 @@ def plan_search(call: Call, record: Record) -> RunPlan:
         random_state=None if a.get("random_state") is None else str(a["random_state"]),
         metrics_compute_frequency=frequency or search.usual_frequency,
     )
+
+
+def _costs(model_id: int, arch: Node, names: Collection[str]) -> tuple[int, ...]:
+    """Return the costs of an architecture with these names. Raises MopError if its JSON does not say them."""
+    with _located(f"model_id {model_id}"):
+        size = size_of(check_architecture(arch))
+    if size.not_counted:
+        raise InvalidParameter(
+            f"objective and constraints: {' and '.join(names)} of model_id {model_id} cannot be counted, because of"
+            f" {', '.join(sorted(size.not_counted))}",
+            hint="Omit this architecture, or objective and constraints. Usual layers, and inputs of a fixed shape, can"
+            " be counted.",
+        )
+    return costs_of(size, names)
+
+
+def _within(session: CallerSession, arch_table: Relation, model_ids: list[int], limits: Mapping[str, int]) -> list[int]:
+    """Return the architectures that satisfy the constraints, and write a NOTICE about the others."""
+    costs = {}
+    for model_id in dict.fromkeys(model_ids):
+        arch, _ = read_architecture(session, arch_table, model_id)
+        costs[model_id] = dict(zip(limits, _costs(model_id, arch, limits), strict=True))
+    above = {key for key, of in costs.items() if any(of[name] > most for name, most in limits.items())}
+    if not above:
+        return model_ids
+    listed = [
+        f"model_id {key} has {', '.join(f'{name} {value:,}' for name, value in costs[key].items())}"
+        for key in sorted(above)[:_MOST_LISTED]
+    ]
+    more = f" and {len(above) - _MOST_LISTED} more" if len(above) > _MOST_LISTED else ""
+    if len(above) == len(costs):
+        raise InvalidParameter(
+            f"no architecture of model_id_list satisfies the constraints: {'; '.join(listed)}{more}",
+            hint="Raise the limits, or add smaller architectures.",
+        )
+    session.notice(f"constraints: {len(above)} of {len(costs)} architectures are left out: {'; '.join(listed)}{more}")
+    return [model_id for model_id in model_ids if model_id not in above]
 
 
 def _limited(params: SearchParams, max_seconds: float | None) -> SearchParams:

@@ -59,7 +59,7 @@ class AshaParams(SearchParams):
 
 
 class _Rung:
-    """The models at one rung, best first; failed models count, and come last."""
+    """The models at one rung, those with the lowest losses first; failed models count, and come last."""
 
     def __init__(self, last_epoch: int):
         self.last_epoch = last_epoch
@@ -147,7 +147,8 @@ class Asha(Search):
     def _promotion(self) -> Extend | None:
         for k in range(len(self._rungs) - 2, -1, -1):
             rung = self._rungs[k]
-            for _, key in rung.members[: len(rung.members) // self.params.eta]:
+            members = self._in_order(rung.members) if self.costs else rung.members
+            for _, key in members[: len(members) // self.params.eta]:
                 if self._waits(key, k):
                     return self._promoted(key)
         return None
@@ -166,7 +167,7 @@ class Asha(Search):
         waiting = [
             one for k, rung in enumerate(self._rungs[:-1]) for one in rung.members if self._waits(one[1], k)
         ]
-        return self._promoted(min(waiting)[1]) if waiting else None
+        return self._promoted(self._in_order(waiting)[0][1]) if waiting else None
 
     def _new(self) -> Action | None:
         if len(self._models) == self.params.num_configs:

@@ -72,7 +72,7 @@ def record_run(db, run_id: int, owner: str, state: str = "interrupted", **column
     slot = run_id * 1000
     insert(
         db, "model", **key, ordinal=0, model_id=1, compile_params="c", fit_params="f", model_arch={}, last_epoch=1,
-        state_slot=slot, digest="d", state="training",
+        state_slot=slot, model_bytes=8, digest="d", state="training",
     )  # fmt: skip
     insert(db, "segment", run_id=run_id, data_set="training", segment_id=0)
     insert(db, "start_weights", run_id=run_id, origin="model_id 1", weights=b"weights")

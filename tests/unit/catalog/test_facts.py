@@ -31,7 +31,7 @@ LIBRARY = Path(__file__).resolve().parents[3] / "madlib_mop"
 SHOW = ("cli", "client", "dash", "exports", "reports", "trackers")
 _TABLES = (
     "run|segment|model|visit|evaluation|metric|visit_metric|search_event|change|progress|leaderboard|timeline"
-    "|search_history|steering|metric_series|model_summary|visit_gantt"
+    "|search_history|pareto|steering|metric_series|model_summary|visit_gantt"
 )
 _QUERY = re.compile(rf"\b(?:FROM|JOIN) madlib_mop\.(?:{_TABLES})\b(?!;)")  # a statement with a semicolon is a hint
 #: What is no fact of a run that is shown.
