@@ -1,8 +1,12 @@
 """Promises 4 and 8: a driver that loses its own session says so, and leaves nothing behind."""
 
+import os
+import signal
+
 import psycopg2
 import pytest
 
+from madlib_mop.driver.running.segment_sessions import _end_backends
 from madlib_mop.engines.sessions.access import writer_name
 from madlib_mop.engines.sessions.ending import end_lost_run
 from tests.helpers.commands import run as run_command
@@ -81,6 +85,19 @@ def test_a_session_that_a_crash_has_ended_is_lost_after_its_first_error(bench):
     with pytest.raises(psycopg2.Error):
         record.execute("SELECT 1")
     assert record.is_lost
+
+
+def test_a_lost_writer_counts_as_ended_when_its_process_has_ended(bench):
+    """A process that hangs ends when it continues; if it was committing, its visit is committed then."""
+    connection, writer = bench.connect(), bench.connect()
+    record, pid = record_on(connection), writer.info.backend_pid
+    writer.cursor().execute("SELECT set_config('application_name', %s, false)", [writer_name(7)])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert _end_backends(record, 7, [pid], 50) == [pid]
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert _end_backends(record, 7, [pid], 5000) == [] == _end_backends(record, 7, [], 0)
 
 
 @pytest.mark.slow

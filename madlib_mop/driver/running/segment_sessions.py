@@ -65,6 +65,7 @@ from madlib_mop.errors import Cancelled, NotReady, OutOfResources, from_dict
 _TICK_S = 1.0
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
+_ENDED_WITHIN_MS, _END_PAUSE_S = 5000, 0.5
 _MAX_FAILED_OPENINGS = 8  # consecutive
 _MAX_LOST_AT_WORK = 100  # consecutive
 _FULL = (LoginFailure.ROLE_FULL, LoginFailure.DATABASE_FULL, LoginFailure.SERVER_FULL)
@@ -324,7 +325,8 @@ class _Worker:
         Raises
         ------
         NotReady, OutOfResources
-            If the server rejects the sessions permanently, or they or the host were lost too many times in a row.
+            If the server rejects the sessions permanently, they or the host were lost too many times in a row, or the
+            process of a lost writer does not end.
         MopError
             If the rows of a shard are not the run's, or a host that was lost refuses the run.
         """
@@ -345,8 +347,7 @@ class _Worker:
                 self._order, self.is_reading = None, False
                 pause_s = self._count_loss(loss)
                 self.close()
-                # when the backends have ended, it is known what was committed
-                _end_backends(self._shared.record, self._run_id, self.pids, 5000)
+                await self._end_processes()
                 self._shared.emit(SegmentLost(self._segment))
                 await asyncio.sleep(pause_s)
                 self._shared.renew_login()
@@ -355,6 +356,30 @@ class _Worker:
     def _new_sessions(self) -> tuple[AsyncSession, AsyncSession | None]:
         access = self._shared.access
         return AsyncSession(access.writer(self._segment)), AsyncSession(access.reader()) if self._reads_here else None
+
+    async def _end_processes(self) -> None:
+        """End the processes of both sessions, and wait for the writer's: until it has ended, it may commit its visit.
+
+        Raises
+        ------
+        NotReady
+            If it does not end.
+        """
+        began, wait_ms = time.monotonic(), _ENDED_WITHIN_MS
+        while self._writer.pid in _end_backends(self._shared.record, self._run_id, self.pids, wait_ms):
+            if wait_ms:
+                self._shared.tell(
+                    f"segment {self._segment} waits for the end of its lost session {self._writer.pid}, which may still"
+                    " commit a visit"
+                )
+            if time.monotonic() - began > self._shared.host_wait_s:
+                raise NotReady(
+                    f"the lost session {self._writer.pid} of segment {self._segment} has not ended within"
+                    f" {self._shared.host_wait_s} s",
+                    hint=f"SELECT madlib_mop.resume({self._run_id}); continues the run when it has ended.",
+                )
+            wait_ms = 0
+            await asyncio.sleep(_END_PAUSE_S)
 
     async def _open(self) -> None:
         self._given = self._loop.future()
@@ -540,9 +565,10 @@ async def _send_rows(reader: AsyncSession, reading: Header) -> StatementFailed |
     return None
 
 
-def _end_backends(record: Record, run_id: int, pids: list[int], wait_ms: int) -> None:
-    """End sessions of a run that still exist."""
+def _end_backends(record: Record, run_id: int, pids: list[int], wait_ms: int) -> list[int]:
+    """End sessions of a run that still exist; return those that have not ended within a time."""
     names = [writer_name(run_id), reader_name(run_id)]
     ours = "FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s) AND application_name = ANY (%s)"
     ended = f"SELECT madlib_mop_calls.end_sessions(pg_catalog.array_agg(pid), %s) {ours}"
-    record.execute(ended, [wait_ms, pids, names])
+    ((remaining,),) = record.execute(ended, [wait_ms, pids, names])
+    return list(remaining)

@@ -1,6 +1,9 @@
-"""Segments without a server: a seeded generator chooses which of them answers next, and what goes wrong."""
+"""Segments without a server or a clock: a seeded generator chooses which of them answers next, and what goes wrong.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+For tests of one promise. Those of all promises at once, with commits at any moment: `simulated_segments`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from random import Random
 
@@ -11,7 +14,6 @@ from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running.segments import (
     Notified,
     PolicyAnswered,
-    PolicyFailed,
     SegmentEvent,
     SegmentLost,
     SegmentReady,
@@ -26,28 +28,28 @@ class Fault(Enum):
     LOST_BEFORE = "lost before"  # the session or the host is lost before the commit
     LOST_AFTER = "lost after"  # the session is lost after the commit: the driver gets no answer
     LOST_IDLE = "lost idle"  # the session is lost between two tasks
-    HOST = "host"  # a host with half of the segments is lost; some of their tasks are committed
     KILLED = "killed"  # the trainer dies of SIGKILL
     MEMORY = "memory"  # the trainer has too little memory
     STATEMENT = "statement"  # a statement fails
+    # those that only `simulated_segments` has
+    LOST_LATER = "lost later"  # the session is lost some seconds later, whatever it does then
+    LOST_OPENING = "lost opening"  # the session is lost while it is opened
+    HOST = "host"  # a host with half of the segments is lost
+    LATE = "late"  # the answer comes late
+    DOUBLED = "doubled"  # the order is carried out twice, and the second answer comes
     STATEMENT_AFTER = "statement after"  # an error follows the commit
-    POLICY = "policy"  # the query of the policy fails
     MODEL = "model"  # the model cannot be trained
     DAMAGED = "damaged"  # the model's stored state is damaged
+    POLICY = "policy"  # the query of the policy fails
 
 
-_LOSSES = (Fault.LOST_BEFORE, Fault.LOST_AFTER)
-#: What becomes of faults if the task was committed before.
-_AFTER_COMMIT = {
-    Fault.LOST_BEFORE: Fault.LOST_AFTER, Fault.LOST_AFTER: Fault.LOST_AFTER,
-    Fault.STATEMENT: Fault.STATEMENT_AFTER, Fault.STATEMENT_AFTER: Fault.STATEMENT_AFTER,
-}  # fmt: skip
-_OF_NO_TASK = (Fault.LOST_IDLE, Fault.HOST, Fault.POLICY)
+_OF_TASK = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.KILLED, Fault.MEMORY, Fault.STATEMENT)
 _MEMORY = {"sqlstate": "53200", "message": "not enough memory", "hint": None}
 _MODEL = {"sqlstate": "22023", "message": "the loss is not finite", "hint": None}
 _DAMAGED = {"sqlstate": "XX001", "message": STATE_DAMAGED, "hint": None}
-_STATEMENT = {"sqlstate": "53100", "message": "no space left on device", "hint": None}
-_ANSWERS: dict[Fault, Answer] = {
+STATEMENT_ERROR = {"sqlstate": "53100", "message": "no space left on device", "hint": None}
+#: The answers of a writer that has committed nothing.
+ANSWERS: dict[Fault, Answer] = {
     Fault.KILLED: Died(-9, ""),
     Fault.MEMORY: Failed(_MEMORY, "memory"),
     Fault.MODEL: Failed(_MODEL, "model"),
@@ -73,15 +75,9 @@ class FakeSegments:
 
     Attributes
     ----------
-    early : float
-        The probability that a visit is committed at a wait, and the driver gets the answer at a later one.
     is_woken : bool
         Whether something was committed of which the driver is notified.
-    has_news : bool
-        Whether the policy was not asked since the last metrics on the sample, and no evaluation of it is in progress.
     """
-
-    early = 0.0
 
     most_waits = 5_000
 
@@ -100,32 +96,14 @@ class FakeSegments:
         self._opening: set[int] = set()
         self._ready: set[int] = set()
         self._orders: dict[int, Order] = {}
-        self._committed: dict[int, Answer] = {}  # the driver has no answer yet
-        self.is_woken = self._has_news = False
+        self.is_woken = False
         self._policies: list[PolicyPlan] = []
         self.n_waits = 0
-        self.has_notified = False  # at the end of the last wait
-        self.is_closed = False
-
-    @property
-    def has_task(self) -> bool:
-        """Whether a task is in flight."""
-        return bool(self._orders)
-
-    @property
-    def has_news(self) -> bool:
-        return self._has_news and not self._policies
 
     @property
     def orders(self) -> list[Order]:
         """The orders in flight."""
         return list(self._orders.values())
-
-    @property
-    def unread(self) -> list[int]:
-        """The models whose visit is committed, but not answered."""
-        orders = [self._orders[segment] for segment in self._committed]
-        return [write.mst_key for order in orders for write in order.members if write is not None]
 
     def open(self) -> None:
         assert not self._opening and not self._ready, "they are opened once, and after each pause"
@@ -139,7 +117,6 @@ class FakeSegments:
 
     def ask_policy(self, plan: PolicyPlan, query: str) -> None:
         self._policies.append(plan)
-        self._has_news = False
 
     def wait(self, at_most_s: float) -> list[SegmentEvent]:
         self.n_waits += 1
@@ -147,20 +124,13 @@ class FakeSegments:
         self._between()
         idle = self._ready - self._orders.keys()
         events: list[SegmentEvent] = [self._lose(s) for s in sorted(idle) if self._happens(Fault.LOST_IDLE)]
-        if self._happens(Fault.HOST):
-            at_host = {s for s in self._segments if s % 2} & self._ready
-            self._commit_some(at_host)
-            events += [self._lose(segment) for segment in sorted(at_host)]
         acting = sorted({*self._opening, *self._orders} - {event.segment for event in events})
         for segment in self._chance.sample(acting, self._chance.randint(0, len(acting))):
             events.append(self._open(segment) if segment in self._opening else self._end(segment))
         if self._policies and self._chance.random() < 0.3:
             self._policies.pop()
-            fails = self._happens(Fault.POLICY)
-            events.append(PolicyFailed("22012", "division by zero", False) if fails else PolicyAnswered(self._policy()))
-        self._commit_early()
-        self.has_notified = not events or self._chance.random() < (0.7 if self.is_woken else 0.1)
-        if self.has_notified:
+            events.append(PolicyAnswered(self._policy()))
+        if not events or self._chance.random() < (0.7 if self.is_woken else 0.1):
             self.is_woken = False
             events.insert(self._chance.randint(0, len(events)), Notified())
         return events
@@ -170,24 +140,14 @@ class FakeSegments:
         self._opening, self._ready = set(), set()
 
     def close(self) -> None:
-        self.is_closed = True
+        """Do nothing: nothing happens between two waits."""
 
     def orphan(self) -> None:
         """End without the driver, which has died: some of the tasks are committed."""
-        self._commit_some(self._orders)
-
-    def _commit_some(self, segments: Iterable[int]) -> None:
-        """End the tasks of some segments without an answer: some of them are committed."""
-        for segment in sorted(self._orders.keys() & segments):
+        for segment in sorted(self._orders):
             order = self._orders.pop(segment)
-            if self._committed.pop(segment, None) is None and self._chance.random() < 0.5:
+            if self._chance.random() < 0.5:
                 self._do(order)
-
-    def _commit_early(self) -> None:
-        for segment in sorted(self._orders.keys() - self._committed.keys()) if self.early else ():
-            order = self._orders[segment]
-            if isinstance(order, Train) and self._chance.random() < self.early:
-                self._committed[segment] = self._do(order)
 
     def _open(self, segment: int) -> SegmentReady:
         self._opening.remove(segment)
@@ -200,22 +160,16 @@ class FakeSegments:
         return SegmentLost(segment)
 
     def _end(self, segment: int) -> SegmentEvent:
-        order, answer = self._orders.pop(segment), self._committed.pop(segment, None)
-        fault = next((f for f in Fault if f not in _OF_NO_TASK and self._happens(f)), None)
-        if answer is not None and fault is not None:
-            fault = _AFTER_COMMIT.get(fault)
-        elif fault in _AFTER_COMMIT.values():
-            answer = self._do(order)
-        if fault in _LOSSES:
+        order = self._orders.pop(segment)
+        fault = next((fault for fault in _OF_TASK if self._happens(fault)), None)
+        if fault is Fault.LOST_BEFORE:
             return self._lose(segment)
-        if fault in (Fault.STATEMENT, Fault.STATEMENT_AFTER):
-            return TaskFailed(segment, _STATEMENT)
-        if fault is not None:
-            return TaskAnswered(segment, _ANSWERS[fault])
-        answer = self._do(order) if answer is None else answer
-        if isinstance(order, Train) and order.sample is not None and answer.committed:
-            self._has_news = True
-        return TaskAnswered(segment, answer)
+        if fault is Fault.STATEMENT:
+            return TaskFailed(segment, STATEMENT_ERROR)
+        if fault in ANSWERS:
+            return TaskAnswered(segment, ANSWERS[fault])
+        answer = self._do(order)
+        return self._lose(segment) if fault is Fault.LOST_AFTER else TaskAnswered(segment, answer)
 
     def _happens(self, fault: Fault) -> bool:
         return self._chance.random() < self.faults.get(fault, 0.0)

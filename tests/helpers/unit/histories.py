@@ -3,17 +3,25 @@
 A history has the models of a fit, a warm start or a search, commands of people and of a policy at random moments (with
 and without a driver; some are withdrawn), a limit of time, early stopping, fused groups, validation data, metrics on a
 sample, metrics that are no means, losses that are NaN, and faults of each kind. Its drivers die before any wait, and
-before any write to the record or commit. The real hopper, scheduler, changes and deciders drive it.
+before any write to the record or commit. The real hopper, scheduler, changes and deciders drive it, in simulated time
+(`simulated_segments`).
+
+``python -m tests.helpers.unit.histories SEED`` prints one, or what is left of it if it does not keep a promise;
+``... FIRST LAST`` checks many.
 """
 
 import hashlib
 import json
 import math
+import sys
+import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Any, Self
+from unittest import mock
 
 from mop_backend.refusals import STATE_DAMAGED
 
@@ -51,15 +59,20 @@ from madlib_mop.models.changes import (
 from madlib_mop.models.configuration import Configuration
 from tests.helpers.unit.fake_segments import Fault
 from tests.helpers.unit.memory_record import NO_MEAN, STATE_BYTES, MemoryRecord
-from tests.helpers.unit.memory_runs import ARCH, COMPILE, PASSING, RULE, Died, Driver
+from tests.helpers.unit.memory_runs import ARCH, COMPILE, RULE, Died, Driver
 from tests.helpers.unit.rows import a_run, a_search, packed
 from tests.helpers.unit.searches import SMALLEST
+from tests.helpers.unit.simulated_segments import SimulatedSegments, World
 
 PARENT = 9  # the run that a replay repeats
 EARLIER = 8  # the run that a warm start continues
-#: Faults that some histories have in addition to those that a run overcomes.
+#: Faults that a run overcomes.
+FAULTS = {
+    Fault.LOST_BEFORE: 0.05, Fault.LOST_AFTER: 0.05, Fault.LOST_LATER: 0.08, Fault.DOUBLED: 0.05, Fault.LATE: 0.05,
+    Fault.LOST_IDLE: 0.05, Fault.LOST_OPENING: 0.1, Fault.KILLED: 0.05, Fault.HOST: 0.05, Fault.STATEMENT_AFTER: 0.03,
+}  # fmt: skip
+#: Faults that some histories have in addition.
 _RARE = {Fault.MEMORY: 0.01, Fault.MODEL: 0.01, Fault.DAMAGED: 0.01, Fault.STATEMENT: 0.03, Fault.POLICY: 0.1}
-_FAULTS = {**PASSING, Fault.HOST: 0.02, Fault.STATEMENT_AFTER: 0.03}
 _METHODS = ("hyperband", "hyperopt", "asha", "pbt")
 _OPTIMIZERS = "[{'optimizer': ['SGD', 'Adam'], 'lr': [0.001, 0.1, 'log']}]"
 _GRIDS = {
@@ -67,59 +80,113 @@ _GRIDS = {
     "fit_params_grid": "{'batch_size': [4, 8]}",
 }
 _MOST_DRIVERS = 200
+_SMALL_SHARE = 0.6
+_SMALL_STATE_BYTES = 300 << 10  # a slot has several
+_MOST_RUNS_TO_SHRINK = 400
+#: How many histories there are for one whose replay is checked too.
+_REPLAYED_EVERY = 2
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest sizes of a history; None: as large as the seed says."""
+
+    n_epochs: int | None = None
+    n_segments: int | None = None
+    n_models: int | None = None
+
+
+_SMALL = Limits(n_epochs=2, n_segments=2, n_models=2)
 
 
 class Life(Driver):
-    """Drives a run by drivers that die, until nothing is left to do.
+    """Drives a run by drivers that die, in simulated time, until nothing is left to do.
 
     Parameters
     ----------
     seed : int
         Of all that happens.
+    n_deaths : int
+    left_out : collection of str
+        Names of events that do not happen.
     options : dict
         See `Driver`.
     """
 
-    def __init__(self, seed: int, n_deaths: int, **options):
+    segments: SimulatedSegments
+
+    def __init__(self, seed: int | str, n_deaths: int, left_out: Collection[str] = (), **options: Any):
         super().__init__(seed, **options)
-        self.deaths = [self.chance.randint(1, 60) for _ in range(n_deaths)]
-        self.clock = 0.0  # of all drivers; a wait takes a second
+        self.world = World(seed, left_out)
+        self.deaths = self._moments([self.chance.randint(1, 60) for _ in range(n_deaths)])
+
+    def _moments(self, pauses: Sequence[int]) -> list[int]:
+        """Return the pauses before each death: if one is left out, the others keep their moments."""
+        moment, moments = 0, [0]
+        for number, pause in enumerate(pauses):
+            moment += pause
+            if self.world.named(f"death {number}"):
+                moments.append(moment)
+        return [at - before for before, at in zip(moments, moments[1:], strict=False)]
+
+    @property
+    def clock(self) -> float:
+        """Seconds since the run began."""
+        return self.world.now
 
     def _set_up(self) -> None:
         """Let all that is random happen to the record."""
         record, chance = self.record, self.chance
-        self.between, record.on_write = self._meanwhile, self._die
+        self.between, record.on_write = self._meanwhile, self._writes
         record.present = lambda shards: shards[: chance.randint(1, len(shards))]  # others do not fit into memory
 
-    def live(self) -> "Life":
+    def make_segments(self) -> SimulatedSegments:
+        """Return the segments of the next driver, which has ended the writers of the last one."""
+        self._end_writers()
+        self.world.say("a driver begins")
+        return SimulatedSegments(
+            self.segment_ids, self.record, self.world, self.faults, lambda: self.between(), self.policy_says
+        )
+
+    def _end_writers(self) -> None:
+        if self.segments is not None:
+            self.segments.end_writers()
+
+    def live(self) -> Self:
         """Train until a driver has ended the run, and nothing more was asked for."""
-        for _ in range(_MOST_DRIVERS):
-            state = RunState.INTERRUPTED
-            try:
-                self.record.set_run(1, state=RunState.RUNNING)
-                self._before()
-                self.drive()
-                assert not self.segments.has_task, "no task is left in flight"
-                if not self.record.end_training(1):
-                    raise Cancelled("at the end")
-                self._check_no_slot_is_leaked()
-                self.record.finish(1)
-                if not self._prepares():
+        self._set_up()
+        with mock.patch("time.monotonic", lambda: self.world.now):
+            for _ in range(_MOST_DRIVERS):
+                if self._lives_on():
                     return self
-                continue
-            except Died:
-                pass
-            except Cancelled:
-                self.record.cancelled, state = None, RunState.CANCELLED
-            except MopError as error:
-                assert "no space left on device" in error.message, error
-                state = RunState.FAILED
-            if self.segments is not None:
-                self.segments.orphan()
-            if not self.record.the_run.state.is_trained:
-                self._ends_as(state)
-                self._undriven()
         raise AssertionError("the run does not end")
+
+    def _lives_on(self) -> bool:
+        """Let one driver train; return whether nothing is left to do."""
+        state = RunState.INTERRUPTED
+        try:
+            self.record.set_run(1, state=RunState.RUNNING)
+            self._before()
+            self.drive()
+            assert not self.segments.has_task, "no task is left in flight"
+            if not self.record.end_training(1):
+                raise Cancelled("at the end")
+            self._check_no_slot_is_leaked()
+            self.record.finish(1)
+            return not self._prepares()
+        except Died:
+            pass
+        except Cancelled:
+            self.record.cancelled, state = None, RunState.CANCELLED
+        except MopError as error:
+            assert "no space left on device" in error.message, error
+            state = RunState.FAILED
+        if self.segments is not None:
+            self.segments.orphan()
+        if not self.record.the_run.state.is_trained:
+            self._ends_as(state)
+            self._undriven()
+        return False
 
     def _ends_as(self, state: RunState) -> None:
         on_write, self.record.on_write = self.record.on_write, lambda: None
@@ -140,7 +207,13 @@ class Life(Driver):
         assert self.record.slots == self.record.used_slots, "spare slots are dropped at the end"
 
     def _meanwhile(self) -> None:
-        self.clock += 1.0
+        """Called at each wait."""
+        self._die()
+
+    def _writes(self) -> None:
+        """Let writers commit between two statements of the driver; not within its transactions, which lock rows."""
+        if not self.record.is_in_transaction:
+            self.world.pass_time(self.world.seconds("statement", 0.0, 0.1))
         self._die()
 
     def _die(self) -> None:
@@ -153,9 +226,17 @@ class Life(Driver):
 
 
 class History(Life):
-    """A run with random options, commands and faults."""
+    """A run with random options, commands and faults.
 
-    def __init__(self, seed: int):
+    Parameters
+    ----------
+    seed : int
+    left_out : collection of str
+        Names of events that do not happen.
+    limits : Limits
+    """
+
+    def __init__(self, seed: int, left_out: Collection[str] = (), limits: Limits | None = None):
         chance = Random(f"options {seed}")
         self.kind = chance.choice(["fit", "fused", "early stopping", "search", "search"])
         n_models = 4 if self.kind == "fused" else chance.randint(1, 4)
@@ -163,7 +244,7 @@ class History(Life):
             "n_models": n_models, "n_segments": chance.randint(1, 4), "n_epochs": chance.randint(1, 3),
             "schedule": chance.choice(["rotation", "breadth_first", "longest_first", "auto"]),
             "metrics_compute_frequency": chance.choice([None, 1, 2]),
-            "faults": chance.choice([{}, _FAULTS, _FAULTS | _RARE, _FAULTS | _RARE, {Fault.STATEMENT: 0.3}]),
+            "faults": chance.choice([{}, FAULTS, FAULTS | _RARE, FAULTS | _RARE, {Fault.STATEMENT: 0.3}]),
         }  # fmt: skip
         if self.kind == "fused":
             options["groups"] = chance.choice([[[1, 2], [3, 4]], [[1, 2, 3]], [[1, 2, 3, 4]]])
@@ -178,15 +259,17 @@ class History(Life):
             options |= {"early_stopping": rule, "n_epochs": chance.randint(2, 6), "metrics_compute_frequency": 1}
             if Fault.DAMAGED in options["faults"]:
                 options["faults"] = options["faults"] | {Fault.DAMAGED: 0.03}
-        super().__init__(seed, n_deaths=chance.choice([0, 2, 8]), any_trainer=chance.random() < 0.5, **options)
+        self._limit(options, limits or Limits(), Random(f"sizes {seed}"))
+        n_deaths, any_trainer = chance.choice([0, 2, 8]), chance.random() < 0.5
+        super().__init__(seed, n_deaths, left_out, any_trainer=any_trainer, **options)
         self.has_policy = chance.random() < 0.4
         self.plan_data(chance)
         self.plan_warm_start(chance)
         self.plan_search(chance)
         self.plan_time(Random(f"time {seed}"))
-        self._set_up()
         self.record.has_no_mean = has_no_mean
         self.record.nan_share = chance.choice([0.0, 0.0, 0.03, 0.2])
+        self.record.state_bytes = chance.choice([STATE_BYTES, _SMALL_STATE_BYTES])
         self.first = dict(self.record.rows)
         kinds = [chance.choice(list(BY_FUNCTION.values())) for _ in range(chance.choice([0, 3, 6, 10]))]
         self.commands = kinds and [*kinds, Unpause]
@@ -195,12 +278,25 @@ class History(Life):
         self.has_begun_with_commands = False
         self.undriven: set[int] = set()  # commands that were obeyed while no driver trained the run
         self.may_be_cancelled = chance.random() < 0.3
-        self.early = chance.choice([0.0, 0.15, 0.3])
+        self.n_issued = 0
         if Fault.MODEL in self.faults:
-            self.record.member_fails = lambda: self.chance.random() < 0.03
+            self.record.member_fails = lambda: self.world.happens("a member fails", 0.1)
         self.may_be_withdrawn = chance.random() < 0.5
         if self.may_be_withdrawn:
             self.record.withdraws = lambda: self.chance.random() < 0.1
+
+    def _limit(self, options: dict[str, Any], limits: Limits, chance: Random) -> None:
+        """Limit the sizes; most histories are small."""
+        small = _SMALL if chance.random() < _SMALL_SHARE else Limits()
+        for name, most in [*vars(small).items(), *vars(limits).items()]:
+            if most is not None and (self.kind, name) != ("fused", "n_models"):
+                options[name] = min(options[name], most)
+
+    def text(self) -> str:
+        """Return the history as lines."""
+        run = self.record.the_run
+        sizes = f"{run.n_models} models, {run.n_segments} segments, {run.num_iterations} iterations"
+        return "\n".join([f"{self.kind}, {sizes}, schedule {run.schedule}", *self.world.log])
 
     def plan_data(self, chance: Random) -> None:
         """Plan validation data, and a sample for metrics after visits."""
@@ -312,7 +408,8 @@ class History(Life):
         self.has_begun_with_commands |= bool(self.pending)
 
     def _undriven(self) -> None:
-        """Issue a command to a run without a driver: its call obeys it."""
+        """Issue a command to a run without a driver: its call ends the old writers, and obeys it."""
+        self._end_writers()
         if self.commands and self.chance.random() < 0.3:
             self.issue()
             before = len(self.record.settled)
@@ -323,13 +420,14 @@ class History(Life):
     def _meanwhile(self) -> None:
         """Issue commands sometimes, often several at once; sometimes withdraw one, or cancel the run."""
         segments, record, chance = self.segments, self.record, self.chance
-        segments.early = self.early
         limit_s = record.the_run.plan.time_limit_s
         if limit_s is None or self.clock < limit_s:
             self.n_in_time = len(record.all_visits)
         assert record.cancelled is None or not segments.has_notified, "a cancelled run ends when it is told"
         asks = self.has_policy and not self.time_is_over
         assert not (asks and segments.has_news), "the policy sees metrics on the sample"
+        waiting = [model for model in record.rows.values() if model.state is ModelState.WAITING]
+        assert not any(model.has_own_visits for model in waiting), "a model waits for its first visit"
         pending = [row for row in record.changes if row.state is ChangeState.PENDING]
         if segments.n_waits == 1:
             self._check_begun([row for row in pending if row.change_id in self.pending])
@@ -362,6 +460,7 @@ class History(Life):
             (Clone, [key for key, m in rows.items() if m.is_just_taken_over]),
             (Clone, [key for key, m in rows.items() if m.is_restored]),
             (Clone, self.segments.unread),
+            (Resume, [key for key in self.segments.unread if rows[key].state is ModelState.STOPPED]),
             (Extend, [key for key, m in rows.items() if m.early_stopping is not None and self._has_ended(m)]),
         ]
         chances = [(kind, keys) for kind, keys in chances if keys]
@@ -392,6 +491,9 @@ class History(Life):
             ),
             Add: Add((NewModel(self.configuration(chance.randint(100, 999)), None, None),)),
         }[kind]  # fmt: skip
+        self.n_issued += 1
+        if not self.world.named(f"command {self.n_issued}: {kind.function} {key}"):
+            return
         self.record.issue(ChangeRow.asked(1, kind.function, {}, 10).checked(change))
         if self.segments is not None:
             self.segments.is_woken = True
@@ -451,10 +553,9 @@ class Replay(Life):
     def __init__(self, seed: int, parent: MemoryRecord):
         self.replayed = ReplayRecord(parent)
         chance = Random(f"replay {seed}")
-        faults = chance.choice([{}, _FAULTS])
+        faults = chance.choice([{}, FAULTS])
         super().__init__(f"replay {seed}", chance.choice([0, 4]), n_segments=parent.the_run.n_segments, faults=faults)
         self.record = self.replayed
-        self._set_up()
 
     def hopper(self, run, progress):
         decider = RepeatedCommands(self.record.models(PARENT))
@@ -463,15 +564,65 @@ class Replay(Life):
         return Hopper(self.record, self.segments, run, progress, recorded_visits(self.record, run), decider)
 
 
-def live_and_check(seed: int) -> None:
-    """Live a history and its replay, and assert what both keep."""
+def live_and_check(seed: int) -> History:
+    """Live a history, and for some their replay, and assert what both keep; shrink one that does not."""
     try:
-        history = History(seed).live()
-        assert_promises(history)
-        assert_replayed(history.record, Replay(seed, history.record).live().record)
+        return lived(seed)
     except BaseException as error:
-        error.add_note(f"history {seed}")
+        error.add_note(f"history {seed}\n{shrink(seed, error)}")
         raise
+
+
+def lived(seed: int, left_out: Collection[str] = (), limits: Limits | None = None) -> History:
+    """As `live_and_check`, without shrinking: an error has the history as ``history``."""
+    history = History(seed, left_out, limits)
+    try:
+        history.live()
+        assert_promises(history)
+        if seed % _REPLAYED_EVERY == 0:
+            assert_replayed(history.record, Replay(seed, history.record).live().record)
+    except BaseException as error:
+        error.history = history
+        raise
+    return history
+
+
+def shrink(seed: int, error: BaseException) -> str:
+    """Return the text of the shortest history found that fails like one of a seed: with fewer sizes and events."""
+    left = _MOST_RUNS_TO_SHRINK
+    limits, left_out = Limits(), frozenset[str]()
+    best: History = error.history
+
+    def fails(limits: Limits, left_out: Collection[str]) -> History | None:
+        nonlocal left
+        left -= 1
+        try:
+            lived(seed, left_out, limits)
+        except Exception as found:
+            return found.history if place_of(found) == place_of(error) else None
+        return None
+
+    for name in ("n_epochs", "n_segments", "n_models"):
+        for most in range(1, 4):
+            smaller = replace(limits, **{name: most})
+            if (found := fails(smaller, left_out)) is not None:
+                limits, best = smaller, found
+                break
+    n_at_once = len(best.world.happened)
+    while n_at_once and left > 0:
+        events, has_shrunk = [name for name in best.world.happened if name not in left_out], False
+        for start in range(0, len(events), n_at_once):
+            fewer = left_out | {*events[start : start + n_at_once]}
+            if left > 0 and (found := fails(limits, fewer)) is not None:
+                left_out, best, has_shrunk = fewer, found, True
+        n_at_once = n_at_once if has_shrunk and n_at_once == 1 else n_at_once // 2
+    return best.text()
+
+
+def place_of(error: BaseException) -> tuple[type, str]:
+    """Return what is the same for two failures of one cause: the kind, and the line of code."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return type(error), f"{frame.filename}:{frame.lineno}"
 
 
 def assert_replayed(record: MemoryRecord, again: MemoryRecord) -> None:
@@ -767,3 +918,10 @@ def _check_search(record: MemoryRecord) -> None:
             losses = {m.data_set: m.value for m in of}
             loss = losses["validation" if record.the_run.plan.validation else "training"]
             assert str(event.loss) == str(loss), "a search gets the loss on the validation data"
+
+
+if __name__ == "__main__":
+    first, *last = map(int, sys.argv[1:])
+    for number in range(first, last[0] + 1 if last else first + 1):
+        lived_one = live_and_check(number)
+    print(f"{number + 1 - first} histories keep their promises" if last else lived_one.text())

@@ -1,4 +1,7 @@
-"""Bugs that are put into a copy of the library: random histories of runs find each of them."""
+"""Bugs that are put into a copy of the library: random histories of runs (`histories`) find each of them.
+
+The last ones are bugs of writers: of `simulated_segments`, which does what the server's writers do.
+"""
 
 from typing import NamedTuple
 
@@ -13,7 +16,8 @@ class Bug(NamedTuple):
 
 
 _RUNNING, _CHANGES = "madlib_mop/driver/running", "madlib_mop/driver/changes"
-_EVALUATION, _SCHEDULE = "madlib_mop/driver/evaluation", "madlib_mop/schedule"
+_EVALUATION, _CATALOG = "madlib_mop/driver/evaluation", "madlib_mop/catalog"
+_WRITERS = "tests/helpers/unit/simulated_segments.py"
 BUGS = (
     Bug(
         "a task is forgotten if its session is lost",
@@ -225,5 +229,71 @@ BUGS = (
         f"{_EVALUATION}/early_stopping.py",
         "            self._slots.release(best_key(mst_key))\n",
         "            pass\n",
+    ),
+    Bug(
+        "a visit that was committed before an error of its session is repeated",
+        f"{_RUNNING}/loop.py",
+        "                if not self._was_kept(flight):\n                    self._no_result",
+        "                if True:\n                    self._no_result",
+    ),
+    Bug(
+        "a task is given to a segment whose sessions were lost",
+        f"{_RUNNING}/loop.py",
+        "                self._plan.segment_down(segment)\n",
+        "",
+    ),
+    Bug(
+        "the failure of a member is forgotten if the answer is lost",
+        f"{_RUNNING}/hopper.py",
+        "if len(order.members) > 1:  # the failure",
+        "if False:  # the failure",
+    ),
+    Bug(
+        "a resumed model waits for its first visit, although it was committed meanwhile",
+        f"{_CATALOG}/run_models.py",
+        "has_visits = self._record.lock_model(self._run_id, mst_key).has_own_visits",
+        "has_visits = self._models[mst_key].has_own_visits",
+    ),
+    Bug(
+        "a slot is emptied while a visit writes its state to it",
+        f"{_CATALOG}/state_slots.py",
+        "return not slot.writers and not self._keys_in(slot.number)",
+        "return not self._keys_in(slot.number)",
+    ),
+    Bug(
+        "a state is moved while a visit replaces it",
+        f"{_RUNNING}/hopper.py",
+        "self._slots.compact({*self._models, *kept} - busy)",
+        "self._slots.compact({*self._models, *kept})",
+    ),
+    Bug(
+        "a cancelled run goes on",
+        f"{_RUNNING}/loop.py",
+        "                self._check_cancelled()\n                self._notified()\n",
+        "                self._notified()\n",
+    ),
+    Bug(
+        "the next driver does not ask the policy about metrics that nobody has seen",
+        f"{_RUNNING}/hopper.py",
+        "        if any(model.has_own_visits for model in self._models.values()):\n            self._metrics_came()",
+        "        if False:\n            self._metrics_came()",
+    ),
+    Bug(
+        "commands that come while the last task ends are refused",
+        f"{_RUNNING}/hopper.py",
+        "            return False\n        self._changes.apply_pending()\n        return self._plan.done\n",
+        "            return False\n        return self._plan.done\n",
+    ),
+    Bug(
+        "a visit is committed a second time",
+        _WRITERS,
+        "            or self._record.has_visit(model.mst_key, *place)\n",
+        "",
+    ),
+    Bug(
+        "a writer can commit after the driver was told that its session is lost",
+        _WRITERS,
+        "        session.is_lost = True\n        session.end()\n        self._world.say(",
+        "        session.is_lost = True\n        self._world.say(",
     ),
 )

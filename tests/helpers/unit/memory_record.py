@@ -81,10 +81,13 @@ class MemoryRecord:
         Whether the models have the metric `NO_MEAN`.
     nan_share : float
         The share of losses that are NaN.
+    state_bytes : int
+        The size of each state.
     """
 
     has_no_mean = False
     nan_share = 0.0
+    state_bytes = STATE_BYTES
 
     def __init__(self, run: RunRow, models: Sequence[ModelRow], earlier: Mapping[int, ModelRow] | None = None):
         self.the_run, self.earlier = run, earlier or {}
@@ -115,6 +118,11 @@ class MemoryRecord:
         self._undecided = ""  # what was written that only a decision may change
 
     # the driver's reads and writes
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction of the driver is open."""
+        return self._is_open
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -307,6 +315,11 @@ class MemoryRecord:
     def visit(self, run_id: int, mst_key: int, epoch: int, segment_id: int) -> VisitRow | None:
         return self.all_visits.get((mst_key, epoch, segment_id))
 
+    def has_visit(self, mst_key: int, epoch: int, segment_id: int, position: int) -> bool:
+        """Return whether the table of visits, with its unique constraints, takes no such visit any more."""
+        places = ((v.mst_key, v.epoch, v.position) for v in self.all_visits.values())
+        return (mst_key, epoch, segment_id) in self.all_visits or (mst_key, epoch, position) in places
+
     def metrics(self, run_id: int) -> list[Metric]:
         return list(self.all_metrics)
 
@@ -385,10 +398,10 @@ class MemoryRecord:
         state = model.state if model.state is ModelState.STOPPED else ModelState.TRAINING
         self.set_model(
             1, key, state=state, epoch=epoch, position=position, state_version=write.version, state_slot=write.slot,
-            state_bytes=STATE_BYTES, model_bytes=STATE_BYTES,
+            state_bytes=self.state_bytes, model_bytes=self.state_bytes,
             forward_parts=1, digest=digest, weights_digest=digest,
         )  # fmt: skip
-        return CommittedVisit(key, digest, STATE_BYTES)
+        return CommittedVisit(key, digest, self.state_bytes)
 
     def _add_visit(self, order: Train, model: ModelRow, digest: str) -> None:
         place = model.mst_key, order.epoch, order.shard.segment_id
@@ -396,7 +409,7 @@ class MemoryRecord:
         self.all_visits[place] = VisitRow(
             visit_id=len(self.all_visits), run_id=1, mst_key=model.mst_key, epoch=order.epoch,
             position=order.position, segment_id=order.shard.segment_id, started_at=_NOW, ended_at=_NOW, n_rows=10,
-            state_bytes=STATE_BYTES, digest_in=model.digest or "", digest_out=digest, attempt=order.attempt,
+            state_bytes=self.state_bytes, digest_in=model.digest or "", digest_out=digest, attempt=order.attempt,
             loss=0.5, timing={"fused": len(order.members)} if len(order.members) > 1 else {},
         )  # fmt: skip
 
@@ -410,7 +423,7 @@ class MemoryRecord:
         self.staged[key, write.version, segment] = write.slot, digest
         position = min(model.position + 1 if model.epoch == epoch else 1, self.the_run.n_segments - 1)
         self.set_model(1, key, state=ModelState.TRAINING, epoch=epoch, position=position)
-        return CommittedVisit(key, digest, STATE_BYTES)
+        return CommittedVisit(key, digest, self.state_bytes)
 
     def _average(self, order: AverageStates) -> AverageCommitted:
         """Commit an average as the model's newest state: what was averaged ends."""
@@ -427,10 +440,10 @@ class MemoryRecord:
         self.stored[key, version] = StoredVersion(digest, order.epoch, self.the_run.n_segments)
         self.set_model(
             1, key, epoch=order.epoch, position=self.the_run.n_segments, state_version=version,
-            state_slot=order.write.slot, state_bytes=STATE_BYTES, model_bytes=STATE_BYTES, forward_parts=1,
+            state_slot=order.write.slot, state_bytes=self.state_bytes, model_bytes=self.state_bytes, forward_parts=1,
             digest=digest, weights_digest=digest,
         )  # fmt: skip
-        return AverageCommitted({}, digest, STATE_BYTES)
+        return AverageCommitted({}, digest, self.state_bytes)
 
     def _evaluate(self, order: Evaluate) -> Evaluated:
         keys = [key for key in order.members if key is not None]

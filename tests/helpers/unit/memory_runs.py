@@ -52,13 +52,17 @@ class Driver:
 
     def drive(self):
         """Drive the run until its end, or an error."""
+        self.segments = self.make_segments()
         run = self.record.the_run
         progress = ProgressReporter(self.caller, run, self.record.models(1))
-        self.segments = FakeSegments(
-            self.segment_ids, self.record.do, self.chance, self.faults, lambda: self.between(), self.policy_says
-        )  # fmt: skip
         self.hopper(run, progress).run()
         return self
+
+    def make_segments(self):
+        """Return the segments of the next driver."""
+        return FakeSegments(
+            self.segment_ids, self.record.do, self.chance, self.faults, lambda: self.between(), self.policy_says
+        )  # fmt: skip
 
     def hopper(self, run, progress):
         """Return what drives the run."""

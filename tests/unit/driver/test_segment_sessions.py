@@ -113,7 +113,7 @@ class World:
     """Segments whose sessions are fakes, the record that they use, and what they said."""
 
     def __init__(self, servers=(None,), stop_fd=None, host_wait_s=60):
-        self.shard_error = None
+        self.shard_error, self.not_ended = None, []
         self.sessions, self.script, self.told, self.log = [], {}, [], []
         self.reads, self.notifies = os.pipe()
         self.raw = SimpleNamespace(fileno=lambda: self.reads, poll=lambda: None, notifies=[])
@@ -135,6 +135,7 @@ class World:
     def execute(self, query, params=()):
         if "end_sessions" in query:
             self.log.append(("ended", params[1]))
+            return [(self.not_ended.pop(0) if self.not_ended else [],)]
         return []
 
     # the checks of rows and versions
@@ -184,6 +185,7 @@ def make(monkeypatch):
         return world
 
     monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(module, "_END_PAUSE_S", 0.0)
     monkeypatch.setattr(module, "RunConsistency", lambda record, run, progress: record)
     yield made
     for world in worlds:
@@ -300,6 +302,24 @@ def test_a_lost_session_ends_both_before_it_is_reported(make, script):
     assert world.log[-1] == ("ended", pids) and all(session.is_closed for session in world.sessions)
     assert world.events() == [SegmentReady(0)]
     assert world.log[-1] == "renewed" and world.did() == TaskAnswered(0, DONE)
+
+
+def test_a_lost_writer_is_reported_when_its_process_has_ended(make):
+    """Until then it may commit its visit: the driver would take the slot of the new state for an empty one."""
+    world = make().opened()
+    writer, reader = (session.pid for session in world.sessions)
+    world.script, world.not_ended = {"writer": [LOST]}, [[writer, reader], [writer], [reader]]
+    assert world.did() == SegmentLost(0)
+    assert world.log[-3:] == [("ended", [writer, reader])] * 3 and world.not_ended == []
+    assert world.told == [f"segment 0 waits for the end of its lost session {writer}, which may still commit a visit"]
+
+
+def test_a_lost_writer_whose_process_does_not_end_ends_the_run(make):
+    world = make(host_wait_s=-1).opened()
+    pid = world.sessions[0].pid
+    world.script, world.not_ended = {"writer": [LOST]}, [[pid]]
+    with pytest.raises(NotReady, match=f"the lost session {pid} of segment 0 has not ended within -1 s"):
+        world.did()
 
 
 def test_an_idle_writer_that_is_ended_is_noticed(make):
