@@ -24,7 +24,8 @@ from tests.helpers.unit.memory_runs import Driver
 ROOT = Path(__file__).resolve().parents[3]
 #: The first ones, and for each bug of `history_bugs` that these do not find, one that finds it.
 FAST = (*range(110), 194, 223, 332, 363, 613)
-N_SLOW, N_AT_ONCE = 10_000, 1000
+N_SLOW = 10_000
+THOUSANDS = range(1000, N_SLOW, 1000)
 _FIND = """
 from tests.helpers.unit.histories import lived
 for seed in {}:
@@ -43,11 +44,11 @@ def test_whatever_happens_a_run_keeps_its_promises_and_is_replayed(lives):
     assert all(history.record.the_run.state.is_trained for history in lives)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, N_SLOW, N_AT_ONCE))
-def test_whatever_happens_thousands_of_runs_keep_their_promises(first):
-    for seed in range(first, first + N_AT_ONCE):
-        live_and_check(seed)
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in THOUSANDS)])
+def test_whatever_happens_a_thousand_runs_keep_their_promises(lives, first):
+    for seed in range(first, first + 1000):
+        if seed not in FAST:
+            live_and_check(seed)
 
 
 def test_histories_have_commands_of_each_kind_and_changes_of_each_decider(lives):
@@ -119,7 +120,7 @@ def test_a_failure_is_shrunk_to_a_short_history(monkeypatch):
 @pytest.mark.mutation
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_histories_find_a_bug(bug, tmp_path):
-    """A copy of the library has the bug; one of the fast histories then does not keep a promise."""
+    """A copy of the library has the bug; one of the first histories then does not keep a promise."""
     for name in ("madlib_mop", "tests/helpers"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "plpython").symlink_to(ROOT / "plpython")
