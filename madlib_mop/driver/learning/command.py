@@ -18,14 +18,19 @@ from madlib_mop.calls import find_function
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name, statement
 from madlib_mop.certainty.balance import imbalance, rarest_class
-from madlib_mop.certainty.measures import codes_of, of_classes, of_numbers
-from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
-from madlib_mop.driver.data.summaries import CHECKS, class_counts, columns_to_check, read_summary
+from madlib_mop.driver.data.summaries import CHECKS, columns_to_check, read_summary
+from madlib_mop.driver.inference.boosting import (
+    GRADIENT_BOOSTING,
+    BoostingProcess,
+    MeasuredBoosting,
+    NoBaseline,
+    measure_boosting,
+)
 from madlib_mop.driver.inference.labelled_rows import find_labelled
-from madlib_mop.driver.inference.measured import ClassOutput, measured_outputs
+from madlib_mop.driver.inference.measured import ClassOutput, counts_of_classes, measured_outputs, measured_targets
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.packed_rows import PredictedTable, predicted_rows
 from madlib_mop.driver.inference.registered import find_model
@@ -34,7 +39,7 @@ from madlib_mop.driver.jobs.checks import seconds_of
 from madlib_mop.driver.jobs.submitting import quoted, settings_of
 from madlib_mop.driver.learning.choice import Choice, choose_model
 from madlib_mop.driver.learning.own_session import OutOfTime, OwnSession
-from madlib_mop.driver.learning.quality import of_held_out, of_threshold, rows_of
+from madlib_mop.driver.learning.quality import of_held_out, of_threshold, rows_of, shown
 from madlib_mop.driver.networks.architectures import LINEAR
 from madlib_mop.driver.networks.proposing import propose_search
 from madlib_mop.driver.registry.registering import TRY_NAME, check_registry
@@ -50,6 +55,8 @@ _LEAST_BUDGET_S = 10.0
 #: seconds, and of the smallest budgets more than half.
 _REST_SHARE, _LEAST_REST_S, _MOST_REST_SHARE = 0.15, 8.0, 0.6
 _LEAST_SEARCH_S = 2.0
+#: Of the budget, the most that the baseline by gradient boosting may take: a share, and no more than some seconds.
+_BOOSTING_SHARE, _MOST_BOOSTING_S = 0.2, 20.0
 #: A network makes at most so many iterations; of many, the better half goes on after the first few, and so on.
 _ITERATIONS, _FIRST, _MANY = 24, 3, 4
 #: Rows of the summary that name a column to check.
@@ -152,7 +159,7 @@ def learn(call: Call) -> list[dict[str, Any]]:
     validation = _validation(a["validation"], a["split"])
     seed = secrets.randbelow(MAX_SEED) if a["seed"] is None else a["seed"]
     packed, models = f"{base}_packed", f"{base}_models"
-    with _steps(call, began, budget_s) as steps:
+    with BoostingProcess(session) as boosting, _steps(call, began, budget_s) as steps:
         _check_committed(steps, source, a["source_table"])
         steps.session.execute(TRY_NAME, (name,))
         steps.run_in_budget(
@@ -160,6 +167,7 @@ def learn(call: Call) -> list[dict[str, Any]]:
             validation=validation, columns=a["columns"], exclude=a["exclude"], seed=seed, task=a["task"],
             replace=a["replace"] or None, test=a["test"],
         )  # fmt: skip
+        boosted = _boosted(call, boosting, packed, seed, min(_MOST_BOOSTING_S, _BOOSTING_SHARE * budget_s))
         steps.run_in_budget(
             "propose_networks", packed_table=packed, arch_table=f"{base}_networks", configs_table=f"{base}_configs",
             n_configs=a["n_configs"], num_iterations=_ITERATIONS, seed=seed, replace=a["replace"] or None,
@@ -196,7 +204,7 @@ def learn(call: Call) -> list[dict[str, Any]]:
             held_out=f"{packed}_test",
         )  # fmt: skip
         steps.run("deploy", name=name, alias=NEWEST, version=version)
-    made = _Made(name, f"{name}@{version}", packed, models, choice, run_id, steps.done, linear)
+    made = _Made(name, f"{name}@{version}", packed, models, choice, run_id, steps.done, linear, boosted)
     return _summary(call, made, source, time.monotonic() - began)
 
 
@@ -204,7 +212,8 @@ def learn(call: Call) -> list[dict[str, Any]]:
 class _Made:
     """What the steps have made: the registered model, its version, tables by name, the run and the statements.
 
-    ``linear`` is the key of the linear model among those of the run; None if it was not trained.
+    ``linear`` is the key of the linear model among those of the run; None if it was not trained. ``boosted`` is the
+    baseline by gradient boosting, or the reason why there is none.
     """
 
     name: str
@@ -215,6 +224,7 @@ class _Made:
     run_id: int | None
     statements: list[str]
     linear: int | None
+    boosted: MeasuredBoosting | str
 
     @property
     def test(self) -> str:
@@ -361,7 +371,7 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     n_models = session.execute(_counting(session, made.models))[0]["n"]
     trained = "1 model was trained" if n_models == 1 else f"{n_models} models were trained"
     linear = made.linear
-    counts = _class_counts(session, made, preprocessor)
+    counts = counts_of_classes(session, session.relation(made.packed), made.packed, preprocessor)
     found = [
         _row(
             "model", made.version, f"SELECT madlib_mop.{predictor}('{made.name}', t.*) FROM {source.written} AS t;"
@@ -370,6 +380,7 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
         *_measured(call, made, preprocessor, counts),
         *_checks(session, made, preprocessor, counts),
         *([] if linear is None else [_row("linear model", linear, _OF_LINEAR.format(models=made.models))]),
+        _of_boosting(call, made),
         _row("run", made.run_id, f"{trained}; SELECT * FROM {made.models}_info;"),
         _row("seconds", f"{seconds:.0f}", f"of a budget of {call.arguments['budget']}"),
     ]
@@ -377,16 +388,36 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     return found
 
 
-def _class_counts(session: CallerSession, made: _Made, preprocessor: Preprocessor) -> dict[str, tuple[int, ...]]:
-    """Return the training rows of each class, by target of classes."""
-    summary = read_summary(session, session.relation(made.packed), made.packed, "packed")
-    found = {}
-    for column in preprocessor.targets:
-        if isinstance(column.fit, ClassFit):
-            counts = class_counts(session, summary, column.name)
-            if counts is not None and len(counts) == len(column.fit.classes):
-                found[column.name] = counts
+def _boosted(
+    call: Call, boosting: BoostingProcess, packed: str, seed: int, max_seconds: float
+) -> MeasuredBoosting | str:
+    """Return the baseline by gradient boosting, or the reason why there is none; tell the caller."""
+    try:
+        found = measure_boosting(call.session, boosting, packed, seed, max_seconds)
+    except NoBaseline as reason:
+        call.session.notice(f"{call.function}: no gradient boosting as a baseline: {reason}")
+        return str(reason)
+    finally:
+        boosting.close()
+    targets = found.sets.get("validation", [])
+    for target in targets:
+        prefix = f"{target.name}: " if len(targets) > 1 else ""
+        measures = ", ".join(f"{one.name} {shown(one.value)}" for one in target.measures)
+        call.session.notice(
+            f"{call.function}: {prefix}gradient boosting of {found.fit.library}, to compare with, after"
+            f" {found.seconds:.1f} s: {measures} of {found.n_rows['validation']:,} validation rows"
+        )
     return found
+
+
+def _of_boosting(call: Call, made: _Made) -> dict[str, str | None]:
+    """Return the row of the summary that says what the baseline by gradient boosting is."""
+    if isinstance(made.boosted, str):
+        return _row(GRADIENT_BOOSTING, None, f"none: {made.boosted}")
+    fit, (packed,) = made.boosted.fit, quoted(call, [made.packed])
+    again = f"SELECT * FROM madlib_mop.gradient_boosting({packed}, seed => {made.boosted.seed});"
+    what = f"to compare with, not to predict with; {fit.note}, {made.boosted.seconds:.1f} s; {again}"
+    return _row(GRADIENT_BOOSTING, fit.library, what)
 
 
 def _checks(
@@ -418,7 +449,7 @@ def _trained(session: CallerSession, models: str, proposed: int | None) -> int |
 def _measured(
     call: Call, made: _Made, preprocessor: Preprocessor, counts: dict[str, tuple[int, ...]]
 ) -> list[dict[str, str | None]]:
-    """Return the measures of the registered model, and of the linear one, on the rows that were held out."""
+    """Return the measures of the registered model, of the linear one and of boosting, on the rows held out."""
     session = call.session
     models = [("", find_model(session, call.function, made.version, None))]
     if made.linear is not None:
@@ -432,6 +463,10 @@ def _measured(
             found += [{**row, "item": f"{prefix}{row['item']}"} for row in measured]
             if not prefix:
                 found += _thresholds(call, made, trainer, model, found_rows, counts)
+    targets = [] if isinstance(made.boosted, str) else made.boosted.sets.get("test", [])
+    for target in targets:
+        rows_of_target = rows_of(target.name if len(targets) > 1 else None, target.measures)
+        found += [{**row, "item": f"{GRADIENT_BOOSTING}: {row['item']}"} for row in rows_of_target]
     return found
 
 
@@ -471,19 +506,10 @@ def _measures(
 ) -> list[dict[str, str | None]]:
     """Return the measures of one model's predictions, and how sure they are if it has held-out rows."""
     held_out = {one.output: one for one in model.held_out}
-    targets = Targets(preprocessor)
-    predicted = targets.decode(dict(zip(targets.names, found_rows.outputs, strict=True)))
-    truth = dict(zip(targets.names, found_rows.labels, strict=True))
+    targets = measured_targets(preprocessor, found_rows, counts)
     found = []
-    for target in targets.names:
-        one = predicted[target]
-        if one.numbers is None:
-            measures = of_classes(one, codes_of(truth[target]), counts.get(target))
-        else:
-            numbers = targets.decode_one(target, truth[target]).numbers
-            assert numbers is not None, "it is a number"
-            measures = of_numbers(one.numbers, numbers)
-        found += rows_of(target if len(targets.names) > 1 else None, measures)
-        if len(targets.names) == 1 and target in held_out:
-            found.append(of_held_out(name, held_out[target], one))
+    for target in targets:
+        found += rows_of(target.name if len(targets) > 1 else None, target.measures)
+        if len(targets) == 1 and target.name in held_out:
+            found.append(of_held_out(name, held_out[target.name], target.predicted))
     return found

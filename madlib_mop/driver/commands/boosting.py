@@ -1,0 +1,46 @@
+"""The command gradient_boosting: how good scikit-learn's gradient boosting is, as a baseline for networks."""
+
+from typing import Any
+
+from madlib_mop.driver.commands.explaining import as_json
+from madlib_mop.driver.inference.boosting import BoostingProcess, NoBaseline, measure_boosting
+from madlib_mop.driver.session.call import Call
+from madlib_mop.errors import NotReady
+
+
+def gradient_boosting(call: Call) -> list[dict[str, Any]]:
+    """Return a row for each set of held-out rows, target and metric.
+
+    Raises
+    ------
+    MopError
+        If pack_columns has not made the table, or it has no held-out rows.
+    NotReady
+        If there is no scikit-learn, the rows are not for it, or time is over.
+    """
+    a, session = call.arguments, call.session
+    name = a["packed_table"]
+    with BoostingProcess(session) as process:
+        try:
+            found = measure_boosting(session, process, name, a["seed"], a["max_seconds"])
+        except NoBaseline as reason:
+            raise NotReady(
+                f"gradient boosting is not possible: {reason}. Received: {name!r}",
+                hint="An administrator installs scikit-learn in the library's Python; max_seconds gives it more time.",
+            ) from None
+    note = f"{found.fit.library}: {found.fit.note}"
+    return [
+        {
+            "output": target.name,
+            "data_set": data_set,
+            "n_rows": found.n_rows[data_set],
+            "metric": one.name,
+            "value": as_json(one.value),
+            "baseline": as_json(one.baseline),
+            "seconds": round(found.seconds, 3),
+            "note": note,
+        }
+        for data_set, targets in found.sets.items()
+        for target in targets
+        for one in target.measures
+    ]

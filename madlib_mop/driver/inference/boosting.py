@@ -1,0 +1,298 @@
+"""Gradient boosting on the encoded rows of a packed table: a baseline for networks; used by its command and by learn.
+
+scikit-learn trains it in a process of its own, with the sandbox of trainers (``madlib_mop/trainer/boosting.py``), with
+its default parameters and limits of time, memory and work. It is no model: it ends with the process.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from mop_backend.frames import Blob, Frame, Header
+from mop_backend.process import Child
+
+from madlib_mop.columns.preprocessors.fits import ClassFit
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.driver.columns.describing import read_preprocessor
+from madlib_mop.driver.inference.labelled_rows import LabelledRows, packed_rows
+from madlib_mop.driver.inference.measured import MeasuredTarget, counts_of_classes, measured_targets
+from madlib_mop.driver.inference.packed_rows import MAX_BYTES, PredictedBuffer, PredictedTable, collect_predictions
+from madlib_mop.driver.inference.trainer import LocalProcess, TrainerLate, start_settings
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, MopError
+
+#: The name of what is trained, in messages and results.
+GRADIENT_BOOSTING = "gradient boosting"
+_MODULE = "madlib_mop.trainer.boosting"
+_MEMORY_BYTES = 2 << 30
+#: Numbers that are sent: of more, a sample of the rows.
+_MOST_SENT = 64 << 20
+#: Numbers of a row that are used.
+_MOST_INPUTS = 512
+#: Rows x inputs x trees of an iteration: about a second of an iteration's hundredth on a core.
+_MOST_WORK = 12 << 20
+_MOST_CLASSES = 50
+_WHAT = "packed_table"
+#: The suffixes of the tables of held-out rows.
+SETS = ("validation", "test")
+
+
+class NoBaseline(Exception):
+    """There is no baseline; the message is the reason, without a period."""
+
+
+@dataclass(frozen=True)
+class BoostingFit:
+    """What was trained.
+
+    Attributes
+    ----------
+    version : str
+        Of scikit-learn.
+    n_rows, n_rows_there : int
+        Training rows that were used, and all.
+    n_inputs, n_inputs_there : int
+        Numbers of a row that were used, and all without those of images.
+    has_images : bool
+        Whether images were left out.
+    seconds : float
+        Of the training alone.
+    """
+
+    version: str
+    n_rows: int
+    n_rows_there: int
+    n_inputs: int
+    n_inputs_there: int
+    has_images: bool
+    seconds: float
+
+    @property
+    def library(self) -> str:
+        """The library and its version."""
+        return f"scikit-learn {self.version}"
+
+    @property
+    def note(self) -> str:
+        """What it was trained on, without a period."""
+        rows = f"{self.n_rows:,} training rows"
+        if self.n_rows < self.n_rows_there:
+            rows = f"a sample of {self.n_rows:,} of {self.n_rows_there:,} training rows"
+        if self.n_inputs < self.n_inputs_there:
+            rows += f", with the {self.n_inputs:,} of {self.n_inputs_there:,} inputs most correlated with the target"
+        return f"{rows}, without images" if self.has_images else rows
+
+
+@dataclass(frozen=True)
+class MeasuredBoosting:
+    """What was trained, and how good it is.
+
+    Attributes
+    ----------
+    fit : BoostingFit
+    sets : dict of str to (list of MeasuredTarget)
+        The targets of the rows of each set that exists: ``validation``, ``test``.
+    n_rows : dict of str to int
+        The rows of each.
+    seconds : float
+        Of all: reading rows, training and predicting.
+    seed : int
+    """
+
+    fit: BoostingFit
+    sets: dict[str, list[MeasuredTarget]]
+    n_rows: dict[str, int]
+    seconds: float
+    seed: int
+
+
+def measure_boosting(
+    session: CallerSession, process: "BoostingProcess", name: str | None, seed: int, max_seconds: float
+) -> MeasuredBoosting:
+    """Train on a packed table, and measure on the rows that pack_columns has held out from it.
+
+    Parameters
+    ----------
+    session : CallerSession
+    process : BoostingProcess
+    name : str or None
+        The packed table, as written by the caller.
+    seed : int
+    max_seconds : float
+        For all of it.
+
+    Raises
+    ------
+    MopError
+        If pack_columns has not made the table, or it or the rows that were held out cannot be read.
+    NoBaseline
+        If there is no scikit-learn, the rows are not for it, or time is over.
+    """
+    began = time.monotonic()
+    relation = session.relation(name, _WHAT)
+    preprocessor = read_preprocessor(session, name, _WHAT)
+    counts = counts_of_classes(session, relation, name, preprocessor)
+    held_out = {}
+    for data_set in SETS:
+        found = session.existing(relation.with_suffix(f"_{data_set}").sql)
+        if found is None:
+            continue
+        if read_preprocessor(session, found.sql, _WHAT).digest != preprocessor.digest:
+            raise InvalidParameter(
+                f"{_WHAT}: {found} was encoded by another preprocessor than {relation}. Received: {name!r}",
+                hint="Pack the table again.",
+            )
+        held_out[data_set] = packed_rows(session, found.sql, _WHAT)
+    if not held_out:
+        raise InvalidParameter(
+            f"{_WHAT}: no rows were held out from {relation}. Received: {name!r}",
+            hint="pack_columns(..., validation => 0.2) holds rows out.",
+        )
+    fit = process.fit(packed_rows(session, name, _WHAT), preprocessor, seed, max_seconds)
+    sets = {
+        data_set: measured_targets(preprocessor, process.predict(rows, _WHAT), counts)
+        for data_set, rows in held_out.items()
+        if rows.n_rows
+    }
+    n_rows = {data_set: rows.n_rows for data_set, rows in held_out.items()}
+    return MeasuredBoosting(fit, sets, n_rows, time.monotonic() - began, seed)
+
+
+class BoostingProcess(LocalProcess):
+    """The process, which begins to import scikit-learn at once; use it as a context manager.
+
+    Parameters
+    ----------
+    session : CallerSession
+        Source of the settings: the threads and the memory of trainers.
+
+    Raises
+    ------
+    MopError
+        From any method: the process's error, or its death.
+    NoBaseline
+        If there is no scikit-learn, the rows are not for it, or time is over.
+    """
+
+    def __init__(self, session: CallerSession):
+        of_trainers = start_settings(session)
+        start: Header = {
+            "op": "start",
+            "threads": of_trainers["threads"],
+            "sandbox": of_trainers["sandbox"],
+            "memory_limit_bytes": min(of_trainers["memory_limit_bytes"], _MEMORY_BYTES),
+        }
+        super().__init__(Child(_MODULE, python=sys.executable), start)
+        self._ends_at = math.inf
+        self._max_seconds = math.inf
+        self._row_bytes = 0
+
+    def fit(
+        self, packed: LabelledRows, preprocessor: Preprocessor, seed: int, max_seconds: float
+    ) -> BoostingFit:
+        """Train on the rows of a packed table; this and the predictions may take so many seconds.
+
+        Parameters
+        ----------
+        packed : LabelledRows
+        preprocessor : Preprocessor
+            Its own.
+        seed : int
+        max_seconds : float
+        """
+        self._max_seconds, self._ends_at = max_seconds, time.monotonic() + max_seconds
+        n_classes = [len(one.fit.classes) if isinstance(one.fit, ClassFit) else 0 for one in preprocessor.targets]
+        if max(n_classes) > _MOST_CLASSES:
+            raise NoBaseline(f"a target has {max(n_classes)} classes, and at most {_MOST_CLASSES} are boosted")
+        images = [tensor.kind == "image" for tensor in preprocessor.tensors]
+        if all(images):
+            raise NoBaseline("the inputs are images only")
+        version = self._wait_for_start()
+        header = {"n_x": len(packed.independent), "n_y": len(packed.dependent), "names": packed.columns}
+        header |= {"normalizing_const": packed.normalizing_const, "index_inputs": list(packed.index_inputs)}
+        with _without_baseline():
+            self.post({"op": "shard_begin", **header})
+        for shapes, blobs in _sample(packed):
+            self._check_time()
+            with _without_baseline():
+                self.post({"op": "shard_rows", "shapes": shapes}, blobs)
+        self._row_bytes = 4 * sum(max(1, n) for n in n_classes)
+        limits = {"most_inputs": _MOST_INPUTS, "most_work": _MOST_WORK}
+        answer, _ = self._ask({"op": "fit", "n_classes": n_classes, "seed": seed, **limits})
+        return BoostingFit(
+            version, answer["n_rows"], packed.n_rows, answer["n_inputs"], answer["n_inputs_of_rows"], any(images),
+            answer["seconds"],
+        )  # fmt: skip
+
+    def predict(self, packed: LabelledRows, what: str) -> PredictedTable:
+        """Return predictions and labels of all rows of a table with the same encoding; ``what`` is for messages."""
+        n_bytes = packed.n_rows * self._row_bytes
+        if n_bytes > MAX_BYTES:
+            raise NoBaseline(f"the predictions of {packed.n_rows:,} rows take {n_bytes >> 20:,} MiB")
+        return collect_predictions(self._predicted_buffers(packed), packed, GRADIENT_BOOSTING, what)
+
+    def _predicted_buffers(self, packed: LabelledRows) -> Iterator[PredictedBuffer]:
+        n_inputs = len(packed.independent)
+        for part in packed.parts:
+            for shapes, blobs in packed.buffers(part):
+                if shapes[0][:1] == [0]:
+                    continue
+                header = {"op": "predict", "shapes": shapes[:n_inputs], "index_inputs": list(packed.index_inputs)}
+                answer, found = self._ask(header, blobs[:n_inputs])
+                outputs = zip(answer["shapes"], found, strict=True)
+                yield shapes, blobs, [np.frombuffer(blob, np.float32).reshape(shape) for shape, blob in outputs]
+
+    def _wait_for_start(self) -> str:
+        """Return the version of scikit-learn."""
+        try:
+            with _without_baseline():
+                version = self.await_start(self._left_s())["version"]
+        except TrainerLate:
+            raise self._late() from None
+        if version is None:
+            raise NoBaseline("scikit-learn is not installed at the server")
+        return str(version)
+
+    def _ask(self, header: Header, blobs: Sequence[Blob] = ()) -> Frame:
+        try:
+            with _without_baseline():
+                return self.ask(header, blobs, self._left_s())
+        except TrainerLate:
+            raise self._late() from None
+
+    def _left_s(self) -> float:
+        self._check_time()
+        return self._ends_at - time.monotonic()
+
+    def _check_time(self) -> None:
+        if time.monotonic() >= self._ends_at:
+            raise self._late()
+
+    def _late(self) -> NoBaseline:
+        return NoBaseline(f"it was not ready after {self._max_seconds:.3g} s")
+
+
+@contextmanager
+def _without_baseline() -> Iterator[None]:
+    """Turn an error of the process into NoBaseline: what the caller does does not need it."""
+    try:
+        yield
+    except MopError as error:
+        raise NoBaseline(error.message) from None
+
+
+def _sample(packed: LabelledRows) -> Iterator[tuple[list[list[int]], list[Blob]]]:
+    """Yield the buffers of all rows, or the first ones of each part: their order is that of a hash."""
+    n_numbers = sum(math.prod(shape) for shape in packed.shapes)
+    share = min(1.0, _MOST_SENT / max(1, n_numbers * packed.n_rows))
+    for part in packed.parts:
+        wanted, n_rows = math.ceil(share * part.n_rows), 0
+        for shapes, blobs in packed.buffers(part):
+            yield shapes, blobs
+            n_rows += shapes[0][0] if shapes[0] and isinstance(shapes[0][0], int) else 0
+            if share < 1.0 and n_rows >= wanted:
+                break
