@@ -103,6 +103,17 @@ def test_the_linear_model_is_measured_beside_the_registered_one(shop, learned):
     assert f"{loss:.3g}" == f"{float(learned['linear model: log loss'][0]):.3g}"
 
 
+def test_gradient_boosting_is_measured_on_the_same_rows_and_is_said_first(shop, learned):
+    _, connection = shop
+    value, _, note = learned["gradient boosting"]
+    assert value.startswith("scikit-learn ") and "to compare with, not to predict with" in note
+    again = re.search(r"SELECT \* FROM madlib_mop.gradient_boosting\(.+\);", note)[0]
+    found = {(data_set, metric): figure for _, data_set, _, metric, figure, *_ in rows(connection, again)}
+    for metric in ("accuracy", "log loss", "AUC"):
+        value, baseline, _ = learned[f"gradient boosting: {metric}"]
+        assert (value, baseline) == (f"{found['test', metric]:.4g}", learned[metric][1])
+
+
 def test_the_registered_model_is_the_simpler_one_unless_another_is_clearly_better(shop, learned):
     _, connection = shop
     value, _, note = learned["registered"]
@@ -222,7 +233,9 @@ def test_unbalanced_classes_are_said_and_measured_by_the_rarest(shop):
     assert 0.01 < share < 0.04
     assert any("propose_networks: state has unbalanced classes: 'fault' has" in text for text in connection.notices)
     assert found["check 1"][2].startswith("state has unbalanced classes: 'fault' has")
-    items = [item for item in found if not item.startswith(("linear model", "step", "check"))]
+    items = [item for item in found if not item.startswith(("linear model", "gradient boosting", "step", "check"))]
+    notices = [text for text in connection.notices if "learn: gradient boosting of scikit-learn" in text]
+    assert "average precision of the rarest class" in notices[0] and "validation rows" in notices[0]
     assert items[:9] == [
         "model", "registered", "average precision of the rarest class", "recall of the rarest class",
         "precision of the rarest class", "balanced accuracy", "log loss", "AUC", "accuracy",

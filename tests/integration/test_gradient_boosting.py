@@ -1,0 +1,135 @@
+"""`gradient_boosting`: a baseline for networks on the rows that were held out from a packed table."""
+
+import psycopg2
+import psycopg2.errors
+import pytest
+
+from tests.helpers.security.attacks import user
+
+ANA = "ana"
+ROWS = """
+CREATE TABLE customers AS
+SELECT i AS id, CASE WHEN i % 9 > 0 THEN 20 + i * 7 % 50 END AS age, 'city ' || i * 13 % 40 AS city,
+       'words ' || i * 17 % 300 || ' and ' || i * 37 % 200 AS words, (i * 37 % 500)::float8 AS income,
+       CASE WHEN i * 7 % 50 + i % 3 * 9 > 35 THEN 'yes' ELSE 'no' END AS left_us, i % 3 AS kind
+FROM generate_series(1, 900) AS i
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(db):
+    """Return a session of an ordinary role that has packed a table."""
+    user(db, ANA)
+    connection = db.connect(ANA)
+    rows(connection, f"{ROWS}; SELECT 1")
+    pack(connection, "packed", "left_us")
+    yield connection
+    connection.close()
+
+
+def rows(connection, statement: str) -> list[tuple]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchall()
+
+
+def pack(connection, output: str, dependent: str, more: str = "validation => 0.2, test => 0.2") -> None:
+    call = f"'customers', '{output}', '{dependent}', exclude => '{{id}}', seed => 1"
+    rows(connection, f"SELECT madlib_mop.pack_columns({call}{more and ', ' + more})")
+
+
+def measure(connection, arguments: str) -> dict[tuple[str, str, str], tuple]:
+    found = rows(
+        connection,
+        "SELECT output, data_set, metric, n_rows, value, baseline, seconds, note"
+        f" FROM madlib_mop.gradient_boosting({arguments})",
+    )
+    return {(output, data_set, metric): tuple(rest) for output, data_set, metric, *rest in found}
+
+
+def error(connection, arguments: str) -> psycopg2.Error:
+    with pytest.raises(psycopg2.Error) as raised:
+        measure(connection, arguments)
+    assert "Traceback" not in str(raised.value)
+    return raised.value
+
+
+def test_it_is_measured_as_models_are_beside_the_best_constant_answer(shop):
+    found = measure(shop, "'packed'")
+    assert {data_set for _, data_set, _ in found} == {"validation", "test"}
+    assert {metric for _, _, metric in found} == {"accuracy", "balanced accuracy", "log loss", "AUC"}
+    for data_set in ("validation", "test"):
+        n_rows, value, baseline, seconds, note = found["left_us", data_set, "AUC"]
+        assert [(n_rows,)] == rows(shop, f"SELECT sum(left_us_shape[1]) FROM packed_{data_set}")
+        assert 0.9 < value <= 1.0 and baseline == 0.5 and seconds > 0
+        assert note.startswith("scikit-learn ") and "540 training rows" in note and "sample" not in note
+
+
+def test_the_same_seed_measures_the_same(shop):
+    def without_seconds(found):
+        return {key: values[:3] for key, values in found.items()}
+
+    first, second = (measure(shop, "'packed', seed => 5") for _ in range(2))
+    assert without_seconds(first) == without_seconds(second)
+
+
+def test_it_leaves_nothing_behind(shop):
+    before = rows(shop, "SELECT count(*) FROM pg_class WHERE relnamespace = 'ana'::regnamespace")
+    measure(shop, "'packed'")
+    assert rows(shop, "SELECT count(*) FROM pg_class WHERE relnamespace = 'ana'::regnamespace") == before
+    assert rows(shop, "SELECT count(*) FROM madlib_mop.run") == [(0,)]
+
+
+def test_several_targets_and_numbers_in_the_units_of_the_table(shop):
+    pack(shop, "two", "income, kind")
+    found = measure(shop, "'two'")
+    measured = {(output, metric) for output, _, metric in found}
+    assert measured >= {("income", "R2"), ("income", "MAE"), ("kind", "log loss")}
+    assert 100 < found["income", "test", "RMSE"][2] < 200, "the deviation of numbers from 0 to 499"
+
+
+def test_what_it_cannot_train_on_is_one_error(shop):
+    assert "was not made by pack_columns" in str(error(shop, "'customers'"))
+    assert isinstance(error(shop, "'missing'"), psycopg2.errors.UndefinedTable)
+    pack(shop, "whole", "left_us", "")
+    assert "no rows were held out from" in str(error(shop, "'whole'"))
+    rows(shop, "SELECT madlib_mop.pack_columns('customers', 'other', 'left_us', validation => 0.3, seed => 2)")
+    rows(
+        shop,
+        "ALTER TABLE other_validation RENAME TO whole_validation;"
+        " ALTER TABLE other_validation_summary RENAME TO whole_validation_summary; SELECT 1",
+    )
+    assert "encoded by another preprocessor" in str(error(shop, "'whole'"))
+    assert "max_seconds must be a number above 0" in str(error(shop, "'packed', max_seconds => 0"))
+    late = error(shop, "'packed', max_seconds => 0.01")
+    assert isinstance(late, psycopg2.errors.ObjectNotInPrerequisiteState)
+    assert "it was not ready after 0.01 s" in str(late)
+
+
+def test_images_alone_and_many_classes_are_said(shop):
+    rows(
+        shop,
+        "CREATE TABLE many AS SELECT i AS x, 'class ' || i % 60 AS y FROM generate_series(1, 600) AS i;"
+        " SELECT madlib_mop.pack_columns('many', 'many_packed', 'y', validation => 0.2, seed => 1)",
+    )
+    assert "a target has 60 classes, and at most 50 are boosted" in str(error(shop, "'many_packed'"))
+
+
+def test_rows_that_were_changed_by_hand_are_one_error(shop):
+    """The owner of a packed table can write any bytes and shapes into it."""
+    pack(shop, "spoilt", "left_us")
+    column = rows(shop, "SELECT independent_varname FROM spoilt_summary")[0][0]
+    first = column[0] if isinstance(column, list) else column
+    for change in (
+        f"{first} = '\\x00'::bytea",
+        f"{first}_shape = '{{1000000000,1000000000}}'",
+        f"{first}_shape = '{{-1,2}}'",
+        "left_us_shape = '{7,3}'",
+    ):
+        rows(shop, f"BEGIN; UPDATE spoilt SET {change}; SELECT 1")
+        found = error(shop, "'spoilt'")
+        assert found.pgcode == "55000", found
+        rows(shop, "ROLLBACK; SELECT 1")
+    rows(shop, "UPDATE spoilt_validation SET left_us_shape = '{7,3}'; SELECT 1")
+    assert "rows" in str(error(shop, "'spoilt'"))
+    assert measure(shop, "'packed'")
