@@ -82,11 +82,13 @@ class BoostingService:
         except Exception as error:  # noqa: BLE001 -- each is answered
             traceback.print_exc()
             failure = failure_of(error)
-            if op in self._SILENT:
-                self._incoming.fail(failure)
-                return None
+        else:
+            return None if op in self._SILENT else ({"ok": True, **found}, out)
+        lifetime.release_memory()
+        if op not in self._SILENT:
             return failure.as_answer(), []
-        return None if op in self._SILENT else ({"ok": True, **found}, out)
+        self._incoming.fail(failure)
+        return None
 
     def _start(self, header: Request, blobs: list[Blob]) -> tuple[Header, list[Blob]]:
         """Enter the sandbox and import scikit-learn; return its version, None if it is not installed."""
