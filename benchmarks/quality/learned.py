@@ -34,7 +34,7 @@ SELECT item, value FROM madlib_mop.learn('source', {target}, 'quality_learn', bu
 """
 _PACK = "SELECT madlib_mop.pack_columns('source', 'packed', %s, validation => 'held_out', seed => %s, task => %s)"
 _BASELINE = """
-SELECT value, seconds FROM madlib_mop.gradient_boosting('packed', 300, %s)
+SELECT value, seconds FROM madlib_mop.gradient_boosting('packed', max_seconds => 300, seed => %s)
 WHERE data_set = 'validation' AND metric = %s
 """
 _SCORE = "SELECT madlib_mop.score({model}, 'test', 'told', 'row_id', replace => true{more})"

@@ -147,7 +147,13 @@ GRADIENT_BOOSTING = Function(
     (
         Argument(
             "packed_table", "varchar",
-            "packed table, made by pack_columns, from which rows were held out as validation or as test",
+            "packed table, made by pack_columns: the training rows",
+        ),
+        Argument(
+            "test_table", "varchar",
+            "packed table of rows with the same encoding, which are measured; NULL: your tables of rows that"
+            " pack_columns has held out from it for validation and as a test",
+            default=None,
         ),
         Argument(
             "max_seconds", "double precision", "time for all of it; when it is over, the call fails", default=20,

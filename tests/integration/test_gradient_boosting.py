@@ -1,12 +1,14 @@
 """`gradient_boosting`: a baseline for networks on the rows that were held out from a packed table."""
 
+from contextlib import closing
+
 import psycopg2
 import psycopg2.errors
 import pytest
 
 from tests.helpers.security.attacks import user
 
-ANA = "ana"
+ANA, BEA = "ana", "bea"
 ROWS = """
 CREATE TABLE customers AS
 SELECT i AS id, CASE WHEN i % 9 > 0 THEN 20 + i * 7 % 50 END AS age, 'city ' || i * 13 % 40 AS city,
@@ -92,7 +94,8 @@ def test_what_it_cannot_train_on_is_one_error(shop):
     assert "was not made by pack_columns" in str(error(shop, "'customers'"))
     assert isinstance(error(shop, "'missing'"), psycopg2.errors.UndefinedTable)
     pack(shop, "whole", "left_us", "")
-    assert "no rows were held out from" in str(error(shop, "'whole'"))
+    assert "you have no table of rows held out from ana.whole" in str(error(shop, "'whole'"))
+    assert "was not made by pack_columns" in str(error(shop, "'whole', 'customers'"))
     rows(shop, "SELECT madlib_mop.pack_columns('customers', 'other', 'left_us', validation => 0.3, seed => 2)")
     rows(
         shop,
@@ -100,13 +103,37 @@ def test_what_it_cannot_train_on_is_one_error(shop):
         " ALTER TABLE other_validation_summary RENAME TO whole_validation_summary; SELECT 1",
     )
     assert "encoded by another preprocessor" in str(error(shop, "'whole'"))
+    assert "encoded by another preprocessor" in str(error(shop, "'packed', 'whole_validation'"))
     assert "max_seconds must be a number above 0" in str(error(shop, "'packed', max_seconds => 0"))
     late = error(shop, "'packed', max_seconds => 0.01")
     assert isinstance(late, psycopg2.errors.ObjectNotInPrerequisiteState)
     assert "it was not ready after 0.01 s" in str(late)
 
 
-def test_images_alone_and_many_classes_are_said(shop):
+def test_a_named_table_is_measured(shop):
+    found = measure(shop, "'packed', 'packed_validation'")
+    by_default = measure(shop, "'packed'")
+    assert {key[1] for key in found} == {"test"}
+    assert found["left_us", "test", "AUC"][:3] == by_default["left_us", "validation", "AUC"][:3]
+
+
+def test_tables_of_others_beside_the_packed_one_are_not_read(db, shop):
+    """To read a view runs code of its owner, and the caller has not named it."""
+    user(db, BEA)
+    db.rows("CREATE SCHEMA shared; GRANT CREATE, USAGE ON SCHEMA shared TO ana, bea; SELECT 1")
+    pack(shop, "shared.mine", "left_us", "validation => 0.2")
+    with closing(db.connect(BEA)) as connection:
+        rows(
+            connection,
+            "CREATE FUNCTION shared.attack() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'it ran'; END"
+            " $$; CREATE VIEW shared.mine_test AS SELECT 1 AS buffer_id WHERE shared.attack(); CREATE VIEW"
+            " shared.mine_test_summary AS SELECT 1 AS one WHERE shared.attack(); GRANT SELECT ON shared.mine_test,"
+            " shared.mine_test_summary TO ana; SELECT 1",
+        )
+    assert {data_set for _, data_set, _ in measure(shop, "'shared.mine'")} == {"validation"}
+
+
+def test_many_classes_are_one_error(shop):
     rows(
         shop,
         "CREATE TABLE many AS SELECT i AS x, 'class ' || i % 60 AS y FROM generate_series(1, 600) AS i;"

@@ -3,9 +3,15 @@
 from typing import Any
 
 from madlib_mop.driver.commands.explaining import as_json
-from madlib_mop.driver.inference.boosting import BoostingProcess, NoBaseline, measure_boosting
+from madlib_mop.driver.inference.boosting import (
+    HELD_OUT,
+    BoostingProcess,
+    NoBaseline,
+    held_out_beside,
+    measure_boosting,
+)
 from madlib_mop.driver.session.call import Call
-from madlib_mop.errors import NotReady
+from madlib_mop.errors import InvalidParameter, NotReady
 
 
 def gradient_boosting(call: Call) -> list[dict[str, Any]]:
@@ -19,10 +25,17 @@ def gradient_boosting(call: Call) -> list[dict[str, Any]]:
         If there is no scikit-learn, the rows are not for it, or time is over.
     """
     a, session = call.arguments, call.session
-    name = a["packed_table"]
+    name, given = a["packed_table"], a[HELD_OUT]
+    relation = session.relation(name, "packed_table")
+    held_out = held_out_beside(session, relation) if given is None else {"test": given}
+    if not held_out:
+        raise InvalidParameter(
+            f"packed_table: you have no table of rows held out from {relation}. Received: {name!r}",
+            hint="pack_columns(..., validation => 0.2) holds rows out; or pass test_table.",
+        )
     with BoostingProcess(session) as process:
         try:
-            found = measure_boosting(session, process, name, a["seed"], a["max_seconds"])
+            found = measure_boosting(session, process, name, held_out, a["seed"], a["max_seconds"])
         except NoBaseline as reason:
             raise NotReady(
                 f"gradient boosting is not possible: {reason}. Received: {name!r}",

@@ -7,7 +7,7 @@ its default parameters and limits of time, memory and work. It is no model: it e
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ import numpy as np
 from mop_backend.frames import Blob, Frame, Header
 from mop_backend.process import Child
 
+from madlib_mop.catalog.names import Relation
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
@@ -23,6 +24,7 @@ from madlib_mop.driver.inference.measured import MeasuredTarget, counts_of_class
 from madlib_mop.driver.inference.packed_rows import MAX_BYTES, PredictedBuffer, PredictedTable, collect_predictions
 from madlib_mop.driver.inference.trainer import LocalProcess, TrainerLate, start_settings
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.rights import is_own
 from madlib_mop.errors import InvalidParameter, MopError
 
 #: The name of what is trained, in messages and results.
@@ -37,8 +39,10 @@ _MOST_INPUTS = 512
 _MOST_WORK = 12 << 20
 _MOST_CLASSES = 50
 _WHAT = "packed_table"
-#: The suffixes of the tables of held-out rows.
+#: The sets of held-out rows, which are suffixes of their tables.
 SETS = ("validation", "test")
+#: The argument that names a table of held-out rows, for messages.
+HELD_OUT = "test_table"
 
 
 class NoBaseline(Exception):
@@ -110,10 +114,34 @@ class MeasuredBoosting:
     seed: int
 
 
+def held_out_beside(session: CallerSession, packed: Relation) -> dict[str, str]:
+    """Return the tables that pack_columns makes of held-out rows, by set, if they exist and are the caller's own.
+
+    Parameters
+    ----------
+    session : CallerSession
+    packed : Relation
+        The table of training rows. The caller has named only this one.
+    """
+    found = {}
+    for data_set in SETS:
+        parts = [session.existing(packed.with_suffix(f"_{data_set}{end}").sql) for end in ("", "_summary")]
+        # defence: own-held-out-tables = all(part is not None for part in parts)
+        is_packed = all(part is not None and is_own(session, part) for part in parts)
+        if is_packed and parts[0] is not None:
+            found[data_set] = parts[0].sql
+    return found
+
+
 def measure_boosting(
-    session: CallerSession, process: "BoostingProcess", name: str | None, seed: int, max_seconds: float
+    session: CallerSession,
+    process: "BoostingProcess",
+    name: str | None,
+    held_out: Mapping[str, str],
+    seed: int,
+    max_seconds: float,
 ) -> MeasuredBoosting:
-    """Train on a packed table, and measure on the rows that pack_columns has held out from it.
+    """Train on a packed table, and measure on others.
 
     Parameters
     ----------
@@ -121,6 +149,8 @@ def measure_boosting(
     process : BoostingProcess
     name : str or None
         The packed table, as written by the caller.
+    held_out : mapping of str to str
+        Names of packed tables with the same preprocessor, by set.
     seed : int
     max_seconds : float
         For all of it.
@@ -128,37 +158,29 @@ def measure_boosting(
     Raises
     ------
     MopError
-        If pack_columns has not made the table, or it or the rows that were held out cannot be read.
+        If pack_columns has not made the tables, they have two preprocessors, or they cannot be read.
     NoBaseline
         If there is no scikit-learn, the rows are not for it, or time is over.
     """
     began = time.monotonic()
-    relation = session.relation(name, _WHAT)
     preprocessor = read_preprocessor(session, name, _WHAT)
-    counts = counts_of_classes(session, relation, name, preprocessor)
-    held_out = {}
-    for data_set in SETS:
-        found = session.existing(relation.with_suffix(f"_{data_set}").sql)
-        if found is None:
-            continue
-        if read_preprocessor(session, found.sql, _WHAT).digest != preprocessor.digest:
+    counts = counts_of_classes(session, session.relation(name, _WHAT), name, preprocessor)
+    rows = {}
+    for data_set, table in held_out.items():
+        if read_preprocessor(session, table, HELD_OUT).digest != preprocessor.digest:
             raise InvalidParameter(
-                f"{_WHAT}: {found} was encoded by another preprocessor than {relation}. Received: {name!r}",
+                f"{HELD_OUT}: {table} was encoded by another preprocessor than {session.relation(name, _WHAT)}."
+                f" Received: {name!r}",
                 hint="Pack the table again.",
             )
-        held_out[data_set] = packed_rows(session, found.sql, _WHAT)
-    if not held_out:
-        raise InvalidParameter(
-            f"{_WHAT}: no rows were held out from {relation}. Received: {name!r}",
-            hint="pack_columns(..., validation => 0.2) holds rows out.",
-        )
+        rows[data_set] = packed_rows(session, table, HELD_OUT)
     fit = process.fit(packed_rows(session, name, _WHAT), preprocessor, seed, max_seconds)
     sets = {
-        data_set: measured_targets(preprocessor, process.predict(rows, _WHAT), counts)
-        for data_set, rows in held_out.items()
-        if rows.n_rows
+        data_set: measured_targets(preprocessor, process.predict(one, HELD_OUT), counts)
+        for data_set, one in rows.items()
+        if one.n_rows
     }
-    n_rows = {data_set: rows.n_rows for data_set, rows in held_out.items()}
+    n_rows = {data_set: one.n_rows for data_set, one in rows.items()}
     return MeasuredBoosting(fit, sets, n_rows, time.monotonic() - began, seed)
 
 
@@ -191,9 +213,7 @@ class BoostingProcess(LocalProcess):
         self._max_seconds = math.inf
         self._row_bytes = 0
 
-    def fit(
-        self, packed: LabelledRows, preprocessor: Preprocessor, seed: int, max_seconds: float
-    ) -> BoostingFit:
+    def fit(self, packed: LabelledRows, preprocessor: Preprocessor, seed: int, max_seconds: float) -> BoostingFit:
         """Train on the rows of a packed table; this and the predictions may take so many seconds.
 
         Parameters

@@ -24,6 +24,7 @@ from madlib_mop.driver.columns.describing import read_preprocessor
 from madlib_mop.driver.data.summaries import CHECKS, columns_to_check, read_summary
 from madlib_mop.driver.inference.boosting import (
     GRADIENT_BOOSTING,
+    SETS,
     BoostingProcess,
     MeasuredBoosting,
     NoBaseline,
@@ -393,7 +394,8 @@ def _boosted(
 ) -> MeasuredBoosting | str:
     """Return the baseline by gradient boosting, or the reason why there is none; tell the caller."""
     try:
-        found = measure_boosting(call.session, boosting, packed, seed, max_seconds)
+        held_out = {data_set: f"{packed}_{data_set}" for data_set in SETS}
+        found = measure_boosting(call.session, boosting, packed, held_out, seed, max_seconds)
     except NoBaseline as reason:
         call.session.notice(f"{call.function}: no gradient boosting as a baseline: {reason}")
         return str(reason)
