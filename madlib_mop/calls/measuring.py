@@ -156,7 +156,9 @@ GRADIENT_BOOSTING = Function(
             default=None,
         ),
         Argument(
-            "max_seconds", "double precision", "time for all of it; when it is over, the call fails", default=20,
+            "max_seconds", "double precision",
+            "time for all of it: of more rows than can be trained on in it, a sample is used; after it, the call fails",
+            default=20,
             check=AboveZero("For example 20.", is_needed=True),
         ),
         Argument(

@@ -118,8 +118,8 @@ class BoostingService:
     def _fit(self, header: Request, blobs: list[Blob]) -> tuple[Header, list[Blob]]:
         """Train a model for each target.
 
-        ``n_classes`` has the number of classes of each target, 0 for a number. At most ``most_inputs`` numbers of a row
-        are used, and at most so many rows that rows x inputs x trees of an iteration are ``most_work``.
+        ``n_classes`` has the number of classes of each target, 0 for a number. At most ``most_rows`` rows are used, and
+        ``most_inputs`` numbers of each.
         """
         began = time.monotonic()
         if self._library is None:
@@ -128,21 +128,18 @@ class BoostingService:
         n_classes = [int(n) for n in header["n_classes"]]
         if len(n_classes) != len(shard.ys):
             raise malformed(f"n_classes has {len(n_classes)} numbers for {len(shard.ys)} targets")
-        ys = [_target(y, n) for y, n in zip(shard.ys, n_classes, strict=True)]
         x, is_index = _numbers(shard.xs)
-        n_all = x.shape[1]
+        ys = [_target(y, n) for y, n in zip(shard.ys, n_classes, strict=True)]
+        del shard
+        seed = int(header["seed"]) % _MOST_SEEDS
+        if len(x) > positive(header, "most_rows"):
+            rows = np.sort(np.random.default_rng(seed).choice(len(x), header["most_rows"], replace=False))
+            x, ys = x[rows], [y[rows] for y in ys]
         self._chosen = _chosen(x, is_index, ys, n_classes, positive(header, "most_inputs"))
         x, is_index = x[:, self._chosen], is_index[self._chosen]
         self._categories = is_index & (x.max(axis=0) < _MOST_CODES) & (x.min(axis=0) >= 0)
-        n_trees = sum(n if n > 2 else 1 for n in n_classes)
-        most_rows = max(1, positive(header, "most_work") // max(1, x.shape[1] * n_trees))
-        seed = int(header["seed"]) % _MOST_SEEDS
-        if len(x) > most_rows:
-            rows = np.sort(np.random.default_rng(seed).choice(len(x), most_rows, replace=False))
-            x, ys = x[rows], [y[rows] for y in ys]
         self._models = [self._model(x, y, n, seed) for y, n in zip(ys, n_classes, strict=True)]
-        seconds = time.monotonic() - began
-        return {"n_rows": len(x), "n_inputs": x.shape[1], "n_inputs_of_rows": n_all, "seconds": seconds}, []
+        return {"n_rows": len(x), "n_inputs": x.shape[1], "seconds": time.monotonic() - began}, []
 
     def _predict(self, header: Request, blobs: list[Blob]) -> tuple[Header, list[Blob]]:
         """Predict rows: a float32 blob a target, of probabilities (n_rows, n_classes) or of a number (n_rows, 1)."""
@@ -162,7 +159,7 @@ class BoostingService:
         options: dict[str, Any] = {"random_state": seed, "categorical_features": self._categories}
         if not n_classes:
             return _Number(self._library.HistGradientBoostingRegressor(**options).fit(x, y))
-        if len(x) > _STOPS_EARLY_ABOVE and np.bincount(y).clip(0, 2).tolist().count(1):
+        if len(x) > _STOPS_EARLY_ABOVE and (np.bincount(y) == 1).any():
             options["early_stopping"] = False  # a class with one row cannot be divided
         return _Classes(self._library.HistGradientBoostingClassifier(**options).fit(x, y), n_classes)
 
@@ -210,16 +207,14 @@ class _Constant:
 
 
 def _numbers(columns: Sequence[np.ndarray]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return the inputs as one matrix, without images, and which of its columns are indices.
+    """Return the inputs as one matrix, and which of its columns are indices.
 
     Returns
     -------
     tuple of numpy.ndarray
         float32 (n_rows, n_numbers), and bool (n_numbers,).
     """
-    parts = [column.reshape(len(column), -1) for column in columns if column.dtype != np.uint8]
-    if not parts:
-        raise invalid_input("the rows have images only, from which gradient boosting does not learn")
+    parts = [column.reshape(len(column), -1) for column in columns]
     is_index = np.concatenate([np.full(part.shape[1], part.dtype == np.int32) for part in parts])
     return np.concatenate([part.astype(np.float32, copy=False) for part in parts], axis=1), is_index
 

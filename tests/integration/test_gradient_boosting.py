@@ -1,11 +1,14 @@
 """`gradient_boosting`: a baseline for networks on the rows that were held out from a packed table."""
 
+import threading
 from contextlib import closing
 
 import psycopg2
 import psycopg2.errors
 import pytest
 
+from tests.helpers.faults import alive, children, wait_for
+from tests.helpers.images import make_pets
 from tests.helpers.security.attacks import user
 
 ANA, BEA = "ana", "bea"
@@ -108,6 +111,35 @@ def test_what_it_cannot_train_on_is_one_error(shop):
     late = error(shop, "'packed', max_seconds => 0.01")
     assert isinstance(late, psycopg2.errors.ObjectNotInPrerequisiteState)
     assert "it was not ready after 0.01 s" in str(late)
+
+
+def test_images_are_left_out(db, shop):
+    make_pets(db, "ana.pets")
+    db.rows("ALTER TABLE ana.pets OWNER TO ana; SELECT 1")
+    more = "exclude => '{id}', seed => 1, validation => 0.4"
+    rows(shop, f"SELECT madlib_mop.pack_columns('pets', 'photos', 'kind', {more})")
+    assert {values[-1].rpartition(", ")[2] for values in measure(shop, "'photos'").values()} == {"without images"}
+    rows(shop, f"SELECT madlib_mop.pack_columns('pets', 'only', 'kind', {more}, columns => '{{photo}}')")
+    assert "the inputs are images only" in str(error(shop, "'only'"))
+
+
+def test_a_cancel_ends_the_process(db, shop):
+    session, found = shop.info.backend_pid, []
+
+    def process() -> list[int]:
+        drivers = children(session, "madlib_mop.driver")
+        found.extend(pid for driver in drivers for pid in children(driver, "madlib_mop.trainer.boosting"))
+        return found
+
+    def cancel() -> None:
+        wait_for(process)
+        db.rows("SELECT pg_cancel_backend(%s)", [session])
+
+    cancelling = threading.Thread(target=cancel)
+    cancelling.start()
+    assert isinstance(error(shop, "'packed'"), psycopg2.errors.QueryCanceled)
+    cancelling.join()
+    wait_for(lambda: not any(map(alive, found)))
 
 
 def test_a_named_table_is_measured(shop):

@@ -38,8 +38,7 @@ def gradient_boosting(call: Call) -> list[dict[str, Any]]:
             found = measure_boosting(session, process, name, held_out, a["seed"], a["max_seconds"])
         except NoBaseline as reason:
             raise NotReady(
-                f"gradient boosting is not possible: {reason}. Received: {name!r}",
-                hint="An administrator installs scikit-learn in the library's Python; max_seconds gives it more time.",
+                f"gradient boosting is not possible: {reason}. Received: {name!r}", hint=reason.hint
             ) from None
     note = f"{found.fit.library}: {found.fit.note}"
     return [

@@ -1,7 +1,8 @@
-"""Gradient boosting on the encoded rows of a packed table: a baseline for networks; used by its command and by learn.
+"""Gradient boosting on the encoded rows of a packed table: a baseline for networks; used by its command.
 
 scikit-learn trains it in a process of its own, with the sandbox of trainers (``madlib_mop/trainer/boosting.py``), with
-its default parameters and limits of time, memory and work. It is no model: it ends with the process.
+its default parameters and limits of time and memory, on so many rows as the time allows. It is no model: it ends with
+the process.
 """
 
 import math
@@ -19,7 +20,7 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
-from madlib_mop.driver.inference.labelled_rows import LabelledRows, packed_rows
+from madlib_mop.driver.inference.labelled_rows import Buffer, LabelledRows, packed_rows
 from madlib_mop.driver.inference.measured import MeasuredTarget, counts_of_classes, measured_targets
 from madlib_mop.driver.inference.packed_rows import MAX_BYTES, PredictedBuffer, PredictedTable, collect_predictions
 from madlib_mop.driver.inference.trainer import LocalProcess, TrainerLate, start_settings
@@ -31,13 +32,16 @@ from madlib_mop.errors import InvalidParameter, MopError
 GRADIENT_BOOSTING = "gradient boosting"
 _MODULE = "madlib_mop.trainer.boosting"
 _MEMORY_BYTES = 2 << 30
-#: Numbers that are sent: of more, a sample of the rows.
+#: Float32 numbers that are sent, because the process holds up to five times their memory.
 _MOST_SENT = 64 << 20
 #: Numbers of a row that are used.
 _MOST_INPUTS = 512
-#: Rows x inputs x trees of an iteration: about a second of an iteration's hundredth on a core.
-_MOST_WORK = 12 << 20
+#: Rows x inputs x trees of an iteration for each second that it may take. A core makes several times as many, so that
+#: slower and busy ones are ready in time too.
+_WORK_PER_S = 600_000
 _MOST_CLASSES = 50
+#: scikit-learn before 1.9 adds a sum of each thread to the others in any order; of two, the order does not matter.
+_MOST_THREADS = 2
 _WHAT = "packed_table"
 #: The sets of held-out rows, which are suffixes of their tables.
 SETS = ("validation", "test")
@@ -46,7 +50,11 @@ HELD_OUT = "test_table"
 
 
 class NoBaseline(Exception):
-    """There is no baseline; the message is the reason, without a period."""
+    """There is no baseline; the message is the reason, without a period, the hint what to do."""
+
+    def __init__(self, reason: str, hint: str | None = None):
+        super().__init__(reason)
+        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -99,19 +107,17 @@ class MeasuredBoosting:
     ----------
     fit : BoostingFit
     sets : dict of str to (list of MeasuredTarget)
-        The targets of the rows of each set that exists: ``validation``, ``test``.
+        The targets of the rows of each set: ``validation``, ``test``.
     n_rows : dict of str to int
         The rows of each.
     seconds : float
         Of all: reading rows, training and predicting.
-    seed : int
     """
 
     fit: BoostingFit
     sets: dict[str, list[MeasuredTarget]]
     n_rows: dict[str, int]
     seconds: float
-    seed: int
 
 
 def held_out_beside(session: CallerSession, packed: Relation) -> dict[str, str]:
@@ -178,14 +184,13 @@ def measure_boosting(
     sets = {
         data_set: measured_targets(preprocessor, process.predict(one, HELD_OUT), counts)
         for data_set, one in rows.items()
-        if one.n_rows
     }
     n_rows = {data_set: one.n_rows for data_set, one in rows.items()}
-    return MeasuredBoosting(fit, sets, n_rows, time.monotonic() - began, seed)
+    return MeasuredBoosting(fit, sets, n_rows, time.monotonic() - began)
 
 
 class BoostingProcess(LocalProcess):
-    """The process, which begins to import scikit-learn at once; use it as a context manager.
+    """The process; use it as a context manager.
 
     Parameters
     ----------
@@ -204,14 +209,15 @@ class BoostingProcess(LocalProcess):
         of_trainers = start_settings(session)
         start: Header = {
             "op": "start",
-            "threads": of_trainers["threads"],
+            "threads": min(of_trainers["threads"], _MOST_THREADS),
             "sandbox": of_trainers["sandbox"],
             "memory_limit_bytes": min(of_trainers["memory_limit_bytes"], _MEMORY_BYTES),
         }
         super().__init__(Child(_MODULE, python=sys.executable), start)
-        self._ends_at = math.inf
-        self._max_seconds = math.inf
-        self._row_bytes = 0
+        self._max_seconds = self._ends_at = math.inf
+        self._n_columns, self._row_bytes = (0, 0), 0
+        self._inputs: list[int] = []
+        self._index_inputs: list[int] = []
 
     def fit(self, packed: LabelledRows, preprocessor: Preprocessor, seed: int, max_seconds: float) -> BoostingFit:
         """Train on the rows of a packed table; this and the predictions may take so many seconds.
@@ -228,43 +234,62 @@ class BoostingProcess(LocalProcess):
         n_classes = [len(one.fit.classes) if isinstance(one.fit, ClassFit) else 0 for one in preprocessor.targets]
         if max(n_classes) > _MOST_CLASSES:
             raise NoBaseline(f"a target has {max(n_classes)} classes, and at most {_MOST_CLASSES} are boosted")
-        images = [tensor.kind == "image" for tensor in preprocessor.tensors]
-        if all(images):
+        inputs = [(place, tensor) for place, tensor in enumerate(preprocessor.tensors) if tensor.kind != "image"]
+        if not inputs:
             raise NoBaseline("the inputs are images only")
-        version = self._wait_for_start()
-        header = {"n_x": len(packed.independent), "n_y": len(packed.dependent), "names": packed.columns}
-        header |= {"normalizing_const": packed.normalizing_const, "index_inputs": list(packed.index_inputs)}
-        with _without_baseline():
-            self.post({"op": "shard_begin", **header})
-        for shapes, blobs in _sample(packed):
-            self._check_time()
-            with _without_baseline():
-                self.post({"op": "shard_rows", "shapes": shapes}, blobs)
+        n_numbers = max(1, sum(math.prod(tensor.shape) for _, tensor in inputs))
+        most_rows = most_training_rows(n_numbers, n_classes, max_seconds)
         self._row_bytes = 4 * sum(max(1, n) for n in n_classes)
-        limits = {"most_inputs": _MOST_INPUTS, "most_work": _MOST_WORK}
+        self._inputs = [place for place, _ in inputs]
+        self._n_columns = len(preprocessor.tensors), len(n_classes)
+        self._index_inputs = [n for n, (_, tensor) in enumerate(inputs) if tensor.dtype == "int32"]
+        columns = [*self._inputs, *range(len(packed.independent), len(packed.columns))]
+        version = self._wait_for_start()
+        self._check_columns(packed)
+        begin = {"n_x": len(inputs), "n_y": len(n_classes), "names": [packed.columns[place] for place in columns]}
+        begin |= {"normalizing_const": packed.normalizing_const, "index_inputs": self._index_inputs}
+        with _without_baseline():
+            self.post({"op": "shard_begin", **begin})
+        for shapes, blobs in sample(packed, most_rows):
+            self._check_time()
+            rows = [shapes[place] for place in columns], [blobs[place] for place in columns]
+            with _without_baseline():
+                self.post({"op": "shard_rows", "shapes": rows[0]}, rows[1])
+        limits = {"most_rows": most_rows, "most_inputs": _MOST_INPUTS}
         answer, _ = self._ask({"op": "fit", "n_classes": n_classes, "seed": seed, **limits})
         return BoostingFit(
-            version, answer["n_rows"], packed.n_rows, answer["n_inputs"], answer["n_inputs_of_rows"], any(images),
-            answer["seconds"],
+            version, answer["n_rows"], packed.n_rows, answer["n_inputs"], n_numbers,
+            len(inputs) < len(preprocessor.tensors), answer["seconds"],
         )  # fmt: skip
 
     def predict(self, packed: LabelledRows, what: str) -> PredictedTable:
         """Return predictions and labels of all rows of a table with the same encoding; ``what`` is for messages."""
+        self._check_columns(packed)
         n_bytes = packed.n_rows * self._row_bytes
         if n_bytes > MAX_BYTES:
             raise NoBaseline(f"the predictions of {packed.n_rows:,} rows take {n_bytes >> 20:,} MiB")
         return collect_predictions(self._predicted_buffers(packed), packed, GRADIENT_BOOSTING, what)
 
     def _predicted_buffers(self, packed: LabelledRows) -> Iterator[PredictedBuffer]:
-        n_inputs = len(packed.independent)
         for part in packed.parts:
             for shapes, blobs in packed.buffers(part):
                 if shapes[0][:1] == [0]:
                     continue
-                header = {"op": "predict", "shapes": shapes[:n_inputs], "index_inputs": list(packed.index_inputs)}
-                answer, found = self._ask(header, blobs[:n_inputs])
+                header = {"op": "predict", "shapes": [shapes[place] for place in self._inputs]}
+                header["index_inputs"] = self._index_inputs
+                answer, found = self._ask(header, [blobs[place] for place in self._inputs])
                 outputs = zip(answer["shapes"], found, strict=True)
                 yield shapes, blobs, [np.frombuffer(blob, np.float32).reshape(shape) for shape, blob in outputs]
+
+    def _check_columns(self, packed: LabelledRows) -> None:
+        """Raise NoBaseline for a table whose owner has changed its summary."""
+        found = len(packed.independent), len(packed.dependent)
+        if found != self._n_columns:
+            raise NoBaseline(
+                f"{packed.relation} has {found[0]} inputs and {found[1]} targets, and its preprocessor"
+                f" {self._n_columns[0]} and {self._n_columns[1]}",
+                hint="Pack the table again.",
+            )
 
     def _wait_for_start(self) -> str:
         """Return the version of scikit-learn."""
@@ -274,7 +299,10 @@ class BoostingProcess(LocalProcess):
         except TrainerLate:
             raise self._late() from None
         if version is None:
-            raise NoBaseline("scikit-learn is not installed at the server")
+            raise NoBaseline(
+                "scikit-learn is not installed at the server",
+                hint="An administrator can install it in the library's Python.",
+            )
         return str(version)
 
     def _ask(self, header: Header, blobs: Sequence[Blob] = ()) -> Frame:
@@ -293,26 +321,41 @@ class BoostingProcess(LocalProcess):
             raise self._late()
 
     def _late(self) -> NoBaseline:
-        return NoBaseline(f"it was not ready after {self._max_seconds:.3g} s")
+        return NoBaseline(f"it was not ready after {self._max_seconds:.3g} s", hint="Pass a larger max_seconds.")
 
 
 @contextmanager
 def _without_baseline() -> Iterator[None]:
-    """Turn an error of the process into NoBaseline: what the caller does does not need it."""
+    """Turn an error of the process into NoBaseline."""
     try:
         yield
     except MopError as error:
-        raise NoBaseline(error.message) from None
+        raise NoBaseline(error.message, error.hint) from None
 
 
-def _sample(packed: LabelledRows) -> Iterator[tuple[list[list[int]], list[Blob]]]:
-    """Yield the buffers of all rows, or the first ones of each part: their order is that of a hash."""
-    n_numbers = sum(math.prod(shape) for shape in packed.shapes)
-    share = min(1.0, _MOST_SENT / max(1, n_numbers * packed.n_rows))
+def most_training_rows(n_numbers: int, n_classes: Sequence[int], max_seconds: float) -> int:
+    """Return so many rows as can be trained on in time and are not too large together.
+
+    Parameters
+    ----------
+    n_numbers : int
+        Of a row.
+    n_classes : sequence of int
+        Of each target, 0 for a number: an iteration makes one tree, for more than two classes one each.
+    max_seconds : float
+    """
+    n_trees = sum(n if n > 2 else 1 for n in n_classes)
+    in_time = int(max_seconds * _WORK_PER_S) // (min(n_numbers, _MOST_INPUTS) * n_trees)
+    return max(1, min(in_time, _MOST_SENT // n_numbers))
+
+
+def sample(packed: LabelledRows, most_rows: int) -> Iterator[Buffer]:
+    """Yield the buffers with about so many rows: the first ones of each part, because their order is that of a hash."""
+    share = min(1.0, most_rows / packed.n_rows)
     for part in packed.parts:
-        wanted, n_rows = math.ceil(share * part.n_rows), 0
+        n_rows = 0
         for shapes, blobs in packed.buffers(part):
             yield shapes, blobs
             n_rows += shapes[0][0] if shapes[0] and isinstance(shapes[0][0], int) else 0
-            if share < 1.0 and n_rows >= wanted:
+            if share < 1.0 and n_rows >= share * part.n_rows:
                 break

@@ -54,10 +54,6 @@ class LocalProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process now."""
         self._child.stop()
 
     @property

@@ -18,18 +18,12 @@ from madlib_mop.calls import find_function
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name, statement
 from madlib_mop.certainty.balance import imbalance, rarest_class
+from madlib_mop.certainty.measures import Measure
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
 from madlib_mop.driver.data.summaries import CHECKS, columns_to_check, read_summary
-from madlib_mop.driver.inference.boosting import (
-    GRADIENT_BOOSTING,
-    SETS,
-    BoostingProcess,
-    MeasuredBoosting,
-    NoBaseline,
-    measure_boosting,
-)
+from madlib_mop.driver.inference.boosting import GRADIENT_BOOSTING
 from madlib_mop.driver.inference.labelled_rows import find_labelled
 from madlib_mop.driver.inference.measured import ClassOutput, counts_of_classes, measured_outputs, measured_targets
 from madlib_mop.driver.inference.model import TrainedModel
@@ -40,7 +34,7 @@ from madlib_mop.driver.jobs.checks import seconds_of
 from madlib_mop.driver.jobs.submitting import quoted, settings_of
 from madlib_mop.driver.learning.choice import Choice, choose_model
 from madlib_mop.driver.learning.own_session import OutOfTime, OwnSession
-from madlib_mop.driver.learning.quality import of_held_out, of_threshold, rows_of, shown
+from madlib_mop.driver.learning.quality import of_held_out, of_threshold, rows_of
 from madlib_mop.driver.networks.architectures import LINEAR
 from madlib_mop.driver.networks.proposing import propose_search
 from madlib_mop.driver.registry.registering import TRY_NAME, check_registry
@@ -48,7 +42,7 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.opening import open_record
 from madlib_mop.driver.session.rights import check_own_schema
-from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
+from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.jobs.statements import compose
 
 _LEAST_BUDGET_S = 10.0
@@ -98,23 +92,32 @@ class _Steps:
 
     def run(self, called: str, at_most_s: float | None = None, /, **arguments: Any) -> Any:
         """Call a function for users; return the first column of its first row. Raises MopError."""
-        function = find_function(called)
         given = {key: value for key, value in arguments.items() if value is not None}
-        written = f"SELECT {function.schema}.{called}({', '.join(self._written(given))});"
-        statement = compose(function, given, self._quote, self.path)
+        found = self._execute(called, compose(find_function(called), given, self._quote, self.path), at_most_s)
+        self.done.append(f"SELECT {self.written(called, given)};")
+        self.call.session.execute(_LOOK_ANEW)
+        return found
+
+    def measure(self, called: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+        """Call a function that returns rows and makes nothing, until the budget is over; return all of them."""
+        statement = compose(find_function(called), given, self._quote, self.path)
+        rows = f"SELECT pg_catalog.json_agg(found.one) FROM ({statement}) AS found (one)"
+        return self._execute(called, rows, max(_LEAST_SEARCH_S, self.ends_at - time.monotonic())) or []
+
+    def written(self, called: str, given: dict[str, Any]) -> str:
+        """Return the call of a function as a person writes it."""
+        return f"{find_function(called).schema}.{called}({', '.join(self._written(given))})"
+
+    def _execute(self, called: str, statement: str, at_most_s: float | None) -> Any:
         try:
             if at_most_s is None:
-                found = self.session.execute(statement)
-            else:
-                found = self.session.execute_within(at_most_s, statement)
+                return self.session.execute(statement)
+            return self.session.execute_within(at_most_s, statement)
         except OutOfTime:
             raise NotReady(
                 f"the budget was over in {called}. Received: {self.call.arguments['budget']}",
                 hint="Call again with a larger budget" + (" and replace => true." if self.done else "."),
             ) from None
-        self.done.append(written)
-        self.call.session.execute(_LOOK_ANEW)
-        return found
 
     def note(self, error: MopError) -> None:
         """Add to the detail of an error which steps are committed."""
@@ -160,7 +163,7 @@ def learn(call: Call) -> list[dict[str, Any]]:
     validation = _validation(a["validation"], a["split"])
     seed = secrets.randbelow(MAX_SEED) if a["seed"] is None else a["seed"]
     packed, models = f"{base}_packed", f"{base}_models"
-    with BoostingProcess(session) as boosting, _steps(call, began, budget_s) as steps:
+    with _steps(call, began, budget_s) as steps:
         _check_committed(steps, source, a["source_table"])
         steps.session.execute(TRY_NAME, (name,))
         steps.run_in_budget(
@@ -168,7 +171,7 @@ def learn(call: Call) -> list[dict[str, Any]]:
             validation=validation, columns=a["columns"], exclude=a["exclude"], seed=seed, task=a["task"],
             replace=a["replace"] or None, test=a["test"],
         )  # fmt: skip
-        boosted = _boosted(call, boosting, packed, seed, min(_MOST_BOOSTING_S, _BOOSTING_SHARE * budget_s))
+        boosted = _boosted(steps, packed, seed, min(_MOST_BOOSTING_S, round(_BOOSTING_SHARE * budget_s, 1)))
         steps.run_in_budget(
             "propose_networks", packed_table=packed, arch_table=f"{base}_networks", configs_table=f"{base}_configs",
             n_configs=a["n_configs"], num_iterations=_ITERATIONS, seed=seed, replace=a["replace"] or None,
@@ -210,11 +213,30 @@ def learn(call: Call) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
+class _Boosted:
+    """The baseline by gradient boosting: its statement, and its rows or the reason why there are none."""
+
+    statement: str
+    rows: list[dict[str, Any]]
+    reason: str | None = None
+
+    def measures(self) -> list[dict[str, str | None]]:
+        """Return the rows of the summary."""
+        several = len({row["output"] for row in self.rows}) > 1
+        found = []
+        for row in self.rows:
+            note = f"of {row['n_rows']:,} held-out rows"
+            one = Measure(row["metric"], float(row["value"]), float(row["baseline"]), note)
+            found += rows_of(f"{GRADIENT_BOOSTING}: {row['output']}" if several else GRADIENT_BOOSTING, [one])
+        return found
+
+
+@dataclass(frozen=True)
 class _Made:
     """What the steps have made: the registered model, its version, tables by name, the run and the statements.
 
     ``linear`` is the key of the linear model among those of the run; None if it was not trained. ``boosted`` is the
-    baseline by gradient boosting, or the reason why there is none.
+    baseline by gradient boosting.
     """
 
     name: str
@@ -225,7 +247,7 @@ class _Made:
     run_id: int | None
     statements: list[str]
     linear: int | None
-    boosted: MeasuredBoosting | str
+    boosted: _Boosted
 
     @property
     def test(self) -> str:
@@ -379,9 +401,10 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
         ),
         _row("registered", made.choice.name, made.choice.reason),
         *_measured(call, made, preprocessor, counts),
+        *made.boosted.measures(),
         *_checks(session, made, preprocessor, counts),
         *([] if linear is None else [_row("linear model", linear, _OF_LINEAR.format(models=made.models))]),
-        _of_boosting(call, made),
+        _of_boosting(made.boosted),
         _row("run", made.run_id, f"{trained}; SELECT * FROM {made.models}_info;"),
         _row("seconds", f"{seconds:.0f}", f"of a budget of {call.arguments['budget']}"),
     ]
@@ -389,37 +412,37 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     return found
 
 
-def _boosted(
-    call: Call, boosting: BoostingProcess, packed: str, seed: int, max_seconds: float
-) -> MeasuredBoosting | str:
-    """Return the baseline by gradient boosting, or the reason why there is none; tell the caller."""
+def _boosted(steps: _Steps, packed: str, seed: int, max_seconds: float) -> _Boosted:
+    """Measure the baseline by gradient boosting, and tell the caller.
+
+    It is a statement of the steps' session, like them: a lock that this transaction held until its end could stop them.
+    """
+    call = steps.call
+    given = {"packed_table": packed, "test_table": f"{packed}_test", "max_seconds": max_seconds, "seed": seed}
+    statement = f"SELECT * FROM {steps.written('gradient_boosting', given)};"
     try:
-        held_out = {data_set: f"{packed}_{data_set}" for data_set in SETS}
-        found = measure_boosting(call.session, boosting, packed, held_out, seed, max_seconds)
-    except NoBaseline as reason:
-        call.session.notice(f"{call.function}: no gradient boosting as a baseline: {reason}")
-        return str(reason)
-    finally:
-        boosting.close()
-    targets = found.sets.get("validation", [])
-    for target in targets:
-        prefix = f"{target.name}: " if len(targets) > 1 else ""
-        measures = ", ".join(f"{one.name} {shown(one.value)}" for one in target.measures)
-        call.session.notice(
-            f"{call.function}: {prefix}gradient boosting of {found.fit.library}, to compare with, after"
-            f" {found.seconds:.1f} s: {measures} of {found.n_rows['validation']:,} validation rows"
-        )
+        found = _Boosted(statement, steps.measure("gradient_boosting", given))
+    except Cancelled:
+        raise
+    except MopError as error:
+        call.session.notice(f"{call.function}: no baseline: {error.message}")
+        return _Boosted(statement, [], error.message)
+    measures = [f"{row['item']} {row['value']}" for row in found.measures()]
+    one = found.rows[0]
+    call.session.notice(
+        f"{call.function}: to compare with, after {one['seconds']:.1f} s: {', '.join(measures)} of {one['n_rows']:,}"
+        f" held-out rows ({one['note']})"
+    )
     return found
 
 
-def _of_boosting(call: Call, made: _Made) -> dict[str, str | None]:
+def _of_boosting(boosted: _Boosted) -> dict[str, str | None]:
     """Return the row of the summary that says what the baseline by gradient boosting is."""
-    if isinstance(made.boosted, str):
-        return _row(GRADIENT_BOOSTING, None, f"none: {made.boosted}")
-    fit, (packed,) = made.boosted.fit, quoted(call, [made.packed])
-    again = f"SELECT * FROM madlib_mop.gradient_boosting({packed}, seed => {made.boosted.seed});"
-    what = f"to compare with, not to predict with; {fit.note}, {made.boosted.seconds:.1f} s; {again}"
-    return _row(GRADIENT_BOOSTING, fit.library, what)
+    if boosted.reason is not None:
+        return _row(GRADIENT_BOOSTING, None, f"none: {boosted.reason}")
+    one = boosted.rows[0]
+    what = f"to compare with, not to predict with; {one['note']}, {one['seconds']:.1f} s; {boosted.statement}"
+    return _row(GRADIENT_BOOSTING, None, what)
 
 
 def _checks(
@@ -451,7 +474,7 @@ def _trained(session: CallerSession, models: str, proposed: int | None) -> int |
 def _measured(
     call: Call, made: _Made, preprocessor: Preprocessor, counts: dict[str, tuple[int, ...]]
 ) -> list[dict[str, str | None]]:
-    """Return the measures of the registered model, of the linear one and of boosting, on the rows held out."""
+    """Return the measures of the registered model, and of the linear one, on the rows that were held out."""
     session = call.session
     models = [("", find_model(session, call.function, made.version, None))]
     if made.linear is not None:
@@ -465,10 +488,6 @@ def _measured(
             found += [{**row, "item": f"{prefix}{row['item']}"} for row in measured]
             if not prefix:
                 found += _thresholds(call, made, trainer, model, found_rows, counts)
-    targets = [] if isinstance(made.boosted, str) else made.boosted.sets.get("test", [])
-    for target in targets:
-        rows_of_target = rows_of(target.name if len(targets) > 1 else None, target.measures)
-        found += [{**row, "item": f"{GRADIENT_BOOSTING}: {row['item']}"} for row in rows_of_target]
     return found
 
 
