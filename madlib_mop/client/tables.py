@@ -159,7 +159,7 @@ class Packed:
         Parameters
         ----------
         **arguments
-            Of the SQL function ``gradient_boosting``: ``max_seconds``, ``seed``.
+            Of the SQL function ``gradient_boosting``: ``test_table``, ``max_seconds``, ``seed``.
         """
         frame: pandas.DataFrame = self._calls.call("gradient_boosting", packed_table=self.table, **arguments)
         return frame

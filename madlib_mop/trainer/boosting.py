@@ -6,7 +6,6 @@ trainer (``shard_begin``, ``shard_rows``), ``fit``, and any number of ``predict`
 
 import contextlib
 import importlib
-import os
 import time
 import traceback
 from collections.abc import Sequence
@@ -24,8 +23,9 @@ from madlib_mop.trainer.requests import Request, columns_of, malformed, positive
 
 Floats = npt.NDArray[np.float32]
 
-#: scikit-learn's joblib would make a semaphore, which the sandbox forbids.
-_ENVIRONMENT = {"JOBLIB_MULTIPROCESSING": "0"}
+#: joblib would make a semaphore, which the sandbox forbids. Threads of OpenMP wait for each other in loops hundreds of
+#: times an iteration: on busy cores, two need many times as long as one.
+_ENVIRONMENT = {"JOBLIB_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
 _SHARD = "training"
 #: Categories with as many codes as scikit-learn has bins are categories there, others are numbers.
 _MOST_CODES = 255
@@ -92,7 +92,6 @@ class BoostingService:
 
     def _start(self, header: Request, blobs: list[Blob]) -> tuple[Header, list[Blob]]:
         """Enter the sandbox and import scikit-learn; return its version, None if it is not installed."""
-        os.environ["OMP_NUM_THREADS"] = str(positive(header, "threads"))  # read when it is imported
         in_force = {"landlock": False, "seccomp": False}
         is_confined = header.get("sandbox", True)
         if is_confined:

@@ -36,12 +36,10 @@ _MEMORY_BYTES = 2 << 30
 _MOST_SENT = 64 << 20
 #: Numbers of a row that are used.
 _MOST_INPUTS = 512
-#: Rows x inputs x trees of an iteration for each second that it may take. A core makes several times as many, so that
-#: slower and busy ones are ready in time too.
+#: Rows x inputs x trees of an iteration for each second that it may take. A core makes about three times as
+#: many, so that slower and busy ones are ready in time too.
 _WORK_PER_S = 600_000
 _MOST_CLASSES = 50
-#: scikit-learn before 1.9 adds a sum of each thread to the others in any order; of two, the order does not matter.
-_MOST_THREADS = 2
 _WHAT = "packed_table"
 #: The sets of held-out rows, which are suffixes of their tables.
 SETS = ("validation", "test")
@@ -195,7 +193,7 @@ class BoostingProcess(LocalProcess):
     Parameters
     ----------
     session : CallerSession
-        Source of the settings: the threads and the memory of trainers.
+        Source of the settings: the memory of trainers, and whether they have a sandbox.
 
     Raises
     ------
@@ -209,7 +207,6 @@ class BoostingProcess(LocalProcess):
         of_trainers = start_settings(session)
         start: Header = {
             "op": "start",
-            "threads": min(of_trainers["threads"], _MOST_THREADS),
             "sandbox": of_trainers["sandbox"],
             "memory_limit_bytes": min(of_trainers["memory_limit_bytes"], _MEMORY_BYTES),
         }

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mop_backend.frames import Channel
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from threadpoolctl import threadpool_limits
 
 from tests.helpers.unit.trainer import REPOSITORY
 
@@ -31,7 +32,7 @@ class Boosting:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
-        self.started, _ = self.ask({"op": "start", "threads": 2, "sandbox": sandbox, "memory_limit_bytes": memory})
+        self.started, _ = self.ask({"op": "start", "sandbox": sandbox, "memory_limit_bytes": memory})
 
     def __enter__(self) -> "Boosting":
         return self
@@ -92,10 +93,11 @@ def test_the_predictions_are_those_of_scikit_learn_with_its_defaults(boosting, r
     x = np.concatenate(xs, axis=1, dtype=np.float64)
     options = {"random_state": 7, "categorical_features": [False, False, False, True]}
     probabilities, numbers = boosting.predict(xs)
-    classifier = HistGradientBoostingClassifier(**options).fit(x, one_hot.argmax(axis=1))
-    np.testing.assert_allclose(probabilities, classifier.predict_proba(x), rtol=1e-5, atol=1e-7)
-    regressor = HistGradientBoostingRegressor(**options).fit(x, score[:, 0].astype(np.float64))
-    np.testing.assert_allclose(numbers[:, 0], regressor.predict(x), rtol=1e-5, atol=1e-6)
+    with threadpool_limits(1):
+        classifier = HistGradientBoostingClassifier(**options).fit(x, one_hot.argmax(axis=1))
+        regressor = HistGradientBoostingRegressor(**options).fit(x, score[:, 0].astype(np.float64))
+        np.testing.assert_allclose(probabilities, classifier.predict_proba(x), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(numbers[:, 0], regressor.predict(x), rtol=1e-5, atol=1e-6)
 
 
 def test_a_class_without_training_rows_has_no_probability_and_a_single_one_has_all(boosting, rows):
@@ -163,8 +165,8 @@ def test_without_scikit_learn_it_says_so():
 
 def test_beyond_its_memory_is_an_error_and_the_process_goes_on(rows):
     xs, (_, score) = rows
-    with Boosting(memory=1 << 30) as process:
-        wide = np.zeros((50_000, 4000), np.float32)
-        failed = process.fit([wide], [np.zeros((50_000, 1), np.float32)], [0], cut=1000)
+    with Boosting(memory=400 << 20) as process:
+        wide = np.zeros((12_000, 4000), np.float32)
+        failed = process.fit([wide], [np.zeros((12_000, 1), np.float32)], [0], cut=1000)
         assert failed["error"]["sqlstate"] == "53000"
         assert process.fit(xs, [score], [0])["n_rows"] == ROWS
