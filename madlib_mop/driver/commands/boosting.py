@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from madlib_mop.driver.columns.describing import read_preprocessor
 from madlib_mop.driver.commands.explaining import as_json
 from madlib_mop.driver.inference.boosting import (
     HELD_OUT,
@@ -26,7 +27,7 @@ def gradient_boosting(call: Call) -> list[dict[str, Any]]:
     """
     a, session = call.arguments, call.session
     name, given = a["packed_table"], a[HELD_OUT]
-    relation = session.relation(name, "packed_table")
+    relation, preprocessor = session.relation(name, "packed_table"), read_preprocessor(session, name, "packed_table")
     held_out = held_out_beside(session, relation) if given is None else {"test": given}
     if not held_out:
         raise InvalidParameter(
@@ -35,7 +36,7 @@ def gradient_boosting(call: Call) -> list[dict[str, Any]]:
         )
     with BoostingProcess(session) as process:
         try:
-            found = measure_boosting(session, process, name, held_out, a["seed"], a["max_seconds"])
+            found = measure_boosting(session, process, name, preprocessor, held_out, a["seed"], a["max_seconds"])
         except NoBaseline as reason:
             raise NotReady(
                 f"gradient boosting is not possible: {reason}. Received: {name!r}", hint=reason.hint

@@ -141,6 +141,7 @@ def measure_boosting(
     session: CallerSession,
     process: "BoostingProcess",
     name: str | None,
+    preprocessor: Preprocessor,
     held_out: Mapping[str, str],
     seed: int,
     max_seconds: float,
@@ -153,6 +154,8 @@ def measure_boosting(
     process : BoostingProcess
     name : str or None
         The packed table, as written by the caller.
+    preprocessor : Preprocessor
+        Its own.
     held_out : mapping of str to str
         Names of packed tables with the same preprocessor, by set.
     seed : int
@@ -167,7 +170,6 @@ def measure_boosting(
         If there is no scikit-learn, the rows are not for it, or time is over.
     """
     began = time.monotonic()
-    preprocessor = read_preprocessor(session, name, _WHAT)
     counts = counts_of_classes(session, session.relation(name, _WHAT), name, preprocessor)
     rows = {}
     for data_set, table in held_out.items():

@@ -165,8 +165,8 @@ def test_without_scikit_learn_it_says_so():
 
 def test_beyond_its_memory_is_an_error_and_the_process_goes_on(rows):
     xs, (_, score) = rows
-    with Boosting(memory=400 << 20) as process:
-        wide = np.zeros((12_000, 4000), np.float32)
-        failed = process.fit([wide], [np.zeros((12_000, 1), np.float32)], [0], cut=1000)
+    with Boosting(memory=1 << 30) as process:
+        wide = np.zeros((50_000, 4000), np.float32)
+        failed = process.fit([wide], [np.zeros((50_000, 1), np.float32)], [0], cut=1000)
         assert failed["error"]["sqlstate"] == "53000"
         assert process.fit(xs, [score], [0])["n_rows"] == ROWS
