@@ -274,8 +274,8 @@ class BoostingProcess(LocalProcess):
             for shapes, blobs in packed.buffers(part):
                 if shapes[0][:1] == [0]:
                     continue
-                header = {"op": "predict", "shapes": [shapes[place] for place in self._inputs]}
-                header["index_inputs"] = self._index_inputs
+                header: Header = {"op": "predict", "index_inputs": self._index_inputs}
+                header["shapes"] = [shapes[place] for place in self._inputs]
                 answer, found = self._ask(header, [blobs[place] for place in self._inputs])
                 outputs = zip(answer["shapes"], found, strict=True)
                 yield shapes, blobs, [np.frombuffer(blob, np.float32).reshape(shape) for shape, blob in outputs]
