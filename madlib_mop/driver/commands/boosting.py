@@ -38,9 +38,7 @@ def gradient_boosting(call: Call) -> list[dict[str, Any]]:
         try:
             found = measure_boosting(session, process, name, preprocessor, held_out, a["seed"], a["max_seconds"])
         except NoBaseline as reason:
-            raise NotReady(
-                f"gradient boosting is not possible: {reason}. Received: {name!r}", hint=reason.hint
-            ) from None
+            raise NotReady(f"{reason}. Received: {name!r}", hint=reason.hint) from None
     note = f"{found.fit.library}: {found.fit.note}"
     return [
         {

@@ -108,7 +108,7 @@ DEFENCES = (
     Defence(
         "files-of-boosting",
         "the process of gradient boosting reads no file but its libraries'",
-        (_SANDBOX + "test_files_cannot_be_read",),
+        (_SANDBOX + "test_both_are_in_force_where_the_kernel_has_them",),
     ),
     Defence(
         "calls-of-boosting",

@@ -53,7 +53,7 @@ class Steps:
 @pytest.mark.parametrize("kind", [NotReady, OutOfResources, MopError])
 def test_a_baseline_that_there_is_not_is_said_in_one_sentence(kind):
     """A server without scikit-learn, for example: the networks are trained all the same."""
-    steps = Steps(kind("gradient boosting is not possible: scikit-learn is not installed at the server"))
+    steps = Steps(kind("gradient_boosting: scikit-learn is not installed at the server. Received: 'customers_packed'"))
     boosted = _boosted(steps, "customers_packed", 1, 4.0)
     assert steps.told == [f"learn: no baseline: {steps.error.message}"]
     row = _of_boosting(boosted)
