@@ -12,7 +12,7 @@ VALUES
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
     ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, choose_threshold, clone_model, confusion_matrix, deploy, describe_preprocessor,
         drift,  -- defence: drift-for-trainers
-        drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, explain_fit, export_model, extend, grant_model, grant_read,
+        drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, explain_fit, export_model, extend, gradient_boosting, grant_model, grant_read,
         importance, import_model, import_version, import_weights, learn, make_ensemble, metrics,
         pack_columns, partial_dependence, pause, pin_model, precision_recall_curve, propose_columns, propose_networks, propose_search,
         purge_jobs, register, reliability, replay, resume, resume_model, revoke_model, revoke_read, roc_curve, rollback, run_now, score, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),

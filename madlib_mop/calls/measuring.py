@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import AboveZeroOrNull, Given, Whole
+from madlib_mop.calls.checks import AboveZero, AboveZeroOrNull, Given, Whole
 from madlib_mop.calls.inference import ANY_NAME, KEY_OF_TABLE
+from madlib_mop.calls.shared import SEED_CHECK
 
 _TABLE = Argument(
     "source_table", "text", "table or view with rows and their true values, packed or not",
@@ -140,5 +141,40 @@ RELIABILITY = Function(
     ),
     settings=("extra_float_digits = 1",),
 )  # fmt: skip
+GRADIENT_BOOSTING = Function(
+    "gradient_boosting",
+    "Train scikit-learn's gradient boosting on a packed table, and measure it on held-out rows: a baseline, no model.",
+    (
+        Argument(
+            "packed_table", "varchar",
+            "packed table, made by pack_columns: the training rows",
+        ),
+        Argument(
+            "test_table", "varchar",
+            "packed table of rows with the same encoding, which are measured; NULL: your tables of rows that"
+            " pack_columns has held out from it for validation and as a test",
+            default=None,
+        ),
+        Argument(
+            "max_seconds", "double precision",
+            "time for all of it: of more rows than can be trained on in it, a sample is used; after it, the call fails",
+            default=20,
+            check=AboveZero("For example 20.", is_needed=True),
+        ),
+        Argument(
+            "seed", "integer", "seed of everything that is drawn", default=1,
+            check=replace(SEED_CHECK, hint=None, is_needed=True),
+        ),
+    ),
+    schema="madlib_mop",
+    comments=("How good gradient boosting with default parameters is on the rows held out from a packed table",),
+    returns=(
+        "TABLE (output text, data_set text, n_rows bigint, metric text, value double precision, baseline double"
+        " precision, seconds double precision, note text)"
+    ),
+    settings=("extra_float_digits = 1",),
+)  # fmt: skip
 
-FUNCTIONS = (METRICS, CONFUSION_MATRIX, ROC_CURVE, PRECISION_RECALL_CURVE, CHOOSE_THRESHOLD, RELIABILITY)
+FUNCTIONS = (
+    METRICS, CONFUSION_MATRIX, ROC_CURVE, PRECISION_RECALL_CURVE, CHOOSE_THRESHOLD, RELIABILITY, GRADIENT_BOOSTING,
+)  # fmt: skip

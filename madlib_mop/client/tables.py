@@ -153,6 +153,17 @@ class Packed:
         frame: pandas.DataFrame = self._calls.call("describe_preprocessor", packed_table=self.table)
         return frame
 
+    def gradient_boosting(self, **arguments: Any) -> "pandas.DataFrame":
+        """Return how good gradient boosting is on the held-out rows: a row for each set, target and metric.
+
+        Parameters
+        ----------
+        **arguments
+            Of the SQL function ``gradient_boosting``: ``test_table``, ``max_seconds``, ``seed``.
+        """
+        frame: pandas.DataFrame = self._calls.call("gradient_boosting", packed_table=self.table, **arguments)
+        return frame
+
     def drop(self) -> None:
         """Drop the packed tables with ``drop_packed``, and the table made of a data frame. Trained models stay.
 

@@ -72,6 +72,13 @@ def test_the_encoding_of_each_column_is_described(packed):
     assert set(found.index) == {"Age in years", "city", "joined", "vip", "scores", "left"}
 
 
+def test_the_baseline_is_measured_on_the_rows_that_were_held_out(packed, client):
+    found = packed.gradient_boosting(seed=1)
+    n_rows = client.query(f"SELECT sum(left_shape[1]) AS n FROM {packed.validation}")["n"].tolist()
+    assert set(found["data_set"]) == {"validation"} and found["n_rows"].unique().tolist() == n_rows
+    assert {"accuracy", "log loss", "AUC"} <= set(found["metric"]) and found["value"].dtype == "float64"
+
+
 def test_a_run_is_a_leaderboard_metrics_and_visits(run, configs):
     board = run.leaderboard()
     assert board.index.name == "mst_key" and sorted(board.index) == [1, 2] and len(configs) == 2

@@ -104,6 +104,20 @@ def test_the_linear_model_is_measured_beside_the_registered_one(shop, learned):
     assert f"{loss:.3g}" == f"{float(learned['linear model: log loss'][0]):.3g}"
 
 
+def test_gradient_boosting_is_measured_on_the_same_rows(shop, learned):
+    _, connection = shop
+    _, _, note = learned["gradient boosting"]
+    assert "to compare with, not to predict with; scikit-learn " in note
+    again = re.search(r"SELECT \* FROM madlib_mop.gradient_boosting\(.+\);", note)[0]
+    found = rows(connection, again.replace("*", "metric, value, n_rows, data_set"))
+    ((n_test,),) = rows(connection, "SELECT sum(churned_shape[1]) FROM customers_churned_packed_test")
+    for metric, figure, n_rows, data_set in found:
+        value, baseline, note = learned[f"gradient boosting: {metric}"]
+        assert (value, baseline) == (f"{figure:.4g}", learned[metric][1])
+        assert (n_rows, data_set, note) == (n_test, "test", f"of {n_test} held-out rows")
+    assert {metric for metric, *_ in found} == {"accuracy", "balanced accuracy", "log loss", "AUC"}
+
+
 def test_the_registered_model_is_the_simpler_one_unless_another_is_clearly_better(shop, learned):
     _, connection = shop
     value, _, note = learned["registered"]
@@ -227,7 +241,9 @@ def test_unbalanced_classes_are_said_and_measured_by_the_rarest(shop):
     assert 0.01 < share < 0.04
     assert any("propose_networks: state has unbalanced classes: 'fault' has" in text for text in connection.notices)
     assert found["check 1"][2].startswith("state has unbalanced classes: 'fault' has")
-    items = [item for item in found if not item.startswith(("linear model", "step", "check"))]
+    items = [item for item in found if not item.startswith(("linear model", "gradient boosting", "step", "check"))]
+    (notice,) = [text for text in connection.notices if "learn: to compare with" in text]
+    assert "gradient boosting: average precision of the rarest class" in notice and "held-out rows" in notice
     assert items[:9] == [
         "model", "registered", "average precision of the rarest class", "recall of the rarest class",
         "precision of the rarest class", "balanced accuracy", "log loss", "AUC", "accuracy",

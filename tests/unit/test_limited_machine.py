@@ -17,7 +17,7 @@ from madlib_mop.cli.doctor.findings import CheckState
 from madlib_mop.cli.work import work
 from madlib_mop.driver import __main__ as driver
 from madlib_mop.driver.columns import rows, spool
-from madlib_mop.driver.inference.trainer import _start_settings
+from madlib_mop.driver.inference.trainer import start_settings
 from madlib_mop.driver.running import admission
 from madlib_mop.driver.running.models import RunningModels
 from madlib_mop.driver.session.settings import read_admission, read_settings
@@ -74,7 +74,7 @@ def test_memory_of_trainers_here_and_at_hosts():
 
 
 def test_threads_of_the_one_trainer_of_evaluate_and_predict():
-    assert _start_settings(SESSION)["threads"] == 2
+    assert start_settings(SESSION)["threads"] == 2
 
 
 def test_first_visits_at_once():

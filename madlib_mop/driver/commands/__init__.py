@@ -66,6 +66,7 @@ COMMANDS = {
     "precision_recall_curve": "commands.measuring:precision_recall_curve",
     "choose_threshold": "commands.measuring:choose_threshold",
     "reliability": "commands.measuring:reliability",
+    "gradient_boosting": "commands.boosting:gradient_boosting",
     "make_ensemble": "commands.ensemble:make_ensemble",
     "export_model": "exports.exporting:export_model",
     "model_card": "exports.exporting:model_card",

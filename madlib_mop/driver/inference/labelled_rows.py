@@ -104,6 +104,11 @@ def find_labelled(session: CallerSession, name: str | None, what: str) -> Labell
     return _OfSource(session, relation, name, what)
 
 
+def packed_rows(session: CallerSession, name: str | None, what: str) -> LabelledRows:
+    """Return the rows of a packed table, of no model. Raises MopError if it cannot be read."""
+    return _PackedRows(session, read_packed_table(session, name, what), what)
+
+
 def is_packed(columns: set[str]) -> bool:
     """Return whether a table with these columns is a packed one."""
     return "buffer_id" in columns and any(f"{column}_shape" in columns for column in columns)

@@ -1,18 +1,22 @@
 """What the predictions of labelled rows mean, beside the truth; called by register, learn and measuring.py."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.certainty.measures import Codes, Floats, codes_of
-from madlib_mop.columns.encoding.targets import Targets
+from madlib_mop.catalog.names import Relation
+from madlib_mop.certainty.measures import Codes, Floats, Measure, codes_of, of_classes, of_numbers
+from madlib_mop.columns.encoding.targets import Predictions, Targets
+from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.transforms.scaling import NumberFit
+from madlib_mop.driver.data.summaries import class_counts, read_summary
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.output import DependentOutput
-from madlib_mop.driver.inference.packed_rows import ragged
+from madlib_mop.driver.inference.packed_rows import PredictedTable, ragged
+from madlib_mop.driver.session.caller import CallerSession
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,73 @@ class NumberOutput:
     numbers: Floats
     truth: Floats
     with_logarithm: bool
+
+
+@dataclass(frozen=True)
+class MeasuredTarget:
+    """The predictions of one target of a preprocessor, and how good they are."""
+
+    name: str
+    predicted: Predictions
+    measures: list[Measure]
+
+
+def measured_targets(
+    preprocessor: Preprocessor, rows: PredictedTable, counts: Mapping[str, Sequence[int]]
+) -> list[MeasuredTarget]:
+    """Return the measures of the predictions of a packed table, by target.
+
+    Parameters
+    ----------
+    preprocessor : Preprocessor
+        Of the packed table.
+    rows : PredictedTable
+        With labels; outputs and labels in the order of the targets.
+    counts : mapping of str to (sequence of int)
+        The training rows of each class, by target.
+
+    Raises
+    ------
+    InvalidParameter
+        If an output has another form than the target, or a row a class that the preprocessor does not have.
+    """
+    targets, found = Targets(preprocessor), []
+    for name, values, labels in zip(targets.names, rows.outputs, rows.labels, strict=True):
+        one = targets.decode_one(name, values)
+        if one.numbers is None:
+            codes = codes_of(labels)
+            check_codes(codes, len(one.classes), name, "packed_table")
+            measures = of_classes(one, codes, counts.get(name))
+        else:
+            numbers = targets.decode_one(name, labels).numbers
+            assert numbers is not None, "it is a number"
+            measures = of_numbers(one.numbers, numbers)
+        found.append(MeasuredTarget(name, one, measures))
+    return found
+
+
+def counts_of_classes(
+    session: CallerSession, relation: Relation, name: str | None, preprocessor: Preprocessor
+) -> dict[str, tuple[int, ...]]:
+    """Return the training rows of each class, by target of classes whose counts the summary of a packed table has.
+
+    Parameters
+    ----------
+    session : CallerSession
+    relation : Relation
+        The packed table of training rows.
+    name : str or None
+        As written by the caller, for messages.
+    preprocessor : Preprocessor
+    """
+    summary = read_summary(session, relation, name, "packed_table")
+    found = {}
+    for column in preprocessor.targets:
+        if isinstance(column.fit, ClassFit):
+            counts = class_counts(session, summary, column.name)
+            if counts is not None and len(counts) == len(column.fit.classes):
+                found[column.name] = counts
+    return found
 
 
 def measured_outputs(

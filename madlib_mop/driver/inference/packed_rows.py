@@ -1,6 +1,6 @@
 """Predicts labelled rows: all at once, for `make_ensemble` and `learn`, or buffer by buffer, for `register`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +18,8 @@ from madlib_mop.trainer.process.failures import RequestFailure
 
 #: The most memory that predictions of all rows may take.
 MAX_BYTES = 1 << 30
+#: The shapes and the bytes of a buffer's columns, and what is predicted for its rows: float32 (n_rows, n_units) each.
+PredictedBuffer = tuple[list[list[int]], list[Blob], list[np.ndarray]]
 _MIB = 1 << 20
 
 
@@ -73,14 +75,29 @@ def predicted_rows(
     MopError
         If the model or a buffer cannot be used, or the table has changed.
     """
+    buffers = predicted_buffers(session, trainer, model, packed, what)
+    return collect_predictions(buffers, packed, model.label, what, max_bytes, with_labels=with_labels, hint=hint)
+
+
+def collect_predictions(
+    buffers: Iterable[PredictedBuffer],
+    packed: LabelledRows,
+    label: str,
+    what: str,
+    max_bytes: int = MAX_BYTES,
+    *,
+    with_labels: bool = True,
+    hint: str = "Use a smaller table.",
+) -> PredictedTable:
+    """Return the predictions of all buffers of a table as arrays; as `predicted_rows`, ``label`` names the model."""
     n_inputs = len(packed.independent)
     outputs: list[np.ndarray] = []
     labels: list[list[np.ndarray]] = [[] for _ in packed.dependent] if with_labels else []
     start = 0
-    for shapes, blobs, found in predicted_buffers(session, trainer, model, packed, what):
+    for shapes, blobs, found in buffers:
         n_rows = len(found[0])
         if outputs and [one.shape[1] for one in found] != [output.shape[1] for output in outputs]:
-            raise ragged(f"{packed.relation} has rows for which {model.label} has outputs of another shape", what)
+            raise ragged(f"{packed.relation} has rows for which {label} has outputs of another shape", what)
         if not outputs:
             check_memory(packed.n_rows * sum(one[:1].nbytes for one in found), max_bytes, packed, hint)
             outputs = [np.empty((packed.n_rows, one.shape[1]), np.float32) for one in found]
@@ -112,7 +129,7 @@ def check_memory(n_bytes: int, max_bytes: int, packed: LabelledRows, hint: str) 
 
 def predicted_buffers(
     session: CallerSession, trainer: LocalTrainer, model: TrainedModel, packed: LabelledRows, what: str
-) -> Iterator[tuple[list[list[int]], list[Blob], list[np.ndarray]]]:
+) -> Iterator[PredictedBuffer]:
     """Yield the shapes and the bytes of each buffer's columns, and each output of the model: float32 (n_rows, n_units).
 
     Parameters

@@ -1,8 +1,8 @@
-"""The trainer process of evaluate and predict: a child of the driver's, started for each call."""
+"""The trainer process of evaluate and predict, and others like it: children of the driver's, started for each call."""
 
 import sys
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from mop_backend.forkserver import ForkServer, backend_words
 from mop_backend.frames import Blob, Frame, Header
@@ -24,7 +24,84 @@ class TrainerLate(Exception):
     """The answer of a trainer did not come in time; the trainer is of no more use."""
 
 
-class LocalTrainer:
+class LocalProcess:
+    """A child of the driver's that answers requests; use it as a context manager. It is started without waiting.
+
+    Parameters
+    ----------
+    child : Child
+        The process; it ends with this one.
+    start : dict
+        Its first request.
+
+    Raises
+    ------
+    MopError
+        From any method: the process's error, or its death.
+    """
+
+    def __init__(self, child: Child, start: Header):
+        self._child = child
+        #: The answer to the first request, once another one was sent.
+        self.started: Header | None = None
+        try:
+            self._child.send(start)
+        except BaseException:
+            self._child.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.stop()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has started or ended, so the next request need not wait for the start."""
+        return self.started is not None or self._child.has_answer
+
+    def await_start(self, at_most_s: float | None = None) -> Header:
+        """Wait for the answer to the first request, and return it. Raises TrainerLate."""
+        if self.started is None:
+            self.started = {}  # an error has been the answer
+            self.started, _ = self.collect(at_most_s)
+        return self.started
+
+    def post(self, header: Header, blobs: Sequence[Blob] = ()) -> None:
+        """Send a request."""
+        self.await_start()
+        try:
+            self._child.send(header, blobs)
+        except ChildDied as death:
+            raise _died(death) from None
+
+    def collect(self, at_most_s: float | None = None) -> Frame:
+        """Wait for the answer to the oldest request that has one: header and blobs. Raises TrainerLate."""
+        try:
+            if at_most_s is not None and not self._child.await_answer(at_most_s):
+                raise TrainerLate
+            return _checked(self._child.receive())
+        except ChildDied as death:
+            raise _died(death) from None
+
+    def ask(self, header: Header, blobs: Sequence[Blob] = (), at_most_s: float | None = None) -> Frame:
+        """Send a request and wait for its answer, for at most so long. Raises TrainerLate."""
+        self.post(header, blobs)
+        return self.collect(at_most_s)
+
+    def ask_for(
+        self, kind: type[_Answer], request: EvaluateRequest | MetricsRequest, blobs: Sequence[Blob] = ()
+    ) -> _Answer:
+        """Send a request and wait for its answer, of a class of messages."""
+        header, _ = self.ask(as_request(request), blobs)
+        try:
+            return of_answer(kind, header)
+        except BadMessage as error:
+            raise NotReady(f"the trainer process sent a malformed answer: {error}") from None
+
+
+class LocalTrainer(LocalProcess):
     """A trainer, started without waiting for its backend; use it as a context manager.
 
     Parameters
@@ -55,65 +132,14 @@ class LocalTrainer:
         backend: BackendName | None = None,
         start: Header | None = None,
     ):
-        settings = _start_settings(session, backend) if start is None else start
+        settings = start_settings(session, backend) if start is None else start
         start = {"op": "start", **settings, "gpus": list(gpus), "need_gpus": need_gpus}
         forkserver = None if gpus else ForkServer.told(session.info.forkserver, sys.executable)
         chosen = backend_of(start)
         if forkserver is not None:
             forkserver = forkserver.with_backend(chosen)
         words = backend_words(chosen)
-        self._child = Child(TRAINER, python=sys.executable, forkserver=forkserver, words=words)
-        self._is_started = False
-        try:
-            self._child.send(start)
-        except BaseException:
-            self._child.stop()
-            raise
-
-    def __enter__(self) -> "LocalTrainer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._child.stop()
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it has started or ended, so the next request need not wait for the start."""
-        return self._is_started or self._child.has_answer
-
-    def post(self, header: Header, blobs: Sequence[Blob] = ()) -> None:
-        """Send a request."""
-        try:
-            if not self._is_started:
-                self._is_started = True
-                _checked(self._child.receive())
-            self._child.send(header, blobs)
-        except ChildDied as death:
-            raise _died(death) from None
-
-    def collect(self, at_most_s: float | None = None) -> Frame:
-        """Wait for the answer to the oldest request that has one: header and blobs. Raises TrainerLate."""
-        try:
-            if at_most_s is not None and not self._child.await_answer(at_most_s):
-                raise TrainerLate
-            return _checked(self._child.receive())
-        except ChildDied as death:
-            raise _died(death) from None
-
-    def ask(self, header: Header, blobs: Sequence[Blob] = (), at_most_s: float | None = None) -> Frame:
-        """Send a request and wait for its answer, for at most so long. Raises TrainerLate."""
-        self.post(header, blobs)
-        return self.collect(at_most_s)
-
-    def ask_for(
-        self, kind: type[_Answer], request: EvaluateRequest | MetricsRequest, blobs: Sequence[Blob] = ()
-    ) -> _Answer:
-        """Send a request and wait for its answer, of a class of messages."""
-        header, _ = self.ask(as_request(request), blobs)
-        try:
-            return of_answer(kind, header)
-        except BadMessage as error:
-            raise NotReady(f"the trainer process sent a malformed answer: {error}") from None
+        super().__init__(Child(TRAINER, python=sys.executable, forkserver=forkserver, words=words), start)
 
 
 def gpus_of_call(session: CallerSession, use_gpus: bool | None) -> list[int]:
@@ -124,7 +150,8 @@ def gpus_of_call(session: CallerSession, use_gpus: bool | None) -> list[int]:
     return [0]
 
 
-def _start_settings(session: CallerSession, backend: BackendName | None = None) -> Header:
+def start_settings(session: CallerSession, backend: BackendName | None = None) -> Header:
+    """Return the start parameters of the only trainer of a call: by default, it has one thread for each core."""
     fixed = FixedSettings(session)
     start = read_settings(fixed, session, 1, use_caching=False, backend=backend).trainer_start()
     is_set = "trainer_threads" in fixed.settings() or session.caller_setting("madlib_mop.trainer_threads")

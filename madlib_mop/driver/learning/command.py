@@ -18,14 +18,14 @@ from madlib_mop.calls import find_function
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name, statement
 from madlib_mop.certainty.balance import imbalance, rarest_class
-from madlib_mop.certainty.measures import codes_of, of_classes, of_numbers
-from madlib_mop.columns.encoding.targets import Targets
+from madlib_mop.certainty.measures import Measure
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
-from madlib_mop.driver.data.summaries import CHECKS, class_counts, columns_to_check, read_summary
+from madlib_mop.driver.data.summaries import CHECKS, columns_to_check, read_summary
+from madlib_mop.driver.inference.boosting import GRADIENT_BOOSTING
 from madlib_mop.driver.inference.labelled_rows import find_labelled
-from madlib_mop.driver.inference.measured import ClassOutput, measured_outputs
+from madlib_mop.driver.inference.measured import ClassOutput, counts_of_classes, measured_outputs, measured_targets
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.packed_rows import PredictedTable, predicted_rows
 from madlib_mop.driver.inference.registered import find_model
@@ -42,7 +42,7 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.opening import open_record
 from madlib_mop.driver.session.rights import check_own_schema
-from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
+from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.jobs.statements import compose
 
 _LEAST_BUDGET_S = 10.0
@@ -50,6 +50,8 @@ _LEAST_BUDGET_S = 10.0
 #: seconds, and of the smallest budgets more than half.
 _REST_SHARE, _LEAST_REST_S, _MOST_REST_SHARE = 0.15, 8.0, 0.6
 _LEAST_SEARCH_S = 2.0
+#: Of the budget, the most that the baseline by gradient boosting may take: a share, and no more than some seconds.
+_BOOSTING_SHARE, _MOST_BOOSTING_S = 0.2, 20.0
 #: A network makes at most so many iterations; of many, the better half goes on after the first few, and so on.
 _ITERATIONS, _FIRST, _MANY = 24, 3, 4
 #: Rows of the summary that name a column to check.
@@ -90,23 +92,32 @@ class _Steps:
 
     def run(self, called: str, at_most_s: float | None = None, /, **arguments: Any) -> Any:
         """Call a function for users; return the first column of its first row. Raises MopError."""
-        function = find_function(called)
         given = {key: value for key, value in arguments.items() if value is not None}
-        written = f"SELECT {function.schema}.{called}({', '.join(self._written(given))});"
-        statement = compose(function, given, self._quote, self.path)
+        found = self._execute(called, compose(find_function(called), given, self._quote, self.path), at_most_s)
+        self.done.append(f"SELECT {self.written(called, given)};")
+        self.call.session.execute(_LOOK_ANEW)
+        return found
+
+    def measure(self, called: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+        """Call a function that returns rows and makes nothing, until the budget is over; return all of them."""
+        statement = compose(find_function(called), given, self._quote, self.path)
+        rows = f"SELECT pg_catalog.json_agg(found.one) FROM ({statement}) AS found (one)"
+        return self._execute(called, rows, max(_LEAST_SEARCH_S, self.ends_at - time.monotonic())) or []
+
+    def written(self, called: str, given: dict[str, Any]) -> str:
+        """Return the call of a function as a person writes it."""
+        return f"{find_function(called).schema}.{called}({', '.join(self._written(given))})"
+
+    def _execute(self, called: str, statement: str, at_most_s: float | None) -> Any:
         try:
             if at_most_s is None:
-                found = self.session.execute(statement)
-            else:
-                found = self.session.execute_within(at_most_s, statement)
+                return self.session.execute(statement)
+            return self.session.execute_within(at_most_s, statement)
         except OutOfTime:
             raise NotReady(
                 f"the budget was over in {called}. Received: {self.call.arguments['budget']}",
                 hint="Call again with a larger budget" + (" and replace => true." if self.done else "."),
             ) from None
-        self.done.append(written)
-        self.call.session.execute(_LOOK_ANEW)
-        return found
 
     def note(self, error: MopError) -> None:
         """Add to the detail of an error which steps are committed."""
@@ -159,6 +170,7 @@ def learn(call: Call) -> list[dict[str, Any]]:
             validation=validation, columns=a["columns"], exclude=a["exclude"], seed=seed, task=a["task"],
             replace=a["replace"] or None, test=a["test"],
         )  # fmt: skip
+        boosted = _boosted(steps, packed, seed, min(_MOST_BOOSTING_S, round(_BOOSTING_SHARE * budget_s, 1)))
         steps.run_in_budget(
             "propose_networks", packed_table=packed, arch_table=f"{base}_networks", configs_table=f"{base}_configs",
             n_configs=a["n_configs"], num_iterations=_ITERATIONS, seed=seed, replace=a["replace"] or None,
@@ -195,15 +207,35 @@ def learn(call: Call) -> list[dict[str, Any]]:
             held_out=f"{packed}_test",
         )  # fmt: skip
         steps.run("deploy", name=name, alias=NEWEST, version=version)
-    made = _Made(name, f"{name}@{version}", packed, models, choice, run_id, steps.done, linear)
+    made = _Made(name, f"{name}@{version}", packed, models, choice, run_id, steps.done, linear, boosted)
     return _summary(call, made, source, time.monotonic() - began)
+
+
+@dataclass(frozen=True)
+class _Boosted:
+    """The baseline by gradient boosting: its statement, and its rows or the reason why there are none."""
+
+    statement: str
+    rows: list[dict[str, Any]]
+    reason: str | None = None
+
+    def measures(self) -> list[dict[str, str | None]]:
+        """Return the rows of the summary."""
+        several = len({row["output"] for row in self.rows}) > 1
+        found = []
+        for row in self.rows:
+            note = f"of {row['n_rows']:,} held-out rows"
+            one = Measure(row["metric"], float(row["value"]), float(row["baseline"]), note)
+            found += rows_of(f"{GRADIENT_BOOSTING}: {row['output']}" if several else GRADIENT_BOOSTING, [one])
+        return found
 
 
 @dataclass(frozen=True)
 class _Made:
     """What the steps have made: the registered model, its version, tables by name, the run and the statements.
 
-    ``linear`` is the key of the linear model among those of the run; None if it was not trained.
+    ``linear`` is the key of the linear model among those of the run; None if it was not trained. ``boosted`` is the
+    baseline by gradient boosting.
     """
 
     name: str
@@ -214,6 +246,7 @@ class _Made:
     run_id: int | None
     statements: list[str]
     linear: int | None
+    boosted: _Boosted
 
     @property
     def test(self) -> str:
@@ -360,15 +393,17 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     n_models = session.execute(_counting(session, made.models))[0]["n"]
     trained = "1 model was trained" if n_models == 1 else f"{n_models} models were trained"
     linear = made.linear
-    counts = _class_counts(session, made, preprocessor)
+    counts = counts_of_classes(session, session.relation(made.packed), made.packed, preprocessor)
     found = [
         _row(
             "model", made.version, f"SELECT madlib_mop.{predictor}('{made.name}', t.*) FROM {source.written} AS t;"
         ),
         _row("registered", made.choice.name, made.choice.reason),
         *_measured(call, made, preprocessor, counts),
+        *made.boosted.measures(),
         *_checks(session, made, preprocessor, counts),
         *([] if linear is None else [_row("linear model", linear, _OF_LINEAR.format(models=made.models))]),
+        _of_boosting(made.boosted),
         _row("run", made.run_id, f"{trained}; SELECT * FROM {made.models}_info;"),
         _row("seconds", f"{seconds:.0f}", f"of a budget of {call.arguments['budget']}"),
     ]
@@ -376,16 +411,37 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
     return found
 
 
-def _class_counts(session: CallerSession, made: _Made, preprocessor: Preprocessor) -> dict[str, tuple[int, ...]]:
-    """Return the training rows of each class, by target of classes."""
-    summary = read_summary(session, session.relation(made.packed), made.packed, "packed")
-    found = {}
-    for column in preprocessor.targets:
-        if isinstance(column.fit, ClassFit):
-            counts = class_counts(session, summary, column.name)
-            if counts is not None and len(counts) == len(column.fit.classes):
-                found[column.name] = counts
+def _boosted(steps: _Steps, packed: str, seed: int, max_seconds: float) -> _Boosted:
+    """Measure the baseline by gradient boosting, and tell the caller.
+
+    It is a statement of the steps' session, like them: a lock that this transaction held until its end could stop them.
+    """
+    call = steps.call
+    given = {"packed_table": packed, "test_table": f"{packed}_test", "max_seconds": max_seconds, "seed": seed}
+    statement = f"SELECT * FROM {steps.written('gradient_boosting', given)};"
+    try:
+        found = _Boosted(statement, steps.measure("gradient_boosting", given))
+    except Cancelled:
+        raise
+    except MopError as error:
+        call.session.notice(f"{call.function}: no baseline: {error.message}")
+        return _Boosted(statement, [], error.message)
+    measures = [f"{row['item']} {row['value']}" for row in found.measures()]
+    one = found.rows[0]
+    call.session.notice(
+        f"{call.function}: to compare with, after {one['seconds']:.1f} s: {', '.join(measures)} of {one['n_rows']:,}"
+        f" held-out rows ({one['note']})"
+    )
     return found
+
+
+def _of_boosting(boosted: _Boosted) -> dict[str, str | None]:
+    """Return the row of the summary that says what the baseline by gradient boosting is."""
+    if boosted.reason is not None:
+        return _row(GRADIENT_BOOSTING, None, f"none: {boosted.reason}")
+    one = boosted.rows[0]
+    what = f"to compare with, not to predict with; {one['note']}, {one['seconds']:.1f} s; {boosted.statement}"
+    return _row(GRADIENT_BOOSTING, None, what)
 
 
 def _checks(
@@ -470,19 +526,10 @@ def _measures(
 ) -> list[dict[str, str | None]]:
     """Return the measures of one model's predictions, and how sure they are if it has held-out rows."""
     held_out = {one.output: one for one in model.held_out}
-    targets = Targets(preprocessor)
-    predicted = targets.decode(dict(zip(targets.names, found_rows.outputs, strict=True)))
-    truth = dict(zip(targets.names, found_rows.labels, strict=True))
+    targets = measured_targets(preprocessor, found_rows, counts)
     found = []
-    for target in targets.names:
-        one = predicted[target]
-        if one.numbers is None:
-            measures = of_classes(one, codes_of(truth[target]), counts.get(target))
-        else:
-            numbers = targets.decode_one(target, truth[target]).numbers
-            assert numbers is not None, "it is a number"
-            measures = of_numbers(one.numbers, numbers)
-        found += rows_of(target if len(targets.names) > 1 else None, measures)
-        if len(targets.names) == 1 and target in held_out:
-            found.append(of_held_out(name, held_out[target], one))
+    for target in targets:
+        found += rows_of(target.name if len(targets) > 1 else None, target.measures)
+        if len(targets) == 1 and target.name in held_out:
+            found.append(of_held_out(name, held_out[target.name], target.predicted))
     return found

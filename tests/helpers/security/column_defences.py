@@ -9,6 +9,11 @@ _PREDICTED = "tests/security/test_predicted_types.py::"
 
 DEFENCES_OF_COLUMNS = (
     Defence(
+        "own-held-out-tables",
+        "gradient_boosting reads tables that the caller has not named only if they are the caller's own",
+        ("tests/integration/test_gradient_boosting.py::test_tables_of_others_beside_the_packed_one_are_not_read",),
+    ),
+    Defence(
         "statistics-for-members",
         "who may see a run does not see the statistics of its training rows",
         ("tests/security/test_rights.py::test_an_owner_lets_another_user_see_but_not_control_his_runs",),

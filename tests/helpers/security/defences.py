@@ -106,6 +106,16 @@ DEFENCES = (
         (_SANDBOX + "test_both_are_in_force_where_the_kernel_has_them",),
     ),
     Defence(
+        "files-of-boosting",
+        "the process of gradient boosting reads no file but its libraries'",
+        (_SANDBOX + "test_both_are_in_force_where_the_kernel_has_them",),
+    ),
+    Defence(
+        "calls-of-boosting",
+        "the process of gradient boosting gives up system calls before it gets rows",
+        (_SANDBOX + "test_both_are_in_force_where_the_kernel_has_them",),
+    ),
+    Defence(
         "decoders-of-the-driver",
         "images are decoded by processes that are shut in",
         ("tests/unit/packing/test_images.py::test_the_drivers_decoders_are_shut_in",),

@@ -1,10 +1,12 @@
-"""Names of the tables that `learn` makes, in the caller's schema or in another one."""
+"""Names of the tables that `learn` makes, in the caller's schema or in another one; a baseline that there is not."""
+
+from types import SimpleNamespace
 
 import pytest
 
 from madlib_mop.catalog.names import split_name
-from madlib_mop.driver.learning.command import _base, _search
-from madlib_mop.errors import MopError
+from madlib_mop.driver.learning.command import _base, _boosted, _of_boosting, _search
+from madlib_mop.errors import Cancelled, MopError, NotReady, OutOfResources
 from madlib_mop.search import parse_params
 
 
@@ -32,3 +34,33 @@ def test_the_search_finds_the_configurations_in_any_schema():
     for schema in (None, '"It\'s ""own"""'):
         configs = f"{_base('x', schema)}_configs"
         assert parse_params("asha", _search(4, configs, 1)).given == (configs, (1,))
+
+
+class Steps:
+    """Steps whose statement ends with an error; remembers what the caller was told."""
+
+    def __init__(self, error: MopError):
+        self.error, self.told = error, []
+        self.call = SimpleNamespace(function="learn", session=SimpleNamespace(notice=self.told.append))
+
+    def written(self, called, given):
+        return f"madlib_mop.{called}()"
+
+    def measure(self, called, given):
+        raise self.error
+
+
+@pytest.mark.parametrize("kind", [NotReady, OutOfResources, MopError])
+def test_a_baseline_that_there_is_not_is_said_in_one_sentence(kind):
+    """A server without scikit-learn, for example: the networks are trained all the same."""
+    steps = Steps(kind("gradient_boosting: scikit-learn is not installed at the server. Received: 'customers_packed'"))
+    boosted = _boosted(steps, "customers_packed", 1, 4.0)
+    assert steps.told == [f"learn: no baseline: {steps.error.message}"]
+    row = _of_boosting(boosted)
+    assert (row["item"], row["value"]) == ("gradient boosting", None)
+    assert row["note"] == f"none: {steps.error.message}" and not boosted.measures()
+
+
+def test_a_cancel_while_the_baseline_is_measured_ends_the_call():
+    with pytest.raises(Cancelled):
+        _boosted(Steps(Cancelled("the statement was cancelled")), "customers_packed", 1, 4.0)

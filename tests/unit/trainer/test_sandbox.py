@@ -19,9 +19,13 @@ from madlib_mop.trainer import server
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime
 read_fd, write_fd = lifetime.set_up(choice.environment_of(choice.BackendName({backend!r})))
-session = server.TrainerService(read_fd)
 request = server.Request(op={op!r}, threads=1, shard_cache_bytes=0, sandbox={sandbox!r}, backend={backend!r})
-answer, _ = getattr(session, {op!r})(request, [])
+if {op!r} == "boosting":
+    from madlib_mop.trainer import boosting
+    request |= dict(op="start", memory_limit_bytes=4 << 30)
+    answer, _ = boosting.BoostingService(read_fd).answer(server.Request(request), [])
+else:
+    answer, _ = getattr(server.TrainerService(read_fd), {op!r})(request, [])
 import ctypes, json, os, resource, signal, socket, subprocess, threading
 results = {{"landlock": answer["landlock"], "seccomp": answer["seccomp"]}}
 def attempt(name, call):
@@ -89,9 +93,9 @@ def probe(scratch, sandbox, op="start"):
         return json.loads(process.stdout.read())
 
 
-@pytest.fixture(scope="module", params=["start", "confine"])
+@pytest.fixture(scope="module", params=["start", "confine", "boosting"])
 def inside(request, tmp_path_factory):
-    """A trainer, and the process that sums states for the aggregate in a session without a trainer."""
+    """A trainer, the process that sums states for the aggregate in a session without one, and that of boosting."""
     return probe(tmp_path_factory.mktemp("sandbox"), True, request.param)
 
 
