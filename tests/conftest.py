@@ -16,6 +16,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -254,19 +255,52 @@ def run(connection, statement: str) -> None:
         connection.close()
 
 
-@pytest.fixture(scope="module")
-def db(cluster, request):
-    """A new database with the extension, for one module of tests; dropped after it."""
-    module = re.sub(r"\W", "_", request.module.__name__.rpartition(".")[2])[:40]
-    name = f"{module}_{uuid.uuid4().hex[:8]}"
-    run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE}')
+@contextmanager
+def new_database(cluster: Cluster, name: str, template: str = TEMPLATE):
+    """Return a new database that is a copy of another one; it is dropped in the end."""
+    name = f"{name[:40]}_{uuid.uuid4().hex[:8]}"
+    run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     yield Database(cluster, name)
     drop = f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'
     try:
         run(cluster.connect(), drop)
-    except psycopg2.OperationalError:  # the module's last test has stopped the cluster
+    except psycopg2.OperationalError:  # the last test has stopped the cluster
         cluster.start()
         run(cluster.connect(), drop)
+
+
+def name_of(module) -> str:
+    """Return the name of a module of tests in names of its databases."""
+    return re.sub(r"\W", "_", module.__name__.rpartition(".")[2])
+
+
+@pytest.fixture(scope="module")
+def db(cluster, request):
+    """A new database with the extension, for one module of tests; dropped after it."""
+    with new_database(cluster, name_of(request.module)) as db:
+        yield db
+
+
+@pytest.fixture(scope="session")
+def trained_churn(cluster):
+    """The name of a database in which `train_churn` was called, and what that has returned."""
+    from tests.helpers.columns import train_churn
+
+    with new_database(cluster, "trained_churn") as db:
+        found = train_churn(db, 8)
+        ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s"
+        with closing(cluster.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(ended, [db.name])
+        yield db.name, found
+
+
+@pytest.fixture(scope="module")
+def churn_db(cluster, request, trained_churn):
+    """A new database with the customers and their model ``churn``, for one module; ``run`` is what `fit` returned."""
+    name, found = trained_churn
+    with new_database(cluster, name_of(request.module), name) as db:
+        db.run = found
+        yield db
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,18 @@
 
 import pytest
 
-from tests.helpers.columns import train_churn
 from tests.helpers.inference import User
 
 NAME, TABLE = "'churn@champion', NULL", "'churn', 1"
 
 
 @pytest.fixture(scope="module")
+def db(churn_db):
+    return churn_db
+
+
+@pytest.fixture(scope="module")
 def user(db):
-    db.run = train_churn(db, 1)
     user = User(db.connect())
     assert user.value("SELECT madlib_mop.register('churn', 'churn')") == 1
     user.rows("SELECT madlib_mop.set_alias('churn', 'champion', 1)")

@@ -5,17 +5,16 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.helpers.columns import content, train_churn
+from tests.helpers.columns import content
 from tests.helpers.training import fit
 
 COLUMNS = "id, age, income, tier, city, active, joined, seen"
 
 
 @pytest.fixture(scope="module")
-def churn(db):
-    db.run = train_churn(db, 8)
-    db.rows(f"CREATE VIEW later AS SELECT {COLUMNS} FROM customers")
-    return db
+def churn(churn_db):
+    churn_db.rows(f"CREATE VIEW later AS SELECT {COLUMNS} FROM customers")
+    return churn_db
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.helpers.columns import train_churn
 from tests.helpers.drift import by_feature
 from tests.helpers.inference import User
 from tests.helpers.security.attacks import refusal_of, user
@@ -14,9 +13,13 @@ DRIFT = "SELECT * FROM madlib_mop.drift('churn@champion', 'customers', predictio
 
 
 @pytest.fixture(scope="module")
+def db(churn_db):
+    return churn_db
+
+
+@pytest.fixture(scope="module")
 def models(db):
     """A registered model of the superuser's; roles that may use the extension, with rights on the name."""
-    train_churn(db, 1)
     db.rows("SELECT madlib_mop.register('churn', 'churn', 1, baseline => 'packed_validation')")
     db.rows("SELECT madlib_mop.set_alias('churn', 'champion', 1)")
     for role in (PREDICTS, SEES, BOTH, DEPLOYS, STRANGER):
