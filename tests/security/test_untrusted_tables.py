@@ -288,7 +288,7 @@ def test_tables_come_and_go_with_the_callers_transaction(bench, call):
         cursor.execute(f"DO $$ BEGIN PERFORM {call}; RAISE 'end'; EXCEPTION WHEN raise_exception THEN NULL; END $$")
         cursor.execute(f"BEGIN; SELECT {call}")
         with other.cursor() as second:  # waits for the first transaction, which ends by a rollback or a commit
-            second.execute("SET lock_timeout = '3s'")
+            second.execute("SET lock_timeout = '300ms'")
             error = refusal(other, f"SELECT {call}")
             assert error.sqlstate in ("55P03", "42P07"), error
         cursor.execute("ROLLBACK")
