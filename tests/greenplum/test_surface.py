@@ -186,7 +186,11 @@ def measures(db):
     held_out = "SELECT metric, n_rows, round(value::numeric, 5) FROM madlib_mop.metrics('churn', '{}', mst_key => 1)"
     assert {n_rows for _, n_rows, _ in db.rows(held_out.format("packed_test"))} == {120}
     assert sorted(db.rows(held_out.format("customers"))) == sorted((row[3], row[2], row[4]) for row in every)
-    return found, db.rows(held_out.format("packed_test")), weights(db, "churn")
+    boosted = db.rows(
+        "SELECT data_set, metric, round(value::numeric, 4), n_rows FROM madlib_mop.gradient_boosting('packed')"
+    )
+    assert {n_rows for *_, n_rows in boosted} == {120}
+    return found, db.rows(held_out.format("packed_test")), boosted, weights(db, "churn")
 
 
 RECORD = ("run", "segment", "model", "model_state", "visit", "evaluation", "metric", "change", "reserved_table")
