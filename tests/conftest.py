@@ -69,6 +69,19 @@ def pytest_runtest_protocol(item):
         return (yield)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Have one process of pytest-xdist run all files of hosts, so that their clusters are started once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class HostsTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "hosts" if file == "tests/engines/test_hosts.py" or file.startswith("tests/hosts/") else file
+
+    return HostsTogether(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 class Cluster:
     """A running PostgreSQL cluster, with methods to stop it, start it and log in to it.
 
