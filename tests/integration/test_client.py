@@ -226,7 +226,7 @@ def test_a_cancelled_task_stops_waiting_at_once_and_leaves_no_session(client, pa
     async def cancel():
         run = client.fit(packed, configs, epochs=500, seed=1, wait=False)
         task = asyncio.create_task(run.wait_async())
-        await asyncio.sleep(1)
+        await asyncio.to_thread(wait_for, lambda: db.value(own, [db.name]), what="a session that listens")
         task.cancel()
         began = asyncio.get_running_loop().time()
         with pytest.raises(asyncio.CancelledError):

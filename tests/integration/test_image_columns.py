@@ -217,11 +217,11 @@ def test_grey_images_are_packed_and_predicted_as_they_are(db):
     random = np.random.default_rng(5)
     db.rows("CREATE TABLE digits (id integer, picture bytea, y integer)")
     pixels = random.integers(0, 256, (40, 28, 28), np.uint8)
-    for number, picture in enumerate(pixels):
-        db.rows("INSERT INTO digits VALUES (%s, %s, %s)", [number, encoded(picture), number % 2])
+    files = [encoded(picture) for picture in pixels]
+    db.rows("INSERT INTO digits SELECT n - 1, f, (n - 1) %% 2 FROM unnest(%s) WITH ORDINALITY AS files (f, n)", [files])
     db.rows("SELECT madlib_mop.propose_columns('digits', 'digits_columns', 'y')")
     assert db.rows("SELECT encode, width FROM digits_columns WHERE name = 'picture'") == [("grey_pixels", 28)]
-    db.rows("SELECT madlib_mop.pack_columns('digits', 'digits_packed', 'y', exclude => '{id}', seed => 1)")
+    pack_with(db, 1, "pack_columns('digits', 'digits_packed', 'y', exclude => '{id}', seed => 1)")
     packed = content(db, "digits_packed")["picture"]
     assert packed.dtype == np.uint8 and packed.shape == (40, 28, 28, 1)
     assert {row.tobytes() for row in packed} == {row.tobytes() for row in pixels}
