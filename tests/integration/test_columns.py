@@ -15,7 +15,7 @@ from tests.helpers.training import fit, one_thread
 def customers(db):
     one_thread()
     db.rows(CUSTOMERS)
-    db.rows("SELECT madlib_mop.pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
+    pack_with(db, 1, "pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
     return db
 
 

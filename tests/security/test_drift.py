@@ -16,7 +16,7 @@ DRIFT = "SELECT * FROM madlib_mop.drift('churn@champion', 'customers', predictio
 @pytest.fixture(scope="module")
 def models(db):
     """A registered model of the superuser's; roles that may use the extension, with rights on the name."""
-    train_churn(db, 1)
+    train_churn(db, 1, n_segments=1)
     db.rows("SELECT madlib_mop.register('churn', 'churn', 1, baseline => 'packed_validation')")
     db.rows("SELECT madlib_mop.set_alias('churn', 'champion', 1)")
     for role in (PREDICTS, SEES, BOTH, DEPLOYS, STRANGER):
