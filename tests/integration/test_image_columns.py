@@ -1,11 +1,14 @@
 """Columns of images in ordinary tables: from a raw table to predictions in a view, beside numbers and categories."""
 
+from contextlib import closing
+
 import numpy as np
 import psycopg2
 import pytest
 
 from madlib_mop.packing.decoder import decode_image
 from tests.helpers.columns import content, pack_with, refusal
+from tests.helpers.database import OneSession
 from tests.helpers.images import BAD_FILES, N_PETS, encoded, make_pets
 from tests.helpers.training import fit, one_thread
 
@@ -15,14 +18,15 @@ SIDE = 12
 @pytest.fixture(scope="module")
 def pets(db):
     one_thread()
-    make_pets(db)
-    db.rows("SELECT madlib_mop.propose_columns('pets', 'pets_columns', 'kind', exclude => '{id}')")
-    db.proposed = db.rows("SELECT role, kind, impute, indicator, encode, width FROM pets_columns WHERE name = 'photo'")
-    db.rows(f"UPDATE pets_columns SET width = {SIDE} WHERE name = 'photo'")
-    pack_with(
-        db, 1, "pack_columns('pets', 'pets_packed', 'kind', columns => 'pets_columns', validation => 0.25, seed => 1)"
-    )
-    return db
+    with closing(OneSession(db)) as db:
+        make_pets(db)
+        db.rows("SELECT madlib_mop.propose_columns('pets', 'pets_columns', 'kind', exclude => '{id}')")
+        photo = "SELECT role, kind, impute, indicator, encode, width FROM pets_columns WHERE name = 'photo'"
+        db.proposed = db.rows(photo)
+        db.rows(f"UPDATE pets_columns SET width = {SIDE} WHERE name = 'photo'")
+        call = "pack_columns('pets', 'pets_packed', 'kind', columns => 'pets_columns', validation => 0.25, seed => 1)"
+        pack_with(db, 1, call)
+        yield db
 
 
 @pytest.fixture(scope="module")

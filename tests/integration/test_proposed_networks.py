@@ -7,6 +7,7 @@ import psycopg2
 import pytest
 
 from tests.helpers.columns import pack_with
+from tests.helpers.database import OneSession
 from tests.helpers.security.attacks import user
 from tests.helpers.training import one_thread
 
@@ -24,9 +25,10 @@ FROM generate_series(1, 400) AS i
 @pytest.fixture(scope="module")
 def rooms(db):
     one_thread()
-    db.rows(ROOMS)
-    pack_with(db, 1, "pack_columns('rooms', 'packed', 'sold', validation => 0.2, seed => 1)")
-    return db
+    with closing(OneSession(db)) as db:
+        db.rows(ROOMS)
+        pack_with(db, 1, "pack_columns('rooms', 'packed', 'sold', validation => 0.2, seed => 1)")
+        yield db
 
 
 @pytest.fixture(scope="module")
