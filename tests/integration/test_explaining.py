@@ -15,7 +15,7 @@ INPUTS = {"age", "income", "tier", "city", "active", "joined", "seen"}
 
 @pytest.fixture(scope="module")
 def user(db):
-    train_churn(db, 8)
+    train_churn(db, 8, n_segments=1)
     user = User(db.connect())
     user.rows("SELECT madlib_mop.register('churn', 'churn', 1)")
     for alias in ("champion", "newest"):

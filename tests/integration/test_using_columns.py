@@ -13,7 +13,7 @@ COLUMNS = "id, age, income, tier, city, active, joined, seen"
 
 @pytest.fixture(scope="module")
 def churn(db):
-    db.run = train_churn(db, 8)
+    db.run = train_churn(db, 8, n_segments=1)
     db.rows(f"CREATE VIEW later AS SELECT {COLUMNS} FROM customers")
     return db
 
