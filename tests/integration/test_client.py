@@ -361,7 +361,14 @@ def test_an_engine_of_psycopg_3_serves_too(db, packed, frame, model):
     engine.dispose()
 
 
-def test_learn_takes_a_frame_to_a_registered_model(db, client):
+@pytest.fixture
+def on_one_segment(db):
+    with connect(db.dsn, settings={"segments": 1}) as client:
+        yield client
+
+
+def test_learn_takes_a_frame_to_a_registered_model(on_one_segment):
+    client = on_one_segment
     frame = pd.DataFrame({"age": np.arange(200) % 50, "city": ["a", "b"] * 100})
     frame["left_us"] = np.where(frame.age > 30, "yes", "no")
     with pytest.raises(InvalidParameter, match="learn needs name"):

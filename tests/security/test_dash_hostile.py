@@ -455,7 +455,8 @@ def test_a_feed_ends_though_its_viewers_left_before_its_first_state(dash, lab, m
     monkeypatch.setattr(feeds, "_QUIET_S", 0.2)
     run_id = invent_run(lab, owner="ann", state="running")
     browser = dash.browser("carol")
-    (session,) = [s for s in dash.site.sessions._sessions.values() if s.token == browser.token()]
+    token = browser.token()
+    (session,) = [s for s in dash.site.sessions._sessions.values() if s.token == token]
     account, may_read = session.account, threading.Event()
     assert (account, None) not in dash.site.feeds._feeds, "one of another test has a state"
     read = account.read
