@@ -139,6 +139,17 @@ class Cluster:
         """Stop it and remove it."""
         self.control("destroy")
 
+    def drop(self, database: str) -> None:
+        """Drop a database despite its sessions; start the cluster if a test has left it stopped."""
+        import psycopg2
+
+        statement = f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)'
+        try:
+            run(self.connect(), statement)
+        except psycopg2.OperationalError:
+            self.start()
+            run(self.connect(), statement)
+
     def log_tail(self, n_lines: int = 50) -> str:
         """Return the end of the server's log."""
         return "\n".join(Path(self.tell("logfile")).read_text(errors="replace").splitlines()[-n_lines:])
@@ -276,8 +287,7 @@ def db(cluster, request):
     name = f"{module}_{uuid.uuid4().hex[:8]}"
     run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE}')
     yield Database(cluster, name)
-    cluster.start()
-    run(cluster.connect(), f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+    cluster.drop(name)
 
 
 @pytest.fixture(scope="session")
