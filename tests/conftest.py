@@ -72,6 +72,19 @@ def pytest_runtest_protocol(item):
         return (yield)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Have one process of pytest-xdist run all files of hosts, so that their clusters are started once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class HostsTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "hosts" if file == "tests/engines/test_hosts.py" or file.startswith("tests/hosts/") else file
+
+    return HostsTogether(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 class Cluster:
     """A running PostgreSQL cluster, with methods to stop it, start it and log in to it.
 
@@ -128,6 +141,15 @@ class Cluster:
     def destroy(self) -> None:
         """Stop it and remove it."""
         self.control("destroy")
+
+    def drop(self, database: str) -> None:
+        """Drop a database despite its sessions; start the cluster if a test has left it stopped."""
+        statement = f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)'
+        try:
+            run(self.connect(), statement)
+        except psycopg2.OperationalError:
+            self.start()
+            run(self.connect(), statement)
 
     def log_tail(self, n_lines: int = 50) -> str:
         """Return the end of the server's log."""
@@ -261,12 +283,7 @@ def new_database(cluster: Cluster, name: str, template: str = TEMPLATE):
     name = f"{name[:40]}_{uuid.uuid4().hex[:8]}"
     run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     yield Database(cluster, name)
-    drop = f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'
-    try:
-        run(cluster.connect(), drop)
-    except psycopg2.OperationalError:  # the last test has stopped the cluster
-        cluster.start()
-        run(cluster.connect(), drop)
+    cluster.drop(name)
 
 
 def name_of(module) -> str:
@@ -287,7 +304,7 @@ def trained_churn(cluster):
     from tests.helpers.columns import train_churn
 
     with new_database(cluster, "trained_churn") as db:
-        found = train_churn(db, 8)
+        found = train_churn(db, 8, n_segments=1)
         ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s"
         with closing(cluster.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(ended, [db.name])

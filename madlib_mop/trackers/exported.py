@@ -22,7 +22,6 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.errors import InsufficientPrivilege, NotReady, read_server_error
 from madlib_mop.exports.formats import SIGNATURE, Format, read_additions
-from madlib_mop.imports.signatures import read_signature
 
 #: Locks an output table and its companions, so that they cannot be dropped, renamed or given to another role.
 _LOCK = "LOCK TABLE ONLY {tables} IN ACCESS SHARE MODE"
@@ -144,6 +143,8 @@ def export_model(connection: psycopg.Connection[Any], table: OutputTable, model:
             raise
         raise found.as_error() from None
     assert row is not None, "a function returns one row"
+    from madlib_mop.imports.signatures import read_signature  # each command would load numpy and the preprocessors
+
     data = bytes(row[0])
     signature = read_signature(read_additions(Format.KERAS.file_name, data)[SIGNATURE])
     # defence: weights-of-the-run

@@ -81,13 +81,21 @@ def test_jobs_are_taken_in_turn_by_role_then_by_priority(jobs):
 
 
 def test_a_killed_worker_s_jobs_run_once_by_another_one(jobs):
+    gate = jobs.connect()
+    with gate.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(1)")
+    behind_it = "INSERT INTO mark SELECT '{}' FROM pg_advisory_xact_lock_shared(1)"
     with JobWorker(jobs) as first:
-        job_id = submit(jobs, mark("handed over", 3), ALICE)
-        superusers = submit(jobs, mark("of a superuser", 3))
+        job_id = submit(jobs, behind_it.format("handed over"), ALICE)
+        superusers = submit(jobs, behind_it.format("of a superuser"))
         for job in (job_id, superusers):
             wait_for(lambda job=job: jobs.value(RUNNING, [job]), what="its session")
         first.kill()
     with JobWorker(jobs) as second:
+        for job in (job_id, superusers):
+            again = f"{RUNNING} AND r.attempt = 2"
+            wait_for(lambda job=job, again=again: jobs.value(again, [job]), what="its second session")
+        gate.close()
         for job in (job_id, superusers):
             assert end_of(jobs, job) == ("finished", None)
     assert (marks(jobs, "handed over"), marks(jobs, "of a superuser")) == (1, 1)

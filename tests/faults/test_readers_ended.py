@@ -21,9 +21,9 @@ READERS = (
 
 @pytest.fixture(scope="module")
 def bench(db):
-    """A view of the packed rows that returns a buffer every 0.2 s, so that there is time to end its readers."""
+    """A view of the packed rows that returns a buffer every 0.1 s, so that there is time to end its readers."""
     undisturbed(db, N_MODELS, N_SEGMENTS, N_EPOCHS, SEED)
-    db.rows("CREATE VIEW slow AS SELECT t.* FROM train_2 AS t, LATERAL (SELECT pg_sleep(0.2 + 0 * buffer_id)) AS s")
+    db.rows("CREATE VIEW slow AS SELECT t.* FROM train_2 AS t, LATERAL (SELECT pg_sleep(0.1 + 0 * buffer_id)) AS s")
     db.rows("CREATE TABLE slow_summary AS TABLE train_2_summary")
     return db
 

@@ -67,10 +67,14 @@ def pack_with(db, n_segments: int, call: str) -> None:
     connection.close()
 
 
-def train_churn(db, n_iterations: int):
+def train_churn(db, n_iterations: int, n_segments: int | None = None):
     """Create, pack and train on the customers, model table ``churn``; return what `fit` returns."""
     one_thread()
     db.rows(CUSTOMERS)
-    db.rows("SELECT madlib_mop.pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
+    call = "pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)"
+    if n_segments is None:
+        db.rows(f"SELECT madlib_mop.{call}")
+    else:
+        pack_with(db, n_segments, call)
     load_churn_network(db, "arch", "mst")
     return fit(db, "churn", "mst", n_iterations, source_table="packed", validation_table="packed_validation", seed=1)

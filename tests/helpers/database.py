@@ -54,6 +54,36 @@ class SqlSessions(ABC):
         return _rows(kept.connection, query, parameters)
 
 
+class OneSession(SqlSessions):
+    """A database whose statements run in one session, but those of other roles and those that begin with SET.
+
+    For modules that are not about sessions: the first call of our functions takes longer in each than many a test.
+    """
+
+    def __init__(self, sessions: SqlSessions):
+        self._sessions = sessions
+        self._session = None
+
+    def __getattr__(self, name: str):
+        return getattr(self._sessions, name)
+
+    def connect(self, role: str | None = None, autocommit: bool = True):
+        return self._sessions.connect(role, autocommit)
+
+    def rows(self, query: str, parameters=None, role: str | None = None) -> list[tuple]:
+        """Run one statement and return its rows ([] if it has none)."""
+        if role is not None or (isinstance(query, str) and (only_looks(query) or query.startswith("SET "))):
+            return self._sessions.rows(query, parameters, role)
+        if self._session is None or self._session.closed:
+            self._session = self.connect()
+        return _rows(self._session, query, parameters)
+
+    def close(self) -> None:
+        """End the session."""
+        if self._session is not None:
+            self._session.close()
+
+
 def only_looks(query: str) -> bool:
     """Return whether a statement reads only the record and the server's views, and calls none of our functions."""
     relations, called = _RELATION.findall(query), {name.lower() for name in _CALLED.findall(query)}

@@ -125,8 +125,7 @@ def new_database(cluster: Cluster, name: str) -> Database:
 
 def drop_database(database: Database) -> None:
     """Drop a database despite its sessions; start its cluster if it is not running."""
-    database.cluster.start()
-    run(database.cluster.connect(), f'DROP DATABASE IF EXISTS "{database.name}" WITH (FORCE)')
+    database.cluster.drop(database.name)
 
 
 @contextlib.contextmanager

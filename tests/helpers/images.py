@@ -3,6 +3,7 @@
 import io
 import struct
 import zlib
+from functools import cache
 
 import numpy as np
 from PIL import Image
@@ -28,6 +29,7 @@ def png(width: int, height: int, data: bytes = b"", n_bits: int = 8) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
+@cache
 def bomb(side: int = 8_000) -> bytes:
     """Return a small file that is an image of side x side black pixels."""
     lines = zlib.compressobj(9)

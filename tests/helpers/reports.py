@@ -235,9 +235,9 @@ def train_hostile_run(db, owner: str) -> int:
 
     It has validation data, metrics after each visit, a model that fails (13), one that a policy stops (2), and a clone.
     """
-    rates, batches = (0.003, 0.01, 0.03), (10, 20)
+    rates, batches = (0.003, 0.01, 0.03), (11, 21)  # none divides a segment's 120 rows: all share a trace
     chosen = [(m, f"Adam(lr={rate})", batch) for m in (1, 2) for rate in rates for batch in batches]
-    chosen.append((1, "SGD(lr=1e30)", 10))
+    chosen.append((1, "SGD(lr=1e30)", 11))
     values = ", ".join(
         f"""({m}, $$loss='categorical_crossentropy', optimizer='{optimizer}', metrics=['accuracy']$$,
             'batch_size={batch}, epochs=1')"""
@@ -265,7 +265,7 @@ def train_hostile_run(db, owner: str) -> int:
     run_id = db.value("SELECT max(run_id) FROM madlib_mop.run")
     script(
         db,
-        f"SELECT madlib_mop.clone_model({run_id}, 1, fit_params => 'batch_size=15', num_iterations => 1)",
+        f"SELECT madlib_mop.clone_model({run_id}, 1, fit_params => 'batch_size=16', num_iterations => 1)",
         f"SELECT madlib_mop.resume({run_id})",
         role=owner,
     )

@@ -66,8 +66,14 @@ class Session:
 
 @contextmanager
 def undone(db, kind: type[Session] = Session):
-    """Return a session in one transaction, which is rolled back at the end."""
-    connection = db.connect(autocommit=False)
+    """Return a session in one transaction, which is rolled back at the end; the next test gets the same one.
+
+    The first call of our functions in a session takes longer than most of the tests.
+    """
+    kept = db.__dict__.setdefault("_undone", [])
+    connection = kept.pop() if kept else db.connect(autocommit=False)
     yield kind(connection)
-    connection.rollback()
-    connection.close()
+    if not connection.closed:
+        connection.rollback()
+        connection.notices.clear()
+        kept.append(connection)

@@ -7,7 +7,6 @@ batch normalisation and a small CNN, and one that is traced in half of their tim
 import functools
 import json
 import os
-from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,16 +140,17 @@ def pack(db, n_segments: int, buffer_size: int = 37, suffix: str = "", role: str
 
 
 def load_architectures(db, table: str = "arch", role: str | None = None) -> None:
-    """Load the MLP as model_id 1, the CNN as 2 and the smallest network as 3."""
+    """Load the MLP as model_id 1, the CNN as 2 and the smallest network as 3; only the first one with its checks."""
     one_thread()
-    with closing(db.connect(role)) as connection, connection.cursor() as cursor:
-        for arch in (mlp(), cnn(), smallest()):
-            cursor.execute("SELECT madlib.load_keras_model(%s, %s::json)", [table, arch])
+    db.rows("SELECT madlib.load_keras_model(%s, %s::json)", [table, mlp()], role=role)
+    for arch in (cnn(), smallest()):
+        store_unchecked(db, arch, table, role)
 
 
-def store_unchecked(db, arch: str, table: str = "arch") -> None:
-    """Write an architecture that load_keras_model would reject into a table of architectures."""
-    db.rows(f"INSERT INTO {table} (model_id, model_arch) SELECT max(model_id) + 1, %s::json FROM {table}", [arch])
+def store_unchecked(db, arch: str, table: str = "arch", role: str | None = None) -> None:
+    """Write an architecture into a table of architectures, also one that load_keras_model would reject."""
+    insert = f"INSERT INTO {table} (model_id, model_arch) SELECT max(model_id) + 1, %s::json FROM {table}"
+    db.rows(insert, [arch], role=role)
 
 
 def select_configurations(db, table: str, configurations: list[tuple[int, str, str]], arch_table: str = "arch") -> None:

@@ -1,6 +1,7 @@
 """madlib_keras_automl on MADlib's iris example: the models that it trains, its output, and rejected calls."""
 
 import json
+from contextlib import closing
 from itertools import pairwise
 
 import psycopg2
@@ -9,6 +10,7 @@ import pytest
 from madlib_mop.driver.planning.search import plan_search
 from madlib_mop.driver.session.call import Call
 from madlib_mop.models.parameters.search_grid import DRAWING
+from tests.helpers.database import OneSession
 from tests.helpers.direct import record_on
 from tests.helpers.direct_session import DirectSession
 from tests.helpers.searches import COMPILE, arguments, decisions, prepare, results, search, statement, states
@@ -21,8 +23,9 @@ HYPERBAND = "R=9, eta=3"
 @pytest.fixture(scope="module")
 def iris(db):
     one_thread()
-    prepare(db)
-    return db
+    with closing(OneSession(db)) as iris:
+        prepare(iris)
+        yield iris
 
 
 @pytest.fixture(scope="module")

@@ -236,7 +236,7 @@ def test_a_cancelled_task_stops_waiting_at_once_and_leaves_no_session(client, pa
     async def cancel():
         run = client.fit(packed, configs, epochs=500, seed=1, wait=False)
         task = asyncio.create_task(run.wait_async())
-        await asyncio.sleep(1)
+        await asyncio.to_thread(wait_for, lambda: db.value(own, [db.name]), what="a session that listens")
         task.cancel()
         began = asyncio.get_running_loop().time()
         with pytest.raises(asyncio.CancelledError):
@@ -371,7 +371,14 @@ def test_an_engine_of_psycopg_3_serves_too(db, packed, frame, model):
     engine.dispose()
 
 
-def test_learn_takes_a_frame_to_a_registered_model(db, client):
+@pytest.fixture
+def on_one_segment(db):
+    with connect(db.dsn, settings={"segments": 1}) as client:
+        yield client
+
+
+def test_learn_takes_a_frame_to_a_registered_model(on_one_segment):
+    client = on_one_segment
     frame = pd.DataFrame({"age": np.arange(200) % 50, "city": ["a", "b"] * 100})
     frame["left_us"] = np.where(frame.age > 30, "yes", "no")
     with pytest.raises(InvalidParameter, match="learn needs name"):

@@ -1,6 +1,7 @@
 """Packing of ordinary tables: the proposal and its editing, one pass over the rows, and the networks' inputs."""
 
 import hashlib
+from contextlib import closing
 
 import keras
 import numpy as np
@@ -8,15 +9,17 @@ import psycopg2
 import pytest
 
 from tests.helpers.columns import CUSTOMERS, content, load_churn_network, pack_with, refusal
+from tests.helpers.database import OneSession
 from tests.helpers.training import fit, one_thread
 
 
 @pytest.fixture(scope="module")
 def customers(db):
     one_thread()
-    db.rows(CUSTOMERS)
-    db.rows("SELECT madlib_mop.pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
-    return db
+    with closing(OneSession(db)) as db:
+        db.rows(CUSTOMERS)
+        pack_with(db, 1, "pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
+        yield db
 
 
 def digest(db, table: str) -> str:
@@ -292,7 +295,8 @@ TABLES = {
 
 
 @pytest.mark.parametrize("query", TABLES)
-def test_a_table_that_cannot_be_trained_on_has_one_clear_error(db, query):
+def test_a_table_that_cannot_be_trained_on_has_one_clear_error(customers, query):
+    db = customers
     db.rows("DROP TABLE IF EXISTS bad; DROP TYPE IF EXISTS ab; CREATE TYPE ab AS ENUM ('a', 'b')")
     db.rows(f"CREATE TABLE bad AS {query}")
     error = refusal(db, "pack_columns('bad', 'p', 'y')")

@@ -8,6 +8,7 @@ import time
 import psycopg2
 import pytest
 
+from madlib_mop.dash import feeds
 from tests.helpers.commands import run
 from tests.helpers.dash import dsn_of, serving
 from tests.helpers.faults import wait_for
@@ -36,7 +37,10 @@ def lab(db):
 
 @pytest.fixture(scope="module")
 def dash(lab):
-    with serving(lab) as dash:
+    """A live page that pauses less between two readings of a run than one of users: tests wait for updates."""
+    with pytest.MonkeyPatch.context() as patch, serving(lab) as dash:
+        patch.setattr(feeds, "_LEAST_S", 0.1)
+        patch.setattr(feeds, "_FACTOR", 1.0)
         yield dash
 
 

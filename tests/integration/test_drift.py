@@ -20,7 +20,7 @@ DRIFT = "SELECT * FROM madlib_mop.drift('churn', '{}', 1{})"
 
 @pytest.fixture(scope="module")
 def user(db):
-    train_churn(db, 1)
+    train_churn(db, 1, n_segments=1)
     user = User(db.connect())
     user.rows("SELECT madlib_mop.register('churn', 'churn', 1, baseline => 'packed_validation')")
     user.rows("SELECT madlib_mop.set_alias('churn', 'champion', 1)")
@@ -113,7 +113,8 @@ def test_rows_with_nan_in_a_category_are_counted_and_not_predicted(user):
               " CASE WHEN i % 5 > 2 THEN 'yes' ELSE 'no' END AS bought FROM generate_series(1, 200) AS i")
     user.rows("SELECT madlib_mop.propose_columns('shops', 'of_shops', 'bought')")
     user.rows("UPDATE of_shops SET kind = 'category', encode = 'one_hot', scale = 'none' WHERE name = 'store'")
-    user.rows("SELECT madlib_mop.pack_columns('shops', 'shops_packed', 'bought', columns => 'of_shops', seed => 1)")
+    user.rows("SET madlib_mop.segments = 1; SELECT madlib_mop.pack_columns('shops', 'shops_packed', 'bought',"
+              " columns => 'of_shops', seed => 1)")  # fmt: skip
     user.rows("SELECT madlib_mop.propose_networks('shops_packed', 'shop_nets', 'shop_configs', n_configs => 1)")
     user.rows("SELECT madlib.madlib_keras_fit_multiple_model('shops_packed', 'shop_models', 'shop_configs', 1)")
     user.rows("CREATE VIEW odd_shops AS SELECT age, CASE WHEN age = 7 THEN 'NaN' ELSE store END AS store FROM shops")

@@ -10,6 +10,7 @@ import pytest
 
 from madlib_mop.driver.inference.packed_rows import MAX_BYTES, check_memory
 from madlib_mop.errors import OutOfResources
+from tests.helpers.columns import pack_with
 from tests.helpers.inference import Dependent, ModelTable, User, weights_of
 from tests.helpers.security.attacks import user as make_role
 from tests.helpers.sessions import undone
@@ -33,7 +34,7 @@ def classifier(seed, n_hidden=0, last="softmax", units=3):
     model = keras.Sequential([keras.Input((3,)), *hidden, keras.layers.Dense(units, last)])
     x = np.random.default_rng(seed).normal(size=(40, 3)).astype(np.float32)
     if last == "softmax" and units == 3:
-        model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy")
+        model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", run_eagerly=True)
         labels = x.argmax(axis=1)
         x[:, seed % 3] = 0  # so that none is best alone
         model.fit(x, labels, epochs=5, verbose=0)
@@ -69,7 +70,7 @@ def data(user, columns="x, y"):
 
 
 def average(members, models, x):
-    return sum(weight * models[key].predict(x, verbose=0) for key, _, weight, _, _ in members)
+    return sum(weight * keras.ops.convert_to_numpy(models[key](x)) for key, _, weight, _, _ in members)
 
 
 def test_every_way_of_predicting_has_the_weighted_average_of_the_members(user):
@@ -340,7 +341,7 @@ def churn(db):
     """A run of four models on a table of pack_columns."""
     one_thread()
     db.rows(CUSTOMERS)
-    db.rows("SELECT madlib_mop.pack_columns('customers', 'churn_packed', 'churned', validation => 0.2, seed => 1)")
+    pack_with(db, 1, "pack_columns('customers', 'churn_packed', 'churned', validation => 0.2, seed => 1)")
     n_units = db.value("SELECT numbers_shape[2] FROM churn_packed LIMIT 1")
     for n_hidden in (6, 12):
         numbers, city = keras.Input((n_units,), name="numbers"), keras.Input((1,), dtype="int32", name="city")

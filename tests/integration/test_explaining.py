@@ -4,7 +4,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.helpers.columns import load_churn_network, train_churn
+from tests.helpers.columns import train_churn
 from tests.helpers.drift import rows_of
 from tests.helpers.inference import User
 
@@ -15,8 +15,9 @@ INPUTS = {"age", "income", "tier", "city", "active", "joined", "seen"}
 
 @pytest.fixture(scope="module")
 def user(db):
-    train_churn(db, 8)
+    train_churn(db, 8, n_segments=1)
     user = User(db.connect())
+    user.rows("SET madlib_mop.segments = 1")
     user.rows("SELECT madlib_mop.register('churn', 'churn', 1)")
     for alias in ("champion", "newest"):
         user.rows(f"SELECT madlib_mop.set_alias('churn', '{alias}', 1)")
@@ -302,8 +303,7 @@ def test_errors_of_partial_dependence_say_what_is_wrong(user, arguments, words):
     assert words in str(error) and "partial_dependence: " in str(error)
 
 
-def test_models_of_arrays_have_no_columns_to_explain(db, user):
-    load_churn_network(db, "arch_a", "mst_a")
+def test_models_of_arrays_have_no_columns_to_explain(user):
     user.rows("CREATE TABLE arrays AS SELECT i AS id, ARRAY[i % 7, i % 3]::real[] AS x, i % 2 AS y"
               " FROM generate_series(1, 50) i")
     user.rows("SELECT madlib.training_preprocessor_dl('arrays', 'arrays_packed', 'y', 'x')")

@@ -1,11 +1,14 @@
 """Columns of images in ordinary tables: from a raw table to predictions in a view, beside numbers and categories."""
 
+from contextlib import closing
+
 import numpy as np
 import psycopg2
 import pytest
 
 from madlib_mop.packing.decoder import decode_image
 from tests.helpers.columns import content, pack_with, refusal
+from tests.helpers.database import OneSession
 from tests.helpers.images import BAD_FILES, N_PETS, encoded, make_pets
 from tests.helpers.training import fit, one_thread
 
@@ -15,14 +18,15 @@ SIDE = 12
 @pytest.fixture(scope="module")
 def pets(db):
     one_thread()
-    make_pets(db)
-    db.rows("SELECT madlib_mop.propose_columns('pets', 'pets_columns', 'kind', exclude => '{id}')")
-    db.proposed = db.rows("SELECT role, kind, impute, indicator, encode, width FROM pets_columns WHERE name = 'photo'")
-    db.rows(f"UPDATE pets_columns SET width = {SIDE} WHERE name = 'photo'")
-    pack_with(
-        db, 1, "pack_columns('pets', 'pets_packed', 'kind', columns => 'pets_columns', validation => 0.25, seed => 1)"
-    )
-    return db
+    with closing(OneSession(db)) as db:
+        make_pets(db)
+        db.rows("SELECT madlib_mop.propose_columns('pets', 'pets_columns', 'kind', exclude => '{id}')")
+        photo = "SELECT role, kind, impute, indicator, encode, width FROM pets_columns WHERE name = 'photo'"
+        db.proposed = db.rows(photo)
+        db.rows(f"UPDATE pets_columns SET width = {SIDE} WHERE name = 'photo'")
+        call = "pack_columns('pets', 'pets_packed', 'kind', columns => 'pets_columns', validation => 0.25, seed => 1)"
+        pack_with(db, 1, call)
+        yield db
 
 
 @pytest.fixture(scope="module")
@@ -217,11 +221,11 @@ def test_grey_images_are_packed_and_predicted_as_they_are(db):
     random = np.random.default_rng(5)
     db.rows("CREATE TABLE digits (id integer, picture bytea, y integer)")
     pixels = random.integers(0, 256, (40, 28, 28), np.uint8)
-    for number, picture in enumerate(pixels):
-        db.rows("INSERT INTO digits VALUES (%s, %s, %s)", [number, encoded(picture), number % 2])
+    files = [encoded(picture) for picture in pixels]
+    db.rows("INSERT INTO digits SELECT n - 1, f, (n - 1) %% 2 FROM unnest(%s) WITH ORDINALITY AS files (f, n)", [files])
     db.rows("SELECT madlib_mop.propose_columns('digits', 'digits_columns', 'y')")
     assert db.rows("SELECT encode, width FROM digits_columns WHERE name = 'picture'") == [("grey_pixels", 28)]
-    db.rows("SELECT madlib_mop.pack_columns('digits', 'digits_packed', 'y', exclude => '{id}', seed => 1)")
+    pack_with(db, 1, "pack_columns('digits', 'digits_packed', 'y', exclude => '{id}', seed => 1)")
     packed = content(db, "digits_packed")["picture"]
     assert packed.dtype == np.uint8 and packed.shape == (40, 28, 28, 1)
     assert {row.tobytes() for row in packed} == {row.tobytes() for row in pixels}

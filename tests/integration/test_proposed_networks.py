@@ -7,6 +7,7 @@ import psycopg2
 import pytest
 
 from tests.helpers.columns import pack_with
+from tests.helpers.database import OneSession
 from tests.helpers.security.attacks import user
 from tests.helpers.training import one_thread
 
@@ -24,9 +25,10 @@ FROM generate_series(1, 400) AS i
 @pytest.fixture(scope="module")
 def rooms(db):
     one_thread()
-    db.rows(ROOMS)
-    pack_with(db, 1, "pack_columns('rooms', 'packed', 'sold', validation => 0.2, seed => 1)")
-    return db
+    with closing(OneSession(db)) as db:
+        db.rows(ROOMS)
+        pack_with(db, 1, "pack_columns('rooms', 'packed', 'sold', validation => 0.2, seed => 1)")
+        yield db
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +99,9 @@ def test_networks_of_unbalanced_classes_begin_with_the_shares_and_are_replayed_w
     for (text,) in rooms.rows("SELECT model_arch::text FROM rare_networks"):
         (layer,) = [one for one in json.loads(text)["config"]["layers"] if one["name"] == "class_shares"]
         assert layer["config"]["offset"] == [-0.0253, -3.6889]
+    rooms.rows("DELETE FROM rare_configs WHERE mst_key = 3")
     rooms.rows(
-        "SELECT madlib.madlib_keras_fit_multiple_model('rare_packed', 'rare_models', 'rare_configs', 2,"
-        " validation_table => 'rare_packed_validation', seed => 1)"
+        "SELECT madlib.madlib_keras_fit_multiple_model('rare_packed', 'rare_models', 'rare_configs', 2, seed => 1)"
     )
     run = rooms.value("SELECT max(run_id) FROM madlib_mop.run")
     rooms.rows(f"SELECT madlib_mop.replay({run}, 'rare_again')")

@@ -13,7 +13,7 @@ DEPLOY = "SELECT madlib_mop.deploy('churn', 'champion', %s, test_table => '{}', 
 @pytest.fixture(scope="module")
 def user(db):
     """Two versions of churn: of one packing of the customers, and of a later one with other statistics."""
-    train_churn(db, 1)
+    train_churn(db, 1, n_segments=1)
     db.rows("CREATE VIEW later AS SELECT * FROM customers WHERE id > 150")
     db.rows("CREATE VIEW sample AS SELECT * FROM customers WHERE id % 3 = 0")
     db.rows("SELECT madlib_mop.pack_columns('later', 'repacked', 'churned', validation => 0.2, seed => 2)")

@@ -16,7 +16,7 @@ from PIL import Image, PngImagePlugin
 from tests.helpers.faults import alive, children
 from tests.helpers.images import bomb, make_pets, png
 from tests.helpers.security.attacks import refusal, user
-from tests.helpers.training import fit, one_thread
+from tests.helpers.training import fit, one_thread, script
 
 ALICE = "alice_of_images"
 DECODERS = ("madlib_mop.driver.data.decoders", "madlib_mop.packing.decoder")  # of a session, of a driver
@@ -29,12 +29,15 @@ def photos(db):
     db.rows(f"GRANT CREATE ON SCHEMA public TO {ALICE}")
     make_pets(db)
     db.rows(f"ALTER TABLE pets OWNER TO {ALICE}")
-    for call in (
-        "madlib_mop.propose_columns('pets', 'pets_columns', 'kind', exclude => '{id}')",
-        "madlib_mop.pack_columns('pets', 'pets_packed', 'kind', columns => 'pets_columns', seed => 1)",
-        "madlib_mop.propose_networks('pets_packed', 'nets', 'configs', n_configs => 1)",
-    ):
-        db.rows(f"SELECT {call}", role=ALICE)
+    script(
+        db,
+        "SET madlib_mop.segments = 1",
+        "SELECT madlib_mop.propose_columns('pets', 'pets_columns', 'kind', exclude => '{id}')",
+        "UPDATE pets_columns SET width = 12 WHERE name = 'photo'",
+        "SELECT madlib_mop.pack_columns('pets', 'pets_packed', 'kind', columns => 'pets_columns', seed => 1)",
+        "SELECT madlib_mop.propose_networks('pets_packed', 'nets', 'configs', n_configs => 1)",
+        role=ALICE,
+    )
     fit(db, "models", "configs", 1, role=ALICE, source_table="pets_packed", seed=1)
     db.rows("CREATE TABLE hostile AS TABLE pets LIMIT 9", role=ALICE)
     return db

@@ -277,3 +277,15 @@ def test_a_call_that_opens_no_record_does_not_load_sqlalchemy(function):
     )
     path = f"{ROOT}:{ROOT / 'plpython'}"
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0
+
+
+def test_a_command_that_needs_no_numbers_does_not_load_numpy():
+    """The import takes 0.1 s, with that of the preprocessors: a quarter of the time of a short command."""
+    code = (
+        "import sys, contextlib; from madlib_mop.cli import main; sys.argv = ['madlib-mop', 'runs', '--help']\n"
+        "with contextlib.suppress(SystemExit): main()\n"
+        "sys.exit('numpy' in sys.modules)"
+    )
+    path = f"{ROOT}:{ROOT / 'plpython'}"
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and "Usage: madlib-mop runs" in done.stdout

@@ -1,6 +1,7 @@
 """Configurations that the tests train, each as a request and as plain Keras, and their data."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import keras
@@ -11,6 +12,12 @@ from tests.helpers.training import beginning, one_thread
 from tests.helpers.unit import networks
 
 one_thread()  # plain Keras uses as many threads as a trainer
+
+
+@functools.cache
+def architecture_of(build: Callable[[], keras.Model]) -> str:
+    """Return the JSON of a network; each time the same, which a trainer traces once: Keras numbers layers' names."""
+    return build().to_json()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +43,7 @@ class Case:
         if self.steps_per_epoch:
             fit += f", steps_per_epoch={self.steps_per_epoch}"
         return {
-            "arch": self.build().to_json(),
+            "arch": architecture_of(self.build),
             "compile_params": self.compile_params,
             "fit_params": fit,
             "seed": seed,
@@ -46,7 +53,7 @@ class Case:
 
     def model(self, seed=7, mst_key=3):
         """Return the compiled Keras model before its first visit."""
-        arch = self.build().to_json()
+        arch = architecture_of(self.build)
         keras.utils.set_random_seed(model_seed(seed, mst_key))
         model = keras.models.model_from_json(arch)
         model.compile(**self.compiled())

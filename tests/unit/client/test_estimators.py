@@ -186,8 +186,17 @@ class MadeAtServer(NoDatabase):
         return found
 
 
+@pytest.fixture(scope="module")
+def few_objects():
+    """Leave what exists already to no collection of garbage: TensorFlow has millions of objects."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
-def made(monkeypatch):
+def made(monkeypatch, few_objects):
     database = MadeAtServer()
     monkeypatch.setattr(estimators, "drop_tables", lambda sessions, names: database.left.remove("rows"))
     monkeypatch.setattr(estimators, "read_runs", database.runs)

@@ -103,9 +103,10 @@ def test_any_parts_in_any_order_give_the_same_bits(family, data):
         assert facts(merged) == whole
 
 
-@pytest.mark.parametrize("n_more", [0, 70_000])
-def test_equal_values_with_other_bytes_are_equal(n_more):
+@pytest.mark.parametrize("n_more", [0, 700])
+def test_equal_values_with_other_bytes_are_equal(n_more, monkeypatch):
     """With few distinct values, and with more than are counted one by one."""
+    monkeypatch.setattr(counting, "MAX_EXACT", 500)
     more = np.arange(1.0, n_more + 1)
     zeros = ColumnStatistics.of(column_of(raw.NUMBER, [0.0, -0.0, *more, 0.0]))
     other = ColumnStatistics.of(column_of(raw.NUMBER, [-0.0, *more, -0.0, -0.0]))

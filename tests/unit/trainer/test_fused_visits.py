@@ -27,13 +27,14 @@ def perceptron(l2: float, *extra) -> str:
     penalty = keras.regularizers.L2(l2)
     return keras.Sequential(
         [
-            keras.Input((4, 3)),
-            layers.Flatten(),
-            layers.Dense(16, activation="relu", kernel_regularizer=penalty),
+            keras.Input((4, 3), name="rows"),
+            layers.Flatten(name="flat"),
+            layers.Dense(16, activation="relu", kernel_regularizer=penalty, name="wide"),
             *extra,
-            layers.Dense(8, activation="tanh", bias_regularizer=penalty),
-            layers.Dense(3, activation="softmax"),
-        ]
+            layers.Dense(8, activation="tanh", bias_regularizer=penalty, name="narrow"),
+            layers.Dense(3, activation="softmax", name="classes"),
+        ],
+        name="perceptron",  # Keras would number the names: a trainer would trace each call's network anew
     ).to_json()
 
 
