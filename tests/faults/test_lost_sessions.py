@@ -1,8 +1,12 @@
 """Promises 4 and 8: a driver that loses its own session says so, and leaves nothing behind."""
 
+from contextlib import closing
+
 import psycopg2
 import pytest
 
+from madlib_mop.cli.doctor import runs
+from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.engines.sessions.access import writer_name
 from madlib_mop.engines.sessions.ending import end_lost_run
 from tests.helpers.commands import run as run_command
@@ -113,7 +117,9 @@ def test_the_doctor_ends_a_lost_run(bench):
     found = run_command(bench, "doctor")
     assert f"had lost their driver, and are interrupted now: {run_id}" in found.stdout, found.stdout
     assert is_ended(bench, run_id)
-    assert "none has lost its driver" in run_command(bench, "doctor").stdout
+    with closing(bench.connect()) as connection:  # of all its checks, that of runs
+        (finding,) = runs.check(CheckContext(connection), bench.dsn)
+    assert (finding.check, finding.found) == ("runs", "none has lost its driver")
 
 
 def test_a_job_worker_ends_a_lost_run(bench):

@@ -4,9 +4,9 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.helpers.columns import load_churn_network, train_churn
+from tests.helpers.columns import train_churn
 from tests.helpers.drift import rows_of
-from tests.helpers.inference import User
+from tests.helpers.inference import Dependent, ModelTable, User
 
 ROW = "(SELECT c FROM customers c WHERE id = {})"
 EXPLAIN = "SELECT * FROM madlib_mop.explain_prediction('churn', {row}, 1{more})"
@@ -302,22 +302,12 @@ def test_errors_of_partial_dependence_say_what_is_wrong(user, arguments, words):
     assert words in str(error) and "partial_dependence: " in str(error)
 
 
-def test_models_of_arrays_have_no_columns_to_explain(db, user):
-    load_churn_network(db, "arch_a", "mst_a")
+def test_models_of_arrays_have_no_columns_to_explain(user, keras):
     user.rows("CREATE TABLE arrays AS SELECT i AS id, ARRAY[i % 7, i % 3]::real[] AS x, i % 2 AS y"
               " FROM generate_series(1, 50) i")
-    user.rows("SELECT madlib.training_preprocessor_dl('arrays', 'arrays_packed', 'y', 'x')")
-    user.rows("SELECT madlib.load_keras_model('arch_x', %s::json)", _two_numbers())
-    user.rows("SELECT madlib.load_model_selection_table('arch_x', 'mst_x', '{1}', %s::varchar[], %s::varchar[])",
-              ["loss='categorical_crossentropy', optimizer='adam', metrics=['accuracy']"], ["batch_size=16, epochs=1"])
-    user.rows("SELECT madlib.madlib_keras_fit_multiple_model('arrays_packed', 'of_arrays', 'mst_x', 1)")
+    net = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, activation="softmax")])
+    user.write_models("of_arrays", {1: net}, ModelTable(dependent=[Dependent(vartype="integer", values=[0, 1], values_type="integer[]")]))
     row = "(SELECT a FROM arrays a LIMIT 1)"
     for call in (f"explain_prediction('of_arrays', {row}, 1)", "importance('of_arrays', 'arrays', 1)"):
         error = refused(user, f"SELECT * FROM madlib_mop.{call}")
         assert error.pgcode == "0A000" and "was not trained on a table of pack_columns" in str(error)
-
-
-def _two_numbers() -> str:
-    import keras
-
-    return keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, activation="softmax")]).to_json()
