@@ -85,17 +85,15 @@ def load_linear(db, packed: str, outputs: dict[str, int | None], fit_params: str
 
 def pack_with(db, n_segments: int, call: str) -> None:
     """Call a function of madlib_mop in a session that packs into this number of segments."""
-    connection = db.connect()
-    with connection.cursor() as cursor:
+    with db.caller().cursor() as cursor:
         cursor.execute(f"SET madlib_mop.segments = {n_segments}")
         cursor.execute(f"SELECT madlib_mop.{call}")
-    connection.close()
 
 
-def train_churn(db, n_iterations: int):
+def train_churn(db, n_iterations: int, n_segments: int = 1):
     """Create, pack and train on the customers, model table ``churn``; return what `fit` returns."""
     one_thread()
     db.rows(CUSTOMERS)
-    pack_with(db, 1, "pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
+    pack_with(db, n_segments, "pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
     load_churn_network(db, "arch", "mst")
     return fit(db, "churn", "mst", n_iterations, source_table="packed", validation_table="packed_validation", seed=1)
