@@ -25,15 +25,13 @@ OF_CUSTOMERS = (
 
 def content(db, table: str) -> dict[str, np.ndarray]:
     """Return each packed column of a table, its buffers joined in their order."""
-    names = [
-        name
-        for lists in db.rows(f"SELECT independent_varname, dependent_varname FROM {table}_summary")[0]
-        for name in lists
-    ]
     found = {}
-    for name in names:
-        rows = db.rows(f"SELECT {name}, {name}_shape FROM {table} ORDER BY buffer_id")
-        found[name] = np.concatenate([unpack(data, shape) for data, shape in rows])
+    with db.caller().cursor() as cursor:
+        cursor.execute(f"SELECT independent_varname, dependent_varname FROM {table}_summary")
+        (lists,) = cursor.fetchall()
+        for name in [name for names in lists for name in names]:
+            cursor.execute(f"SELECT {name}, {name}_shape FROM {table} ORDER BY buffer_id")
+            found[name] = np.concatenate([unpack(data, shape) for data, shape in cursor])
     return found
 
 

@@ -46,8 +46,8 @@ def test_the_argument_decides(db, target, task, n_classes):
     kind, encode = db.rows("SELECT kind, encode FROM of_measures WHERE role = 'target'")[0]
     assert (kind == "number", encode == "identity") == (n_classes is None, n_classes is None)
     db.rows("DROP TABLE m, m_summary, m_validation, m_validation_summary")
-    call = f"pack_columns('measures', 'm', 'y', validation => 0.2, seed => 1, columns => 'of_measures', task => '{task}')"
-    pack_with(db, 1, call)
+    more = f"seed => 1, columns => 'of_measures', task => '{task}'"
+    pack_with(db, 1, f"pack_columns('measures', 'm', 'y', validation => 0.2, {more})")
     assert len(content(db, "m_validation")["y"]) == found[1]
 
 

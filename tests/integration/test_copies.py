@@ -98,6 +98,14 @@ class Training:
         wait_for(is_small, what="the slots to be emptied")  # fmt: skip
 
 
+@pytest.fixture(autouse=True, scope="module")
+def polls():
+    """Slots that a snapshot has kept are looked at again soon after its end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state_slots, "_LONGEST_POLL_S", state_slots._FIRST_POLL_S)
+        yield
+
+
 @pytest.fixture
 def owner(db):
     return user(db, f"owner_{uuid.uuid4().hex[:8]}")

@@ -311,7 +311,8 @@ def test_models_of_arrays_have_no_columns_to_explain(user, keras):
     user.rows("CREATE TABLE arrays AS SELECT i AS id, ARRAY[i % 7, i % 3]::real[] AS x, i % 2 AS y"
               " FROM generate_series(1, 50) i")
     net = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, activation="softmax")])
-    user.write_models("of_arrays", {1: net}, ModelTable(dependent=[Dependent(vartype="integer", values=[0, 1], values_type="integer[]")]))
+    classes = Dependent(vartype="integer", values=[0, 1], values_type="integer[]")
+    user.write_models("of_arrays", {1: net}, ModelTable(dependent=[classes]))
     row = "(SELECT a FROM arrays a LIMIT 1)"
     for call in (f"explain_prediction('of_arrays', {row}, 1)", "importance('of_arrays', 'arrays', 1)"):
         error = refused(user, f"SELECT * FROM madlib_mop.{call}")

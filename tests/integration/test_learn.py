@@ -139,8 +139,9 @@ def test_its_steps_repeat_it(shop, learned):
         "madlib_mop.pack_columns", "madlib_mop.propose_networks", "madlib.madlib_keras_automl",
         "madlib_mop.make_ensemble", "madlib_mop.register", "madlib_mop.deploy",
     ]  # fmt: skip
-    (short,) = [step.replace("R=24, eta=2, r=24,", "R=2, eta=2, r=2,") for step in steps if "R=24, eta=2, r=24," in step]
-    steps[functions.index("madlib.madlib_keras_automl")] = short
+    search = functions.index("madlib.madlib_keras_automl")
+    assert "R=24, eta=2, r=24," in steps[search]
+    steps[search] = steps[search].replace("R=24, eta=2, r=24,", "R=2, eta=2, r=2,")
     for step in steps:
         rows(connection, step.replace("customers_churned", "again"))
     digest = "SELECT preprocessor_digest FROM {}_packed_summary"
@@ -220,7 +221,8 @@ def test_unbalanced_classes_are_said_and_measured_by_the_rarest(shop):
         " FROM generate_series(1, 1000) AS i; SELECT 1",
     )
     connection.notices = deque()  # without a limit
-    found = learn(connection, "'faults', 'state', budget => '1 hour', n_configs => 1, ensemble => false, exclude => '{id}', seed => 3")
+    more = "budget => '1 hour', n_configs => 1, ensemble => false, exclude => '{id}', seed => 3"
+    found = learn(connection, f"'faults', 'state', {more}")
     ((share,),) = rows(connection, "SELECT avg((state = 'fault')::int)::float8 FROM faults")
     assert 0.01 < share < 0.04
     assert any("propose_networks: state has unbalanced classes: 'fault' has" in text for text in connection.notices)

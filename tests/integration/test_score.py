@@ -31,7 +31,8 @@ def user(db, keras):
     db.rows(ROWS)
     for name, target in (("sold", "sold"), ("price", "price"), ("both", "sold, price")):
         pack_with(db, 1, f"pack_columns('rooms', '{name}_packed', '{target}', validation => 0.2, seed => 1)")
-        load_linear(db, f"{name}_packed", {one: N_CLASSES[one] for one in target.split(", ")}, "batch_size=16, epochs=1")
+        outputs = {one: N_CLASSES[one] for one in target.split(", ")}
+        load_linear(db, f"{name}_packed", outputs, "batch_size=16, epochs=1")
         db.rows(FIT.format(name))
     session = User(db.connect())
     for name in ("sold", "price"):
