@@ -45,7 +45,9 @@ def build(cls: type[T], value: object, where: str) -> T:
     """
     if not isinstance(value, dict):
         raise _damaged(where, "an object", value)
-    hints = {name: hint for name, (hint, is_added) in _types_of(cls).items() if name in value or not is_added}
+    dataclass: Any = cls  # hashable
+    types_of = _types_of(dataclass).items()
+    hints = {name: hint for name, (hint, is_added) in types_of if name in value or not is_added}
     if set(value) != set(hints):
         odd = sorted(set(value) ^ set(hints))
         raise UnreadableText(f"the preprocessor is damaged: {where} has no or an unknown key {odd[0]!r}", hint=_HINT)
