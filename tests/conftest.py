@@ -304,7 +304,7 @@ def trained_churn(cluster):
     from tests.helpers.columns import train_churn
 
     with new_database(cluster, "trained_churn") as db:
-        found = train_churn(db, 8, n_segments=1)
+        found = train_churn(db, 8)
         ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s"
         with closing(cluster.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(ended, [db.name])

@@ -11,7 +11,8 @@ from tests.helpers.faults import (
     assert_whole,
     fit_statement,
     newest_run,
-    undisturbed,
+    prepared,
+    train_undisturbed,
     visits,
     wait_for,
 )
@@ -21,7 +22,7 @@ N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 2, 2, 8, 84
 
 @pytest.fixture(scope="module")
 def bench(db):
-    return undisturbed(db, N_MODELS, N_SEGMENTS, N_EPOCHS, SEED)
+    return prepared(db, N_MODELS, N_SEGMENTS)
 
 
 class Heard:
@@ -48,6 +49,7 @@ class Heard:
 
 @pytest.mark.slow
 def test_a_lock_on_the_record_is_waited_for_and_named(bench):
+    train_undisturbed(bench, N_EPOCHS, SEED)
     before = newest_run(bench)
     call = Heard(bench, fit_statement("t_maintained", "mst", N_EPOCHS, "train_2", SEED))
     run_id = wait_for(lambda: newest_run(bench) != before and newest_run(bench), what="the run's start")

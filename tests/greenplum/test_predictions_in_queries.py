@@ -42,7 +42,7 @@ def trained(greenplum):
         [ADAM.format(0.01)],
     )
     fit(greenplum, "models", "iris_mst", 1, source_table="train", seed=9)
-    train_churn(greenplum, 1)
+    train_churn(greenplum, 1, n_segments(greenplum))
     return greenplum
 
 

@@ -25,15 +25,13 @@ OF_CUSTOMERS = (
 
 def content(db, table: str) -> dict[str, np.ndarray]:
     """Return each packed column of a table, its buffers joined in their order."""
-    names = [
-        name
-        for lists in db.rows(f"SELECT independent_varname, dependent_varname FROM {table}_summary")[0]
-        for name in lists
-    ]
     found = {}
-    for name in names:
-        rows = db.rows(f"SELECT {name}, {name}_shape FROM {table} ORDER BY buffer_id")
-        found[name] = np.concatenate([unpack(data, shape) for data, shape in rows])
+    with db.caller().cursor() as cursor:
+        cursor.execute(f"SELECT independent_varname, dependent_varname FROM {table}_summary")
+        (lists,) = cursor.fetchall()
+        for name in [name for names in lists for name in names]:
+            cursor.execute(f"SELECT {name}, {name}_shape FROM {table} ORDER BY buffer_id")
+            found[name] = np.concatenate([unpack(data, shape) for data, shape in cursor])
     return found
 
 
@@ -58,23 +56,42 @@ def load_churn_network(db, arch: str, selection: str) -> None:
     )
 
 
+def load_linear(db, packed: str, outputs: dict[str, int | None], fit_params: str) -> None:
+    """Load a network without a hidden layer for a packed table, and one configuration of it: of the table
+    ``NAME_packed``, ``NAME_networks`` and ``NAME_configs``. It is traced in a part of the time of a proposed one.
+
+    ``outputs`` are the dependent columns, with the number of classes or None for a number.
+    """
+    name = packed.removesuffix("_packed")
+    inputs, units = [], []
+    for tensor, rows in content(db, packed).items():
+        if tensor not in outputs:
+            inputs.append(keras.Input(rows.shape[1:], dtype=rows.dtype.name, name=tensor))
+            is_index = np.issubdtype(rows.dtype, np.integer)
+            units.append(keras.layers.Flatten()(keras.layers.Embedding(64, 2)(inputs[-1])) if is_index else inputs[-1])
+    x = keras.layers.Concatenate()(units) if len(units) > 1 else units[0]
+    ends = [keras.layers.Dense(n or 1, "softmax" if n else "linear", name=f"of_{o}")(x) for o, n in outputs.items()]
+    losses = ["categorical_crossentropy" if n else "mse" for n in outputs.values()]
+    metrics = [["accuracy" if n else "mae"] for n in outputs.values()]
+    what = f"loss={losses[0]!r}, metrics={metrics[0]!r}" if len(ends) == 1 else f"loss={losses!r}, metrics={metrics!r}"
+    db.rows(f"SELECT madlib.load_keras_model('{name}_networks', %s::json)", [keras.Model(inputs, ends).to_json()])
+    db.rows(
+        f"SELECT madlib.load_model_selection_table('{name}_networks', '{name}_configs', '{{1}}', %s, %s)",
+        [[f"{what}, optimizer='Adam(lr=0.02)'"], [fit_params]],
+    )
+
+
 def pack_with(db, n_segments: int, call: str) -> None:
     """Call a function of madlib_mop in a session that packs into this number of segments."""
-    connection = db.connect()
-    with connection.cursor() as cursor:
+    with db.caller().cursor() as cursor:
         cursor.execute(f"SET madlib_mop.segments = {n_segments}")
         cursor.execute(f"SELECT madlib_mop.{call}")
-    connection.close()
 
 
-def train_churn(db, n_iterations: int, n_segments: int | None = None):
+def train_churn(db, n_iterations: int, n_segments: int = 1):
     """Create, pack and train on the customers, model table ``churn``; return what `fit` returns."""
     one_thread()
     db.rows(CUSTOMERS)
-    call = "pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)"
-    if n_segments is None:
-        db.rows(f"SELECT madlib_mop.{call}")
-    else:
-        pack_with(db, n_segments, call)
+    pack_with(db, n_segments, "pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
     load_churn_network(db, "arch", "mst")
     return fit(db, "churn", "mst", n_iterations, source_table="packed", validation_table="packed_validation", seed=1)

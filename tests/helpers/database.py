@@ -53,6 +53,20 @@ class SqlSessions(ABC):
         kept.connection = self.connect()  # the first, or the test has ended the one before, or the server
         return _rows(kept.connection, query, parameters)
 
+    def caller(self, role: str | None = None):
+        """Return a session that is kept, in autocommit, for calls that leave nothing in it.
+
+        The first call of a session takes 60 ms more, in which the backend imports the library.
+        """
+        callers = self.__dict__.setdefault("_callers", {})
+        key = threading.get_ident(), role
+        try:
+            callers[key].cursor().execute("RESET ALL")
+        except (KeyError, psycopg2.Error):  # the first, or the test has ended the one before, or the server
+            callers[key] = self.connect(role)
+        callers[key].notices.clear()
+        return callers[key]
+
 
 class OneSession(SqlSessions):
     """A database whose statements run in one session, but those of other roles and those that begin with SET.

@@ -65,12 +65,22 @@ def fit_statement(table: str, selection: str, n_iterations: int, source: str, se
     )
 
 
-def undisturbed(db, n_models: int, n_segments: int, n_epochs: int, seed: int):
-    """Create what `fit_statement` needs, train once without a fault and store the digests as ``db.expected``."""
+def prepared(db, n_models: int, n_segments: int):
+    """Create what `fit_statement` needs."""
     load_digits(db)
     load_architectures(db)
     pack(db, n_segments, suffix="_2")
     select_configurations(db, "mst", ALIKE[:n_models])
+    return db
+
+
+def undisturbed(db, n_models: int, n_segments: int, n_epochs: int, seed: int):
+    """Create what `fit_statement` needs, and train once without a fault."""
+    return train_undisturbed(prepared(db, n_models, n_segments), n_epochs, seed)
+
+
+def train_undisturbed(db, n_epochs: int, seed: int):
+    """Train once without a fault what `prepared` has created; store the digests as ``db.expected``."""
     run = fit(
         db, "undisturbed", "mst", n_epochs, source_table="train_2", validation_table="valid_2",
         metrics_compute_frequency=1, seed=seed, schedule="rotation",

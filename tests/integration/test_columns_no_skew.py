@@ -173,8 +173,7 @@ def transformed(cursor, preprocessor: Preprocessor) -> dict[int, dict[str, np.nd
 @given(st.integers(0, 2**32), st.sampled_from(SCALES), st.sampled_from(list(ENCODINGS)), st.booleans())
 def test_a_row_has_the_same_bits_in_packing_in_transform_and_alone(typed, seed, scale, encode, indicator):
     table = random_rows(Random(seed))
-    connection = typed.connect()
-    with connection.cursor() as cursor:
+    with typed.caller().cursor() as cursor:
         make(cursor, table, scale, encode, indicator)
         cursor.execute("SELECT preprocessor FROM skew_packed_summary")
         (document,) = cursor.fetchone()
@@ -188,7 +187,6 @@ def test_a_row_has_the_same_bits_in_packing_in_transform_and_alone(typed, seed, 
             "SELECT id, with_pixels(record_send(s), %s, %s) FROM skew s", [json.dumps(fields), json.dumps(images)]
         )
         records = {number: bytes(record) for number, record in cursor.fetchall()}
-    connection.close()
     assert len(preprocessor.inputs) > 15 and images and encoded.keys() == records.keys() and len(records) == len(table)
 
     alone = RowEncoder(document, len(preprocessor.tensors), len(preprocessor.targets))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.columns import content
+from tests.helpers.columns import content, pack_with
 
 _TABLE = "CREATE TABLE measures AS SELECT {} AS y, random() AS x FROM generate_series(0, 1999) AS g"
 
@@ -11,7 +11,7 @@ def pack(db, target, validation, more=""):
     """Pack a table with this target; return the rows of both sides, and the notice about the target."""
     db.rows("DROP TABLE IF EXISTS measures, m, m_summary, m_validation, m_validation_summary")
     db.rows(_TABLE.format(target))
-    db.rows(f"SELECT madlib_mop.pack_columns('measures', 'm', 'y', validation => {validation}, seed => 1{more})")
+    pack_with(db, 1, f"pack_columns('measures', 'm', 'y', validation => {validation}, seed => 1{more})")
     classes = db.value("SELECT count(*) FROM pg_attribute WHERE attrelid = 'm_summary'::regclass"
                        " AND attname = 'y_class_values' AND NOT attisdropped")  # fmt: skip
     n_classes = db.value("SELECT cardinality(y_class_values) FROM m_summary") if classes else None
@@ -42,23 +42,21 @@ def test_the_argument_decides(db, target, task, n_classes):
     assert found[2] == n_classes and found[0] + found[1] == 2000
     assert found[1] == 400 if task == "regression" else 380 <= found[1] <= 420
     db.rows("DROP TABLE IF EXISTS of_measures")
-    db.rows(f"SELECT madlib_mop.propose_columns('measures', 'of_measures', 'y', task => '{task}')")
+    pack_with(db, 1, f"propose_columns('measures', 'of_measures', 'y', task => '{task}')")
     kind, encode = db.rows("SELECT kind, encode FROM of_measures WHERE role = 'target'")[0]
     assert (kind == "number", encode == "identity") == (n_classes is None, n_classes is None)
     db.rows("DROP TABLE m, m_summary, m_validation, m_validation_summary")
-    db.rows(
-        "SELECT madlib_mop.pack_columns('measures', 'm', 'y', validation => 0.2, seed => 1, columns => 'of_measures',"
-        f" task => '{task}')"
-    )
+    more = f"seed => 1, columns => 'of_measures', task => '{task}'"
+    pack_with(db, 1, f"pack_columns('measures', 'm', 'y', validation => 0.2, {more})")
     assert len(content(db, "m_validation")["y"]) == found[1]
 
 
 def test_an_edited_proposal_decides_for_the_split_too(db):
     pack(db, "g % 3", 0.2)
     db.rows("DROP TABLE IF EXISTS of_measures, m, m_summary, m_validation, m_validation_summary")
-    db.rows("SELECT madlib_mop.propose_columns('measures', 'of_measures', 'y')")
+    pack_with(db, 1, "propose_columns('measures', 'of_measures', 'y')")
     db.rows("UPDATE of_measures SET kind = 'number', encode = 'identity', scale = 'standard' WHERE role = 'target'")
-    db.rows(
-        "SELECT madlib_mop.pack_columns('measures', 'm', 'y', validation => 0.001, seed => 1, columns => 'of_measures')"
+    pack_with(
+        db, 1, "pack_columns('measures', 'm', 'y', validation => 0.001, seed => 1, columns => 'of_measures')"
     )
     assert len(content(db, "m_validation")["y"]) == 2

@@ -1,5 +1,6 @@
 """Promise 15: what a snapshot copies during a run is whole, whatever is replaced, emptied or dropped meanwhile."""
 
+import os
 import threading
 import uuid
 
@@ -13,7 +14,7 @@ from tests.helpers.direct import record_on
 from tests.helpers.faults import BackgroundFit, wait_for
 from tests.helpers.security.attacks import record_run, user
 
-RUN_ID, KEYS, SIZE = 700, (1, 2), 2 << 20
+RUN_ID, KEYS, SIZE = 700, (1, 2), 5 << 18  # of more than a slot's quota
 _NEWEST = """
 SELECT m.mst_key, m.state_version, count(s.data) FROM madlib_mop.model m
 LEFT JOIN madlib_mop.model_state s ON s.run_id = m.run_id AND s.mst_key = m.mst_key AND s.slot = m.state_slot
@@ -97,6 +98,14 @@ class Training:
         wait_for(is_small, what="the slots to be emptied")  # fmt: skip
 
 
+@pytest.fixture(autouse=True, scope="module")
+def polls():
+    """Slots that a snapshot has kept are looked at again soon after its end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state_slots, "_LONGEST_POLL_S", state_slots._FIRST_POLL_S)
+        yield
+
+
 @pytest.fixture
 def owner(db):
     return user(db, f"owner_{uuid.uuid4().hex[:8]}")
@@ -132,6 +141,12 @@ def versions(copy: Copy) -> list[int]:
     return [version for _, version, _ in rows]
 
 
+def end_exports(db) -> None:
+    """As if seconds had passed since the last session that exported its snapshot has ended."""
+    wait_for(lambda: db.rows("SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_ls_dir('pg_snapshots'))"), what="their end")
+    os.utime(db.cluster.datadir / "pg_snapshots", (1, 1))
+
+
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE", "SERIALIZABLE READ ONLY DEFERRABLE"])
 def test_a_snapshot_keeps_the_states_that_it_sees(db, training, level):
     copy = training.copy(level=level)
@@ -162,6 +177,7 @@ def test_an_imported_snapshot_keeps_them_after_its_exporter_has_ended(db, traini
     training.visit(3)
     assert versions(copy) == [1, 1]
     copy.close()
+    end_exports(db)
     training.empty()
 
 
@@ -180,6 +196,7 @@ def test_an_imported_snapshot_keeps_them_though_all_snapshots_have_one_xmin(db, 
     assert versions(copy) == [1, 1]
     copy.close()
     writer.close()
+    end_exports(db)
     training.empty()
 
 

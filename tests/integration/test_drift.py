@@ -20,7 +20,7 @@ DRIFT = "SELECT * FROM madlib_mop.drift('churn', '{}', 1{})"
 
 @pytest.fixture(scope="module")
 def user(db):
-    train_churn(db, 1, n_segments=1)
+    train_churn(db, 1)
     user = User(db.connect())
     user.rows("SELECT madlib_mop.register('churn', 'churn', 1, baseline => 'packed_validation')")
     user.rows("SELECT madlib_mop.set_alias('churn', 'champion', 1)")

@@ -37,13 +37,10 @@ def tables(db, pattern: str) -> set[str]:
 
 def dropped(db, name: str, role: str | None = None) -> tuple[list[str], str]:
     """Drop a packed table; return the names of the dropped tables, and the notices."""
-    connection = db.connect(role)
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT madlib_mop.drop_packed(%s)", [name])
-            return cursor.fetchone()[0], "".join(connection.notices)
-    finally:
-        connection.close()
+    connection = db.caller(role)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT madlib_mop.drop_packed(%s)", [name])
+        return cursor.fetchone()[0], "".join(connection.notices)
 
 
 def refusal(db, name: str, kind: type[psycopg2.Error], role: str | None = None) -> psycopg2.Error:

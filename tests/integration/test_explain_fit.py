@@ -3,12 +3,14 @@
 import json
 import re
 from contextlib import closing
+from dataclasses import dataclass
 
 import psycopg2
 import pytest
 
 from madlib_mop.client import connect
 from tests.helpers.commands import run as run_command
+from tests.helpers.commands import run_here
 from tests.helpers.iris import ADAM
 from tests.helpers.searches import arguments, prepare
 from tests.helpers.training import fit, store_unchecked
@@ -44,10 +46,34 @@ def everything(db) -> list:
     return [counts, relations, db.rows("SELECT rolname FROM pg_roles ORDER BY 1")]
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """The rows by item of the first estimate, the modes of its locks, and what there was before and after it."""
+
+    rows: dict
+    modes: list[tuple]
+    before: list
+    after: list
+
+
 @pytest.fixture(scope="module")
-def estimate(bench):
+def first(bench):
     bench.rows("DELETE FROM madlib_mop.run")
-    return explained(bench, FIT, GIVEN)
+    before = everything(bench)
+    with closing(bench.connect(autocommit=False)) as connection, connection.cursor() as cursor:
+        cursor.execute(EXPLAIN, [FIT, json.dumps(GIVEN)])
+        rows = {item: row for item, *row in cursor.fetchall()}
+        cursor.execute(
+            "SELECT DISTINCT mode FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation' AND granted"
+        )
+        modes = cursor.fetchall()
+        connection.commit()
+    return Estimate(rows, modes, before, everything(bench))
+
+
+@pytest.fixture(scope="module")
+def estimate(first):
+    return first.rows
 
 
 def test_a_fit_is_estimated_by_a_probe_if_nothing_is_recorded(estimate):
@@ -61,16 +87,9 @@ def test_a_fit_is_estimated_by_a_probe_if_nothing_is_recorded(estimate):
     assert "limit 1" in estimate
 
 
-def test_it_changes_nothing_and_locks_only_to_read(bench):
-    before = everything(bench)
-    with closing(bench.connect(autocommit=False)) as connection, connection.cursor() as cursor:
-        cursor.execute(EXPLAIN, [FIT, json.dumps(GIVEN)])
-        cursor.execute(
-            "SELECT DISTINCT mode FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation' AND granted"
-        )
-        assert cursor.fetchall() == [("AccessShareLock",)]
-        connection.commit()
-    assert everything(bench) == before
+def test_it_changes_nothing_and_locks_only_to_read(first):
+    assert first.modes == [("AccessShareLock",)]
+    assert first.after == first.before
 
 
 def test_the_run_makes_the_visits_that_were_estimated_and_takes_about_the_disk(bench, estimate):
@@ -160,7 +179,7 @@ def test_the_command_line_prints_it(bench):
     assert done.returncode == 0, done.stderr
     assert re.search(r"^ *visits +48 +48 +48 ", done.stdout, re.M)
     assert re.search(r"^ *time .* s +by ", done.stdout, re.M)
-    assert run_command(bench, "explain", "fit", "train", "by_cli", "missing", "6").returncode == 1
+    assert run_here(bench, "explain", "fit", "train", "by_cli", "missing", "6").returncode == 1
 
 
 def test_the_client_returns_it(bench):

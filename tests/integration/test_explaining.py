@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.columns import train_churn
 from tests.helpers.drift import rows_of
-from tests.helpers.inference import User
+from tests.helpers.inference import Dependent, ModelTable, User
 
 ROW = "(SELECT c FROM customers c WHERE id = {})"
 EXPLAIN = "SELECT * FROM madlib_mop.explain_prediction('churn', {row}, 1{more})"
@@ -15,7 +15,7 @@ INPUTS = {"age", "income", "tier", "city", "active", "joined", "seen"}
 
 @pytest.fixture(scope="module")
 def user(db):
-    train_churn(db, 8, n_segments=1)
+    train_churn(db, 8)
     user = User(db.connect())
     user.rows("SET madlib_mop.segments = 1")
     user.rows("SELECT madlib_mop.register('churn', 'churn', 1)")
@@ -197,12 +197,15 @@ def test_errors_say_what_is_wrong(user, arguments, code, words):
     assert "predict: " not in str(error).replace("explain_prediction: ", "")
 
 
-def test_a_regression_is_explained_in_the_units_of_its_table(db, user):
+def test_a_regression_is_explained_in_the_units_of_its_table(user, keras):
     user.rows("CREATE TABLE houses AS SELECT i AS id, (i % 97)::float8 AS area, i * 13 % 7 AS rooms,"
               " 1e5 + 3e3 * (i % 97) AS price FROM generate_series(1, 400) i")
     user.rows("SELECT madlib_mop.pack_columns('houses', 'houses_packed', 'price', exclude => '{id}', seed => 1)")
-    user.rows("SELECT madlib_mop.propose_networks('houses_packed', 'house_nets', 'house_configs', n_configs => 1)")
-    user.rows("SELECT madlib.madlib_keras_fit_multiple_model('houses_packed', 'prices', 'house_configs', 20)")
+    linear = keras.Sequential([keras.Input((2,), name="numbers"), keras.layers.Dense(1)]).to_json()
+    user.rows("SELECT madlib.load_keras_model('house_nets', %s::json)", linear)
+    user.rows("SELECT madlib.load_model_selection_table('house_nets', 'house_configs', '{1}', %s, %s)",
+              ["loss='mse', optimizer='Adam(lr=0.05)', metrics=['mae']"], ["batch_size=18, epochs=8"])  # fmt: skip
+    user.rows("SELECT madlib.madlib_keras_fit_multiple_model('houses_packed', 'prices', 'house_configs', 1)")
     row = "(SELECT h FROM houses h WHERE id = 96)"
     found = rows_of(user, f"SELECT * FROM madlib_mop.explain_prediction('prices', {row}, 1)")
     (prediction,) = {row["prediction"] for row in found}
@@ -273,10 +276,11 @@ def test_partial_dependence_is_the_mean_prediction_of_rows_with_the_value(user):
     call = "SELECT * FROM madlib_mop.partial_dependence('churn@champion', 'customers', '{}'{})"
     found = rows_of(user, call.format("tier", ", of_class => 'yes'"))
     assert [(row["output"], row["class"]) for row in found] == [("churned", "yes")] * 3
-    changed = "(SELECT id, age, income, city, active, joined, seen, %s::text AS tier FROM customers)"
-    query = f"SELECT avg((madlib_mop.predict('churn', 1, r))[2]::float8) FROM {changed} r"
+    user.rows("CREATE TABLE changed AS SELECT id, age, income, city, active, joined, seen, NULL::text AS tier"
+              " FROM customers")  # fmt: skip
     for row in found:
-        mean = user.rows(query, row["value"])[0][0]
+        user.rows("UPDATE changed SET tier = %s", row["value"])
+        mean = user.value("SELECT avg((madlib_mop.predict('churn', 1, r))[2]::float8) FROM changed r")
         assert row["prediction"] == pytest.approx(mean, abs=1e-6) and row["n_rows"] == 600
     assert {row["value"] for row in found} == {"gold", "silver", None}
     found = rows_of(user, call.format("joined", ", n_values => 4, max_rows => 50"))
@@ -303,21 +307,13 @@ def test_errors_of_partial_dependence_say_what_is_wrong(user, arguments, words):
     assert words in str(error) and "partial_dependence: " in str(error)
 
 
-def test_models_of_arrays_have_no_columns_to_explain(user):
+def test_models_of_arrays_have_no_columns_to_explain(user, keras):
     user.rows("CREATE TABLE arrays AS SELECT i AS id, ARRAY[i % 7, i % 3]::real[] AS x, i % 2 AS y"
               " FROM generate_series(1, 50) i")
-    user.rows("SELECT madlib.training_preprocessor_dl('arrays', 'arrays_packed', 'y', 'x')")
-    user.rows("SELECT madlib.load_keras_model('arch_x', %s::json)", _two_numbers())
-    user.rows("SELECT madlib.load_model_selection_table('arch_x', 'mst_x', '{1}', %s::varchar[], %s::varchar[])",
-              ["loss='categorical_crossentropy', optimizer='adam', metrics=['accuracy']"], ["batch_size=16, epochs=1"])
-    user.rows("SELECT madlib.madlib_keras_fit_multiple_model('arrays_packed', 'of_arrays', 'mst_x', 1)")
+    net = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, activation="softmax")])
+    classes = Dependent(vartype="integer", values=[0, 1], values_type="integer[]")
+    user.write_models("of_arrays", {1: net}, ModelTable(dependent=[classes]))
     row = "(SELECT a FROM arrays a LIMIT 1)"
     for call in (f"explain_prediction('of_arrays', {row}, 1)", "importance('of_arrays', 'arrays', 1)"):
         error = refused(user, f"SELECT * FROM madlib_mop.{call}")
         assert error.pgcode == "0A000" and "was not trained on a table of pack_columns" in str(error)
-
-
-def _two_numbers() -> str:
-    import keras
-
-    return keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, activation="softmax")]).to_json()

@@ -108,7 +108,7 @@ def test_every_format_has_signature_and_card(user, client, arrays, tmp_path):
 @pytest.fixture(scope="module")
 def churn(db, user, keras):
     """A model of ordinary columns with NULLs, levels, dates and decimals, and its rows as a frame."""
-    db.run = train_churn(db, 1, n_segments=1)
+    db.run = train_churn(db, 1)
     return user
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from madlib_mop.client import connect, load_exported
 from madlib_mop.errors import InvalidParameter, Unsupported
-from tests.helpers.columns import pack_with
+from tests.helpers.columns import load_linear, pack_with
 from tests.helpers.drift import rows_of
 from tests.helpers.inference import User
 from tests.helpers.training import one_thread
@@ -28,10 +28,9 @@ def train(db, target: str, more: str = "") -> None:
     other = {"price": "sold", "sold": "price"}[target]
     pack_with(db, 1, f"pack_columns('houses', '{target}_packed', '{target}', validation => 0.1, test => 0.3, seed => 1,"
                      f" exclude => '{{id,{other}}}'{more})")  # fmt: skip
-    db.rows(f"SELECT madlib_mop.propose_networks('{target}_packed', '{target}_networks', '{target}_configs',"
-            " n_configs => 1, num_iterations => 6)")  # fmt: skip
+    load_linear(db, f"{target}_packed", {target: {"price": None, "sold": 2}[target]}, "batch_size=16, epochs=6")
     db.rows(f"SELECT madlib.madlib_keras_fit_multiple_model('{target}_packed', '{target}_models', '{target}_configs',"
-            f" 6, validation_table => '{target}_packed_validation', seed => 1)")  # fmt: skip
+            f" 1, validation_table => '{target}_packed_validation', seed => 1)")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -110,7 +110,7 @@ def test_layers_by_name_keep_the_others(user, keras):
 
 def test_what_was_exported_comes_in_with_the_same_bits(db, user, client):
     """A model of ordinary columns: preprocessor, classes and weights survive the round trip."""
-    train_churn(db, 1, n_segments=1)
+    train_churn(db, 1)
     for form in ("keras",):
         file = bytes(user.value("SELECT madlib_mop.export_model('churn', 1, %s)", form))
         version = user.value("SELECT madlib_mop.import_version('churn', %s, note => 'came back')", file)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.training import ADAM, fit, load_architectures, load_digits, one_thread, pack, select_configurations
+from tests.helpers.training import ADAM, fit, load_digits, one_thread, pack, select_configurations, smallest
 
 EPOCHS = "SELECT array_agg(DISTINCT epoch ORDER BY epoch) FROM madlib_mop.metric WHERE run_id = %s"
 SERIES = "SELECT training_loss, validation_loss, metrics_elapsed_time, validation_loss_final FROM {}"
@@ -14,8 +14,8 @@ N = 3
 def bench(db):
     one_thread()
     load_digits(db)
-    load_architectures(db)
-    pack(db, 2)
+    db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [smallest()])
+    pack(db, 1)
     select_configurations(db, "mst", [(1, ADAM, "batch_size=32, epochs=1")])
     return db
 

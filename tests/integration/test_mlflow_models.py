@@ -56,7 +56,7 @@ def user(db, keras):
 @pytest.fixture(scope="module")
 def churn(db, user):
     """A run of ordinary columns with NULLs, levels, dates and decimals, and its rows as a frame."""
-    user.run_id = train_churn(db, 1, n_segments=1).run_id
+    user.run_id = train_churn(db, 1).run_id
     with connect(db.dsn) as database:
         user.frame = database.query("SELECT * FROM customers ORDER BY id")
     user.frame["age"] = user.frame["age"].astype("Int64")

@@ -124,9 +124,9 @@ def test_the_table_of_test_rows_is_in_the_way_replaced_and_dropped_like_that_of_
     pack(people, "t_10", "0.2")
     error = refusal(people, "pack_columns('people', 't_10', 'y', test => 0.1)")
     assert "public.t_10_test" in str(error) and "exist already" in str(error)
-    people.rows("SELECT madlib_mop.pack_columns('people', 't_10', 'y', seed => 1, replace => true)")
+    pack_with(people, 2, "pack_columns('people', 't_10', 'y', seed => 1, replace => true)")
     assert people.value("SELECT to_regclass('t_10_test') IS NULL AND to_regclass('t_10_validation') IS NULL")
-    people.rows("SELECT madlib_mop.pack_columns('people', 't_10', 'y', seed => 1, test => 0.1, replace => true)")
+    pack_with(people, 2, "pack_columns('people', 't_10', 'y', seed => 1, test => 0.1, replace => true)")
     assert people.value("SELECT madlib_mop.drop_packed('t_10')") == [
         "public.t_10", "public.t_10_summary", "public.t_10_test", "public.t_10_test_summary"
     ]  # fmt: skip

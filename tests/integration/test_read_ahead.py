@@ -21,7 +21,7 @@ $$;
 
 @pytest.fixture(scope="module")
 def churn(db):
-    train_churn(db, 2, n_segments=1)
+    train_churn(db, 2)
     db.rows(f"INSERT INTO customers SELECT i + 1, c.age, c.income + i, c.tier, c.city, c.active, c.joined, c.seen,"
             f" c.churned FROM customers c, generate_series(600, {N_ROWS - 1}) i WHERE c.id = i % 600 + 1")  # fmt: skip
     db.rows(STATE)

@@ -34,7 +34,7 @@ CURSOR = (f"DECLARE slow CURSOR FOR SELECT {CLASS}, madlib_mop.predict_version('
 @pytest.fixture(scope="module")
 def user(db):
     """A session, and the name turn with two versions: one answers no for each row, the other yes."""
-    train_churn(db, 1, n_segments=1)
+    train_churn(db, 1)
     user = User(db.connect())
     for biases in ((99.0, -99.0), (-99.0, 99.0)):
         bias = struct.pack("<2f", *biases)  # of the last layer

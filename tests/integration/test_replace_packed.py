@@ -39,7 +39,7 @@ def bits(db, table: str) -> dict[str, bytes]:
 
 def refusal(db, call: str, kind: type[psycopg2.Error], role: str | None = None) -> psycopg2.Error:
     with pytest.raises(kind) as raised:
-        db.rows(f"SELECT madlib_mop.{call}", role=role)
+        db.caller(role).cursor().execute(f"SELECT madlib_mop.{call}")
     assert "Traceback" not in str(raised.value) and "internal error" not in str(raised.value)
     return raised.value
 

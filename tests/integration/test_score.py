@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.columns import pack_with
+from tests.helpers.columns import load_linear, pack_with
 from tests.helpers.inference import Dependent, ModelTable, User
 from tests.helpers.registry import write_classifiers, write_numbers
 from tests.helpers.security.attacks import user as role
@@ -17,6 +17,7 @@ SELECT i AS id, 10 + i * 7 % 50 AS area, CASE WHEN i % 9 > 0 THEN i * 37 % 500 /
 FROM generate_series(1, 300) AS i;
 ALTER TABLE rooms ADD PRIMARY KEY (id)
 """
+N_CLASSES = {"sold": 2, "price": None}
 FIT = (
     "SELECT madlib.madlib_keras_fit_multiple_model('{0}_packed', '{0}', '{0}_configs', 1,"
     " validation_table => '{0}_packed_validation', seed => 1)"
@@ -30,8 +31,8 @@ def user(db, keras):
     db.rows(ROWS)
     for name, target in (("sold", "sold"), ("price", "price"), ("both", "sold, price")):
         pack_with(db, 1, f"pack_columns('rooms', '{name}_packed', '{target}', validation => 0.2, seed => 1)")
-        networks = f"'{name}_packed', '{name}_networks', '{name}_configs', 1, num_iterations => 1"
-        db.rows(f"SELECT madlib_mop.propose_networks({networks})")
+        outputs = {one: N_CLASSES[one] for one in target.split(", ")}
+        load_linear(db, f"{name}_packed", outputs, "batch_size=16, epochs=1")
         db.rows(FIT.format(name))
     session = User(db.connect())
     for name in ("sold", "price"):

@@ -12,7 +12,7 @@ EXPLAIN = "SELECT * FROM madlib_mop.explain_prediction({}, (SELECT c FROM custom
 @pytest.fixture(scope="module")
 def models(db):
     """A registered model of Mallory's, with which the victim may predict; a view that shows who runs its code."""
-    train_churn(db, 1, n_segments=1)
+    train_churn(db, 1)
     for role in (MALLORY, VICTIM):
         user(db, role)
         db.rows(f"GRANT SELECT ON customers, churn, churn_info, churn_summary TO {role}")

@@ -63,7 +63,7 @@ def tried(db, first: str | None) -> tuple[list, list]:
     session = User(db.connect(MALLORY))
     if first is not None:
         session.value(first)
-    answers = []
+    answers, n_missed = [], 0
     for read in range(N_READS):
         session.rows(f"UPDATE wanted SET read = {read}; ALTER SEQUENCE reads RESTART")
         session.rows(f"SET search_path = {MALLORY}, s{read}")
@@ -73,7 +73,10 @@ def tried(db, first: str | None) -> tuple[list, list]:
                 answers.append(cursor.fetchone()[0])
             except Exception as error:  # the driver has read what the view shows once only
                 assert "Traceback" not in str(error), error
-    reads = session.value("SELECT last_value FROM reads")
+        reads = session.value("SELECT last_value FROM reads")
+        n_missed = n_missed + 1 if reads < read else 0
+        if n_missed == 2:  # a prediction makes fewer reads: further ones would be like this one
+            break
     assert reads < N_READS - 1, reads
     scores = [session.value(f"SELECT {VICTIM}.score()")]
     session.connection.close()

@@ -15,6 +15,7 @@ from madlib_mop.errors import InsufficientPrivilege
 from madlib_mop.trackers.exported import OutputTable, _check_own
 from tests.helpers.faults import wait_for
 from tests.helpers.security.attacks import SOFTMAX, refusal_of, user
+from tests.helpers.sessions import Session
 from tests.helpers.training import script
 from tests.security.test_columns import LINEAR
 
@@ -86,7 +87,8 @@ def owned(db):
 @pytest.mark.parametrize("schema", ["public", MALLORY])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_superusers_call_takes_no_table_that_another_role_could_swap(owned, call, schema):
-    error = refusal_of(owned, f"SELECT {CALLS[call].format(schema)}")
+    session = Session(owned.caller())
+    error = session.refused(session.rows, f"SELECT {CALLS[call].format(schema)}")
     schema = MALLORY if call == "a type" else schema
     assert error.sqlstate == "42501", error
     assert f"schema {schema} of {MALLORY}, who is not a superuser" in error.message, error

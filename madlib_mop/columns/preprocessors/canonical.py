@@ -3,7 +3,9 @@
 import json
 import math
 import types
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from madlib_mop.errors import UnreadableText
@@ -43,15 +45,20 @@ def build(cls: type[T], value: object, where: str) -> T:
     """
     if not isinstance(value, dict):
         raise _damaged(where, "an object", value)
-    hints = get_type_hints(cls)
-    dataclass: Any = cls
-    for field in fields(dataclass):
-        if "added" in field.metadata and field.name not in value:
-            del hints[field.name]
+    dataclass: Any = cls  # hashable
+    types_of = _types_of(dataclass).items()
+    hints = {name: hint for name, (hint, is_added) in types_of if name in value or not is_added}
     if set(value) != set(hints):
         odd = sorted(set(value) ^ set(hints))
         raise UnreadableText(f"the preprocessor is damaged: {where} has no or an unknown key {odd[0]!r}", hint=_HINT)
     return cls(**{name: _read(hint, value[name], f"{where}.{name}") for name, hint in hints.items()})
+
+
+@cache
+def _types_of(cls: Any) -> Mapping[str, tuple[Any, bool]]:
+    """Return for each field of a dataclass its type, and whether it may be missing."""
+    hints = get_type_hints(cls)
+    return {field.name: (hints[field.name], "added" in field.metadata) for field in fields(cls)}
 
 
 def _read(hint: Any, value: object, where: str) -> Any:
