@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from tests.helpers.columns import pack_with, train_churn
+from tests.helpers.columns import pack_with
 from tests.helpers.commands import run
 from tests.helpers.drift import by_feature, psi_of, rows_of
 from tests.helpers.faults import wait_for
@@ -19,8 +19,12 @@ DRIFT = "SELECT * FROM madlib_mop.drift('churn', '{}', 1{})"
 
 
 @pytest.fixture(scope="module")
+def db(churn_db):
+    return churn_db
+
+
+@pytest.fixture(scope="module")
 def user(db):
-    train_churn(db, 1)
     user = User(db.connect())
     user.rows("SELECT madlib_mop.register('churn', 'churn', 1, baseline => 'packed_validation')")
     user.rows("SELECT madlib_mop.set_alias('churn', 'champion', 1)")

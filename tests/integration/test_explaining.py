@@ -4,7 +4,6 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.helpers.columns import train_churn
 from tests.helpers.drift import rows_of
 from tests.helpers.inference import Dependent, ModelTable, User
 
@@ -14,8 +13,12 @@ INPUTS = {"age", "income", "tier", "city", "active", "joined", "seen"}
 
 
 @pytest.fixture(scope="module")
+def db(churn_db):
+    return churn_db
+
+
+@pytest.fixture(scope="module")
 def user(db):
-    train_churn(db, 8)
     user = User(db.connect())
     user.rows("SET madlib_mop.segments = 1")
     user.rows("SELECT madlib_mop.register('churn', 'churn', 1)")

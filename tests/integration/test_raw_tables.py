@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.columns import load_churn_network, train_churn
+from tests.helpers.columns import load_churn_network
 from tests.helpers.inference import Dependent, ModelTable, User
 from tests.helpers.training import fit
 
@@ -11,9 +11,13 @@ DEPLOY = "SELECT madlib_mop.deploy('churn', 'champion', %s, test_table => '{}', 
 
 
 @pytest.fixture(scope="module")
+def db(churn_db):
+    return churn_db
+
+
+@pytest.fixture(scope="module")
 def user(db):
     """Two versions of churn: of one packing of the customers, and of a later one with other statistics."""
-    train_churn(db, 1)
     db.rows("CREATE VIEW later AS SELECT * FROM customers WHERE id > 150")
     db.rows("CREATE VIEW sample AS SELECT * FROM customers WHERE id % 3 = 0")
     db.rows("SELECT madlib_mop.pack_columns('later', 'repacked', 'churned', validation => 0.2, seed => 2)")

@@ -5,7 +5,6 @@ import threading
 import psycopg2
 import pytest
 
-from tests.helpers.columns import train_churn
 from tests.helpers.faults import children, kill
 
 #: More rows than a statement predicts one by one before it reads ahead.
@@ -20,8 +19,12 @@ $$;
 
 
 @pytest.fixture(scope="module")
+def db(churn_db):
+    return churn_db
+
+
+@pytest.fixture(scope="module")
 def churn(db):
-    train_churn(db, 2)
     db.rows(f"INSERT INTO customers SELECT i + 1, c.age, c.income + i, c.tier, c.city, c.active, c.joined, c.seen,"
             f" c.churned FROM customers c, generate_series(600, {N_ROWS - 1}) i WHERE c.id = i % 600 + 1")  # fmt: skip
     db.rows(STATE)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.helpers.columns import train_churn
 from tests.helpers.security.attacks import refusal_of, user
 
 MALLORY, VICTIM = "mallory_of_explaining", "victim_of_explaining"
@@ -10,9 +9,13 @@ EXPLAIN = "SELECT * FROM madlib_mop.explain_prediction({}, (SELECT c FROM custom
 
 
 @pytest.fixture(scope="module")
+def db(churn_db):
+    return churn_db
+
+
+@pytest.fixture(scope="module")
 def models(db):
     """A registered model of Mallory's, with which the victim may predict; a view that shows who runs its code."""
-    train_churn(db, 1)
     for role in (MALLORY, VICTIM):
         user(db, role)
         db.rows(f"GRANT SELECT ON customers, churn, churn_info, churn_summary TO {role}")
