@@ -13,6 +13,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from mop_backend.frames import Blob, Channel, Check, Header, PeerGone, TooLarge, of_answers
 from mop_backend.sockets import owner_of
@@ -74,7 +75,7 @@ class RowsListener:
         """
         with self._accept(check, pid) as connection:
             # defence: header-of-a-buffer = of_answers()
-            limits = of_answers()._replace(header_bytes=_MOST_HEADER_BYTES)
+            limits = replace(of_answers(), header_bytes=_MOST_HEADER_BYTES)
             channel = Channel(connection.fileno(), connection.fileno(), check, limits=limits)
             n_buffers = 0
             try:
