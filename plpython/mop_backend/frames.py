@@ -13,8 +13,9 @@ import select
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from mop_backend.machine import memory_bytes
 
@@ -37,7 +38,8 @@ _AT_FIRST_BYTES = 1 << 26  # defence: claimed-bytes = 1 << 30
 _SMALL_BYTES = 1 << 15
 
 
-class FrameLimits(NamedTuple):
+@dataclass(frozen=True)
+class FrameLimits:
     """What a process may send in one frame.
 
     Attributes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
 class BackendName(str, enum.Enum):  # noqa: UP042
@@ -25,7 +25,8 @@ class BackendName(str, enum.Enum):  # noqa: UP042
         return format(self.value, specification)
 
 
-class BackendFacts(NamedTuple):
+@dataclass(frozen=True)
+class BackendFacts:
     """What must be known of a backend where it is not imported.
 
     Attributes

@@ -12,14 +12,15 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 _ROOT = "/"  # tests have other files
 _OWN_GROUPS, _MOUNTS, _MEMORY = "/proc/self/cgroup", "/proc/self/mountinfo", "/proc/meminfo"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-class Machine(NamedTuple):
+@dataclass(frozen=True)
+class Machine:
     """What this process may use, for the doctor.
 
     Attributes
@@ -75,7 +76,8 @@ def examine() -> Machine:
     )
 
 
-class _Group(NamedTuple):
+@dataclass(frozen=True)
+class _Group:
     """The files of a control group in the hierarchy of one controller.
 
     Attributes

@@ -153,16 +153,6 @@ def test_keras_is_not_loaded_before_its_backend_is_chosen(module):
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0
 
 
-def test_the_first_call_of_a_session_loads_no_module_that_writes_classes():
-    """Each session pays for what is loaded: `dataclasses` loads `inspect`, and compiles the methods of each class."""
-    code = (
-        "import sys, types; plpy = sys.modules['plpy'] = types.ModuleType('plpy');"
-        "plpy.SPIError = plpy.Error = Exception; import mop_backend.call;"
-        "sys.exit(bool({'dataclasses', 'inspect', 'asyncio', 'numpy'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(STANDARD_ONLY)}).returncode == 0
-
-
 def test_backend_modules_use_the_standard_library_only():
     known = sys.stdlib_module_names | {"plpy", "mop_backend"}
     files = sorted(STANDARD_ONLY.rglob("*.py"))
