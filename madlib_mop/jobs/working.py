@@ -287,7 +287,6 @@ class JobWorker:
             return
         active = self._active[job.job_id] = _Active(job, session)
         active.task = self._loop.start(self._do(active, session))
-        active.task.add_done_callback(lambda _: self._loop.wake())  # its end makes room, and others wait for it
         self._tell(f"job {job.job_id} of {job.owner} starts" + (f", attempt {job.attempt}" * (job.attempt > 1)))
 
     def _wait(self, is_hurried: bool = False) -> None:

@@ -162,7 +162,6 @@ class OwnSession:
                 found.append((await start(), None))
             except (SessionLost, StatementFailed) as error:
                 found.append((None, error))
-            self._loop.wake()
 
         self._loop.start(work())
         while not found:

@@ -246,7 +246,7 @@ def abandon(*tasks: asyncio.Task[Any]) -> None:
 
 
 class CoroutineLoop:
-    """An asyncio loop that synchronous code runs in turns, until a coroutine has something to report.
+    """An asyncio loop that synchronous code runs in turns, until a coroutine ends or has something to report.
 
     `run` raises any exception of a coroutine or of a callback, so none is lost, and asyncio writes nothing to stderr.
     """
@@ -279,7 +279,7 @@ class CoroutineLoop:
         self._loop.stop()
 
     def run(self, at_most_s: float) -> None:
-        """Run the coroutines until `wake` is called, or for some seconds. Raises the exception of one that fails."""
+        """Run the coroutines until one ends or calls `wake`, or for some seconds. Raises the exception of one."""
         timer = self._loop.call_later(at_most_s, self._loop.stop)
         try:
             self._loop.run_forever()  # SIGTERM is raised here while it waits, in a coroutine otherwise
@@ -304,6 +304,7 @@ class CoroutineLoop:
             self._loop.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        self.wake()
         if not task.cancelled():
             self._failed(task.exception())
 
