@@ -100,7 +100,7 @@ class TrainerService:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
-        "start confine shard_begin shard_rows shard_end train evaluate metric_results"
+        "start rest confine shard_begin shard_rows shard_end train evaluate metric_results"
         " predict_load predict predict_values predict_row explain_row average_add average_end describe_state"
         " describe_model export_model import_file drop_shard stats stop".split()
     )
@@ -116,9 +116,21 @@ class TrainerService:
         self._memory_limit: int | None = None
         self._gpus: list[str] = []
         self._idle_bytes = 0
+        self._start_of_rest: tuple[Request, Header] | None = None
 
     def start(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Import Keras and its backend, then enter the sandbox; return versions and the protections in force."""
+        """Import Keras and its backend, then enter the sandbox; return versions and the protections in force.
+
+        A trainer that rests only begins to serve another client, whose start must be the same.
+        """
+        client = header.pop("client", None)
+        if self._start_of_rest is not None:
+            (asked, answer), self._start_of_rest = self._start_of_rest, None
+            if header != asked:
+                raise malformed("the trainer rests, and was started in another way")
+            if client is not None:
+                lifetime.set_client(client)
+            return answer, []
         if self.started:
             raise malformed("the trainer has been started already")
         threads = positive(header, "threads")
@@ -163,7 +175,7 @@ class TrainerService:
             features_room=(lambda: self._shards.room) if materialises else None,
         )
         self.started = True
-        return {
+        self._start = header, {
             "pid": os.getpid(),
             "python": platform.python_version(),
             str(backend.name): backend.version(),
@@ -173,7 +185,18 @@ class TrainerService:
             "memory_bytes": lifetime.data_bytes(),
             "gpus": self._gpus,
             **in_force,
-        }, []
+        }
+        return self._start[1], []
+
+    def rest(self, header: Request, blobs: list[Blob]) -> Reply:
+        """Drop everything of a run but compiled models; answer whether the next run can use this process."""
+        from madlib_mop.trainer import incoming
+
+        self._shards.clear()
+        self._incoming = incoming.IncomingShard()
+        self._visitor.forget()
+        self._start_of_rest = self._start
+        return {"reusable": not self.recover()}, []
 
     def confine(self, header: Request, blobs: list[Blob]) -> Reply:
         """Drop what sums of training states do not need, as ``start`` does, but without loading Keras."""

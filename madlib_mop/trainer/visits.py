@@ -94,9 +94,14 @@ class Visitor:
     ):
         self.part_bytes = part_bytes
         self.models = CompiledCache(max_bytes=max_model_bytes)
-        self.predictors = Predictors()
-        self.features = FeatureCache(features_room or (lambda: 0))
+        self._features_room = features_room or (lambda: 0)
         self._materialises = features_room is not None
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop predictors and features: all but compiled models."""
+        self.predictors = Predictors()
+        self.features = FeatureCache(self._features_room)
 
     def train(self, recipe: Recipe, start: Start, shard: Shard, epoch: int, segment_id: int) -> Trained:
         """Train one configuration on one shard: ``epochs - initial_epoch`` passes.

@@ -32,8 +32,15 @@ class HostRefused(Exception):
 class FedByReader(Child):
     """A channel into which a reader session's rows are forwarded; parameters are those of `Child`."""
 
-    def __init__(self, module: str, check: Check, forkserver: ForkServer | None = None, words: Sequence[str] = ()):
-        super().__init__(module, check, forkserver=forkserver, words=words)
+    def __init__(
+        self,
+        module: str,
+        check: Check,
+        forkserver: ForkServer | None = None,
+        words: Sequence[str] = (),
+        use: str | None = None,
+    ):
+        super().__init__(module, check, forkserver=forkserver, words=words, use=use)
         self._check = check
         self._listener: RowsListener | None = None
 
@@ -76,6 +83,11 @@ class FedByReader(Child):
         self._listener.forward(self._send_buffer, self._check, reader_pid)
         return self.ask({"op": "shard_end", "shard": shard})
 
+    def leave(self, seconds: float) -> bool:
+        """As `Child.leave`."""
+        self._stop_listening()
+        return super().leave(seconds)
+
     def stop(self, grace_s: float = 0.0) -> int | None:
         """As `Child.stop`."""
         self._stop_listening()
@@ -101,14 +113,16 @@ class Local(FedByReader):
         The GPUs that it may use.
     backend : str
         Its backend of Keras.
+    use : str or None
+        As for `Child`.
     """
 
     averages = True
 
-    def __init__(self, check: Check, gpus: Sequence[int] = (), backend: str = USUAL):
+    def __init__(self, check: Check, gpus: Sequence[int] = (), backend: str = USUAL, use: str | None = None):
         # CUDA reads the list of its GPUs when TensorFlow is imported; a forked process has imported it already.
         forkserver = None if gpus else trainers_of(backend)
-        super().__init__(TRAINER, check, forkserver=forkserver, words=backend_words(backend))
+        super().__init__(TRAINER, check, forkserver=forkserver, words=backend_words(backend), use=use)
 
 
 class Remote(FedByReader):

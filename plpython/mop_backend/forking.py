@@ -6,6 +6,10 @@ connection closes, and its exit status is the connection's last message. The pro
 ends with the server (PID), or after an idle time. It has no data, and no rights except those of the server's operating
 system user, who alone may connect.
 
+Who requested a trainer can leave it here, at an address that names what it may be used for: with the other ends of its
+pipes, so that it lives on. The next process that connects to the address gets it. It is ended after a time, or when
+too many wait.
+
 Used by ``madlib_mop/trainer/forkserver.py`` and ``madlib_mop/driver/forkserver.py``.
 """
 
@@ -24,10 +28,13 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mop_backend.sockets import owner_of
+from mop_backend.sockets import listen, owner_of
 
 _IDLE_S = 600.0
 _ASKS_WITHIN_S = 1.0
+_LONGEST_MESSAGE = 512
+#: Children that may wait for each processor that this process may use.
+_WAITING_PER_PROCESSOR = 2
 
 
 @dataclass(frozen=True)
@@ -42,11 +49,14 @@ class ChildKind:
         The child's work; returns its exit status.
     stop_signal : signal.Signals
         Sent to a child when its connection closes, and when the server ends.
+    may_wait : bool
+        Whether a child can be left here for another process.
     """
 
     name: str
     run: Callable[[], int]
     stop_signal: signal.Signals
+    may_wait: bool = False
 
 
 @dataclass
@@ -54,6 +64,21 @@ class _Child:
     pid: int
     pidfd: int
     control: socket.socket | None
+
+
+@dataclass
+class _Waiting:
+    """A child that was left here: the ends of its pipes and its stderr, and when it is to end."""
+
+    child: _Child
+    address: str
+    fds: list[int]
+    until: float
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it still runs, and has written nothing since it was left here."""
+        return not select.select([self.child.pidfd, self.fds[1]], [], [], 0)[0]
 
 
 def serve_forks(comm: str, load: Callable[[], None], kind: ChildKind) -> None:
@@ -100,6 +125,9 @@ class Forking:
         self._kind = kind
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
+        self._waiting: list[_Waiting] = []  # the one that was left last at the end
+        self._addresses: dict[str, socket.socket] = {}
+        self._most_waiting = _WAITING_PER_PROCESSOR * len(os.sched_getaffinity(0))
         self._used_at = time.monotonic()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         self._selector.register(server, selectors.EVENT_READ, None)
@@ -112,54 +140,122 @@ class Forking:
         """
         while self._children or time.monotonic() < self._used_at + idle_s:
             left_s = None if self._children else max(0.0, self._used_at + idle_s - time.monotonic())
+            if self._waiting:
+                left_s = max(0.0, min(waiting.until for waiting in self._waiting) - time.monotonic())
             for key, _ in self._selector.select(left_s):
                 if key.data is None:
                     for child in self._children.values():
                         self._stop(child)
                     return
-                if key.fileobj in self._selector.get_map():  # still registered: an earlier event may have closed it
+                if self._selector.get_map().get(key.fd) is key:  # still registered: an earlier event may have closed it
                     key.data()
+            for waiting in [one for one in self._waiting if one.until <= time.monotonic()]:
+                self._end_waiting(waiting)
 
     def _accept(self) -> None:
-        control, _ = self._listener.accept()
+        control, fds = self._accepted(self._listener, b"fork")
+        if control is None:
+            return
+        if len(fds) == 3:
+            self._fork(control, fds, owner_of(control)[0])
+        else:
+            control.close()
+        _close(fds)
+
+    def _accepted(self, listener: socket.socket, request: bytes) -> tuple[socket.socket | None, list[int]]:
+        """Accept a connection; return it with the descriptors of its request, or None if there is no such request."""
+        control, _ = listener.accept()
         fds: list[int] = []
         try:
-            peer, user = owner_of(control)
-            if user != os.geteuid():  # defence: user-of-a-fork
+            if owner_of(control)[1] != os.geteuid():  # defence: user-of-a-fork
                 raise PermissionError
             # A client sends its request right after connecting; one that was killed in between must not block the
             # others.
             if not select.select([control], [], [], _ASKS_WITHIN_S)[0]:
                 raise TimeoutError
             message, fds, _, _ = socket.recv_fds(control, 16, 3)
-            if message != b"fork" or len(fds) != 3:
+            if message != request:
                 raise ConnectionError
-            self._fork(control, fds, peer)
         except OSError:
             control.close()
-        finally:
-            for fd in fds:
-                os.close(fd)
+            _close(fds)
+            return None, []
+        return control, fds
 
     def _fork(self, control: socket.socket, fds: list[int], peer: int) -> None:
         pid = os.fork()
         if pid == 0:
             _be_child(self._kind, fds, peer)
         self._used_at = time.monotonic()
-        child = _Child(pid, os.pidfd_open(pid), control)
+        child = _Child(pid, os.pidfd_open(pid), None)
         self._children[pid] = child
         self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._reap(child))
-        self._selector.register(control, selectors.EVENT_READ, lambda: self._end(child))
-        with contextlib.suppress(OSError):  # the requester has ended: `_end` handles it next
-            socket.send_fds(control, [str(pid).encode()], [child.pidfd])
+        self._hand_over(child, control, [child.pidfd])
 
-    def _end(self, child: _Child) -> None:
-        """Stop a child whose connection was closed."""
-        if child.control is not None:
-            self._selector.unregister(child.control)
-            child.control.close()
-            child.control = None
-        self._stop(child)
+    def _hand_over(self, child: _Child, control: socket.socket, fds: list[int]) -> None:
+        """Give a child to the process at the other end of a connection."""
+        child.control = control
+        self._selector.register(control, selectors.EVENT_READ, lambda: self._hear(child))
+        with contextlib.suppress(OSError):  # the requester has ended: `_hear` handles it next
+            socket.send_fds(control, [str(child.pid).encode()], fds)
+
+    def _hear(self, child: _Child) -> None:
+        """Stop a child whose connection was closed, or let it wait if its user leaves it here."""
+        assert child.control is not None, "it is registered"
+        message, fds = b"", list[int]()
+        with contextlib.suppress(OSError):
+            message, fds, _, _ = socket.recv_fds(child.control, _LONGEST_MESSAGE, 3)
+        if not (self._kind.may_wait and len(fds) == 3 and self._let_wait(child, message, fds)):
+            _close(fds)
+            self._stop(child)
+        self._selector.unregister(child.control)
+        child.control.close()  # tells its user that it waits, or ends
+        child.control = None
+
+    def _let_wait(self, child: _Child, message: bytes, fds: list[int]) -> bool:
+        """Keep a child for who connects to an address; return whether it waits there now."""
+        words = message.decode().split(" ", 2)
+        if len(words) != 3 or words[0] != "leave":
+            return False
+        _, seconds, address = words
+        if address not in self._addresses:
+            listener = listen(address)
+            if listener is None:
+                return False
+            self._addresses[address] = listener
+            self._selector.register(listener, selectors.EVENT_READ, lambda: self._hand_on(address))
+        self._waiting.append(_Waiting(child, address, fds, time.monotonic() + float(seconds)))
+        if len(self._waiting) > self._most_waiting:
+            self._end_waiting(self._waiting[0])
+        return True
+
+    def _hand_on(self, address: str) -> None:
+        """Give the child that was left last at an address to the process that asks for it."""
+        control, fds = self._accepted(self._addresses[address], b"take")
+        _close(fds)
+        if control is None:
+            return
+        self._used_at = time.monotonic()
+        for waiting in [one for one in reversed(self._waiting) if one.address == address]:
+            if waiting.is_usable:
+                self._hand_over(waiting.child, control, [waiting.child.pidfd, *waiting.fds])
+                self._forget(waiting)
+                return
+            self._end_waiting(waiting)
+        control.close()
+
+    def _end_waiting(self, waiting: _Waiting) -> None:
+        self._forget(waiting)
+        self._stop(waiting.child)
+
+    def _forget(self, waiting: _Waiting) -> None:
+        """Close what this process has of a child that waited; nothing listens at an address at which none waits."""
+        self._waiting.remove(waiting)
+        _close(waiting.fds)
+        if all(other.address != waiting.address for other in self._waiting):
+            listener = self._addresses.pop(waiting.address)
+            self._selector.unregister(listener)
+            listener.close()
 
     def _reap(self, child: _Child) -> None:
         """Report how a child has ended."""
@@ -168,6 +264,8 @@ class Forking:
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)
         del self._children[child.pid]
+        for waiting in [one for one in self._waiting if one.child is child]:
+            self._forget(waiting)
         if child.control is not None:
             self._selector.unregister(child.control)
             with contextlib.suppress(OSError):
@@ -198,6 +296,11 @@ def _be_child(kind: ChildKind, fds: list[int], peer: int) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _set_comm(name: str) -> None:

@@ -108,7 +108,7 @@ class ForkServer:
         started = False
         for _ in range(_TRIES):
             try:
-                return Forked(sockets.connect(self.address, deadline, check), stderr_fd)
+                return Forked.new(sockets.connect(self.address, deadline, check), stderr_fd)
             except sockets.NotOurs:  # the socket's name belongs to another user
                 return None
             except (ConnectionRefusedError, FileNotFoundError):
@@ -126,6 +126,30 @@ class ForkServer:
                 check()
             time.sleep(_PAUSE_S)
         return None
+
+    def address_of(self, use: str) -> str:
+        """Return where children wait that can be used for one thing."""
+        return f"{self.address}.{use}"
+
+    def take(self, use: str, check: Check | None = None) -> Forked | None:
+        """Return a process that was left for the same use (`Forked.leave`), or None if none waits.
+
+        Parameters
+        ----------
+        use : str
+            Letters and digits.
+        check : callable or None
+            As `fork`'s.
+
+        Returns
+        -------
+        Forked or None
+        """
+        try:
+            control = sockets.connect(self.address_of(use), time.monotonic() + _CONNECT_S, check)
+        except OSError:
+            return None
+        return Forked.waiting(control)
 
     def start(self) -> bool:
         """Start it with a socket that accepts requests at once, unless it runs or is being started.
@@ -208,29 +232,66 @@ class Forked:
     ----------
     control : socket.socket
         Connected to the fork server.
+    stdin, stdout : int
+        Our ends of its pipes.
     stderr_fd : int
+        Its standard error.
     """
 
-    def __init__(self, control: socket.socket, stderr_fd: int):
+    def __init__(self, control: socket.socket, stdin: int, stdout: int, stderr_fd: int):
         self._control = control
         self.returncode: int | None = None
         self._pid: int | None = None
         self._pidfd: int | None = None
         self._lost = False  # whether the fork server has ended
+        self.stdin = open(stdin, "wb", buffering=0)
+        self.stdout = open(stdout, "rb", buffering=0)
+        self.stderr_fd = stderr_fd
+
+    @classmethod
+    def new(cls, control: socket.socket, stderr_fd: int) -> Forked:
+        """Request a new process; `pid` waits for it. Raises OSError."""
         child_in, ours_in = os.pipe()
         ours_out, child_out = os.pipe()
-        self.stdin = open(ours_in, "wb", buffering=0)
-        self.stdout = open(ours_out, "rb", buffering=0)
+        forked = cls(control, ours_in, ours_out, stderr_fd)
         try:
             socket.send_fds(control, [b"fork"], [child_in, child_out, stderr_fd])
         except BaseException:
-            self.stdin.close()
-            self.stdout.close()
+            forked.stdin.close()
+            forked.stdout.close()
             control.close()
             raise
         finally:
             os.close(child_in)
             os.close(child_out)
+        return forked
+
+    @classmethod
+    def waiting(cls, control: socket.socket) -> Forked | None:
+        """Take the process that waits at the other end of a connection, or None if it has ended."""
+        message, fds = b"", list[int]()
+        with contextlib.suppress(OSError):
+            control.send(b"take")
+            if select.select([control], [], [], _CONNECT_S)[0]:
+                message, fds, _, _ = socket.recv_fds(control, 64, 4, socket.MSG_CMSG_CLOEXEC)
+        if len(fds) != 4:
+            control.close()
+            for fd in fds:
+                os.close(fd)
+            return None
+        forked = cls(control, *fds[1:])
+        forked._pid, forked._pidfd = int(message), fds[0]
+        return forked
+
+    def leave(self, address: str, seconds: float) -> None:
+        """Leave it with the fork server, for the next process that takes it from this address; call nothing after."""
+        fds = [self.stdin.fileno(), self.stdout.fileno(), self.stderr_fd]
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._control, [f"leave {seconds} {address}".encode()], fds)
+            select.select([self._control], [], [], _LAST_MESSAGE_S)  # the fork server closes it
+        self.stdin.close()
+        self.stdout.close()
+        self._close()
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError):

@@ -57,6 +57,19 @@ class StartTrainer:
 
 
 @dataclasses.dataclass(frozen=True)
+class LeaveTrainer:
+    """Leave the trainer, with its compiled models, to a later run of the same role. Answered by `Done`.
+
+    Attributes
+    ----------
+    seconds : float
+        How long it waits for one.
+    """
+
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
 class LoadShard:
     """Load a shard's rows into the trainer. Answered by `ShardLoaded`, or `Unread`.
 
@@ -293,7 +306,7 @@ class SqlFailed:
     error: Header
 
 
-Order = StartTrainer | LoadShard | Train | Evaluate | ComputeMetrics | AverageStates
+Order = StartTrainer | LeaveTrainer | LoadShard | Train | Evaluate | ComputeMetrics | AverageStates
 Answer = Done | NeedsRows | Unread | Failed | Died | HostGone | SqlFailed
 _ORDERS = get_args(Order)
 _ANSWERS = (

@@ -29,6 +29,8 @@ TRAINER = "madlib_mop.trainer"
 #: kernel lets a user's pipes have 64 MB together.
 _PIPE_BYTES = 256 << 10
 _F_SETPIPE_SZ = 1031  # in the module fcntl since Python 3.10
+#: A process whose standard error has more bytes is not left to another one: the size of the file is limited.
+_MOST_LEFT_STDERR = 1 << 20
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -105,6 +107,8 @@ class Child:
         How to wait for answers that come within microseconds.
     words : sequence of str
         The module's arguments, for a process that is not forked.
+    use : str or None
+        What it is used for, if a process that was left for the same use will do; see `leave`.
     limits : FrameLimits or None
         What it may send; by default, what a process that is not trusted may.
     """
@@ -118,10 +122,15 @@ class Child:
         spinner: Spinner | None = None,
         words: Sequence[str] = (),
         limits: FrameLimits | None = None,
+        use: str | None = None,
     ):
-        self._stderr_fd = os.memfd_create(module)
+        self._left_at = None if use is None or forkserver is None else forkserver.address_of(use)
+        taken = None if use is None or forkserver is None else forkserver.take(use, check)
+        self._stderr_fd = os.memfd_create(module) if taken is None else taken.stderr_fd
         try:
-            forked = forkserver.fork(self._stderr_fd, check) if forkserver is not None else None
+            forked = taken
+            if forked is None and forkserver is not None:
+                forked = forkserver.fork(self._stderr_fd, check)
             self._process: Forked | subprocess.Popen[bytes] = forked or subprocess.Popen(
                 [python or os.path.join(LIBRARY, "venv", "bin", "python"), "-I", "-m", module, *words],
                 stdin=subprocess.PIPE,
@@ -193,6 +202,19 @@ class Child:
             fd = self._stdin.fileno()
             if select.select([], [fd], [], 0)[1]:
                 Channel(-1, fd).send(header)
+
+    def leave(self, seconds: float) -> bool:
+        """Leave the process to the next `Child` of the same use, for some seconds; return False if it cannot be.
+
+        It must be idle. Nothing but `stop` may be called after it was left.
+        """
+        if self._left_at is None or not isinstance(self._process, Forked) or not self.alive or self.has_answer:
+            return False
+        if os.fstat(self._stderr_fd).st_size > _MOST_LEFT_STDERR:
+            return False
+        self._process.leave(self._left_at, seconds)
+        os.close(self._stderr_fd)
+        return True
 
     def stop(self, grace_s: float = 0.0) -> int | None:
         """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it.

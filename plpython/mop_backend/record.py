@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _STATEMENTS: dict[str, tuple[str, list[str]]] = {
     "plan": (
-        "select pg_catalog.json_build_object('plan', plan, 'seed', seed)::text as value"
+        "select pg_catalog.json_build_object('plan', plan, 'seed', seed, 'owner', owner::pg_catalog.oid)::text as value"
         " from madlib_mop.run where run_id = $1",
         [],
     ),
@@ -83,7 +83,7 @@ class RunRecord:
         self._plans: dict[str, plpy.Plan] = {}
 
     def plan(self) -> Header:
-        """Return ``plan`` and ``seed`` of the run."""
+        """Return ``plan``, ``seed`` and ``owner``, an oid, of the run."""
         return self._object("plan")
 
     def custom_functions(self) -> Header | None:

@@ -10,6 +10,8 @@ own user, as the driver's catalog session is, and touches no relation of users: 
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -40,6 +42,7 @@ from mop_backend.messages import (
     Failed,
     FailedMember,
     HostGone,
+    LeaveTrainer,
     LoadedRows,
     LoadShard,
     MetricResults,
@@ -133,6 +136,7 @@ class Writer:
         self._plan = with_sample(answer["plan"])
         self._seed = answer["seed"]
         self._custom = self._record.custom_functions()
+        self._owner = answer["owner"]
         self._place = place_of(self._plan["training"], segment_id)
         # the first order connects to a host, so that its answer has the error
         if self._place is None or "key" in self._place:
@@ -173,6 +177,8 @@ class Writer:
             raise
 
     def _attempt(self, order: Order) -> Answer:
+        if isinstance(order, LeaveTrainer):
+            return self._leave(order.seconds)
         if self._child is None or not self._child.alive:
             self._forget_trainer()
             self._start()
@@ -358,7 +364,7 @@ class Writer:
         gpus = self._plan.get("gpus") or {}
         own = [gpus.get(str(self._segment_id), 0)] if gpus else []
         if self._place is None:
-            self._child = Local(Interrupts(), own, backend_of(self._plan["trainer"]))
+            self._child = Local(Interrupts(), own, backend_of(self._plan["trainer"]), self._use)
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
             self._record.keys_as_literals = True
@@ -367,10 +373,30 @@ class Writer:
             self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)
         self._ready = False
         self._shards, self._fresh = set(), None
-        start = {"op": "start", **self._plan["trainer"], "gpus": own}
+        start = {"op": "start", **self._plan["trainer"], "gpus": own, "client": os.getpid()}
         if isinstance(self._child, Remote) and self._place is not None:
             start["share"] = self._plan.get("shares", {}).get(self._place["server"])
         self._child.send(start)
+
+    @property
+    def _use(self) -> str | None:
+        """What the trainer is used for: the runs of one role, with the same start. None if it is for this run only.
+
+        Code of users may have run in it, so that no other role gets it, and nobody gets it where that is sure.
+        """
+        if self._custom is not None:  # defence: trainers-of-one-run = False
+            return None
+        used = [self._owner, self._plan["trainer"]]  # defence: trainers-of-one-role = [self._plan["trainer"]]
+        return hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _leave(self, seconds: float) -> Done:
+        """Leave the trainer to later runs, if it is idle and as good as a new one."""
+        if self._ready and isinstance(self._child, Local) and self._child.alive:
+            answer, _ = checked(self._child.ask({"op": "rest"}))
+            if answer.get("reusable") is True and self._child.leave(seconds):
+                self._child = None
+        self._forget_trainer()
+        return Done({})
 
     def _forget_trainer(self) -> None:
         self.close()

@@ -336,6 +336,8 @@ class Plan:
     any_trainer : bool
         Whether each trainer keeps the rows of all segments, so that a model can stay with one trainer
         (`schedule.trainers`). Older plans do not have it.
+    trainer_idle_s : float
+        How long trainers wait for a later run after the end of this one. In older plans, 0.
     """
 
     training: PackedData
@@ -354,6 +356,7 @@ class Plan:
     policy: PolicyPlan | None = None
     time_limit_s: float | None = None
     any_trainer: bool = False
+    trainer_idle_s: float = 0.0
 
     @property
     def all_here(self) -> bool:
@@ -392,6 +395,7 @@ class Plan:
             policy=_if_there(PolicyPlan.from_json, found.get("policy")),
             time_limit_s=found.get("time_limit_s"),
             any_trainer=found.get("any_trainer", False),
+            trainer_idle_s=found.get("trainer_idle_s", 0.0),
         )
 
     def as_json(self) -> Json:
@@ -409,6 +413,8 @@ class Plan:
         }
         if self.any_trainer:
             written["any_trainer"] = True
+        if self.trainer_idle_s:
+            written["trainer_idle_s"] = self.trainer_idle_s
         if self.class_weight is not None:
             written["class_weight"] = [list(item) for item in self.class_weight.items()]
         if self.time_limit_s is not None:

@@ -118,6 +118,7 @@ class Data:
             gpus=self.gpus,
             worker_host=settings.worker_host,
             host_wait_s=settings.host_wait_s,
+            trainer_idle_s=settings.trainer_idle_s,
             output=OutputName.of(output),
             **others,
         )

@@ -129,7 +129,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     finally:
         with sigterm_delayed():
             if segments is not None:
-                segments.close()
+                segments.close(leaves_trainers=state is RunState.TRAINED)
             spent_s = progress.spent_s if progress is not None else 0.0
             efficiency = hopper.efficiency() if hopper is not None else None
             _finish(call.info, record, run, RunEnd(state, detail, spent_s, efficiency))

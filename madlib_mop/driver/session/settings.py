@@ -25,11 +25,13 @@ CALLER_SETTINGS = {
     "predict_memory_mb": (512, 1 << 24),
     "predict_idle_s": (1, 1 << 20),
     "host_wait_s": (1, 1 << 20),
+    "trainer_idle_s": (0, 1 << 20),
     "policy_timeout_s": (1, 1 << 20),
 }
 _PREDICT_MEMORY_MB = 2048
 _PREDICT_IDLE_S = 300
 _HOST_WAIT_S = 600
+_TRAINER_IDLE_S = 120
 _POLICY_TIMEOUT_S = 10
 CALLER_SWITCHES = ("materialise_features", "fused_training", "backend")
 #: All settings that callers may SET; segments and hosts are read when rows are packed.
@@ -81,6 +83,8 @@ class Settings:
         Memory limit and idle time of the trainer that a session keeps for madlib_mop.predict.
     host_wait_s : int
         Maximum waiting time for a lost host of a segment.
+    trainer_idle_s : int
+        How long trainers wait for the next run of the role after the end of a run.
     policy_timeout_s : int
         Time limit of one evaluation of a policy.
     sandbox : bool
@@ -102,6 +106,7 @@ class Settings:
     predict_memory_bytes: int
     predict_idle_s: int
     host_wait_s: int
+    trainer_idle_s: int
     policy_timeout_s: int
     sandbox: bool
     materialise_features: bool
@@ -187,6 +192,7 @@ def read_settings(
         predict_memory_bytes=_number("predict_memory_mb", fixed, session, _PREDICT_MEMORY_MB) * MIB,
         predict_idle_s=_number("predict_idle_s", fixed, session, _PREDICT_IDLE_S),
         host_wait_s=_number("host_wait_s", fixed, session, _HOST_WAIT_S),
+        trainer_idle_s=_number("trainer_idle_s", fixed, session, _TRAINER_IDLE_S),
         policy_timeout_s=_number("policy_timeout_s", fixed, session, _POLICY_TIMEOUT_S),
         sandbox=fixed.get("sandbox", "on") != "off",
         materialise_features=_switch("materialise_features", fixed, session),

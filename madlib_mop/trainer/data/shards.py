@@ -326,6 +326,12 @@ class ShardCache:
         self._shards.move_to_end(key)
         return self._shards[key]
 
+    def clear(self) -> None:
+        """Drop all shards."""
+        self._shards.clear()
+        self._samples.clear()
+        self._passing = None
+
     def drop(self, key: str) -> None:
         """Drop a shard, if it is cached."""
         self._shards.pop(key, None)

@@ -27,6 +27,7 @@ _MOST_WRITTEN = 16 << 20
 # Makes malloc act as a pool: one arena, which keeps freed blocks up to these sizes for the next mini-batch
 # (mallopt(3)).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_PR_SET_NAME = 15
 _MALLOC = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 128 << 20, _M_TRIM_THRESHOLD: 512 << 20}
 
 
@@ -111,6 +112,11 @@ def data_bytes() -> int:
 def limit_data(n_bytes: int) -> None:
     """Refuse memory beyond ``n_bytes``: private writable mappings, so heap and tensors, but not code."""
     resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, n_bytes))
+
+
+def set_client(pid: int) -> None:
+    """Name this forked process, in ``ps -o comm``, after another process that uses it now."""
+    _libc.prctl(_PR_SET_NAME, f"trainer {pid}".encode(), 0, 0, 0)
 
 
 def release_memory() -> None:

@@ -125,3 +125,27 @@ def test_connections_without_a_request_do_not_keep_it(start, tmp_path):
     has_ended = bool(select.select([process], [], [], 0)[0])
     os.close(process)
     assert has_ended, "it is still there"
+
+
+def test_a_child_and_its_connection_can_end_at_once(start, tmp_path):
+    """The fork server hears of both together when it was busy, and goes on."""
+    server = start()
+    with child_of(server, tmp_path / "signal") as (child, answer):
+        os.kill(answer["parent"], signal.SIGSTOP)
+        os.kill(child.pid, signal.SIGKILL)
+        ended(child.pid)
+        child._process._control.shutdown(socket.SHUT_RDWR)
+        os.kill(answer["parent"], signal.SIGCONT)
+    with child_of(server, tmp_path / "signal") as (_, again):
+        assert again["parent"] == answer["parent"]
+
+
+def test_only_children_that_may_wait_are_kept(start, tmp_path):
+    """Those of other kinds, such as drivers, get their signal."""
+    server = start()
+    with child_of(server, tmp_path / "signal") as (child, _):
+        pid = child.pid
+        ends = [child._process.stdin.fileno(), child._process.stdout.fileno(), child._stderr_fd]
+        socket.send_fds(child._process._control, [f"leave 60 {server.address_of('u')}".encode()], ends)
+        assert ended(pid) < 3 and server.take("u") is None
+    assert (tmp_path / "signal").read_text() == str(int(signal.SIGTERM))
