@@ -182,13 +182,7 @@ class Writer:
         if self._child is None or not self._child.alive:
             self._forget_trainer()
             self._start()
-        if not self._ready:
-            try:
-                self._versions, _ = checked(self._trainer.receive())
-            except Refused as refusal:  # an error of a setting, which would be the same for every model
-                self._forget_trainer()
-                raise Refused(refusal.error, "input") from None
-            self._ready = True
+        self._await_start()
         if isinstance(order, StartTrainer):
             return Done(self._versions)
         if isinstance(order, AverageStates):
@@ -209,6 +203,16 @@ class Writer:
         if isinstance(order, Evaluate):
             return self._evaluate(order, present)
         return self._train(order)
+
+    def _await_start(self) -> None:
+        """Wait until the trainer is ready for its first request."""
+        if not self._ready:
+            try:
+                self._versions, _ = checked(self._trainer.receive())
+            except Refused as refusal:  # an error of a setting, which would be the same for every model
+                self._forget_trainer()
+                raise Refused(refusal.error, "input") from None
+            self._ready = True
 
     def _lack(self, shard: ShardName) -> NeedsRows:
         """Return the answer that the trainer lacks a shard."""
@@ -391,7 +395,8 @@ class Writer:
 
     def _leave(self, seconds: float) -> Done:
         """Leave the trainer to later runs, if it is idle and as good as a new one."""
-        if self._ready and isinstance(self._child, Local) and self._child.alive:
+        if isinstance(self._child, Local) and self._child.alive:
+            self._await_start()
             answer, _ = checked(self._child.ask({"op": "rest"}))
             if answer.get("reusable") is True and self._child.leave(seconds):
                 self._child = None

@@ -133,6 +133,16 @@ DEFENCES = (
         as_root=True,
     ),
     Defence(
+        "trainers-of-one-role",
+        "a trainer that waits serves only the role whose run has used it",
+        ("tests/security/test_waiting_trainers.py::test_another_role_gets_trainers_of_its_own",),
+    ),
+    Defence(
+        "trainers-of-one-run",
+        "a trainer in which code of users ran serves no other run",
+        ("tests/security/test_waiting_trainers.py::test_trainers_in_which_code_of_users_ran_do_not_wait",),
+    ),
+    Defence(
         "directory-of-sockets",
         "a directory that others can write to is no place for the fork server's socket",
         (_SOCKETS + "test_a_directory_that_others_can_write_to_is_not_used",),

@@ -1,0 +1,111 @@
+"""Trainers that wait after a run: the next run of the same role gets them with their compiled models, nobody else."""
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg2
+import pytest
+
+from tests.helpers.faults import alive, trainers, wait_for
+from tests.helpers.security.attacks import user
+from tests.helpers.training import digests, fit, load_architectures, load_digits, one_thread, pack, select_configurations
+
+ALICE, BOB = "waiting_alice", "waiting_bob"
+SGD = "loss='categorical_crossentropy', optimizer='SGD(lr=0.05)'"
+SAME_LOSS = b"""
+import keras
+
+def same_loss(y_true, y_pred):
+    return keras.losses.categorical_crossentropy(y_true, y_pred)
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    one_thread()
+    load_digits(db, 120, 40)
+    load_architectures(db)
+    pack(db, 2)
+    db.rows("SELECT madlib.load_custom_function('functions', %s, 'same_loss')", [SAME_LOSS])
+    select_configurations(db, "mst", [(3, SGD, "batch_size=18")])
+    db.rows(
+        "SELECT madlib.load_model_selection_table('arch', 'mst_custom', '{3}', %s::varchar[], %s::varchar[], 'functions')",
+        [[SGD.replace("categorical_crossentropy", "same_loss")], ["batch_size=18"]],
+    )
+    for role in (ALICE, BOB):
+        user(db, role)
+    db.rows(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {ALICE}, {BOB}")
+    return db
+
+
+def train(db, role: str, name: str, selection: str = "mst", settings: tuple[str, ...] = ()) -> tuple[dict, set[int]]:
+    """Train one configuration as a role; return the digests of its state, and the trainers that the run had."""
+    seen: set[int] = set()
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(fit, db, f"{role}.{name}", selection, 2, settings, role, seed=3)
+        while not call.done():
+            seen.update(trainers(db))
+    assert len(seen) == 2
+    return digests(db, call.result().run_id), seen
+
+
+def end_soon(pids: set[int]) -> None:
+    """Wait for the end of trainers."""
+    wait_for(lambda: not any(map(alive, pids)), what="the end of the trainers")
+
+
+def test_the_next_run_of_a_role_gets_its_trainers_and_the_same_bits(bench):
+    first, had = train(bench, ALICE, "first")
+    again, had_again = train(bench, ALICE, "again")
+    assert had_again == had and again == first
+
+
+def test_another_role_gets_trainers_of_its_own(bench):
+    first, had = train(bench, ALICE, "other_role")
+    again, had_again = train(bench, BOB, "other_role")
+    assert again == first and not had & had_again
+
+
+def test_other_start_parameters_need_other_trainers(bench):
+    _, had = train(bench, ALICE, "other_start")
+    _, had_again = train(bench, ALICE, "other_start_again", settings=("SET madlib_mop.shard_cache_mb = 64",))
+    assert not had & had_again
+
+
+def test_none_waits_if_the_time_is_zero(bench):
+    """Those that waited are used, and not left again."""
+    _, had = train(bench, ALICE, "some_wait")
+    _, had_again = train(bench, ALICE, "none_waits", settings=("SET madlib_mop.trainer_idle_s = 0",))
+    assert had_again == had
+    end_soon(had)
+
+
+def test_one_waits_for_some_time_only(bench):
+    _, had = train(bench, ALICE, "some_time", settings=("SET madlib_mop.trainer_idle_s = 1",))
+    end_soon(had)
+
+
+def test_trainers_in_which_code_of_users_ran_do_not_wait(bench):
+    _, had = train(bench, ALICE, "custom", "mst_custom")
+    _, had_again = train(bench, ALICE, "custom_again", "mst_custom")
+    assert not had & had_again
+    end_soon(had | had_again)
+
+
+def test_a_killed_one_does_no_harm(bench):
+    first, had = train(bench, ALICE, "killed")
+    for pid in had:
+        os.kill(pid, signal.SIGKILL)
+    again, had_again = train(bench, ALICE, "killed_again")
+    assert again == first and not had & had_again
+
+
+def test_trainers_of_a_cancelled_run_do_not_wait(bench):
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(fit, bench, f"{ALICE}.cancelled", "mst", 10_000, (), ALICE)
+        had = wait_for(lambda: len(found := trainers(bench)) == 2 and set(found))
+        bench.rows("SELECT madlib_mop.cancel(max(run_id)) FROM madlib_mop.run")
+        with pytest.raises(psycopg2.Error, match="cancelled"):
+            call.result()
+    end_soon(had)
