@@ -189,14 +189,14 @@ class TrainerService:
         return self._start[1], []
 
     def rest(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Drop everything of a run but compiled models; answer whether the next run can use this process."""
+        """Drop everything of a run or a call but compiled models; answer whether this process can serve another one."""
         from madlib_mop.trainer import incoming
 
         self._shards.clear()
         self._incoming = incoming.IncomingShard()
         self._visitor.forget()
         self._start_of_rest = self._start
-        return {"reusable": not self.recover()}, []
+        return {"rests": not self.recover()}, []
 
     def confine(self, header: Request, blobs: list[Blob]) -> Reply:
         """Drop what sums of training states do not need, as ``start`` does, but without loading Keras."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
+import json
 import os
 import select
 import subprocess
@@ -79,6 +81,22 @@ def backend_of(start: Header) -> str:
     if backend not in set(BackendName):
         raise ValueError(f"there is no backend {backend!r}")
     return str(backend)
+
+
+def use_of(owner: int, start: Header) -> str:
+    """Return what a trainer is used for, if it may wait for others (`Child.leave`): the calls of one role.
+
+    Code of users may have run in it, so that no other role gets it.
+
+    Parameters
+    ----------
+    owner : int
+        The oid of the role.
+    start : dict
+        Its start parameters.
+    """
+    used = [owner, start]  # defence: trainers-of-one-role = [start]
+    return hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def trainers_of(backend: str) -> ForkServer | None:

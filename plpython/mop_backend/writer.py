@@ -10,7 +10,6 @@ own user, as the driver's catalog session is, and touches no relation of users: 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -66,7 +65,7 @@ from mop_backend.messages import (
     of_answer,
     read_order,
 )
-from mop_backend.process import ChildDied, backend_of
+from mop_backend.process import ChildDied, backend_of, use_of
 from mop_backend.record import RunRecord
 from mop_backend.refusals import (
     STATE_DAMAGED,
@@ -367,8 +366,13 @@ class Writer:
         """Start a trainer, with the GPU of its segment if the run uses any; its answer is read when it is needed."""
         gpus = self._plan.get("gpus") or {}
         own = [gpus.get(str(self._segment_id), 0)] if gpus else []
+        start = {"op": "start", **self._plan["trainer"], "gpus": own}
         if self._place is None:
-            self._child = Local(Interrupts(), own, backend_of(self._plan["trainer"]), self._use)
+            # A trainer in which code of users runs serves this run only.
+            is_own = self._custom is not None  # defence: trainers-of-one-run = False
+            use = None if is_own else use_of(self._owner, start)
+            self._child = Local(Interrupts(), own, backend_of(start), use)
+            start["client"] = os.getpid()
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
             self._record.keys_as_literals = True
@@ -377,28 +381,16 @@ class Writer:
             self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)
         self._ready = False
         self._shards, self._fresh = set(), None
-        start = {"op": "start", **self._plan["trainer"], "gpus": own, "client": os.getpid()}
         if isinstance(self._child, Remote) and self._place is not None:
             start["share"] = self._plan.get("shares", {}).get(self._place["server"])
         self._child.send(start)
-
-    @property
-    def _use(self) -> str | None:
-        """What the trainer is used for: the runs of one role, with the same start. None if it is for this run only.
-
-        Code of users may have run in it, so that no other role gets it, and nobody gets it where that is sure.
-        """
-        if self._custom is not None:  # defence: trainers-of-one-run = False
-            return None
-        used = [self._owner, self._plan["trainer"]]  # defence: trainers-of-one-role = [self._plan["trainer"]]
-        return hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
 
     def _leave(self, seconds: float) -> Done:
         """Leave the trainer to later runs, if it is idle and as good as a new one."""
         if isinstance(self._child, Local) and self._child.alive:
             self._await_start()
             answer, _ = checked(self._child.ask({"op": "rest"}))
-            if answer.get("reusable") is True and self._child.leave(seconds):
+            if answer.get("rests") is True and self._child.leave(seconds):
                 self._child = None
         self._forget_trainer()
         return Done({})

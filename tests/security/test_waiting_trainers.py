@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg2
 import pytest
 
-from tests.helpers.faults import alive, trainers, wait_for
+from tests.helpers.faults import BackgroundFit, alive, children, trainers, wait_for
 from tests.helpers.security.attacks import user
 from tests.helpers.training import digests, fit, load_architectures, load_digits, one_thread, pack, select_configurations
 
@@ -37,6 +37,18 @@ def bench(db):
         user(db, role)
     db.rows(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {ALICE}, {BOB}")
     return db
+
+
+def trainers_of_call(db, statement: str) -> set[int]:
+    """Call a function that has one trainer; return the trainer."""
+    seen: set[int] = set()
+    call = BackgroundFit(db, statement, role=ALICE)
+    while call.running:
+        for driver in children(call.pid, "madlib_mop.driver"):
+            seen.update(children(driver, "madlib_mop.trainer"))
+    call.succeed()
+    assert len(seen) == 1
+    return seen
 
 
 def train(db, role: str, name: str, selection: str = "mst", settings: tuple[str, ...] = ()) -> tuple[dict, set[int]]:
@@ -109,3 +121,24 @@ def test_trainers_of_a_cancelled_run_do_not_wait(bench):
         with pytest.raises(psycopg2.Error, match="cancelled"):
             call.result()
     end_soon(had)
+
+
+@pytest.fixture(scope="module")
+def evaluations(bench):
+    """The statements that evaluate a model, without and with code of users."""
+    for name, selection in (("plain", "mst"), ("with_code", "mst_custom")):
+        fit(bench, f"{ALICE}.{name}", selection, 1, (), ALICE)
+    evaluate = "SELECT madlib.madlib_keras_evaluate('{0}.{1}', 'train', '{0}.{2}', mst_key := 1)"
+    return lambda name, output: evaluate.format(ALICE, name, output)
+
+
+def test_the_next_call_of_a_role_gets_the_trainer(bench, evaluations):
+    had = trainers_of_call(bench, evaluations("plain", "once"))
+    again = trainers_of_call(bench, evaluations("plain", "twice"))
+    assert again == had
+    once, twice = (bench.rows(f"SELECT loss, metrics FROM {ALICE}.{name}") for name in ("once", "twice"))
+    assert once == twice
+
+
+def test_trainers_of_calls_in_which_code_of_users_ran_do_not_wait(bench, evaluations):
+    end_soon(trainers_of_call(bench, evaluations("with_code", "by_code")))

@@ -77,7 +77,7 @@ def read_file(session: CallerSession, file: bytes | None, target: WeightsTarget 
         "skip_mismatch": target is not None and target.skip_mismatch,
     }
     weights = [] if target is None or target.weights is None else [target.weights]
-    with LocalTrainer(session) as trainer:
+    with LocalTrainer(session, is_new=True) as trainer:
         answer, blobs = trainer.ask(request, [file, *weights])
     model = described_of(answer)
     imported = bytes(blobs[0])

@@ -1,7 +1,9 @@
 """The trainer process of evaluate and predict, and others like it: children of the driver's, started for each call."""
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Self, TypeVar
 
 from mop_backend.forkserver import ForkServer, backend_words
@@ -9,12 +11,12 @@ from mop_backend.frames import Blob, Frame, Header
 from mop_backend.keras_backends import BackendName
 from mop_backend.machine import processors
 from mop_backend.messages import BadMessage, EvaluateRequest, MetricsRequest, as_request, of_answer
-from mop_backend.process import TRAINER, Child, ChildDied, backend_of
+from mop_backend.process import TRAINER, Child, ChildDied, backend_of, use_of
 
 from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.settings import FixedSettings, read_backend, read_settings
-from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, from_dict
+from madlib_mop.driver.session.settings import FixedSettings, Settings, read_backend, read_settings
+from madlib_mop.errors import InvalidParameter, MopError, NotReady, OutOfResources, from_dict
 
 _Answer = TypeVar("_Answer")
 _SIGKILL = -9
@@ -104,6 +106,8 @@ class LocalProcess:
 class LocalTrainer(LocalProcess):
     """A trainer, started without waiting for its backend; use it as a context manager.
 
+    It may be one that has waited since another call of the role, and waits for the next call if this one has succeeded.
+
     Parameters
     ----------
     session : CallerSession
@@ -117,6 +121,8 @@ class LocalTrainer(LocalProcess):
         Its backend; that of the session's setting by default.
     start : dict or None
         Its start parameters, such as those of a run's trainers; None: by the settings.
+    is_new : bool
+        Whether it must be new, and serves this call only.
 
     Raises
     ------
@@ -131,15 +137,40 @@ class LocalTrainer(LocalProcess):
         need_gpus: bool = True,
         backend: BackendName | None = None,
         start: Header | None = None,
+        is_new: bool = False,
     ):
-        settings = start_settings(session, backend) if start is None else start
-        start = {"op": "start", **settings, "gpus": list(gpus), "need_gpus": need_gpus}
+        settings = _settings_of_call(session, backend)
+        self._idle_s = 0 if is_new or gpus else settings.trainer_idle_s
+        if start is None:
+            start = _start_of_call(session, settings)
+        start = {"op": "start", **start, "gpus": list(gpus)}
+        use = use_of(session.info.role_oid, start) if self._idle_s else None
+        start |= {"need_gpus": need_gpus} if gpus else {"client": os.getpid()}
         forkserver = None if gpus else ForkServer.told(session.info.forkserver, sys.executable)
         chosen = backend_of(start)
         if forkserver is not None:
             forkserver = forkserver.with_backend(chosen)
         words = backend_words(chosen)
-        super().__init__(Child(TRAINER, python=sys.executable, forkserver=forkserver, words=words), start)
+        super().__init__(Child(TRAINER, python=sys.executable, forkserver=forkserver, words=words, use=use), start)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and self._idle_s and self._rests() and self._child.leave(self._idle_s):
+            return
+        self._child.stop()
+
+    def post(self, header: Header, blobs: Sequence[Blob] = ()) -> None:
+        """Send a request. Raises MopError."""
+        members = (header, *filter(None, header.get("members") or ()))
+        # A trainer in which code of users runs serves this call only.
+        if any((one.get("model") or {}).get("custom") for one in members):  # defence: trainers-of-one-call = False
+            self._idle_s = 0
+        super().post(header, blobs)
+
+    def _rests(self) -> bool:
+        """Return whether it answers that it has dropped everything of this call: it owes no other answer then."""
+        with suppress(MopError):
+            return self.ask({"op": "rest"})[0].get("rests") is True
+        return False
 
 
 def gpus_of_call(session: CallerSession, use_gpus: bool | None) -> list[int]:
@@ -152,8 +183,15 @@ def gpus_of_call(session: CallerSession, use_gpus: bool | None) -> list[int]:
 
 def start_settings(session: CallerSession, backend: BackendName | None = None) -> Header:
     """Return the start parameters of the only trainer of a call: by default, it has one thread for each core."""
-    fixed = FixedSettings(session)
-    start = read_settings(fixed, session, 1, use_caching=False, backend=backend).trainer_start()
+    return _start_of_call(session, _settings_of_call(session, backend))
+
+
+def _settings_of_call(session: CallerSession, backend: BackendName | None) -> Settings:
+    return read_settings(FixedSettings(session), session, 1, use_caching=False, backend=backend)
+
+
+def _start_of_call(session: CallerSession, settings: Settings) -> Header:
+    fixed, start = FixedSettings(session), settings.trainer_start()
     is_set = "trainer_threads" in fixed.settings() or session.caller_setting("madlib_mop.trainer_threads")
     return start if is_set else {**start, "threads": processors()}
 

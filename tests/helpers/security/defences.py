@@ -138,6 +138,11 @@ DEFENCES = (
         ("tests/security/test_waiting_trainers.py::test_another_role_gets_trainers_of_its_own",),
     ),
     Defence(
+        "trainers-of-one-call",
+        "a trainer in which code of users ran serves no other call",
+        ("tests/security/test_waiting_trainers.py::test_trainers_of_calls_in_which_code_of_users_ran_do_not_wait",),
+    ),
+    Defence(
         "trainers-of-one-run",
         "a trainer in which code of users ran serves no other run",
         ("tests/security/test_waiting_trainers.py::test_trainers_in_which_code_of_users_ran_do_not_wait",),

@@ -271,7 +271,7 @@ def left(server: ForkServer, seconds: float = 60.0, use: str = "u"):
         child.ask(START)
         figures = train(asked(child))
         answer, _ = child.ask({"op": "rest"})
-        assert answer == {"ok": True, "reusable": True} and child.leave(seconds)
+        assert answer == {"ok": True, "rests": True} and child.leave(seconds)
         yield pid, figures
     finally:
         with contextlib.suppress(ProcessLookupError):
