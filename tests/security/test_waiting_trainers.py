@@ -9,7 +9,15 @@ import pytest
 
 from tests.helpers.faults import BackgroundFit, alive, children, trainers, wait_for
 from tests.helpers.security.attacks import user
-from tests.helpers.training import digests, fit, load_architectures, load_digits, one_thread, pack, select_configurations
+from tests.helpers.training import (
+    digests,
+    fit,
+    load_architectures,
+    load_digits,
+    one_thread,
+    pack,
+    select_configurations,
+)
 
 ALICE, BOB = "waiting_alice", "waiting_bob"
 SGD = "loss='categorical_crossentropy', optimizer='SGD(lr=0.05)'"
@@ -30,7 +38,8 @@ def bench(db):
     db.rows("SELECT madlib.load_custom_function('functions', %s, 'same_loss')", [SAME_LOSS])
     select_configurations(db, "mst", [(3, SGD, "batch_size=18")])
     db.rows(
-        "SELECT madlib.load_model_selection_table('arch', 'mst_custom', '{3}', %s::varchar[], %s::varchar[], 'functions')",
+        "SELECT madlib.load_model_selection_table('arch', 'mst_custom', '{3}', %s::varchar[], %s::varchar[],"
+        " 'functions')",
         [[SGD.replace("categorical_crossentropy", "same_loss")], ["batch_size=18"]],
     )
     for role in (ALICE, BOB):

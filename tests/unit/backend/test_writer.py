@@ -7,10 +7,12 @@ import pytest
 from mop_backend.messages import (
     CommittedVisit,
     ComputeMetrics,
+    Done,
     Evaluate,
     Evaluated,
     EvaluationFigures,
     Failed,
+    LeaveTrainer,
     MetricsComputed,
     MetricTotals,
     NeedsRows,
@@ -51,6 +53,9 @@ class Trainer:
         return readable({answer!r}), {blobs!r}
     def reader_of(self, source, segment_id):
         return None
+    def leave(self, seconds):
+        print("left", seconds)
+        return {can_be_left!r}
     def stop(self):
         print("stopped")
 class Record:
@@ -58,7 +63,7 @@ class Record:
         pass
     def plan(self):
         data_set = {{"segments": [{{"segment_id": 0}}]}}
-        return {{"plan": {{"training": data_set, "trainer": {{"threads": 1}}}}, "seed": 1}}
+        return {{"plan": {{"training": data_set, "trainer": {{"threads": 1}}}}, "seed": 1, "owner": 10}}
     def custom_functions(self):
         return None
     def model(self, mst_key):
@@ -94,10 +99,11 @@ def trained(n_blobs: int = 1, **changes) -> dict:
     return {"figures": {**to_json(TRAINED), **changes}, "n_blobs": n_blobs, "error": None}
 
 
-def did(order, answer, blobs=(), shards=("training:0",), asked=(1,)):
+def did(order, answer, blobs=(), shards=("training:0",), asked=(1,), can_be_left=True):
     """Return the answer of a writer to an order, and the lines about what it did."""
     names = {"asked": list(asked), "answer": {"ok": True, **answer}, "blobs": list(blobs), "shards": list(shards)}
-    code = _CODE.format(paths=[str(ROOT / "plpython")], order=as_text(order), **names)
+    paths = [str(ROOT / "plpython")]
+    code = _CODE.format(paths=paths, order=as_text(order), can_be_left=can_be_left, **names)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     *lines, text = done.stdout.splitlines()
@@ -194,3 +200,17 @@ def test_metrics_are_those_of_the_data_sets_of_the_order():
     assert {name: value.loss for name, value in answer.results.items()} == {"training": 0.5, "validation": 0.25}
     answer, _ = did(order, {"results": values[:1]}, asked=())
     assert isinstance(answer, Failed) and "not those of all data sets" in answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("rests", "can_be_left", "lines"),
+    [
+        (True, True, ["left 5.0"]),
+        (True, False, ["left 5.0", "stopped"]),
+        (False, True, ["stopped"]),
+        (1, True, ["stopped"]),
+    ],
+)
+def test_a_trainer_is_left_or_stopped(rests, can_be_left, lines):
+    answer, found = did(LeaveTrainer(5.0), {"rests": rests}, asked=[], can_be_left=can_be_left)
+    assert answer == Done({}) and found == lines

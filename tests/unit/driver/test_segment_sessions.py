@@ -10,6 +10,7 @@ from mop_backend.messages import (
     Done,
     Failed,
     HostGone,
+    LeaveTrainer,
     LoadedRows,
     LoadShard,
     NeedsRows,
@@ -112,7 +113,7 @@ class FakeSession:
 class World:
     """Segments whose sessions are fakes, the record that they use, and what they said."""
 
-    def __init__(self, servers=(None,), stop_fd=None, host_wait_s=60):
+    def __init__(self, servers=(None,), stop_fd=None, host_wait_s=60, trainer_idle_s=0):
         self.shard_error, self.not_ended = None, []
         self.sessions, self.script, self.told, self.log = [], {}, [], []
         self.reads, self.notifies = os.pipe()
@@ -120,8 +121,9 @@ class World:
         shards = [SimpleNamespace(segment_id=n, server=server, n_rows=3) for n, server in enumerate(servers)]
         training = SimpleNamespace(segments=shards, table="t")
         plan = SimpleNamespace(
-            training=training, data_sets={"training": training}, sample=None, host_wait_s=host_wait_s
-        )
+            training=training, data_sets={"training": training}, sample=None, host_wait_s=host_wait_s,
+            trainer_idle_s=trainer_idle_s,
+        )  # fmt: skip
         run = SimpleNamespace(run_id=7, plan=plan, versions={})
         progress = SimpleNamespace(tell=self.told.append)
         self.access = SimpleNamespace(
@@ -499,3 +501,54 @@ def test_a_pause_in_the_middle_of_an_evaluation_does_not_lose_its_result(make):
     world.segments.pause()
     assert world.events() == [PolicyAnswered("[1]")]
     assert world.of_kind("policy")[0].is_closed, "a pause leaves no session open"
+
+
+def test_the_trainers_of_idle_segments_are_left_at_the_end_of_a_run(make):
+    world = make([None, None], trainer_idle_s=120)
+    world.segments.open()
+    world.events(2)
+    world.segments.close(leaves_trainers=True)
+    assert [session.statements for session in world.of_kind("writer")] == [[LeaveTrainer(120)]] * 2
+    assert all(session.is_closed for session in world.sessions)
+
+
+@pytest.mark.parametrize(("idle_s", "leaves"), [(0, True), (120, False)])
+def test_no_trainer_is_left_if_that_is_not_wanted(make, idle_s, leaves):
+    world = make(trainer_idle_s=idle_s).opened()
+    world.segments.close(leaves_trainers=leaves)
+    assert world.of_kind("writer")[0].statements == []
+
+
+@pytest.mark.parametrize("failure", [LOST, StatementFailed("XX000", "no")])
+def test_the_end_of_a_run_does_not_depend_on_it(make, failure):
+    world = make(trainer_idle_s=120).opened()
+    world.script["writer"] = [failure]
+    world.segments.close(leaves_trainers=True)
+    assert world.of_kind("writer")[0].is_closed
+
+
+def test_the_end_of_a_run_does_not_wait_for_it_for_long(make, monkeypatch):
+    monkeypatch.setattr(module, "_LEFT_WITHIN_S", 0.1)
+    world = make(trainer_idle_s=120).opened()
+    world.script["writer"] = [NEVER]
+    world.segments.close(leaves_trainers=True)
+    assert world.of_kind("writer")[0].is_closed
+
+
+def test_the_end_of_its_caller_does_not_change_the_end_of_a_run(make):
+    """It has trained everything: the caller's session has closed its pipe meanwhile."""
+    read, write = os.pipe()
+    world = make(stop_fd=read, trainer_idle_s=120).opened()
+    os.close(write)
+    world.segments.close(leaves_trainers=True)
+    assert world.of_kind("writer")[0].statements == [LeaveTrainer(120)]
+    os.close(read)
+
+
+def test_a_segment_at_work_keeps_its_trainer(make):
+    world = make(trainer_idle_s=120).opened()
+    world.script["writer"] = [NEVER]
+    world.segments.begin(0, TASK)
+    world.segments.wait(0.0)
+    world.segments.close(leaves_trainers=True)
+    assert world.of_kind("writer")[0].statements == [TASK]
