@@ -151,8 +151,8 @@ GRADIENT_BOOSTING = Function(
         ),
         Argument(
             "test_table", "varchar",
-            "packed table of the rows to measure, with the same encoding; NULL: your tables of the rows that pack_columns"
-            " held out from packed_table, for validation and for a test",
+            "packed table of the rows to measure, with the same encoding; NULL: your tables of the rows that"
+            " pack_columns held out from packed_table, for validation and for a test",
             default=None,
         ),
         Argument(
