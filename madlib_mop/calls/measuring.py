@@ -151,13 +151,14 @@ GRADIENT_BOOSTING = Function(
         ),
         Argument(
             "test_table", "varchar",
-            "packed table of rows with the same encoding, which are measured; NULL: your tables of rows that"
-            " pack_columns has held out from it for validation and as a test",
+            "packed table of the rows to measure, with the same encoding; NULL: your tables of the rows that"
+            " pack_columns held out from packed_table, for validation and for a test",
             default=None,
         ),
         Argument(
             "max_seconds", "double precision",
-            "time for all of it: of more rows than can be trained on in it, a sample is used; after it, the call fails",
+            "limit of the call's time; if there are too many rows for it, a sample of them is used; a call that takes"
+            " longer fails",
             default=20,
             check=AboveZero("For example 20.", is_needed=True),
         ),
