@@ -12,6 +12,7 @@ import uuid
 
 import pytest
 from mop_backend.forkserver import ForkServer
+from mop_backend.machine import processors
 from mop_backend.process import TRAINER, Child, ChildDied
 
 from madlib_mop.trainer.process.loading import UNUSED
@@ -339,7 +340,7 @@ def test_one_that_says_something_unasked_is_not_given(server):
 
 def test_the_oldest_ends_when_too_many_wait(server):
     with contextlib.ExitStack() as stack:
-        most = 2 * len(os.sched_getaffinity(0))
+        most = 2 * processors()
         pids = [stack.enter_context(left(server, use=f"u{number}"))[0] for number in range(most + 1)]
         ended(pids[0])
         assert server.take("u0") is None
