@@ -31,7 +31,7 @@ from mop_backend.peer import end_with_peer
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.trainer import requests
 from madlib_mop.trainer.process import lifetime, loading
-from madlib_mop.trainer.process.failures import INPUT, MEMORY, RequestFailure, blaming, failure_of
+from madlib_mop.trainer.process.failures import INPUT, MEMORY, MODEL, RequestFailure, blaming, failure_of
 from madlib_mop.trainer.requests import (
     Request,
     gpu_numbers_of,
@@ -85,11 +85,13 @@ def _handle(session: "TrainerService", header: Header, blobs: list[Blob]) -> tup
             raise malformed(f"no operation {op!r}")
         if op not in TrainerService.ANY_TIME and not session.started:
             raise malformed(f"operation {op} came before start")
+        session.is_reusable &= op not in TrainerService.LAST
         answer, out = getattr(session, op)(Request(header), blobs)
         return (None if silent else {"ok": True, **answer}), out
     except Exception as error:
         traceback.print_exc()
         failure = failure_of(error)
+        session.is_reusable &= failure.kind == MODEL
         if silent:
             session.fail(failure)
             return None, []
@@ -107,10 +109,13 @@ class TrainerService:
     #: Requests that do not need Keras.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
     SILENT = frozenset({"shard_begin", "shard_rows"})
+    #: After these, the process serves no other client: Keras keeps something of models that are described or converted.
+    LAST = frozenset({"describe_model", "export_model", "import_file"})
 
     def __init__(self, read_fd: int):
         self.started = False
         self.stopped = False
+        self.is_reusable = True
         self.idle_s: float | None = None
         self._read_fd = read_fd
         self._memory_limit: int | None = None
@@ -196,7 +201,7 @@ class TrainerService:
         self._incoming = incoming.IncomingShard()
         self._visitor.forget()
         self._start_of_rest = self._start
-        return {"rests": not self.recover()}, []
+        return {"rests": self.is_reusable and not self.recover()}, []
 
     def confine(self, header: Request, blobs: list[Blob]) -> Reply:
         """Drop what sums of training states do not need, as ``start`` does, but without loading Keras."""

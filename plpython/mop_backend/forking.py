@@ -28,6 +28,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mop_backend.machine import processors
 from mop_backend.sockets import listen, owner_of
 
 _IDLE_S = 600.0
@@ -127,7 +128,7 @@ class Forking:
         self._children: dict[int, _Child] = {}
         self._waiting: list[_Waiting] = []  # the one that was left last at the end
         self._addresses: dict[str, socket.socket] = {}
-        self._most_waiting = _WAITING_PER_PROCESSOR * len(os.sched_getaffinity(0))
+        self._most_waiting = _WAITING_PER_PROCESSOR * processors()
         self._used_at = time.monotonic()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         self._selector.register(server, selectors.EVENT_READ, None)

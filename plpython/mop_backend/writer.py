@@ -370,7 +370,7 @@ class Writer:
         if self._place is None:
             # A trainer in which code of users runs serves this run only.
             is_own = self._custom is not None  # defence: trainers-of-one-run = False
-            use = None if is_own else use_of(self._owner, start)
+            use = use_of(self._owner, start) if self._plan.get("trainer_idle_s") and not is_own else None
             self._child = Local(Interrupts(), own, backend_of(start), use)
             start["client"] = os.getpid()
         elif "key" in self._place:

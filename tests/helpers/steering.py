@@ -19,6 +19,7 @@ SELECT madlib.madlib_keras_fit_multiple_model('train', '{{table}}', 'mst', {N_EP
 # these two have come to the gate, so each of their visits that is ahead waits for them, for a second at most: they may
 # need its trainer.
 GATES = """
+INSERT INTO madlib_mop.setting VALUES ('trainer_idle_s', '0');  -- else other models end before the two are at the gate
 CREATE TABLE public.gate (epoch integer);
 CREATE FUNCTION public.before_gate(run bigint) RETURNS bigint LANGUAGE sql AS $$
     SELECT count(*) FROM madlib_mop.model m

@@ -64,7 +64,7 @@ def _usable_by_trainers(session: CallerSession) -> tuple[list[str], str]:
     obstacle = gpus.obstacle_to_gpus(backend, n_gpus)
     if obstacle is not None:
         return [], f"{none}: {obstacle.message}"
-    with LocalTrainer(session, gpus=range(n_gpus), need_gpus=False, backend=backend, is_new=True) as trainer:
+    with LocalTrainer(session, gpus=range(n_gpus), need_gpus=False, backend=backend) as trainer:
         seen: list[str] = trainer.ask({"op": "stats"})[0]["gpus"]
     reason = f"the CUDA libraries of {backend} are missing or do not fit NVIDIA's driver"
     return seen, f"{none}: the host has {n_gpus} GPU(s), but {reason}"

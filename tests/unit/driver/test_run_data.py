@@ -29,8 +29,9 @@ def table(*shard_bytes, **of_last):
 def planned(source, validation=None, cache_mb=256, gpus=None, may_stay=True):
     """Return whether models stay with a trainer in the plan of a run, also after it was recorded."""
     settings = SimpleNamespace(
-        trainer_start=dict, worker_host="127.0.0.1", host_wait_s=600, shard_cache_bytes=cache_mb * MIB
-    )
+        trainer_start=dict, worker_host="127.0.0.1", host_wait_s=600, trainer_idle_s=120,
+        shard_cache_bytes=cache_mb * MIB,
+    )  # fmt: skip
     output = Relation("public", "models", 0, "r", False)
     plan = Data(source, validation, gpus or {}, {}).plan(settings, output, may_stay=may_stay, summary=a_summary())
     assert Plan.from_json(plan.as_json()).any_trainer == plan.any_trainer
