@@ -66,7 +66,7 @@ LEARN = Function(
         ),
         Argument(
             "schema", "text",
-            "existing schema for the new tables, such as one for them alone; NULL: the first one of search_path",
+            "existing schema for the new tables; NULL: the first one of search_path",
             default=None,
         ),
     ),
