@@ -12,9 +12,11 @@ Integers = npt.NDArray[np.int64]
 
 _LENGTHS = (3, 4)
 _BASE = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+#: Of the polynomials that hash words and runs of characters.
+FACTOR, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SPACE, _END = 0x20, 0x0A
-_CHUNK = 1 << 16  # characters and units that are processed at once; fits into the cache
+#: Characters and units that are processed at once; fits into the cache.
+CHUNK = 1 << 16
 _N_FOLDED = 0x600
 
 
@@ -36,9 +38,9 @@ def _folded() -> npt.NDArray[np.uint32]:
     return table
 
 
-def _mix(hashes: Hashes) -> Hashes:
+def mix(hashes: Hashes) -> Hashes:
     """Return well mixed bits: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, figure 16)."""
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * _MIX_1
+    hashes = (hashes ^ (hashes >> np.uint64(30))) * FACTOR
     hashes = (hashes ^ (hashes >> np.uint64(27))) * _MIX_2
     return hashes ^ (hashes >> np.uint64(31))
 
@@ -46,7 +48,7 @@ def _mix(hashes: Hashes) -> Hashes:
 _SALTS = {n: np.uint64(n * int(_BASE) % (1 << 64)) for n in (1, *_LENGTHS)}
 _FOLDED = _folded()
 _IS_LETTER = _FOLDED != _SPACE
-_LETTERS = _mix(_FOLDED.astype(np.uint64) * _BASE)
+_LETTERS = mix(_FOLDED.astype(np.uint64) * _BASE)
 
 
 def _powers(factor: int, n: int) -> Hashes:
@@ -56,9 +58,9 @@ def _powers(factor: int, n: int) -> Hashes:
     return np.multiply.accumulate(powers)
 
 
-_N_POWERS = 2 * _CHUNK
-_POWERS = _powers(int(_MIX_1), _N_POWERS)
-_INVERSES = _powers(pow(int(_MIX_1), -1, 1 << 64), _N_POWERS)
+_N_POWERS = 2 * CHUNK
+_POWERS = _powers(int(FACTOR), _N_POWERS)
+_INVERSES = _powers(pow(int(FACTOR), -1, 1 << 64), _N_POWERS)
 
 
 def hashed_ngrams(texts: Sequence[str], width: int) -> Units:
@@ -84,7 +86,7 @@ def hashed_ngrams(texts: Sequence[str], width: int) -> Units:
     start = 0
     while start < len(texts):
         end, n_characters = start + 1, len(texts[start])
-        while end < len(texts) and n_characters + len(texts[end]) < _CHUNK and (end - start) * width < _CHUNK:
+        while end < len(texts) and n_characters + len(texts[end]) < CHUNK and (end - start) * width < CHUNK:
             n_characters += len(texts[end])
             end += 1
         units[start:end] = _units(texts[start:end], width)
@@ -93,12 +95,12 @@ def hashed_ngrams(texts: Sequence[str], width: int) -> Units:
 
 
 def _units(texts: Sequence[str], width: int) -> Units:
-    letters, within, rows = _characters(texts)
-    threes = (letters[:-2] * _MIX_1 + letters[1:-1]) * _MIX_1 + letters[2:]
-    fours = threes[:-1] * _MIX_1 + letters[3:]
+    letters, within, rows = characters(texts)
+    threes = (letters[:-2] * FACTOR + letters[1:-1]) * FACTOR + letters[2:]
+    fours = threes[:-1] * FACTOR + letters[3:]
     chosen_3, chosen_4 = within[1:-1], within[1:-2] & within[2:-1]
-    words, starts = _words(letters, within)
-    hashes = _mix(
+    words, starts = words_of(letters, within)
+    hashes = mix(
         np.concatenate([words + _SALTS[1], threes[chosen_3] + _SALTS[3], fours[chosen_4] + _SALTS[4]])
     )
     if rows is None:
@@ -107,7 +109,7 @@ def _units(texts: Sequence[str], width: int) -> Units:
     return _counted(hashes, owners, len(texts), width)
 
 
-def _characters(texts: Sequence[str]) -> tuple[Hashes, Flags, Integers | None]:
+def characters(texts: Sequence[str]) -> tuple[Hashes, Flags, Integers | None]:
     """Return the characters of all texts, blanks between and around them: hashes, which are letters or digits, rows.
 
     Rows, the text of each character, are None for a text alone.
@@ -126,10 +128,10 @@ def _characters(texts: Sequence[str]) -> tuple[Hashes, Flags, Integers | None]:
     folded = np.where(known, _FOLDED[np.where(known, codes, 0)], codes).astype(np.uint32)
     wide = ((folded >= 0x2000) & (folded < 0x2070)) | ((folded >= 0x3000) & (folded < 0x3005))
     folded[wide] = _SPACE  # general and CJK punctuation
-    return _mix(folded.astype(np.uint64) * _BASE), folded != _SPACE, rows
+    return mix(folded.astype(np.uint64) * _BASE), folded != _SPACE, rows
 
 
-def _words(letters: Hashes, within: Flags) -> tuple[Hashes, Integers]:
+def words_of(letters: Hashes, within: Flags) -> tuple[Hashes, Integers]:
     """Return a hash of each word, a polynomial of its characters modulo 2^64, and where it begins.
 
     Differences of running sums are the polynomials times a power of an odd number, which has an inverse.
@@ -139,7 +141,7 @@ def _words(letters: Hashes, within: Flags) -> tuple[Hashes, Integers]:
     before, last = places[::2], places[1::2]
     if len(letters) > _N_POWERS:
         powers, inverses = (
-            _powers(factor, len(letters)) for factor in (int(_MIX_1), pow(int(_MIX_1), -1, 1 << 64))
+            _powers(factor, len(letters)) for factor in (int(FACTOR), pow(int(FACTOR), -1, 1 << 64))
         )
     else:
         powers, inverses = _POWERS[: len(letters)], _INVERSES

@@ -95,7 +95,7 @@ def explain_prediction(call: Call) -> Header:
     return {
         "oids": [read.oid for read in (relation, summary) if read is not None],
         "shapes": [list(values.shape) for values in drawn.rows],
-        "index_inputs": _index_inputs(preprocessor),
+        "index_inputs": list(preprocessor.index_inputs),
         "tensors": [np.ascontiguousarray(values).tobytes() for values in drawn.rows],
     }
 
@@ -180,10 +180,6 @@ def _columns(rows: LabelledRows, preprocessor: Preprocessor, what: str) -> Itera
                         what,
                     )
             yield found
-
-
-def _index_inputs(preprocessor: Preprocessor) -> list[int]:
-    return [number for number, tensor in enumerate(preprocessor.tensors) if tensor.kind == "index"]
 
 
 def importance(call: Call) -> list[dict[str, Any]]:
@@ -405,7 +401,7 @@ class _Network:
 
     def __init__(self, trainer: LocalTrainer, model: TrainedModel, weights: bytes, preprocessor: Preprocessor):
         self._trainer = trainer
-        self._index_inputs = _index_inputs(preprocessor)
+        self._index_inputs = list(preprocessor.index_inputs)
         self._targets = Targets(preprocessor)
         self._output_bytes = 4 * _n_units(model, preprocessor)
         request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}

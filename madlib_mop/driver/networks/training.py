@@ -105,11 +105,16 @@ def _linear_optimizer(preprocessor: Preprocessor, plan: TrainingSize, batch: int
 
 
 def _squared_length(preprocessor: Preprocessor) -> float:
-    """Return about the mean squared length of a row: numbers, and units of texts and vectors, have the variance 1."""
+    """Return about the mean squared length of a row: numbers and units of vectors have the variance 1.
+
+    So have units of hashed texts. The weights of a text's terms have a length of 1 together.
+    """
     found = 1.0  # the bias
     for tensor in preprocessor.tensors:
-        if tensor.kind == "index":
+        if tensor.kind in ("index", "weights"):
             found += 1.0
+        elif tensor.kind == "terms":
+            continue
         elif tensor.kind == "image":
             found += min(math.prod(tensor.shape), MOST_SQUARES) / 3
         else:

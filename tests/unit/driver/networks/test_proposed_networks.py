@@ -32,7 +32,8 @@ INPUTS = {
     "numbers": [(spec("x"), numbers([1.0, 2.0, None, 4.0])), (spec("on", "boolean"), numbers([0, 1, 1, 1], "boolean"))],
     "index": [(spec("city", "category"), texts(["a", "b", "c", None]))],
     "hashed": [(spec("h", "category", encode="hashed"), texts(["s", "m", "l", "m"]))],
-    "text": [(spec("words", "text"), texts(["one", "two", None, "four"]))],
+    "text": [(spec("words", "text", encode="hashed_ngrams"), texts(["one", "two", None, "four"]))],
+    "terms": [(spec("terms", "text"), texts(["one", "two", None, "four"]))],
     "vector": [(spec("v", "vector"), vectors([[1.0, 2.0], None, [0.0, 0.0], [3.0, 4.0]], 2))],
     "image": [(spec("p", "image", impute="zero"), raw.Blobs([None, b"1", b"2", b"3"]))],
     "names": [(spec("a/b", "category"), texts(["a", "b", "c", None])), (spec("hidden"), numbers([1, 2, 3, 4])),
@@ -124,7 +125,7 @@ def test_a_linear_model_adds_a_weight_for_each_number_and_each_level_which_all_b
     assert [(one["units"], one.get("activation")) for one in dense] == [(3, None), (1, None)]
     others = {layer["class_name"] for layer in layers} - {"Dense"}
     assert others == {
-        "InputLayer", "Embedding", "Reshape", "Flatten", "Rescaling", "Concatenate", "Add", "Activation",
+        "InputLayer", "Embedding", "Reshape", "Flatten", "Rescaling", "Concatenate", "Add", "Activation", "Dot",
     }  # fmt: skip
     widths = {layer["config"]["output_dim"] for layer in layers if layer["class_name"] == "Embedding"}
     assert widths == {3, 1}, "the units of an output"
