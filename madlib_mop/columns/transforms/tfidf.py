@@ -12,12 +12,34 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.columns.transforms.logarithm import signed_log1p
-from madlib_mop.columns.transforms.ngrams import CHUNK, FACTOR, Flags, Hashes, Integers, characters, mix, words_of
+from madlib_mop.columns.transforms.ngrams import (
+    CHUNK,
+    FACTOR,
+    LOWER,
+    SPACE,
+    Codes,
+    Flags,
+    Hashes,
+    Integers,
+    codes_of,
+    folded_by,
+    hashed,
+    is_small,
+    letters_of,
+    mix,
+    words_of,
+)
 
 Weights = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
+#: What divides the tokens of which runs are made: the characters that Unicode calls white space, and the separators of
+#: ASCII. The list is fixed.
+_WHITE = (
+    *range(0x09, 0x0E), *range(0x1C, 0x21), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F,
+    0x3000,
+)  # fmt: skip
 #: Lengths of the runs of characters.
 _SHORTEST, _LONGEST = 2, 5
 _HASH_BYTES = 6
@@ -36,8 +58,10 @@ _DAMPED = 1.0 + signed_log1p(np.maximum(np.arange(-1.0, 255.0), 0.0))
 def term_hashes(texts: Sequence[str]) -> tuple[Hashes, Integers]:
     """Return the terms of texts, with repetitions.
 
-    Terms are each word, each pair of neighbouring words, and each run of 2 to 5 characters within a word that begins
-    and ends with a blank. Capitals are folded and words are divided as `hashed_ngrams` does it.
+    Terms are each word and each pair of neighbouring words, which consist of letters and digits, and each run of 2 to 5
+    characters of a token that begins and ends with a blank; white space divides tokens, so punctuation is part of them.
+    Capitals are folded and words are divided as `hashed_ngrams` does it. The runs are those that ``char_wb`` of
+    scikit-learn makes.
 
     Parameters
     ----------
@@ -51,27 +75,47 @@ def term_hashes(texts: Sequence[str]) -> tuple[Hashes, Integers]:
     owners : numpy.ndarray
         int64 (n_terms,): the number of the text of each.
     """
-    letters, within, rows = characters(texts)
+    codes, rows = codes_of(texts)
     if rows is None:
-        rows = np.zeros(len(letters), np.int64)
-    words, starts = words_of(letters, within)
+        rows = np.zeros(len(codes), np.int64)
+    words, starts = words_of(*letters_of(codes))
     of_words = rows[starts]
     is_pair = of_words[1:] == of_words[:-1]
     found = [words + _SALTS[_WORD], (words[:-1] * FACTOR + words[1:])[is_pair] + _SALTS[_PAIR]]
     owners = [of_words, of_words[1:][is_pair]]
-    runs, inner = letters, np.ones(len(letters), np.bool_)
+    signs, within = _signs_of(codes)
+    runs, inner = signs, np.ones(len(signs), np.bool_)
     for length in range(_SHORTEST, _LONGEST + 1):
-        runs = runs[:-1] * FACTOR + letters[length - 1 :]
+        runs = runs[:-1] * FACTOR + signs[length - 1 :]
         chosen: Flags
         if length == _SHORTEST:
             chosen = within[:-1] | within[1:]
             inner = inner[1:]
-        else:  # all but the first and the last character are letters
+        else:  # all but the first and the last character are no blanks
             inner = inner[:-1] & within[length - 2 : -1]
             chosen = inner
         found.append(runs[chosen] + _SALTS[length])
         owners.append(rows[: len(runs)][chosen])
     return mix(np.concatenate(found)) >> _SHIFT, np.concatenate(owners)
+
+
+def _small_signs() -> npt.NDArray[np.uint32]:
+    table = LOWER.copy()
+    table[[code for code in _WHITE if code < len(table)]] = SPACE
+    return table
+
+
+_SIGNS = _small_signs()
+_HASHED_SIGNS, _IS_SIGN = hashed(_SIGNS), _SIGNS != SPACE
+
+
+def _signs_of(codes: Codes) -> tuple[Hashes, Flags]:
+    """Return hashes of characters, all white space being blanks, and which are none."""
+    if is_small(codes):
+        return _HASHED_SIGNS[codes], _IS_SIGN[codes]
+    folded = folded_by(_SIGNS, codes)
+    folded[np.isin(folded, _WHITE)] = SPACE
+    return hashed(folded), folded != SPACE
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[slice]:
