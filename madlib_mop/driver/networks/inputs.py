@@ -13,6 +13,9 @@ MAX_EMBEDDED = 256
 _FREQUENCIES, _WIDTH = 16, 4
 #: Share of a hashed text's numbers that are dropped in training, before its hidden layer.
 _TEXT_DROPOUT = 0.5
+#: What a linear model multiplies the weights of a text's terms by: its penalty is then that of scikit-learn's
+#: LogisticRegression with C = 10.
+TERM_SCALE = 10.0
 #: Of the first weights of a text's terms.
 _TERM_REACH = 0.5
 #: Most squares of a side of an image, and of all of it with three colours, for a linear model.
@@ -127,8 +130,11 @@ def term_weights(
     graph: Graph, x: LayerOutput, weights: LayerOutput, tensor: InputTensor, n_units: int
 ) -> LayerOutput:
     """Return the sum of the terms' weights in the text times those of the model, all 0 at the start: (n_units,) a row.
+
+    The sum is multiplied by `TERM_SCALE`, so that gradient descent and its penalty treat a text as a long row.
     """
-    return _product(graph, x, weights, tensor, n_units, "zeros")
+    y = _product(graph, x, weights, tensor, n_units, "zeros")
+    return graph.same("Rescaling", y, "scaled_terms", scale=TERM_SCALE, offset=0.0)
 
 
 def _inputs(graph: Graph, tensors: Sequence[InputTensor]) -> list[LayerOutput]:
