@@ -336,4 +336,4 @@ def _damped(times: Integers) -> Floats:
     """Return 1 + ln(n) of whole numbers from 1 on."""
     if times.max() < len(_DAMPED):
         return _DAMPED[times]
-    return 1.0 + signed_log1p(times - 1.0)
+    return 1.0 + signed_log1p((times - 1).astype(np.float64))

@@ -134,6 +134,8 @@ def term_weights(
     The sum is multiplied by `TERM_SCALE`, so that gradient descent and its penalty treat a text as a long row.
     """
     y = _product(graph, x, weights, tensor, n_units, "zeros")
+    # the JSON of Dot does not tell its shape, by which a model is compared with its table
+    y = graph.layer("Reshape", y, (n_units,), target_shape=[n_units])
     return graph.same("Rescaling", y, "scaled_terms", scale=TERM_SCALE, offset=0.0)
 
 

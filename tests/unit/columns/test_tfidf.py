@@ -167,7 +167,9 @@ def test_the_width_is_that_of_the_longest_training_row_up_to_its_limit():
     assert fit.width == fit.n_terms == len(set(terms_of(rows[0]))) and fit.n_rows == 3
     assert fitted_text(rows, width=8)[1].width == 8
     assert fitted_text(rows, max_levels=9)[1].n_terms == 9
-    assert fitted_text(["?", "!"])[1].width == 1
+    assert fitted_text(["?", "!"])[1].width == 3, "a mark and the blanks around it"
+    of_nothing = fitted_text([" ", "\n"])[1]
+    assert (of_nothing.width, of_nothing.n_terms) == (1, 0)
 
 
 def test_the_fit_of_many_texts_is_that_of_some_which_do_not_depend_on_their_order(monkeypatch):
