@@ -73,7 +73,7 @@ def test_packed_rows_and_transform_have_the_bits_of_the_encoder(tickets, rows):
     assert np.array_equal(np.array([one for _, one in encoded], np.float32), weights)
 
 
-def test_every_way_to_predict_returns_the_same(tickets, rows, tmp_path):
+def test_every_way_to_predict_returns_the_same(tickets, rows, keras, tmp_path):
     frame = pd.DataFrame({"message": [m for m, _, _ in rows], "calls": [c for _, _, c in rows]})
     for key in (1, 2, 3):
         query = f"SELECT madlib_mop.predict('models', {key}, t) FROM tickets t ORDER BY id"
@@ -105,6 +105,23 @@ def test_an_explanation_exchanges_both_inputs_of_a_text(tickets):
     call = f"madlib_mop.explain_prediction('models', {row}, mst_key => 2, background => 'tickets')"
     found = dict(tickets.rows(f"SELECT feature, contribution FROM {call}"))
     assert {"message", "calls"} <= set(found) and abs(found["message"]) > abs(found["calls"])
+
+
+def test_partial_dependence_has_the_most_frequent_texts(tickets):
+    call = "madlib_mop.partial_dependence('models', 'tickets', 'message', mst_key => 2, of_class => 'billing')"
+    found = tickets.rows(f"SELECT value, prediction FROM {call}")
+    assert len(found) > 2 and len({prediction for _, prediction in found}) > 1
+    counts = dict(tickets.rows("SELECT message, count(*) FROM tickets GROUP BY message"))
+    rarest = min(counts[value] for value, _ in found)
+    assert sum(count > rarest for count in counts.values()) < len(found)
+
+
+def test_gradient_boosting_has_a_column_for_each_term(tickets):
+    query = "SELECT metric, value, note FROM madlib_mop.gradient_boosting('packed') WHERE data_set = 'validation'"
+    found = {metric: (value, note) for metric, value, note in tickets.rows(query)}
+    n_terms = preprocessor_of(tickets, "packed").tensors[1].n_codes
+    assert found["accuracy"][0] > 0.9
+    assert f"the 512 of {n_terms + 2:,} inputs" in found["accuracy"][1], "and the calls, and whether a message is NULL"
 
 
 def test_hashed_texts_are_packed_as_before(tickets):

@@ -17,7 +17,8 @@ from madlib_mop.errors import UnreadableText
 
 FORMAT = 1
 _NUMBERS, _WEIGHTS = "numbers", "_weights"
-_MOST_BYTES = 63  # of a name in PostgreSQL
+#: Of the name of a packed column, beside which there is one with the suffix ``_shape``.
+_MOST_BYTES = 63 - len("_shape")
 _KEYS = {"spec", "type", "fit"}
 
 
@@ -177,7 +178,7 @@ def _numbered(name: str, n: int, taken: set[str]) -> tuple[str, ...]:
 def _unused_name(names: set[str], end: str, begin: str = "") -> str:
     """Return a name for a tensor that is none of these, and add it: ``end`` after ``begin``, with a number if needed.
 
-    PostgreSQL's names have at most 63 bytes: of a longer one, ``begin`` is cut.
+    Of a name that is too long for a packed column, ``begin`` is cut.
     """
     number = 0
     while True:

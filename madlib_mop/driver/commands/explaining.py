@@ -15,7 +15,7 @@ from mop_backend.registered_names import with_newest
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Predictions, Targets
-from madlib_mop.columns.preprocessors.fits import ClassFit, ImageFit, TextFit, VectorFit
+from madlib_mop.columns.preprocessors.fits import ClassFit, ImageFit, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import Levels, Moments, Numbers, RawColumn, text_of_moment
 from madlib_mop.columns.transforms.categories import CategoryFit
@@ -287,7 +287,7 @@ def partial_dependence(call: Call) -> list[dict[str, Any]]:
         drawn.add(rows, values)
     if not drawn.n_rows:
         raise no_rows(a["source_table"])
-    sources = chosen_rows(drawn.labels, a["n_values"], isinstance(fitted.fit, CategoryFit | TextFit))
+    sources = chosen_rows(drawn.labels, a["n_values"], isinstance(fitted.fit, CategoryFit | TextFit | TermsFit))
     with LocalTrainer(session) as trainer:
         network = _Network(trainer, model, read_weights(session, model), preprocessor)
         found = dependence_of(lambda rows: outputs.of(network.outputs(rows)), columns, drawn.rows, number, sources)

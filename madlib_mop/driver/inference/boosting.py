@@ -236,7 +236,7 @@ class BoostingProcess(LocalProcess):
         inputs = [(place, tensor) for place, tensor in enumerate(preprocessor.tensors) if tensor.kind != "image"]
         if not inputs:
             raise NoBaseline("the inputs are images only")
-        terms = [(place, tensor.n_codes) for place, (_, tensor) in enumerate(inputs) if tensor.kind == "terms"]
+        terms = [(place, tensor.n_codes or 1) for place, (_, tensor) in enumerate(inputs) if tensor.kind == "terms"]
         n_sent = sum(math.prod(tensor.shape) for _, tensor in inputs)
         # a text is sent as terms and weights, and used as a column for each term of the vocabulary
         n_of_texts = sum(math.prod(tensor.shape) for _, tensor in inputs if tensor.kind in ("terms", "weights"))
