@@ -14,8 +14,8 @@ _FREQUENCIES, _WIDTH = 16, 4
 #: Share of a hashed text's numbers that are dropped in training, before its hidden layer.
 _TEXT_DROPOUT = 0.5
 #: What a linear model multiplies the weights of a text's terms by: for two classes, its penalty of a term is then that
-#: of scikit-learn's LogisticRegression with C = 2.5. On the texts of benchmarks/quality/learned.py, 1 fits too little of
-#: the docstrings, and 10 more noise of the titles of comedies.
+#: of scikit-learn's LogisticRegression with C = 2.5. On the texts of benchmarks/quality/learned.py, 1 fits too
+#: little of the docstrings, and 10 more noise of the titles of comedies.
 TERM_SCALE = 5.0
 #: Of the first weights of a text's terms.
 _TERM_REACH = 0.5
