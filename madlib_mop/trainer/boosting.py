@@ -9,6 +9,7 @@ import importlib
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -68,6 +69,7 @@ class BoostingService:
         self._read_fd = read_fd
         self._incoming = IncomingShard()
         self._library: Any = None
+        self._terms: list[tuple[int, int, int]] = []
         self._chosen: npt.NDArray[np.intp] | None = None
         self._categories: npt.NDArray[np.bool_] | None = None
         self._models: list[_Model] = []
@@ -118,7 +120,8 @@ class BoostingService:
         """Train a model for each target.
 
         ``n_classes`` has the number of classes of each target, 0 for a number. At most ``most_rows`` rows are used, and
-        ``most_inputs`` numbers of each.
+        ``most_inputs`` numbers of each. ``terms`` has for each text the numbers of two inputs, the indices and the
+        weights of its terms, and how many indices there are.
         """
         began = time.monotonic()
         if self._library is None:
@@ -127,15 +130,17 @@ class BoostingService:
         n_classes = [int(n) for n in header["n_classes"]]
         if len(n_classes) != len(shard.ys):
             raise malformed(f"n_classes has {len(n_classes)} numbers for {len(shard.ys)} targets")
-        x, is_index = _numbers(shard.xs)
+        self._terms = [(int(indices), int(weights), int(n)) for indices, weights, n in header.get("terms", ())]
+        inputs = _inputs(shard.xs, self._terms)
         ys = [_target(y, n) for y, n in zip(shard.ys, n_classes, strict=True)]
         del shard
         seed = int(header["seed"]) % _MOST_SEEDS
-        if len(x) > positive(header, "most_rows"):
-            rows = np.sort(np.random.default_rng(seed).choice(len(x), header["most_rows"], replace=False))
-            x, ys = x[rows], [y[rows] for y in ys]
-        self._chosen = _chosen(x, is_index, ys, n_classes, positive(header, "most_inputs"))
-        x, is_index = x[:, self._chosen], is_index[self._chosen]
+        if inputs.n_rows > positive(header, "most_rows"):
+            rows = np.sort(np.random.default_rng(seed).choice(inputs.n_rows, header["most_rows"], replace=False))
+            inputs, ys = inputs.rows(rows), [y[rows] for y in ys]
+        self._chosen = _chosen(inputs, ys, n_classes, positive(header, "most_inputs"))
+        x, is_index = inputs.columns(self._chosen), inputs.is_index[self._chosen]
+        del inputs
         self._categories = is_index & (x.max(axis=0) < _MOST_CODES) & (x.min(axis=0) >= 0)
         self._models = [self._model(x, y, n, seed) for y, n in zip(ys, n_classes, strict=True)]
         return {"n_rows": len(x), "n_inputs": x.shape[1], "seconds": time.monotonic() - began}, []
@@ -144,11 +149,11 @@ class BoostingService:
         """Predict rows: a float32 blob a target, of probabilities (n_rows, n_classes) or of a number (n_rows, 1)."""
         if not self._models:
             raise malformed("predict came before fit")
-        x, _ = _numbers(columns_of(header, blobs))
+        inputs = _inputs(columns_of(header, blobs), self._terms)
         assert self._chosen is not None, "it was fitted"
-        if x.shape[1] <= self._chosen.max(initial=-1):
-            raise invalid_input(f"a row has {x.shape[1]} numbers, fewer than in training")
-        x = self._codes_in_range(x[:, self._chosen])
+        if len(inputs.is_index) <= self._chosen.max(initial=-1):
+            raise invalid_input(f"a row has {len(inputs.is_index)} numbers, fewer than in training")
+        x = self._codes_in_range(inputs.columns(self._chosen))
         outputs = [model.predict(x) for model in self._models]
         return {"shapes": [list(output.shape) for output in outputs]}, [output.data for output in outputs]
 
@@ -205,17 +210,93 @@ class _Constant:
         return found
 
 
-def _numbers(columns: Sequence[np.ndarray]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return the inputs as one matrix, and which of its columns are indices.
+@dataclass(frozen=True)
+class _Terms:
+    """The weights of a text's terms: a sparse matrix (n_rows, n_terms), whose first column is zero.
 
-    Returns
-    -------
-    tuple of numpy.ndarray
-        float32 (n_rows, n_numbers), and bool (n_numbers,).
+    Attributes
+    ----------
+    indices, weights : numpy.ndarray
+        int32 and float32 (n_rows, width): the columns and what is in them, 0 and 0 for nothing.
+    n_terms : int
     """
-    parts = [column.reshape(len(column), -1) for column in columns]
-    is_index = np.concatenate([np.full(part.shape[1], part.dtype == np.int32) for part in parts])
-    return np.concatenate([part.astype(np.float32, copy=False) for part in parts], axis=1), is_index
+
+    indices: npt.NDArray[np.int32]
+    weights: Floats
+    n_terms: int
+
+    def columns(self, chosen: npt.NDArray[np.intp]) -> Floats:
+        """Return some columns of the matrix."""
+        places = np.full(self.n_terms, -1)
+        places[chosen] = np.arange(len(chosen))
+        found = np.zeros((len(self.indices), len(chosen)), np.float32)
+        of_slots = places[self.indices]
+        rows, slots = np.nonzero(of_slots >= 0)
+        found[rows, of_slots[rows, slots]] = self.weights[rows, slots]
+        return found
+
+    def correlations(self, wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the highest correlation of each column with any of ``wanted``, whose means are 0 and lengths 1."""
+        indices, weights = self.indices.ravel(), self.weights.ravel().astype(np.float64)
+        sums, squares = (np.bincount(indices, one, self.n_terms) for one in (weights, weights**2))
+        lengths = np.sqrt(np.maximum(squares - sums**2 / len(self.indices), 1e-24))
+        found = np.zeros(self.n_terms)
+        for column in wanted.T:
+            products = (self.weights * column[:, np.newaxis]).ravel()
+            np.maximum(found, np.abs(np.bincount(indices, products, self.n_terms)) / lengths, out=found)
+        return found
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The inputs of some rows as one matrix: numbers, then the weights of each text's terms.
+
+    Attributes
+    ----------
+    numbers : numpy.ndarray
+        float32 (n_rows, n_numbers).
+    terms : list of _Terms
+    is_index : numpy.ndarray
+        bool (n_columns,): which columns are indices of categories.
+    """
+
+    numbers: Floats
+    terms: list[_Terms]
+    is_index: npt.NDArray[np.bool_]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.numbers)
+
+    def rows(self, chosen: npt.NDArray[np.intp]) -> "_Inputs":
+        """Return some rows."""
+        terms = [_Terms(one.indices[chosen], one.weights[chosen], one.n_terms) for one in self.terms]
+        return _Inputs(self.numbers[chosen], terms, self.is_index)
+
+    def columns(self, chosen: npt.NDArray[np.intp]) -> Floats:
+        """Return some columns, by ascending number."""
+        first = self.numbers.shape[1]
+        found = [self.numbers[:, chosen[chosen < first]]]
+        for one in self.terms:
+            found.append(one.columns(chosen[(first <= chosen) & (chosen < first + one.n_terms)] - first))
+            first += one.n_terms
+        return np.concatenate(found, axis=1) if self.terms else found[0]
+
+
+def _inputs(columns: Sequence[np.ndarray], terms: Sequence[tuple[int, int, int]]) -> _Inputs:
+    """Return the inputs of some rows, ``terms`` of which are the terms of texts: see `BoostingService._fit`."""
+    of_texts = {place for indices, weights, _ in terms for place in (indices, weights)}
+    parts = [column.reshape(len(column), -1) for place, column in enumerate(columns) if place not in of_texts]
+    is_index = [np.full(part.shape[1], part.dtype == np.int32) for part in parts]
+    numbers = [np.zeros((len(columns[0]), 0), np.float32)] if terms else []
+    numbers += [part.astype(np.float32, copy=False) for part in parts]
+    texts = [_Terms(columns[indices], columns[weights], n_terms) for indices, weights, n_terms in terms]
+    for one in texts:
+        if one.indices.size and not (one.indices.min() >= 0 and one.indices.max() < one.n_terms):
+            raise invalid_input(f"a row has a term that is not one of {one.n_terms:,}", hint="Pack the table again.")
+        is_index.append(np.zeros(one.n_terms, np.bool_))
+    return _Inputs(np.concatenate(numbers, axis=1), texts, np.concatenate(is_index))
 
 
 def _target(y: np.ndarray, n_classes: int) -> npt.NDArray[Any]:
@@ -230,23 +311,28 @@ def _target(y: np.ndarray, n_classes: int) -> npt.NDArray[Any]:
 
 
 def _chosen(
-    x: Floats, is_index: npt.NDArray[np.bool_], ys: Sequence[npt.NDArray[Any]], n_classes: Sequence[int], most: int
+    inputs: _Inputs, ys: Sequence[npt.NDArray[Any]], n_classes: Sequence[int], most: int
 ) -> npt.NDArray[np.intp]:
     """Return the columns to use, by number: all, or indices and those that are most correlated with a target."""
-    if x.shape[1] <= most:
-        return np.arange(x.shape[1])
+    x, n_columns = inputs.numbers, len(inputs.is_index)
+    if n_columns <= most:
+        return np.arange(n_columns)
     columns = [y[:, np.newaxis] if not n else y[:, np.newaxis] == np.arange(n)
                for y, n in zip(ys, n_classes, strict=True)]  # fmt: skip
     wanted = np.concatenate(columns, axis=1).astype(np.float64)
     wanted -= wanted.mean(axis=0)
     wanted /= np.maximum(np.sqrt((wanted**2).sum(axis=0)), 1e-12)
-    scores = np.empty(x.shape[1])
+    scores = np.empty(n_columns)
     for start in range(0, x.shape[1], _COLUMNS_AT_ONCE):
         part = x[:, start : start + _COLUMNS_AT_ONCE].astype(np.float64)
         part -= part.mean(axis=0)
         part /= np.maximum(np.sqrt((part**2).sum(axis=0)), 1e-12)
         scores[start : start + part.shape[1]] = np.abs(part.T @ wanted).max(axis=1)
-    scores[is_index] = 2.0
+    first = x.shape[1]
+    for one in inputs.terms:
+        scores[first : first + one.n_terms] = one.correlations(wanted)
+        first += one.n_terms
+    scores[inputs.is_index] = 2.0
     return np.sort(np.argsort(-scores, kind="stable")[:most])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.encoding.inputs import wrong_class
-from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, ImageFit, TextFit, VectorFit
+from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, ImageFit, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.raw import Levels, Moments, Numbers, RawColumn, Vectors, other_width
 from madlib_mop.columns.transforms.categories import CategoryFit
 
@@ -40,7 +40,7 @@ def numbers_of(fit: Fit, column: RawColumn, name: str) -> list[tuple[str, Number
     """
     if has_levels(fit):
         return []
-    if isinstance(fit, TextFit):
+    if isinstance(fit, TextFit | TermsFit):
         if not isinstance(column, Levels):
             raise wrong_class(name, "a text", column)
         lengths = [*(len(text) for text in column.levels.texts()), 0]
@@ -64,7 +64,7 @@ def names_of(fit: Fit) -> Sequence[str]:
     """Return the names of the numbers that `numbers_of` returns."""
     if has_levels(fit):
         return ()
-    if isinstance(fit, TextFit):
+    if isinstance(fit, TextFit | TermsFit):
         return ("characters",)
     if isinstance(fit, VectorFit):
         return _names_of_elements(fit.width)

@@ -10,6 +10,7 @@ from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.encoding.inputs import (
     IndexInput,
+    TermsInput,
     TextInput,
     UnitsOfCategory,
     VectorInput,
@@ -17,7 +18,7 @@ from madlib_mop.columns.encoding.inputs import (
     wrong_class,
 )
 from madlib_mop.columns.encoding.scaled import ScaledUnits
-from madlib_mop.columns.preprocessors.fits import DateFit, FittedColumn, ImageFit, TextFit, VectorFit
+from madlib_mop.columns.preprocessors.fits import DateFit, FittedColumn, ImageFit, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import RawColumn
 from madlib_mop.columns.transforms.categories import CategoryFit
@@ -92,17 +93,21 @@ class Encoder:
         self._categories: list[tuple[str, int, UnitsOfCategory]] = []
         self._nulls: list[tuple[str, int]] = []
         self._own: list[tuple[str, str, IndexInput | TextInput | VectorInput]] = []
+        self._terms: list[tuple[str, str, str, TermsInput]] = []
         self._images: list[tuple[str, str, ImageFit]] = []
-        own = {t.columns[0]: t.name for t in self._tensors if t.kind != "numbers"}
+        own: dict[str, list[str]] = {}
+        for tensor in self._tensors:
+            if tensor.kind != "numbers":
+                own.setdefault(tensor.columns[0], []).append(tensor.name)
         unit = 0
         for column in preprocessor.inputs:
-            self._add(column, unit, own.get(column.name, ""))
+            self._add(column, unit, own.get(column.name, [""]))
             unit += len(column.units())
         self._scaled.seal()
 
-    def _add(self, column: FittedColumn, unit: int, tensor: str) -> None:
-        """Plan one column, whose first unit in the matrix of numbers is ``unit``."""
-        fit, name = column.fit, column.name
+    def _add(self, column: FittedColumn, unit: int, tensors: Sequence[str]) -> None:
+        """Plan one column, whose first unit in the matrix of numbers is ``unit``; its own tensors are ``tensors``."""
+        fit, name, tensor = column.fit, column.name, tensors[0]
         if isinstance(fit, NumberFit):
             self._scaled.add(name, fit, unit, ())
         elif isinstance(fit, DateFit):
@@ -112,11 +117,13 @@ class Encoder:
                 self._own.append((tensor, name, IndexInput(name, fit)))
             else:
                 self._categories.append((name, unit, UnitsOfCategory(name, fit)))
-        elif isinstance(fit, TextFit | VectorFit | ImageFit):
+        elif isinstance(fit, TextFit | TermsFit | VectorFit | ImageFit):
             if fit.indicator:
                 self._nulls.append((name, unit))
             if isinstance(fit, TextFit):
                 self._own.append((tensor, name, TextInput(name, fit)))
+            elif isinstance(fit, TermsFit):
+                self._terms.append((tensor, tensors[1], name, TermsInput(name, fit)))
             elif isinstance(fit, VectorFit):
                 self._own.append((tensor, name, VectorInput(name, fit)))
             else:
@@ -152,12 +159,14 @@ class Encoder:
                 arrays[self._tensors[0].name] = np.ascontiguousarray(units.T)
             for tensor, name, own in self._own:
                 arrays[tensor] = own.encode(raw[name])
+            for tensor, weights, name, terms in self._terms:
+                arrays[tensor], arrays[weights] = terms.encode(raw[name])
             for tensor, name, fit in self._images:
                 arrays[tensor] = self._pixels(raw[name], name, fit)
         except KeyError:
             self._check_names(raw)
             raise
-        if self._images:
+        if self._images or self._terms:
             arrays = {tensor.name: arrays[tensor.name] for tensor in self._tensors}
         return Tensors(n_rows, arrays)
 

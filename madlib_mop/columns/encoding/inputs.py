@@ -6,12 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.columns.cells import UnreadableValue, null_element, wrong_width
-from madlib_mop.columns.preprocessors.fits import TextFit, VectorFit
+from madlib_mop.columns.preprocessors.fits import TermsFit, TextFit, VectorFit
 from madlib_mop.columns.preprocessors.input_fits import unit_of
 from madlib_mop.columns.raw import (
     MOMENT,
     Codes,
     Flags,
+    Integers,
     Levels,
     Moments,
     Numbers,
@@ -135,13 +136,37 @@ class TextInput:
             raise wrong_class(self._name, "a text", column)
         if not self._fit.accepts_null and column.missing.any():
             raise null_value(self._name, column.missing)
-        keys = column.levels.keys()
-        if column.n_rows == 1:
-            code = column.codes.item(0)
-            return hashed_ngrams([keys[code].decode("utf-8", "replace")] if code >= 0 else [""], self._fit.width)
-        distinct, inverse = np.unique(column.codes, return_inverse=True)
-        texts = [keys[code].decode("utf-8", "replace") if code >= 0 else "" for code in distinct.tolist()]
-        return hashed_ngrams(texts, self._fit.width)[inverse]
+        texts, inverse = _distinct_texts(column)
+        units = hashed_ngrams(texts, self._fit.width)
+        return units if inverse is None else units[inverse]
+
+
+class TermsInput:
+    """A text as the indices and the weights of its terms."""
+
+    def __init__(self, name: str, fit: TermsFit):
+        self._name = name
+        self._fit = fit
+
+    def encode(self, column: RawColumn) -> tuple[Codes, Units]:
+        """Return int32 and float32, (n_rows, width) each; zeros where NULL."""
+        if not isinstance(column, Levels):
+            raise wrong_class(self._name, "a text", column)
+        if not self._fit.accepts_null and column.missing.any():
+            raise null_value(self._name, column.missing)
+        texts, inverse = _distinct_texts(column)
+        indices, weights = self._fit.vocabulary.weights(texts, self._fit.width)
+        return (indices, weights) if inverse is None else (indices[inverse], weights[inverse])
+
+
+def _distinct_texts(column: Levels) -> tuple[list[str], Integers | None]:
+    """Return the distinct texts of some rows, "" for NULL, and which one each row has; None for a row alone."""
+    keys = column.levels.keys()
+    if column.n_rows == 1:
+        code = column.codes.item(0)
+        return [keys[code].decode("utf-8", "replace") if code >= 0 else ""], None
+    distinct, inverse = np.unique(column.codes, return_inverse=True)
+    return [keys[code].decode("utf-8", "replace") if code >= 0 else "" for code in distinct.tolist()], inverse
 
 
 class VectorInput:

@@ -11,6 +11,7 @@ from madlib_mop.columns.preprocessors.fits import (
     DateFit,
     FittedColumn,
     ImageFit,
+    TermsFit,
     TextFit,
     VectorFit,
 )
@@ -22,10 +23,13 @@ from madlib_mop.columns.proposals.kinds import (
     DATETIME,
     GREY_PIXELS,
     IMAGE,
+    MAX_LEVELS,
+    MAX_TERMS,
     NUMBER,
     PADDED,
     TARGET,
     TEXT,
+    TFIDF,
     VECTOR,
 )
 from madlib_mop.columns.proposals.specification import check_specification
@@ -79,6 +83,8 @@ def _n_units(column: FittedColumn) -> int:
         own = math.prod(fit.shape)
     elif isinstance(fit, TextFit | VectorFit):
         own = fit.width
+    elif isinstance(fit, TermsFit):
+        own = 2 * fit.width
     else:
         own = 1
     return own + len(column.units())
@@ -90,7 +96,7 @@ def _problem(column: FittedColumn) -> str | None:
     if spec.role == TARGET:
         expected: type = NumberFit if spec.kind == NUMBER else ClassFit
     elif spec.role == "input":
-        expected = _FIT_OF_KIND[spec.kind]
+        expected = TermsFit if spec.encode == TFIDF else _FIT_OF_KIND[spec.kind]
     else:
         return f"its role is {spec.role!r}"
     if type(fit) is not expected:
@@ -152,6 +158,18 @@ def _text(column: FittedColumn, fit: TextFit) -> str | None:
     return None if fit.width == column.spec.width else f"width {column.spec.width} was not fitted"
 
 
+def _terms(column: FittedColumn, fit: TermsFit) -> str | None:
+    if not 1 <= fit.width <= (column.spec.width or 0):
+        return f"width {column.spec.width} was not fitted"
+    if not 0 <= fit.n_terms <= (column.spec.max_levels or MAX_TERMS) <= MAX_LEVELS:
+        return f"{fit.n_terms:,} terms are too many"
+    try:
+        n_terms = fit.vocabulary.n_terms
+    except ValueError as error:
+        return str(error)
+    return None if n_terms == fit.n_terms else f"it has {n_terms:,} terms, not {fit.n_terms:,}"
+
+
 def _vector(column: FittedColumn, fit: VectorFit) -> str | None:
     if not 1 <= fit.width <= MAX_UNITS or column.spec.width not in (None, fit.width):
         return f"a width of {fit.width:,} is not possible"
@@ -193,6 +211,7 @@ _CHECKS: dict[type, Callable[..., str | None]] = {
     DateFit: _date,
     CategoryFit: _category,
     TextFit: _text,
+    TermsFit: _terms,
     VectorFit: _vector,
     ImageFit: _image,
     ClassFit: _classes,

@@ -7,6 +7,7 @@ from madlib_mop.columns.preprocessors.fits import (
     DateFit,
     FittedColumn,
     ImageFit,
+    TermsFit,
     TextFit,
     VectorFit,
 )
@@ -68,6 +69,11 @@ def _encoding(column: FittedColumn) -> str:
         return _category(fit)
     if isinstance(fit, TextFit):
         return f"words and runs of 3 and 4 characters, hashed into {fit.width:,} units"
+    if isinstance(fit, TermsFit):
+        return (
+            f"TF-IDF of {fit.n_terms:,} terms: words, pairs of words and runs of 2 to 5 characters; up to"
+            f" {fit.width:,} a row"
+        )
     if isinstance(fit, VectorFit):
         what = " x ".join(map(str, fit.dimensions)) if fit.dimensions else f"{fit.width:,}"
         padded = "; absent ones are 0" if fit.is_padded else ""

@@ -1,6 +1,7 @@
 """What was fitted to each column of the training rows; the parts of a preprocessor."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from madlib_mop.columns.preprocessors.canonical import ADDED
 from madlib_mop.columns.preprocessors.profiles import ColumnProfile
@@ -8,6 +9,7 @@ from madlib_mop.columns.proposals.kinds import ColumnSpec
 from madlib_mop.columns.transforms.categories import CategoryFit
 from madlib_mop.columns.transforms.dates import DAY_US
 from madlib_mop.columns.transforms.scaling import NumberFit
+from madlib_mop.columns.transforms.tfidf import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,36 @@ class TextFit:
     width: int
     accepts_null: bool
     indicator: bool
+
+
+@dataclass(frozen=True)
+class TermsFit:
+    """A text as the weights of its terms, at most ``width``; none for NULL.
+
+    Attributes
+    ----------
+    width : int
+    accepts_null, indicator : bool
+    n_terms : int
+        Terms of the vocabulary.
+    n_rows : int
+        Training rows of which they were counted.
+    terms, counts : str
+        The vocabulary, as `Vocabulary.texts` writes it.
+    """
+
+    width: int
+    accepts_null: bool
+    indicator: bool
+    n_terms: int
+    n_rows: int
+    terms: str
+    counts: str
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The terms and their weights. Raises ValueError for a damaged document."""
+        return Vocabulary.from_texts(self.terms, self.counts, self.n_rows)
 
 
 @dataclass(frozen=True)
@@ -90,12 +122,13 @@ class ClassFit:
     encode: str
 
 
-Fit = NumberFit | CategoryFit | DateFit | TextFit | VectorFit | ImageFit | ClassFit
+Fit = NumberFit | CategoryFit | DateFit | TextFit | TermsFit | VectorFit | ImageFit | ClassFit
 FIT_TYPES: dict[str, type[Fit]] = {
     "number": NumberFit,
     "category": CategoryFit,
     "date": DateFit,
     "text": TextFit,
+    "terms": TermsFit,
     "vector": VectorFit,
     "image": ImageFit,
     "classes": ClassFit,

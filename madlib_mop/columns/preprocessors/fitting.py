@@ -1,18 +1,19 @@
 """Fits a checked specification to the statistics of the training rows; packing calls it once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from madlib_mop.columns.numbers import EXACT
 from madlib_mop.columns.preprocessors.checks import MAX_CLASS_BYTES, MAX_CLASSES, MAX_UNITS, units_of
 from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, FittedColumn
-from madlib_mop.columns.preprocessors.input_fits import fit_input, fit_number, own_levels, unit_of
+from madlib_mop.columns.preprocessors.input_fits import fit_input, fit_number, fit_terms, own_levels, unit_of
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.columns.proposals.kinds import CATEGORY, IGNORED, NUMBER, TARGET, ColumnSpec
+from madlib_mop.columns.proposals.kinds import CATEGORY, IGNORED, NUMBER, TARGET, TFIDF, ColumnSpec
 from madlib_mop.columns.proposals.names import sql_name
 from madlib_mop.columns.proposals.rules import problem
 from madlib_mop.columns.proposals.specification import check_family
 from madlib_mop.columns.proposals.statistics import Statistics
 from madlib_mop.columns.raw import NUMBER as OF_NUMBERS
+from madlib_mop.columns.raw import Levels
 from madlib_mop.columns.records import reader_of
 from madlib_mop.columns.transforms.categories import number_of_level
 from madlib_mop.errors import InvalidParameter
@@ -21,7 +22,10 @@ _FLOATS = ("float4", "float8")
 
 
 def fit_preprocessor(
-    specs: Sequence[ColumnSpec], statistics: Mapping[str, Statistics], readers: Mapping[str, str] | None = None
+    specs: Sequence[ColumnSpec],
+    statistics: Mapping[str, Statistics],
+    readers: Mapping[str, str] | None = None,
+    texts: Callable[[str], Levels] | None = None,
 ) -> Preprocessor:
     """Return the preprocessor of a specification.
 
@@ -34,6 +38,8 @@ def fit_preprocessor(
     readers : mapping of str to str or None
         What `reader_of` gives for the type of each column, or for the base type of its domain; None: their types are
         no domains.
+    texts : callable or None
+        Returns the training rows of a column; needed for texts with ``encode => 'tfidf'``.
 
     Raises
     ------
@@ -66,9 +72,15 @@ def fit_preprocessor(
                     f"a category cannot have numbers beyond 2^53, such as {largest:.0f}: they are not told apart",
                     f"Cast it in a view: {sql_name(spec.name)}::text.",
                 )
-        columns.append(
-            FittedColumn(spec, fit_target(spec, counted) if spec.role == TARGET else fit_input(spec, counted))
-        )
+        fit: Fit
+        if spec.role == TARGET:
+            fit = fit_target(spec, counted)
+        elif spec.encode == TFIDF:
+            assert texts is not None, "the caller has the rows of texts"
+            fit = fit_terms(spec, texts(spec.name))
+        else:
+            fit = fit_input(spec, counted)
+        columns.append(FittedColumn(spec, fit))
     n_units = units_of(columns)
     if n_units > MAX_UNITS:
         raise InvalidParameter(

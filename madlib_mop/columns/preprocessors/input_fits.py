@@ -1,10 +1,11 @@
 """Fits one input to the statistics of the training rows, by its kind."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from madlib_mop.columns.preprocessors.fits import DateFit, Fit, ImageFit, TextFit, VectorFit
+from madlib_mop.columns.preprocessors.fits import DateFit, Fit, ImageFit, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.proposals.kinds import (
     ARRAY,
     BOOLEAN,
@@ -13,14 +14,17 @@ from madlib_mop.columns.proposals.kinds import (
     GREY_PIXELS,
     IMAGE,
     MAX_ONE_HOT,
+    MAX_TERMS,
     NUMBER,
     PADDED,
+    ROW_TERMS,
     TEXT,
     VECTOR,
     ColumnSpec,
 )
 from madlib_mop.columns.proposals.rules import constant_number, no_level, problem
 from madlib_mop.columns.proposals.statistics import Statistics
+from madlib_mop.columns.raw import Levels
 from madlib_mop.columns.transforms.categories import (
     FIRST,
     CategoryFit,
@@ -31,11 +35,14 @@ from madlib_mop.columns.transforms.categories import (
 )
 from madlib_mop.columns.transforms.dates import DAY_US, HOUR, PARTS, Integers, steps
 from madlib_mop.columns.transforms.scaling import NumberFit, NumberSummary, TooWide, fit_scale
+from madlib_mop.columns.transforms.tfidf import TermCounts
 
 #: Default of max_levels: the number of levels that are kept.
 MOST_LEVELS = 50_000
 _SECOND_US = 1_000_000
 _N_POINTS = 256
+#: Distinct texts whose terms are counted, their characters together, and those of which the longest decides the width.
+_MOST_TEXTS, _MOST_CHARACTERS, _MOST_MEASURED = 100_000, 32 << 20, 10_000
 
 
 def fit_input(spec: ColumnSpec, counted: Statistics) -> Fit:
@@ -186,6 +193,37 @@ def own_levels(
 
 def _text(spec: ColumnSpec, counted: Statistics) -> Fit:
     return TextFit(spec.width or 1, spec.impute != "error", spec.indicator)
+
+
+def fit_terms(spec: ColumnSpec, column: Levels) -> TermsFit:
+    """Return the fit of a text with ``encode => 'tfidf'``.
+
+    Of many or long texts, those whose hashes are the smallest are counted, so the fit does not depend on the order of
+    the rows.
+
+    Parameters
+    ----------
+    spec : ColumnSpec
+    column : Levels
+        The training rows.
+    """
+    codes, n_rows = np.unique(column.codes[column.codes >= 0], return_counts=True)
+    keys = column.levels.keys()
+    found = [(keys[code], n) for code, n in zip(codes.tolist(), n_rows.tolist(), strict=True)]
+    found.sort(key=lambda one: hashlib.blake2b(one[0], digest_size=8).digest() + one[0])
+    texts: list[str] = []
+    n_characters = 0
+    for key, _ in found[:_MOST_TEXTS]:
+        n_characters += len(key)
+        if texts and n_characters > _MOST_CHARACTERS:
+            break
+        texts.append(key.decode("utf-8", "replace"))
+    counts = TermCounts()
+    counts.add(texts, np.array([n for _, n in found[: len(texts)]], np.int64))
+    vocabulary = counts.most_frequent(spec.max_levels or MAX_TERMS)
+    width = min(spec.width or ROW_TERMS, max(1, vocabulary.most_terms(texts[:_MOST_MEASURED])))
+    hashes, rows = vocabulary.texts()
+    return TermsFit(width, spec.impute != "error", spec.indicator, vocabulary.n_terms, counts.n_rows, hashes, rows)
 
 
 def _vector(spec: ColumnSpec, counted: Statistics) -> Fit:

@@ -9,14 +9,16 @@ from mop_backend.bounded_json import read_json
 
 from madlib_mop.columns.preprocessors.canonical import build, canonical_json, plain
 from madlib_mop.columns.preprocessors.checks import check_fitted
-from madlib_mop.columns.preprocessors.fits import FIT_TYPES, FittedColumn, ImageFit, TextFit, VectorFit
+from madlib_mop.columns.preprocessors.fits import FIT_TYPES, FittedColumn, ImageFit, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.preprocessors.profiles import ColumnProfile
 from madlib_mop.columns.proposals.kinds import INPUT, TARGET, ColumnSpec
 from madlib_mop.columns.transforms.categories import CategoryFit
 from madlib_mop.errors import UnreadableText
 
 FORMAT = 1
-_NUMBERS = "numbers"
+_NUMBERS, _WEIGHTS = "numbers", "_weights"
+#: Of the name of a packed column, beside which there is one with the suffix ``_shape``.
+_MOST_BYTES = 63 - len("_shape")
 _KEYS = {"spec", "type", "fit"}
 
 
@@ -28,11 +30,12 @@ class InputTensor:
     ----------
     name : str
         ``numbers`` for the matrix of all units of numbers (``numbers_1``, ... if a column has that name); else the
-        name of its column.
+        name of its column. ``weights`` have the name of their column with the suffix ``_weights``, or a longer one.
     kind : str
-        ``numbers``, ``index``, ``text``, ``vector`` or ``image``.
+        ``numbers``, ``index``, ``text``, ``terms``, ``weights``, ``vector`` or ``image``. A text of ``terms`` has
+        ``weights`` too, which are the next tensor.
     dtype : str
-        ``float32``, ``int32`` (``index``) or ``uint8`` (``image``).
+        ``float32``, ``int32`` (``index`` and ``terms``) or ``uint8`` (``image``).
     shape : tuple of int
         Of one row.
     columns : tuple of str
@@ -40,7 +43,7 @@ class InputTensor:
     units : tuple of str
         One name an element of a row; () for images.
     n_codes : int or None
-        Of ``index``: codes are 0 to ``n_codes`` - 1, the ``input_dim`` of an ``Embedding``.
+        Of ``index`` and ``terms``: codes are 0 to ``n_codes`` - 1, the ``input_dim`` of an ``Embedding``.
     width : int or None
         Of ``index``: the proposed units of the embedding.
     """
@@ -81,6 +84,11 @@ class Preprocessor:
     def tensors(self) -> tuple[InputTensor, ...]:
         """The inputs of a network: the matrix of numbers first, if there is one, then one a column."""
         return tuple(self._tensors())
+
+    @property
+    def index_inputs(self) -> tuple[int, ...]:
+        """The numbers of the tensors of type int32."""
+        return tuple(number for number, tensor in enumerate(self.tensors) if tensor.dtype == "int32")
 
     def to_json(self) -> str:
         """Return the canonical text: the same preprocessor has the same text, always."""
@@ -124,14 +132,12 @@ class Preprocessor:
     def _tensors(self) -> Iterator[InputTensor]:
         taken: set[str] = set()
         units: list[str] = []
+        names = {column.name for column in self.columns}
         owners = [column for column in self.inputs if column.units()]
         for column in owners:
             units += [_unused(unit, taken) for unit in column.units()]
         if units:
-            names = {column.name for column in self.columns}
-            name = _NUMBERS
-            while name in names:
-                name = f"{_NUMBERS}_{int(name[len(_NUMBERS) + 1 :] or 0) + 1}"
+            name = _unused_name(names, _NUMBERS)
             yield InputTensor(
                 name, "numbers", "float32", (len(units),), tuple(column.name for column in owners), tuple(units)
             )
@@ -139,6 +145,10 @@ class Preprocessor:
             tensor = _own_tensor(column, taken)
             if tensor is not None:
                 yield tensor
+            if isinstance(column.fit, TermsFit):
+                name, width = _unused_name(names, _WEIGHTS, column.name), column.fit.width
+                elements = _numbered(name, width, taken)
+                yield InputTensor(name, "weights", "float32", (width,), (column.name,), elements)
 
 
 def _own_tensor(column: FittedColumn, taken: set[str]) -> InputTensor | None:
@@ -147,14 +157,37 @@ def _own_tensor(column: FittedColumn, taken: set[str]) -> InputTensor | None:
     if isinstance(fit, CategoryFit) and fit.encode in ("index", "hashed"):
         unit = _unused(name, taken)
         return InputTensor(name, "index", "int32", (1,), (name,), (unit,), fit.n_codes, fit.width)
+    if isinstance(fit, TermsFit):
+        units = _numbered(name, fit.width, taken)
+        return InputTensor(name, "terms", "int32", (fit.width,), (name,), units, 1 + fit.n_terms)
     if isinstance(fit, TextFit | VectorFit):
         kind = "text" if isinstance(fit, TextFit) else "vector"
-        units = tuple(_unused(f"{name}[{place + 1}]", taken) for place in range(fit.width))
+        units = _numbered(name, fit.width, taken)
         dimensions = fit.dimensions if isinstance(fit, VectorFit) else ()
         return InputTensor(name, kind, "float32", dimensions or (fit.width,), (name,), units)
     if isinstance(fit, ImageFit):
         return InputTensor(name, "image", "uint8", fit.shape, (name,), ())
     return None
+
+
+def _numbered(name: str, n: int, taken: set[str]) -> tuple[str, ...]:
+    """Return the names of the elements of a tensor."""
+    return tuple(_unused(f"{name}[{place + 1}]", taken) for place in range(n))
+
+
+def _unused_name(names: set[str], end: str, begin: str = "") -> str:
+    """Return a name for a tensor that is none of these, and add it: ``end`` after ``begin``, with a number if needed.
+
+    Of a name that is too long for a packed column, ``begin`` is cut.
+    """
+    number = 0
+    while True:
+        suffix = f"{end}_{number}" if number else end
+        name = begin.encode()[: _MOST_BYTES - len(suffix)].decode("utf-8", "ignore") + suffix
+        if name not in names:
+            names.add(name)
+            return name
+        number += 1
 
 
 def _unused(name: str, taken: set[str]) -> str:

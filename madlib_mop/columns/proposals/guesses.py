@@ -17,10 +17,12 @@ from madlib_mop.columns.proposals.kinds import (
     IGNORED,
     IMAGE,
     IMAGE_WIDTH,
+    MAX_TERMS,
     NUMBER,
     PADDED,
+    ROW_TERMS,
     TEXT,
-    TEXT_WIDTH,
+    TFIDF,
     VECTOR,
     WIDTHS,
     ColumnSpec,
@@ -164,11 +166,12 @@ def guess_text(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
         kind=TEXT,
         impute="zero",
         indicator=statistics.n_missing > 0,
-        encode="hashed_ngrams",
+        encode=TFIDF,
         scale="none",
-        width=TEXT_WIDTH,
+        width=ROW_TERMS,
+        max_levels=MAX_TERMS,
         levels=None,
-        reason=f"Text with words ({many} distinct values): hashed words and runs of characters.",
+        reason=f"Text with words ({many} distinct values): words and runs of characters, weighted by their rarity.",
     )
     if _has_words(statistics):
         return words
@@ -180,7 +183,7 @@ def guess_text(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
         words,
         role=IGNORED,
         reason=f"Too many levels: {many} distinct values in {n_values:,} rows."
-        " Set role to input to hash its characters.",
+        " Set role to input to use its characters.",
     )
 
 

@@ -11,6 +11,8 @@ KINDS = (NUMBER, CATEGORY, BOOLEAN, DATETIME, TEXT, VECTOR, ARRAY, IMAGE)
 TARGET_KINDS = (NUMBER, CATEGORY, BOOLEAN)
 #: The encoding of arrays that may have fewer elements than ``width``, and NULL among them.
 PADDED = "padded"
+#: The encoding of texts by the weights of their terms, and that by dense units.
+TFIDF, HASHED_NGRAMS = "tfidf", "hashed_ngrams"
 #: The encoding of images with one channel.
 GREY_PIXELS = "grey_pixels"
 CLASSIFICATION, REGRESSION = "classification", "regression"
@@ -33,7 +35,7 @@ ENCODINGS: dict[str, tuple[str, ...]] = {
     BOOLEAN: ("identity",),
     CATEGORY: ("index", "one_hot", "ordinal", "hashed", "frequency"),
     DATETIME: ("parts", "age"),
-    TEXT: ("hashed_ngrams",),
+    TEXT: (TFIDF, HASHED_NGRAMS),
     VECTOR: ("identity",),
     ARRAY: ("identity", PADDED),
     IMAGE: ("pixels", GREY_PIXELS),
@@ -69,7 +71,9 @@ MAX_ONE_HOT = 1_000
 #: Least and greatest width by kind, for kinds with a width.
 WIDTHS = {CATEGORY: (1, 4_096), TEXT: (8, 65_536), IMAGE: (8, 512)}
 
+#: Units of a hashed text; most terms of a row and of all rows with ``tfidf``.
 TEXT_WIDTH = 256
+ROW_TERMS, MAX_TERMS = 512, 32_768
 IMAGE_WIDTH = 64
 
 
@@ -101,15 +105,15 @@ class ColumnSpec:
         Whether one more unit is 1 where the value is NULL.
     encode : str
         ``identity`` for numbers and arrays, or ``padded`` for arrays; ``index``, ``one_hot``, ``ordinal``, ``hashed``
-        or ``frequency`` for categories; ``parts`` or ``age`` for dates and times; ``hashed_ngrams`` for text;
-        ``pixels`` or ``grey_pixels`` for images. Of targets: ``identity``, or for classes ``one_hot`` or ``index``.
+        or ``frequency`` for categories; ``parts`` or ``age`` for dates and times; ``tfidf`` or ``hashed_ngrams`` for
+        text; ``pixels`` or ``grey_pixels`` for images. Of targets: ``identity``; for classes ``one_hot`` or ``index``.
     scale : str
         ``standard``, ``min_max``, ``robust``, ``quantile``, ``log1p`` or ``none``.
     width : int or None
-        Of categories as ``index`` or ``hashed``: units of the embedding. Of text: units. Of images: pixels a side. Of
-        vectors and arrays: elements.
+        Of categories as ``index`` or ``hashed``: units of the embedding. Of text: most terms of a row, or units of
+        ``hashed_ngrams``. Of images: pixels a side. Of vectors and arrays: elements.
     max_levels : int or None
-        Most levels that a category keeps, the most frequent; of ``hashed``: buckets.
+        Most levels that a category keeps, or terms that ``tfidf`` keeps, the most frequent; of ``hashed``: buckets.
     levels : tuple of str or None
         The levels of a category in their order; None takes those of the training rows.
     n_rows, n_null, n_distinct : int or None

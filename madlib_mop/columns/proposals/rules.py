@@ -18,6 +18,7 @@ from madlib_mop.columns.proposals.kinds import (
     SCALES,
     TARGET_SCALES,
     TEXT,
+    TFIDF,
     VECTOR,
     WIDTHS,
     ColumnSpec,
@@ -185,8 +186,8 @@ def _check_max_levels(spec: ColumnSpec) -> None:
         if spec.encode == "hashed":
             raise problem(spec, "encode 'hashed' needs max_levels: the number of buckets", "Set it to 1024, say.")
         return
-    if spec.kind != CATEGORY or spec.encode == "ordinal":
-        what = "encode 'ordinal'" if spec.kind == CATEGORY else f"kind {spec.kind!r}"
+    if (spec.kind != CATEGORY and spec.encode != TFIDF) or spec.encode == "ordinal":
+        what = f"encode {spec.encode!r}" if spec.kind in (CATEGORY, TEXT) else f"kind {spec.kind!r}"
         raise problem(spec, f"max_levels is not for {what}. Received: {spec.max_levels}", "Set it to NULL.")
     highest = MAX_ONE_HOT if spec.encode == "one_hot" else MAX_LEVELS
     if not 1 <= spec.max_levels <= highest:

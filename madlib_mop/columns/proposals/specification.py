@@ -20,10 +20,12 @@ from madlib_mop.columns.proposals.kinds import (
     KINDS,
     NUMBER,
     ROLES,
+    ROW_TERMS,
     TARGET,
     TARGET_KINDS,
     TEXT,
     TEXT_WIDTH,
+    TFIDF,
     VECTOR,
     ColumnSpec,
     TableColumn,
@@ -228,7 +230,9 @@ def _with_defaults(given: dict[str, Any]) -> ColumnSpec:
 def _default_width(kind: str, encode: str, n_distinct: int | None) -> int | None:
     if kind == CATEGORY and encode in EMBEDDED:
         return embedding_width(n_distinct or 100)
-    return {TEXT: TEXT_WIDTH, IMAGE: IMAGE_WIDTH}.get(kind)
+    if kind == TEXT:
+        return ROW_TERMS if encode == TFIDF else TEXT_WIDTH
+    return IMAGE_WIDTH if kind == IMAGE else None
 
 
 def _plain(text: str) -> str:

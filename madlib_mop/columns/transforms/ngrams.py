@@ -9,17 +9,22 @@ Units = npt.NDArray[np.float32]
 Hashes = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.uint8] | npt.NDArray[np.uint32]
 
 _LENGTHS = (3, 4)
 _BASE = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_SPACE, _END = 0x20, 0x0A
-_CHUNK = 1 << 16  # characters and units that are processed at once; fits into the cache
+#: Of the polynomials that hash words and runs of characters.
+FACTOR, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+#: The code of a blank.
+SPACE = 0x20
+_END = 0x0A
+#: Characters and units that are processed at once; fits into the cache.
+CHUNK = 1 << 16
 _N_FOLDED = 0x600
 
 
-def _folded() -> npt.NDArray[np.uint32]:
-    """Return lower case, or a space for what separates words, of characters below U+0600.
+def _lower() -> npt.NDArray[np.uint32]:
+    """Return lower case of characters below U+0600.
 
     The table is fixed, so that the version of Python and its Unicode database change nothing.
     """
@@ -30,23 +35,30 @@ def _folded() -> npt.NDArray[np.uint32]:
     ):  # fmt: skip
         table[first : last + 1] += np.uint32(distance)
     table[0xD7] = 0xD7
-    for code in range(0xC0):
-        if code not in (0xAA, 0xB5, 0xBA) and not chr(code).isascii() or (code < 128 and not chr(code).isalnum()):
-            table[code] = _SPACE
     return table
 
 
-def _mix(hashes: Hashes) -> Hashes:
+def _folded() -> npt.NDArray[np.uint32]:
+    """Return lower case, or a space for what separates words, of characters below U+0600."""
+    table = _lower()
+    for code in range(0xC0):
+        if code not in (0xAA, 0xB5, 0xBA) and not chr(code).isascii() or (code < 128 and not chr(code).isalnum()):
+            table[code] = SPACE
+    return table
+
+
+def mix(hashes: Hashes) -> Hashes:
     """Return well mixed bits: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, figure 16)."""
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * _MIX_1
+    hashes = (hashes ^ (hashes >> np.uint64(30))) * FACTOR
     hashes = (hashes ^ (hashes >> np.uint64(27))) * _MIX_2
     return hashes ^ (hashes >> np.uint64(31))
 
 
 _SALTS = {n: np.uint64(n * int(_BASE) % (1 << 64)) for n in (1, *_LENGTHS)}
+#: Lower case of characters below U+0600.
+LOWER = _lower()
 _FOLDED = _folded()
-_IS_LETTER = _FOLDED != _SPACE
-_LETTERS = _mix(_FOLDED.astype(np.uint64) * _BASE)
+_IS_LETTER = _FOLDED != SPACE
 
 
 def _powers(factor: int, n: int) -> Hashes:
@@ -56,9 +68,9 @@ def _powers(factor: int, n: int) -> Hashes:
     return np.multiply.accumulate(powers)
 
 
-_N_POWERS = 2 * _CHUNK
-_POWERS = _powers(int(_MIX_1), _N_POWERS)
-_INVERSES = _powers(pow(int(_MIX_1), -1, 1 << 64), _N_POWERS)
+_N_POWERS = 2 * CHUNK
+_POWERS = _powers(int(FACTOR), _N_POWERS)
+_INVERSES = _powers(pow(int(FACTOR), -1, 1 << 64), _N_POWERS)
 
 
 def hashed_ngrams(texts: Sequence[str], width: int) -> Units:
@@ -84,7 +96,7 @@ def hashed_ngrams(texts: Sequence[str], width: int) -> Units:
     start = 0
     while start < len(texts):
         end, n_characters = start + 1, len(texts[start])
-        while end < len(texts) and n_characters + len(texts[end]) < _CHUNK and (end - start) * width < _CHUNK:
+        while end < len(texts) and n_characters + len(texts[end]) < CHUNK and (end - start) * width < CHUNK:
             n_characters += len(texts[end])
             end += 1
         units[start:end] = _units(texts[start:end], width)
@@ -93,12 +105,13 @@ def hashed_ngrams(texts: Sequence[str], width: int) -> Units:
 
 
 def _units(texts: Sequence[str], width: int) -> Units:
-    letters, within, rows = _characters(texts)
-    threes = (letters[:-2] * _MIX_1 + letters[1:-1]) * _MIX_1 + letters[2:]
-    fours = threes[:-1] * _MIX_1 + letters[3:]
+    codes, rows = codes_of(texts)
+    letters, within = letters_of(codes)
+    threes = (letters[:-2] * FACTOR + letters[1:-1]) * FACTOR + letters[2:]
+    fours = threes[:-1] * FACTOR + letters[3:]
     chosen_3, chosen_4 = within[1:-1], within[1:-2] & within[2:-1]
-    words, starts = _words(letters, within)
-    hashes = _mix(
+    words, starts = words_of(letters, within)
+    hashes = mix(
         np.concatenate([words + _SALTS[1], threes[chosen_3] + _SALTS[3], fours[chosen_4] + _SALTS[4]])
     )
     if rows is None:
@@ -107,29 +120,55 @@ def _units(texts: Sequence[str], width: int) -> Units:
     return _counted(hashes, owners, len(texts), width)
 
 
-def _characters(texts: Sequence[str]) -> tuple[Hashes, Flags, Integers | None]:
-    """Return the characters of all texts, blanks between and around them: hashes, which are letters or digits, rows.
+def codes_of(texts: Sequence[str]) -> tuple[Codes, Integers | None]:
+    """Return the characters of all texts, with blanks and a line feed between them, and blanks around them.
 
-    Rows, the text of each character, are None for a text alone.
+    Returns
+    -------
+    codes : numpy.ndarray
+        uint8 or uint32 (n_characters,).
+    rows : numpy.ndarray or None
+        int64 (n_characters,): the text of each; None for a text alone.
     """
     joined = " " + (texts[0] if len(texts) == 1 else " \n ".join(text.replace("\n", " ") for text in texts)) + "  "
+    codes: Codes
     if joined.isascii():
         codes = np.frombuffer(joined.encode("ascii"), np.uint8)
-        small = True
     else:
         codes = np.frombuffer(joined.encode("utf-32-le", "replace"), "<u4")
-        small = bool((codes < _N_FOLDED).all())
-    rows = np.cumsum(codes == _END) if len(texts) > 1 else None
-    if small:
-        return _LETTERS[codes], _IS_LETTER[codes], rows
-    known = codes < _N_FOLDED
-    folded = np.where(known, _FOLDED[np.where(known, codes, 0)], codes).astype(np.uint32)
+    return codes, np.cumsum(codes == _END) if len(texts) > 1 else None
+
+
+def letters_of(codes: Codes) -> tuple[Hashes, Flags]:
+    """Return hashes of characters, all that divide words being blanks, and which are letters or digits."""
+    if is_small(codes):
+        return _LETTERS[codes], _IS_LETTER[codes]
+    folded = folded_by(_FOLDED, codes)
     wide = ((folded >= 0x2000) & (folded < 0x2070)) | ((folded >= 0x3000) & (folded < 0x3005))
-    folded[wide] = _SPACE  # general and CJK punctuation
-    return _mix(folded.astype(np.uint64) * _BASE), folded != _SPACE, rows
+    folded[wide] = SPACE  # general and CJK punctuation
+    return hashed(folded), folded != SPACE
 
 
-def _words(letters: Hashes, within: Flags) -> tuple[Hashes, Integers]:
+def is_small(codes: Codes) -> bool:
+    """Return whether all characters are in the tables."""
+    return codes.dtype == np.uint8 or bool((codes < _N_FOLDED).all())
+
+
+def folded_by(table: npt.NDArray[np.uint32], codes: Codes) -> npt.NDArray[np.uint32]:
+    """Return what a table makes of the characters that it has; others stay."""
+    known = codes < _N_FOLDED
+    return np.where(known, table[np.where(known, codes, 0)], codes).astype(np.uint32)
+
+
+def hashed(folded: npt.NDArray[np.uint32]) -> Hashes:
+    """Return hashes of characters."""
+    return mix(folded.astype(np.uint64) * _BASE)
+
+
+_LETTERS = hashed(_FOLDED)
+
+
+def words_of(letters: Hashes, within: Flags) -> tuple[Hashes, Integers]:
     """Return a hash of each word, a polynomial of its characters modulo 2^64, and where it begins.
 
     Differences of running sums are the polynomials times a power of an odd number, which has an inverse.
@@ -139,7 +178,7 @@ def _words(letters: Hashes, within: Flags) -> tuple[Hashes, Integers]:
     before, last = places[::2], places[1::2]
     if len(letters) > _N_POWERS:
         powers, inverses = (
-            _powers(factor, len(letters)) for factor in (int(_MIX_1), pow(int(_MIX_1), -1, 1 << 64))
+            _powers(factor, len(letters)) for factor in (int(FACTOR), pow(int(FACTOR), -1, 1 << 64))
         )
     else:
         powers, inverses = _POWERS[: len(letters)], _INVERSES

@@ -23,7 +23,7 @@ from madlib_mop.columns.proposals.kinds import IGNORED, INPUT, NUMBER, PADDED, R
 from madlib_mop.columns.proposals.proposal import check_targets, check_task, propose, targets_of_classes
 from madlib_mop.columns.proposals.review import ColumnToCheck, columns_to_check
 from madlib_mop.columns.proposals.specification import check_specification, check_table, read_specification
-from madlib_mop.columns.raw import RawColumn, rows_at_once
+from madlib_mop.columns.raw import Levels, RawColumn, rows_at_once
 from madlib_mop.columns.records import Field
 from madlib_mop.columns.splits import BY_COLUMN, BY_GROUP, SplitRule
 from madlib_mop.columns.statistics import ColumnStatistics
@@ -224,7 +224,14 @@ def _fit(
     used = [spec.name for spec in specs if spec.role != IGNORED]
     check_kept(rows, used, "Set its role to ignored in the table of propose_columns, or shorten it in a view.")
     readers = {field.name: field.reader for field in source.fields}
-    preprocessor = _profiled(fit_preprocessor(specs, statistics, readers), statistics, rows, training)
+
+    def texts(name: str) -> Levels:
+        column = rows.columns[name]
+        assert isinstance(column, Levels), "its family is that of texts"
+        return column if training is None else column.take(training)
+
+    fitted = fit_preprocessor(specs, statistics, readers, texts)
+    preprocessor = _profiled(fitted, statistics, rows, training)
     n_packed = len(preprocessor.tensors) + len(preprocessor.targets)
     if n_packed > MAX_PACKED_COLUMNS:
         raise InvalidParameter(

@@ -15,7 +15,7 @@ from mop_backend.registered_names import with_newest
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Predictions, Targets
-from madlib_mop.columns.preprocessors.fits import ClassFit, ImageFit, TextFit, VectorFit
+from madlib_mop.columns.preprocessors.fits import ClassFit, ImageFit, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import Levels, Moments, Numbers, RawColumn, text_of_moment
 from madlib_mop.columns.transforms.categories import CategoryFit
@@ -95,7 +95,7 @@ def explain_prediction(call: Call) -> Header:
     return {
         "oids": [read.oid for read in (relation, summary) if read is not None],
         "shapes": [list(values.shape) for values in drawn.rows],
-        "index_inputs": _index_inputs(preprocessor),
+        "index_inputs": list(preprocessor.index_inputs),
         "tensors": [np.ascontiguousarray(values).tobytes() for values in drawn.rows],
     }
 
@@ -180,10 +180,6 @@ def _columns(rows: LabelledRows, preprocessor: Preprocessor, what: str) -> Itera
                         what,
                     )
             yield found
-
-
-def _index_inputs(preprocessor: Preprocessor) -> list[int]:
-    return [number for number, tensor in enumerate(preprocessor.tensors) if tensor.kind == "index"]
 
 
 def importance(call: Call) -> list[dict[str, Any]]:
@@ -291,7 +287,7 @@ def partial_dependence(call: Call) -> list[dict[str, Any]]:
         drawn.add(rows, values)
     if not drawn.n_rows:
         raise no_rows(a["source_table"])
-    sources = chosen_rows(drawn.labels, a["n_values"], isinstance(fitted.fit, CategoryFit | TextFit))
+    sources = chosen_rows(drawn.labels, a["n_values"], isinstance(fitted.fit, CategoryFit | TextFit | TermsFit))
     with LocalTrainer(session) as trainer:
         network = _Network(trainer, model, read_weights(session, model), preprocessor)
         found = dependence_of(lambda rows: outputs.of(network.outputs(rows)), columns, drawn.rows, number, sources)
@@ -405,7 +401,7 @@ class _Network:
 
     def __init__(self, trainer: LocalTrainer, model: TrainedModel, weights: bytes, preprocessor: Preprocessor):
         self._trainer = trainer
-        self._index_inputs = _index_inputs(preprocessor)
+        self._index_inputs = list(preprocessor.index_inputs)
         self._targets = Targets(preprocessor)
         self._output_bytes = 4 * _n_units(model, preprocessor)
         request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}

@@ -331,7 +331,7 @@ class _SlicedRows:
             )
         needed = needed_fields([*preprocessor.inputs, *preprocessor.targets], self._source, _WHAT)
         self._fields = together([*needed, column.field])
-        self.index_inputs = [i for i, tensor in enumerate(preprocessor.tensors) if tensor.kind == "index"]
+        self.index_inputs = list(preprocessor.index_inputs)
         self.labels: list[list[np.ndarray]] = []
         self.texts: list[str | None] = []
         self.numbers: list[float] = []

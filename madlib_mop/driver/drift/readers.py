@@ -83,7 +83,7 @@ class OrdinaryTable:
         self._share = share_of(session, self._source.relation, max_rows)
         self.counters: dict[str, Counter] = {}
         self.n_rows = self.n_rejected = 0
-        self.index_inputs = [i for i, tensor in enumerate(self._preprocessor.tensors) if tensor.kind == "index"]
+        self.index_inputs = list(self._preprocessor.index_inputs)
         self.relation, self.what = self._source.relation, what
 
     def begin(self, make: Make) -> None:

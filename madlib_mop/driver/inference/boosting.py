@@ -236,12 +236,18 @@ class BoostingProcess(LocalProcess):
         inputs = [(place, tensor) for place, tensor in enumerate(preprocessor.tensors) if tensor.kind != "image"]
         if not inputs:
             raise NoBaseline("the inputs are images only")
-        n_numbers = max(1, sum(math.prod(tensor.shape) for _, tensor in inputs))
-        most_rows = most_training_rows(n_numbers, n_classes, max_seconds)
+        terms = [(place, tensor.n_codes or 1) for place, (_, tensor) in enumerate(inputs) if tensor.kind == "terms"]
+        n_sent = sum(math.prod(tensor.shape) for _, tensor in inputs)
+        # a text is sent as terms and weights, and used as a column for each term of the vocabulary
+        n_of_texts = sum(math.prod(tensor.shape) for _, tensor in inputs if tensor.kind in ("terms", "weights"))
+        n_numbers = max(1, n_sent - n_of_texts + sum(n_terms for _, n_terms in terms))
+        n_held = max(n_sent, min(n_numbers, _MOST_INPUTS))
+        most_rows = most_training_rows(n_held, n_classes, max_seconds)
         self._row_bytes = 4 * sum(max(1, n) for n in n_classes)
         self._inputs = [place for place, _ in inputs]
         self._n_columns = len(preprocessor.tensors), len(n_classes)
         self._index_inputs = [n for n, (_, tensor) in enumerate(inputs) if tensor.dtype == "int32"]
+        pairs = [[place, place + 1, n_terms] for place, n_terms in terms]  # the weights follow their terms
         columns = [*self._inputs, *range(len(packed.independent), len(packed.columns))]
         version = self._wait_for_start()
         self._check_columns(packed)
@@ -255,7 +261,7 @@ class BoostingProcess(LocalProcess):
             with _without_baseline():
                 self.post({"op": "shard_rows", "shapes": rows[0]}, rows[1])
         limits = {"most_rows": most_rows, "most_inputs": _MOST_INPUTS}
-        answer, _ = self._ask({"op": "fit", "n_classes": n_classes, "seed": seed, **limits})
+        answer, _ = self._ask({"op": "fit", "n_classes": n_classes, "terms": pairs, "seed": seed, **limits})
         return BoostingFit(
             version, answer["n_rows"], packed.n_rows, answer["n_inputs"], n_numbers,
             len(inputs) < len(preprocessor.tensors), answer["seconds"],

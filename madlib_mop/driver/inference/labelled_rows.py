@@ -307,7 +307,7 @@ class _OfSource:
             1.0,
             [*(list(tensor.shape) for tensor in tensors), *(list(targets.shape(name)) for name in targets.names)],
             kept,
-            tuple(i for i, tensor in enumerate(tensors) if tensor.dtype == "int32"),
+            preprocessor.index_inputs,
         )
 
     def _training_table(self, model: TrainedModel) -> TrainingTable:

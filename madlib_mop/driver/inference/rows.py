@@ -214,7 +214,7 @@ def _of_columns(
         decode,
         batch_rows_of(preprocessor),
         id_column,
-        tuple(i for i, tensor in enumerate(preprocessor.tensors) if tensor.kind == "index"),
+        preprocessor.index_inputs,
         Targets(preprocessor) if has_numbers else None,
         kept=kept or (),
     )

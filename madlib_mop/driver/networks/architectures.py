@@ -8,10 +8,10 @@ from madlib_mop.certainty.balance import log_shares, rarest_class
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.networks.graph import Graph, LayerOutput, Node
-from madlib_mop.driver.networks.inputs import join_inputs, layer_name, level_weights, linear_inputs
+from madlib_mop.driver.networks.inputs import join_inputs, layer_name, level_weights, linear_inputs, term_weights
 
 _NARROWEST, _WIDEST = 64, 512
-#: Units of a hidden layer for each of a hashed text's, so that a text has 4 to 32.
+#: Units of a hidden layer for each of a text's, so that a text has 4 to 32.
 _WIDTHS_OF_TEXT = 16
 #: Tables with fewer training rows get lower frequencies and learning rates, since high ones fit noise.
 ENOUGH_ROWS = 4_000
@@ -146,7 +146,7 @@ def _probabilities(graph: Graph, scores: LayerOutput, name: str, shares: tuple[f
 
 
 def _linear(graph: Graph, preprocessor: Preprocessor, class_counts: Mapping[str, Sequence[int]]) -> Node:
-    """Return logistic or linear regression: a weight for each number and each level, all 0 at the start.
+    """Return logistic or linear regression: a weight for each number, level and term, all 0 at the start.
 
     Weights of 0 predict the same for all rows, so that what a few steps do to a rare level is little.
     """
@@ -156,16 +156,17 @@ def _linear(graph: Graph, preprocessor: Preprocessor, class_counts: Mapping[str,
         name = f"predicted_{layer_name(column.name, str(place))}"
         is_class, shares = isinstance(column.fit, ClassFit), _shares(column, class_counts)
         n_units = len(column.fit.classes) if isinstance(column.fit, ClassFit) else 1
-        levels = [level_weights(graph, x, tensor, n_units) for x, tensor in inputs.indices]
-        if not levels and shares is None:
+        more = [level_weights(graph, x, tensor, n_units) for x, tensor in inputs.indices]
+        more += [term_weights(graph, x, weights, tensor, n_units) for x, weights, tensor in inputs.terms]
+        if not more and shares is None:
             last = {"activation": "softmax"} if is_class else {}
             outputs.append(graph.dense(inputs.vector, n_units, name, kernel_initializer="zeros", **last))
             continue
         numbers = graph.dense(inputs.vector, n_units, "numbers", kernel_initializer="zeros")
         if not is_class:
-            outputs.append(graph.add([numbers, *levels], name))
+            outputs.append(graph.add([numbers, *more], name))
         else:
-            scores = graph.add([numbers, *levels]) if levels else numbers
+            scores = graph.add([numbers, *more]) if more else numbers
             outputs.append(_probabilities(graph, scores, name, shares))
     return graph.document(outputs)
 

@@ -13,6 +13,12 @@ MAX_EMBEDDED = 256
 _FREQUENCIES, _WIDTH = 16, 4
 #: Share of a hashed text's numbers that are dropped in training, before its hidden layer.
 _TEXT_DROPOUT = 0.5
+#: What a linear model multiplies the weights of a text's terms by: for two classes, its penalty of a term is then that
+#: of scikit-learn's LogisticRegression with C = 2.5. On the texts of benchmarks/quality/learned.py, 1 fits too
+#: little of the docstrings, and 10 more noise of the titles of comedies.
+TERM_SCALE = 5.0
+#: Of the first weights of a text's terms.
+_TERM_REACH = 0.5
 #: Most squares of a side of an image, and of all of it with three colours, for a linear model.
 _SQUARES = 16
 MOST_SQUARES = 3 * _SQUARES**2
@@ -40,7 +46,7 @@ def join_inputs(
     dropout : float
         Rate in the branches of texts, vectors and images.
     text_units : int
-        Maximum number of units of a hashed text's hidden layer.
+        Maximum number of units of a text's hidden layer.
 
     Returns
     -------
@@ -48,7 +54,8 @@ def join_inputs(
         float32 (n_units,) a row.
     """
     parts: list[LayerOutput] = []
-    for x, tensor in zip(_inputs(graph, tensors), tensors, strict=True):
+    inputs = _inputs(graph, tensors)
+    for place, (x, tensor) in enumerate(zip(inputs, tensors, strict=True)):
         if tensor.kind == "numbers":
             parts.append(x)
             if frequency is not None and x.shape[0] <= MAX_EMBEDDED:
@@ -59,6 +66,10 @@ def join_inputs(
             parts.append(_image(graph, x, dropout))
         elif tensor.kind == "text":
             parts.append(_text(graph, x, dropout, text_units))
+        elif tensor.kind == "terms":
+            parts.append(_terms(graph, x, inputs[place + 1], tensor, dropout, text_units))
+        elif tensor.kind == "weights":
+            continue  # with the terms before them
         else:
             parts.append(_hidden(graph, graph.flatten(x), tensor.kind, dropout, 128))
     return graph.concatenate(parts)
@@ -71,29 +82,40 @@ class LinearInputs:
     Attributes
     ----------
     vector : LayerOutput
-        Numbers, texts, vectors and images, joined into one vector a row.
+        Numbers, hashed texts, vectors and images, joined into one vector a row.
     indices : tuple of (LayerOutput, InputTensor)
         Categories: the number of the level.
+    terms : tuple of (LayerOutput, LayerOutput, InputTensor)
+        Texts: the indices and the weights of their terms.
     """
 
     vector: LayerOutput
     indices: tuple[tuple[LayerOutput, InputTensor], ...]
+    terms: tuple[tuple[LayerOutput, LayerOutput, InputTensor], ...]
 
 
 def linear_inputs(graph: Graph, tensors: Sequence[InputTensor]) -> LinearInputs:
     """Add the inputs of a packed table as they are. Images are averaged over at most 16 x 16 squares."""
     parts: list[LayerOutput] = []
     indices: list[tuple[LayerOutput, InputTensor]] = []
-    for x, tensor in zip(_inputs(graph, tensors), tensors, strict=True):
+    terms: list[tuple[LayerOutput, LayerOutput, InputTensor]] = []
+    inputs = _inputs(graph, tensors)
+    for place, (x, tensor) in enumerate(zip(inputs, tensors, strict=True)):
         if tensor.kind == "index":
             indices.append((x, tensor))
+        elif tensor.kind == "terms":
+            terms.append((x, inputs[place + 1], tensor))
+        elif tensor.kind == "weights":
+            continue
         elif tensor.kind == "image":
             parts.append(_squares(graph, x))
         else:
             parts.append(graph.flatten(x))
-    # a table of categories alone has a vector of one 0, of which a linear layer makes its bias
-    vector = graph.concatenate(parts) if parts else graph.same("Rescaling", indices[0][0], scale=0.0, offset=0.0)
-    return LinearInputs(vector, tuple(indices))
+    if parts:
+        vector = graph.concatenate(parts)
+    else:  # zeros, of which a linear layer makes its bias
+        vector = graph.same("Rescaling", indices[0][0] if indices else terms[0][1], scale=0.0, offset=0.0)
+    return LinearInputs(vector, tuple(indices), tuple(terms))
 
 
 def level_weights(graph: Graph, x: LayerOutput, tensor: InputTensor, n_units: int) -> LayerOutput:
@@ -103,6 +125,19 @@ def level_weights(graph: Graph, x: LayerOutput, tensor: InputTensor, n_units: in
         embeddings_initializer="zeros",
     )  # fmt: skip
     return graph.layer("Reshape", rows, (n_units,), target_shape=[n_units])
+
+
+def term_weights(
+    graph: Graph, x: LayerOutput, weights: LayerOutput, tensor: InputTensor, n_units: int
+) -> LayerOutput:
+    """Return the sum of the terms' weights in the text times those of the model, all 0 at the start: (n_units,) a row.
+
+    The sum is multiplied by `TERM_SCALE`, so that gradient descent and its penalty treat a text as a long row.
+    """
+    y = _product(graph, x, weights, tensor, n_units, "zeros")
+    # the JSON of Dot does not tell its shape, by which a model is compared with its table
+    y = graph.layer("Reshape", y, (n_units,), target_shape=[n_units])
+    return graph.same("Rescaling", y, "scaled_terms", scale=TERM_SCALE, offset=0.0)
 
 
 def _inputs(graph: Graph, tensors: Sequence[InputTensor]) -> list[LayerOutput]:
@@ -151,6 +186,28 @@ def _text(graph: Graph, x: LayerOutput, dropout: float, most: int) -> LayerOutpu
     dropout of the text itself, keep a network from it.
     """
     return _hidden(graph, graph.dropout(x, _TEXT_DROPOUT), "text", dropout, most)
+
+
+def _terms(
+    graph: Graph, x: LayerOutput, weights: LayerOutput, tensor: InputTensor, dropout: float, most: int
+) -> LayerOutput:
+    """Return a hidden layer over the terms of a text, some of which are dropped in training: see `_text`."""
+    units = max(4, most)
+    reach = _initializer("RandomUniform", minval=-_TERM_REACH, maxval=_TERM_REACH)
+    y = _product(graph, x, graph.dropout(weights, _TEXT_DROPOUT), tensor, units, reach)
+    return graph.dropout(graph.same("Activation", y, "text", activation="relu"), dropout)
+
+
+def _product(
+    graph: Graph, x: LayerOutput, weights: LayerOutput, tensor: InputTensor, n_units: int, initializer: object
+) -> LayerOutput:
+    """Return the product of the sparse matrix of terms, by their indices and weights, with a matrix: (n_units,) a row.
+    """
+    rows = graph.layer(
+        "Embedding", x, (*x.shape, n_units), "terms", input_dim=tensor.n_codes or 1, output_dim=n_units,
+        embeddings_initializer=initializer,
+    )  # fmt: skip
+    return graph.layer("Dot", [weights, rows], (n_units,), "weighted_terms", axes=[1, 1])
 
 
 def _hidden(graph: Graph, x: LayerOutput, name: str, dropout: float, most: int) -> LayerOutput:

@@ -8,7 +8,7 @@ import numpy as np
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.networks.architectures import ENOUGH_ROWS, LINEAR, RECIPES, is_regression
-from madlib_mop.driver.networks.inputs import MOST_SQUARES
+from madlib_mop.driver.networks.inputs import MOST_SQUARES, TERM_SCALE
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 16, 1024
 _STEPS_PER_ITERATION, _MOST_EPOCHS = 100, 2
@@ -22,6 +22,8 @@ _LOWEST = 0.02
 _PENALTY = 10.0
 #: Of the step at which gradient descent on the loss would diverge, if rows are as long as `_squared_length` says.
 _SHARE_OF_STEP = 0.1
+#: By how much the squared length of a text's terms exceeds that in the direction which most texts share.
+_SPREAD = 10.0
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,19 @@ def _linear_optimizer(preprocessor: Preprocessor, plan: TrainingSize, batch: int
 
 
 def _squared_length(preprocessor: Preprocessor) -> float:
-    """Return about the mean squared length of a row: numbers, and units of texts and vectors, have the variance 1."""
+    """Return about the mean squared length of a row: numbers and units of vectors have the variance 1.
+
+    So have units of hashed texts. The weights of a text's terms have the length `TERM_SCALE` together, but texts
+    differ: in no direction is there more than a part of it.
+    """
     found = 1.0  # the bias
     for tensor in preprocessor.tensors:
         if tensor.kind == "index":
             found += 1.0
+        elif tensor.kind == "weights":
+            found += TERM_SCALE**2 / _SPREAD
+        elif tensor.kind == "terms":
+            continue
         elif tensor.kind == "image":
             found += min(math.prod(tensor.shape), MOST_SQUARES) / 3
         else:

@@ -67,9 +67,9 @@ def target(name, kind="category", **rest):
 
 def fitted(columns):
     """Return the preprocessor of (specification, raw column) pairs."""
-    return fit_preprocessor(
-        [one for one, _ in columns], {one.name: ColumnStatistics.of(column) for one, column in columns}
-    )
+    raws = {one.name: column for one, column in columns}
+    statistics = {name: ColumnStatistics.of(column) for name, column in raws.items()}
+    return fit_preprocessor([one for one, _ in columns], statistics, texts=raws.__getitem__)
 
 
 def error_text(caught):

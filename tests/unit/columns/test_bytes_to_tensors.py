@@ -64,7 +64,8 @@ def proposed(fields, raws):
     specs = propose(columns, ["y"])
     check_specification(specs)
     check_table(specs, [TableColumn(column.name, column.sql_type, column.family) for column in columns])
-    return fit_preprocessor(specs, {column.name: column.statistics for column in columns})
+    by_name = {one.name: raw for one, raw in zip(fields, raws, strict=True)}
+    return fit_preprocessor(specs, {column.name: column.statistics for column in columns}, texts=by_name.__getitem__)
 
 
 def bits(arrays):

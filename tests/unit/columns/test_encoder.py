@@ -118,10 +118,22 @@ def test_a_dictionary_that_grows_between_batches_is_followed():
 
 
 def test_texts_are_units_of_their_own_and_null_is_zeros():
-    arrays = encode(spec("t", "text", indicator=True), texts(["a b", None]), texts(["hello", None, "hello"]))
+    one = spec("t", "text", encode="hashed_ngrams", indicator=True)
+    arrays = encode(one, texts(["a b", None]), texts(["hello", None, "hello"]))
     assert arrays["numbers"].tolist() == [[0], [1], [0]]
     assert arrays["t"].shape == (3, 8) and (arrays["t"][0] == arrays["t"][2]).all()
     assert arrays["t"][0].any() and not arrays["t"][1].any()
+
+
+def test_texts_are_their_terms_and_weights_and_null_has_none():
+    training = texts(["red fox", "red fox", "blue fox", None])
+    arrays = encode(spec("t", "text", width=64, indicator=True), training, texts(["fox", None, "fox", "zzz"]))
+    assert list(arrays) == ["numbers", "t", "t_weights"] and arrays["numbers"].tolist() == [[0], [1], [0], [0]]
+    indices, weights = arrays["t"], arrays["t_weights"]
+    assert (indices.dtype, weights.dtype, indices.shape) == (np.int32, np.float32, weights.shape)
+    assert ((indices > 0) == (weights > 0)).all() and (indices[0] == indices[2]).all()
+    assert (indices > 0).any(axis=1).tolist() == [True, False, True, False], "no training row has a term of the last"
+    assert np.allclose((weights[0] ** 2).sum(), 1)
 
 
 def test_vectors_are_scaled_and_null_is_zeros():

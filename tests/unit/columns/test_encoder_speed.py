@@ -34,7 +34,8 @@ def table_of_20_columns():
     columns.append((spec("code", "category"), numbers(generator.integers(0, 30, N).tolist())))
     columns.append((spec("h", "category", encode="hashed"), levels(1_000)))
     columns.append((spec("d", "datetime"), moments(generator.integers(0, 10**15, N).tolist())))
-    columns.append((spec("t", "text", width=256), texts([f"some words here {i} and there" for i in range(N)])))
+    words = texts([f"some words here {i} and there" for i in range(N)])
+    columns.append((spec("t", "text", encode="hashed_ngrams", width=256), words))
     columns.append((spec("v", "vector"), vectors(generator.normal(size=(N, 16)).tolist(), 16)))
     assert len(columns) == 20
     return columns

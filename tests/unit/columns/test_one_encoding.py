@@ -54,7 +54,8 @@ def columns(draw, n_rows):
         one = spec("c", "datetime", scale=scale, indicator=indicator)
         column = moments(values, "moment" if kind == "date" else "time")
     elif kind == "text":
-        one = spec("c", "text", width=16, indicator=indicator)
+        encode = draw(st.sampled_from(["tfidf", "hashed_ngrams"]))
+        one = spec("c", "text", encode=encode, width=16, indicator=indicator)
         column = texts(draw(st.lists(maybe(WORDS), min_size=n_rows, max_size=n_rows)))
     else:
         rows = st.lists(SMALL, min_size=3, max_size=3)

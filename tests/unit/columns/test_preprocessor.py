@@ -25,7 +25,7 @@ SOME = fitted(
         (spec("s", "category", encode="ordinal", levels=("s", "m", "l"), indicator=True), texts(["s", "m", "l", "m"])),
         (spec("f", "category", encode="frequency"), texts(["s", "m", "l", "m"])),
         (spec("h", "category", encode="hashed"), texts(["s", "m", "l", "m"])),
-        (spec("t", "text", indicator=True), texts(["one", "two", None, "four"])),
+        (spec("t", "text", encode="hashed_ngrams", indicator=True), texts(["one", "two", None, "four"])),
         (spec("v", "vector"), vectors([[1.0, 2.0], None, [0.0, 0.0], [3.0, 4.0]], 2)),
         (spec("p", "image", indicator=True, impute="zero"), raw.Blobs([None, b"1", b"2", b"3"])),
         (replace(spec("nothing"), role="ignored"), numbers([None] * 4)),

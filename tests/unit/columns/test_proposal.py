@@ -130,9 +130,9 @@ def test_texts_with_very_many_levels_that_repeat_are_hashed():
     assert (one.kind, one.encode, one.max_levels) == ("category", "hashed", 4096)
 
 
-def test_texts_with_words_are_hashed_ngrams():
+def test_texts_with_words_are_weighted_terms():
     one = proposed("t", texts([f"the quick fox {i} jumps" for i in range(N)]))
-    assert (one.kind, one.encode, one.width) == ("text", "hashed_ngrams", 256)
+    assert (one.kind, one.encode, one.width, one.max_levels) == ("text", "tfidf", 512, 32_768)
 
 
 def test_an_enum_keeps_the_order_of_its_labels():

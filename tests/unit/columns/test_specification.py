@@ -20,7 +20,9 @@ def test_defaults_are_those_of_the_kind():
     number, category, text, target = read(NUMBER, CATEGORY, {**CATEGORY, "name": "t", "kind": "text"})
     assert (number.impute, number.indicator, number.encode, number.scale) == ("mean", False, "identity", "standard")
     assert (category.impute, category.encode, category.scale, category.width) == ("level", "index", "none", 21)
-    assert (text.impute, text.encode, text.width) == ("zero", "hashed_ngrams", 256)
+    assert (text.impute, text.encode, text.width) == ("zero", "tfidf", 512)
+    (hashed, _) = read({**CATEGORY, "kind": "text", "encode": "hashed_ngrams"})
+    assert (hashed.impute, hashed.width) == ("zero", 256)
     assert (target.impute, target.encode, target.scale) == ("error", "one_hot", "none")
 
 

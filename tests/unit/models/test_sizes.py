@@ -21,6 +21,8 @@ def networks():
     branch = layers.Dense(5, activation="relu")(inputs)
     joined = layers.Concatenate()([branch, layers.Dense(7)(inputs)])
     image = keras.Input((9, 9, 4))
+    terms, weights = keras.Input((6,)), keras.Input((6,))
+    weighted = layers.Dot(axes=[1, 1])([weights, layers.Embedding(50, 5)(terms)])
     shortcut = layers.Conv2D(4, 3, padding="same", use_bias=False)(image)
     image_out = layers.GlobalAveragePooling2D()(layers.Add()([layers.BatchNormalization()(shortcut), image]))
     return {
@@ -40,6 +42,7 @@ def networks():
         "both ways": keras.Sequential([keras.Input((7, 3)), layers.Bidirectional(layers.LSTM(4)), layers.Dense(2)]),
         "separable": keras.Sequential([keras.Input((8, 8, 3)), layers.SeparableConv2D(5, 3), layers.Flatten()]),
         "graph": keras.Model(inputs, layers.Dense(2)(joined)),
+        "terms": keras.Model([terms, weights], layers.Dense(3)(weighted)),
         "residual": keras.Model(image, layers.Dense(3)(image_out)),
         "no input layer": built,
         "transposed": keras.Sequential(
@@ -65,6 +68,8 @@ def test_multiplications_are_those_of_the_layers():
     found = size_of(check_architecture(json.loads(networks()["images"].to_json())))
     first, second, last = 6 * 5 * 8 * 3 * 9, 2 * 2 * 6 * 8 * 2, 24 * 10
     assert found.n_multiplications == first + second + last
+    found = size_of(check_architecture(json.loads(networks()["terms"].to_json())))
+    assert found.n_multiplications == 6 * 5 + 6 * 5 + 5 * 3, "a lookup counts as a product"
 
 
 def test_an_unknown_layer_counts_as_one_that_keeps_its_input():

@@ -47,7 +47,7 @@ class Boosting:
         self._channel.send(header, [np.ascontiguousarray(array).data.cast("B") for array in arrays])
         return self._channel.receive()
 
-    def fit(self, xs, ys, n_classes, seed=1, most_inputs=512, most_rows=1 << 20, cut=150):
+    def fit(self, xs, ys, n_classes, seed=1, most_inputs=512, most_rows=1 << 20, cut=150, terms=()):
         """Send the rows in buffers, and train; return the answer."""
         index = [place for place, x in enumerate(xs) if x.dtype == np.int32]
         begin = {"op": "shard_begin", "n_x": len(xs), "n_y": len(ys), "normalizing_const": 1.0, "index_inputs": index}
@@ -56,8 +56,8 @@ class Boosting:
             part = [np.ascontiguousarray(array[start : start + cut]) for array in (*xs, *ys)]
             shapes = [list(array.shape) for array in part]
             self._channel.send({"op": "shard_rows", "shapes": shapes}, [array.data.cast("B") for array in part])
-        limits = {"most_inputs": most_inputs, "most_rows": most_rows}
-        return self.ask({"op": "fit", "n_classes": n_classes, "seed": seed, **limits})[0]
+        more = {"most_inputs": most_inputs, "most_rows": most_rows, "terms": terms}
+        return self.ask({"op": "fit", "n_classes": n_classes, "seed": seed, **more})[0]
 
     def predict(self, xs):
         index = [place for place, x in enumerate(xs) if x.dtype == np.int32]
@@ -126,6 +126,36 @@ def test_of_many_inputs_those_most_correlated_with_the_target_are_used(boosting)
     assert answer["n_inputs"] == 5
     (found,) = boosting.predict([x])
     assert (found.argmax(axis=1) == y[:, 0]).mean() > 0.95
+
+
+def sparse(matrix, width):
+    """Return the indices and the weights of the columns that are not zero, as a text has them."""
+    indices, weights = np.zeros((len(matrix), width), np.int32), np.zeros((len(matrix), width), np.float32)
+    for row, values in enumerate(matrix):
+        (used,) = np.nonzero(values)
+        indices[row, : len(used)], weights[row, : len(used)] = used, values[used]
+    return indices, weights
+
+
+@pytest.mark.parametrize("most_inputs", [512, 6])
+def test_a_text_is_a_column_for_each_term(boosting, rows, most_inputs):
+    """Also where the most correlated columns are chosen: as of a dense matrix."""
+    (numbers, codes), (one_hot, _) = rows
+    rng = np.random.default_rng(5)
+    matrix = rng.random((ROWS, 40), np.float32) * (rng.random((ROWS, 40)) < 0.1)
+    matrix[:, 0] = 0.0
+    matrix[:, 17] = one_hot[:, 1] * rng.random(ROWS)
+    terms, weights = sparse(matrix, 20)
+    dense = boosting.fit([numbers, codes, matrix], [one_hot], [3], most_inputs=most_inputs)
+    (expected,) = boosting.predict([numbers, codes, matrix])
+    texts = [numbers, terms, weights, codes]
+    answer = boosting.fit(texts, [one_hot], [3], most_inputs=most_inputs, terms=[[1, 2, 40]])
+    assert answer["n_inputs"] == dense["n_inputs"] == min(44, most_inputs)
+    (found,) = boosting.predict(texts)
+    assert np.allclose(found, expected, atol=1e-5) and (found.argmax(axis=1) == one_hot.argmax(axis=1)).mean() > 0.9
+    assert "a term that is not one of 40" in boosting.predict([numbers, terms + 40, weights, codes])
+    alone = boosting.fit([terms, weights], [one_hot], [3], most_inputs=most_inputs, terms=[[0, 1, 40]], most_rows=200)
+    assert (alone["n_rows"], alone["n_inputs"]) == (200, min(40, most_inputs))
 
 
 def test_a_sample_of_the_rows_depends_on_the_seed_alone(boosting, rows):

@@ -32,7 +32,8 @@ INPUTS = {
     "numbers": [(spec("x"), numbers([1.0, 2.0, None, 4.0])), (spec("on", "boolean"), numbers([0, 1, 1, 1], "boolean"))],
     "index": [(spec("city", "category"), texts(["a", "b", "c", None]))],
     "hashed": [(spec("h", "category", encode="hashed"), texts(["s", "m", "l", "m"]))],
-    "text": [(spec("words", "text"), texts(["one", "two", None, "four"]))],
+    "text": [(spec("words", "text", encode="hashed_ngrams"), texts(["one", "two", None, "four"]))],
+    "terms": [(spec("terms", "text"), texts(["one", "two", None, "four"]))],
     "vector": [(spec("v", "vector"), vectors([[1.0, 2.0], None, [0.0, 0.0], [3.0, 4.0]], 2))],
     "image": [(spec("p", "image", impute="zero"), raw.Blobs([None, b"1", b"2", b"3"]))],
     "names": [(spec("a/b", "category"), texts(["a", "b", "c", None])), (spec("hidden"), numbers([1, 2, 3, 4])),
@@ -124,7 +125,7 @@ def test_a_linear_model_adds_a_weight_for_each_number_and_each_level_which_all_b
     assert [(one["units"], one.get("activation")) for one in dense] == [(3, None), (1, None)]
     others = {layer["class_name"] for layer in layers} - {"Dense"}
     assert others == {
-        "InputLayer", "Embedding", "Reshape", "Flatten", "Rescaling", "Concatenate", "Add", "Activation",
+        "InputLayer", "Embedding", "Reshape", "Flatten", "Rescaling", "Concatenate", "Add", "Activation", "Dot",
     }  # fmt: skip
     widths = {layer["config"]["output_dim"] for layer in layers if layer["class_name"] == "Embedding"}
     assert widths == {3, 1}, "the units of an output"
@@ -151,7 +152,9 @@ def test_networks_of_unbalanced_classes_begin_with_their_shares(recipe):
     assert layer["config"]["offset"] == list(log_shares(UNBALANCED["y/n"]))
     params = parse_compile_params("loss=['categorical_crossentropy', 'mse'], optimizer='SGD'")
     model, plain = (build_model(one, params, 1) for one in (document, architecture(fitted_columns, 1000, recipe)))
-    plain.set_weights(model.get_weights())
+    for layer in plain.layers:  # by name, because the shares change the order of layers
+        found = model.get_layer(layer.name).get_weights()
+        layer.set_weights(found if len(found) == len(layer.weights) else model.get_layer("scores").get_weights())
     x, _ = rows_for(fitted_columns, 50)
     expected = plain.predict(x, verbose=0)[0] * [0.02, 0.97, 0.01]
     found = model.predict(x, verbose=0)[0]
@@ -258,14 +261,23 @@ def test_the_linear_model_is_logistic_regression():
 
 
 def test_a_text_is_dropped_in_part_before_a_hidden_layer_that_is_narrow_in_tables_with_few_rows():
-    wide = [(spec("words", "text", width=256), texts(["one", "two", None, "four"]))]
-    for n_rows, units in ((100, 4), (6_000, 8), (10**7, 32)):
-        document = architecture(fitted([*wide, *TARGETS["a number"]]), n_rows, RECIPES[0])
-        layers = {layer["name"]: layer for layer in document["config"]["layers"]}
-        assert layers["text"]["config"]["units"] == units
-        ((source,),) = (call["args"] for call in layers["text"]["inbound_nodes"])
-        dropped = layers[source["config"]["keras_history"][0]]
-        assert dropped["class_name"] == "Dropout" and dropped["config"]["rate"] == 0.5
+    for encode in ("hashed_ngrams", "tfidf"):
+        wide = [(spec("words", "text", width=256, encode=encode), texts(["one", "two", None, "four"]))]
+        for n_rows, units in ((100, 4), (6_000, 8), (10**7, 32)):
+            document = architecture(fitted([*wide, *TARGETS["a number"]]), n_rows, RECIPES[0])
+            layers = {layer["name"]: layer for layer in document["config"]["layers"]}
+
+            def sources(name, layers=layers):
+                ((found,),) = (call["args"] for call in layers[name]["inbound_nodes"])
+                found = found if isinstance(found, list) else [found]
+                return [layers[one["config"]["keras_history"][0]] for one in found]
+
+            dropped, width = sources("text")[0], layers["text"]["config"].get("units")
+            if encode == "tfidf":
+                dropped, terms = sources("weighted_terms")
+                width = terms["config"]["output_dim"]
+            assert width == units
+            assert dropped["class_name"] == "Dropout" and dropped["config"]["rate"] == 0.5
 
 
 def test_each_target_has_its_own_loss_and_metric():
