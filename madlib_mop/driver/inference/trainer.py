@@ -153,8 +153,8 @@ class LocalTrainer(LocalProcess):
         words = backend_words(chosen)
         super().__init__(Child(TRAINER, python=sys.executable, forkserver=forkserver, words=words, use=use), start)
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None and self._idle_s and self._rests() and self._child.leave(self._idle_s):
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None and self._idle_s and self._rests() and self._child.leave(self._idle_s):
             return
         self._child.stop()
 
