@@ -327,6 +327,7 @@ class Model:
         baseline: Packed | str | None = None,
         held_out: Packed | str | None = None,
         calibration: str | None = None,
+        explained: str | None = None,
     ) -> "RegisteredModel":
         """Copy the model into the registry as the next version of a name, and return the handle of the version.
 
@@ -343,13 +344,16 @@ class Model:
             and calibrated probabilities need them. Of a `Packed`, the test rows.
         calibration : str, optional
             ``temperature`` (the default) or ``isotonic``.
+        explained : str, optional
+            A table of rows, not packed: the importance of the columns and the partial dependence of the predictions of
+            these rows are recorded, and reports show them.
         """
         if isinstance(baseline, Packed):
             baseline = baseline.validation or baseline.table
         if isinstance(held_out, Packed):
             held_out = held_out.test or held_out.table
         given = {"name": name, "model_table": self.table, "mst_key": self.mst_key, "note": note, "baseline": baseline}
-        given |= {"held_out": held_out, "calibration": calibration}
+        given |= {"held_out": held_out, "calibration": calibration, "explained": explained}
         version = self._calls.call("register", **given)
         return RegisteredModel(self._calls, f"{name.lower()}@{version}")
 

@@ -24,6 +24,20 @@ from madlib_mop.catalog.facts import (
     SegmentLoad,
     TimeSpent,
 )
+from madlib_mop.catalog.facts.findings import (
+    ClassCurve,
+    ColumnImportance,
+    Confusion,
+    CurvePoint,
+    DependencePoint,
+    Findings,
+    OutputFindings,
+    OutputImportance,
+    PartialDependence,
+    Reliability,
+    ReliabilityBin,
+    VersionFindings,
+)
 from madlib_mop.catalog.facts.now import RunStatus
 from tests.helpers.training import script
 from tests.helpers.unit.rows import a_plan, a_summary
@@ -215,9 +229,38 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
             ),
         ),
         "search": (SearchEventFacts(1, 30.0, "result", 1, 1, 0.5, "extend", 1, 2, None, None),),
-        "policy": "SELECT 1",
+        "policy": "SELECT 1", "findings": some_findings(),
     }  # fmt: skip
     return RunFacts(**given | fields)
+
+
+def some_findings(label: str = "yes", feature: str = "age", table: str = "public.packed_test") -> VersionFindings:
+    """Return findings about a model of two classes and two columns: a number with NULL, and a category."""
+    points = tuple(
+        CurvePoint(threshold, n, false, recall, precision)
+        for threshold, n, false, recall, precision in (
+            (0.9, 10, 0.0, 0.25, 1.0), (0.5, 40, 0.1, 0.8, 0.8), (0.0, 100, 1.0, 1.0, 0.4),
+        )
+    )  # fmt: skip
+    bins = (ReliabilityBin(0.5, 0.6, 30, 0.55, 0.6), ReliabilityBin(0.9, 1.0, 70, 0.97, 0.9))
+    output = OutputFindings(
+        "y", 100, Confusion(("no", label), 0, ((52, 8), (8, 32))), (ClassCurve(label, 40, 0.93, 0.9, points),),
+        (Reliability(None, 0.064, bins), Reliability("temperature", 0.02, bins)),
+    )  # fmt: skip
+    columns = (ColumnImportance(feature, 0.3, 0.25, 0.35), ColumnImportance("city", 0.01, -0.02, 0.04))
+    numbers = tuple(DependencePoint(value, 0.4, 0.3, 0.5) for value in ("1.5", "20", None))
+    cities = tuple(DependencePoint(value, v, v - 0.1, v + 0.1) for value, v in ((label, 0.2), (None, 0.6)))
+    return VersionFindings(
+        "churn", 3, 1, "public.models",
+        Findings(
+            table, (output,), "public.customers", table,
+            (OutputImportance("y", "log_loss", 0.4, 100, 2, columns),),
+            tuple(
+                PartialDependence("y", name, label, is_number, points)
+                for name, is_number, points in ((feature, True, numbers), ("city", False, cities))
+            ),
+        ),
+    )  # fmt: skip
 
 
 TINY = """{"class_name": "Sequential", "config": {"layers": [

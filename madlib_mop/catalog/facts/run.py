@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from madlib_mop.catalog.facts.data import DataFacts
+from madlib_mop.catalog.facts.findings import VersionFindings
 from madlib_mop.catalog.facts.history import CommandFacts, SearchEventFacts
 from madlib_mop.catalog.facts.models import LOSS, Architecture, FailureGroup, Lineage, ModelFacts
 from madlib_mop.catalog.facts.now import RunStatus
@@ -157,6 +158,10 @@ class RunFacts(RunHead):
     search : tuple of SearchEventFacts
     policy : str or None
         The query of the run's policy.
+    findings : VersionFindings or None
+        What register found about a model of the run; None if there is nothing that the viewer may see.
+    has_registry : bool
+        Whether models can be registered on this server.
     """
 
     call: CallFacts
@@ -182,3 +187,5 @@ class RunFacts(RunHead):
     commands: tuple[CommandFacts, ...] = ()
     search: tuple[SearchEventFacts, ...] = ()
     policy: str | None = None
+    findings: VersionFindings | None = None
+    has_registry: bool = True

@@ -14,7 +14,8 @@ from tests.helpers.reports import HOSTILE, a_model, some_facts
 
 KEYS = {
     *(f"curve-{name}-{axis}" for name in ("metric", "loss") for axis in ("iteration", "seconds", "rows")),
-    "importance", "parallel", "slices", "contour", "gantt", "time", "lineage", "search",
+    "importance", "parallel", "slices", "contour", "gantt", "time", "lineage", "search", "confusion", "roc",
+    "precision-recall", "reliability", "column-importance", "dependence-1", "dependence-2",
 }  # fmt: skip
 
 
@@ -49,7 +50,8 @@ def test_a_figure_is_drawn_from_its_own_data_only(figures, key):
 
 def test_a_run_without_visits_has_no_figures():
     empty = some_facts(
-        models=(), sample=(), curves=(), timeline=Schedule(), lineage=(), search=(), failures=(), commands=()
+        models=(), sample=(), curves=(), timeline=Schedule(), lineage=(), search=(), failures=(), commands=(),
+        findings=None,
     )
     assert list(figures_of(empty)) == []
 
