@@ -156,11 +156,10 @@ def _nothing_of(facts: RunFacts) -> str | None:
     """Return what no registered model of an ended run has on record; None if it has all, or cannot have it."""
     if not (facts.has_registry and facts.has_ended and best_model(facts.models) is not None):
         return None
-    if facts.findings is None:
-        return "predictions of held-out rows, or of its columns"
-    if not facts.findings.findings.importances and facts.data.preprocessor_digest is not None:
-        return "its columns"
-    return None if facts.findings.findings.held_out is not None else "predictions of held-out rows"
+    has_columns = facts.of_columns is not None or facts.data.preprocessor_digest is None
+    if facts.of_held_out is None:
+        return "predictions of held-out rows" if has_columns else "predictions of held-out rows, or of its columns"
+    return None if has_columns else "its columns"
 
 
 def _by_axis(figures: Sequence[Figure]) -> dict[str, list[Figure]]:

@@ -229,7 +229,7 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
             ),
         ),
         "search": (SearchEventFacts(1, 30.0, "result", 1, 1, 0.5, "extend", 1, 2, None, None),),
-        "policy": "SELECT 1", "findings": some_findings(),
+        "policy": "SELECT 1", "findings": (some_findings(),),
     }  # fmt: skip
     return RunFacts(**given | fields)
 

@@ -158,8 +158,8 @@ class RunFacts(RunHead):
     search : tuple of SearchEventFacts
     policy : str or None
         The query of the run's policy.
-    findings : VersionFindings or None
-        What register found about a model of the run; None if there is nothing that the viewer may see.
+    findings : tuple of VersionFindings
+        What register found about models of the run, as far as the viewer may see it.
     has_registry : bool
         Whether models can be registered on this server.
     """
@@ -187,5 +187,15 @@ class RunFacts(RunHead):
     commands: tuple[CommandFacts, ...] = ()
     search: tuple[SearchEventFacts, ...] = ()
     policy: str | None = None
-    findings: VersionFindings | None = None
+    findings: tuple[VersionFindings, ...] = ()
     has_registry: bool = True
+
+    @property
+    def of_held_out(self) -> VersionFindings | None:
+        """The newest registered model with held-out rows."""
+        return next((one for one in self.findings if one.findings.held_out), None)
+
+    @property
+    def of_columns(self) -> VersionFindings | None:
+        """The newest registered model with the importance of its columns."""
+        return next((one for one in self.findings if one.findings.importances), None)

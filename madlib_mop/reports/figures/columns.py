@@ -19,7 +19,7 @@ _MAX_BARS = 15
 
 def columns(facts: RunFacts) -> Iterator[Figure]:
     """Yield the figures of each output; none if nothing was found about the columns."""
-    version = facts.findings
+    version = facts.of_columns
     if version is None:
         return
     found = version.findings

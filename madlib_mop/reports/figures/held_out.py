@@ -21,7 +21,7 @@ _DIAGONAL = ({"x": 0, "y": 0}, {"x": 1, "y": 1})
 
 def held_out(facts: RunFacts) -> Iterator[Figure]:
     """Yield the figures of each output of classes; none if no version of a registered model has held-out rows."""
-    of_version = facts.findings
+    of_version = facts.of_held_out
     if of_version is None:
         return
     outputs = of_version.findings.outputs

@@ -51,7 +51,7 @@ def test_a_figure_is_drawn_from_its_own_data_only(figures, key):
 def test_a_run_without_visits_has_no_figures():
     empty = some_facts(
         models=(), sample=(), curves=(), timeline=Schedule(), lineage=(), search=(), failures=(), commands=(),
-        findings=None,
+        findings=(),
     )
     assert list(figures_of(empty)) == []
 

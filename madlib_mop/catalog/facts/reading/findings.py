@@ -1,10 +1,11 @@
-"""Reads what was found about a registered model of a run, as far as the viewer may see the model."""
+"""Reads what was found about registered models of a run, as far as the viewer may see them."""
 
 from madlib_mop.catalog.facts.findings import VersionFindings, findings_of
 from madlib_mop.catalog.facts.reading.shared import FactsReader, Fetch
 
 #: Larger ones are not read: register writes less than a tenth.
 _MOST_BYTES = 2_000_000
+_MOST_VERSIONS = 20
 _HAS_REGISTRY = "SELECT pg_catalog.to_regclass('madlib_mop.version_detail') IS NOT NULL AS there"
 _MAY_READ = """
 SELECT coalesce(pg_catalog.has_table_privilege(
@@ -21,19 +22,27 @@ JOIN madlib_mop.registered_model m ON m.name = v.name
 WHERE r.run_id = $1::pg_catalog.int8 AND d.findings IS NOT NULL
     AND pg_catalog.pg_has_role(m.owner::pg_catalog.oid, r.owner::pg_catalog.oid, 'MEMBER') -- defence: own-findings
     AND pg_catalog.octet_length(d.findings::pg_catalog.text) <= {_MOST_BYTES}
-ORDER BY v.registered_at DESC, v.name, v.version DESC LIMIT 1
+ORDER BY v.registered_at DESC, v.name, v.version DESC LIMIT {_MOST_VERSIONS}
 """
 
 
-def read_findings(reader: FactsReader, run_id: int) -> VersionFindings | None:
-    """Return the findings of the newest version that has some, of those whose weights or members the run trained."""
+def read_findings(reader: FactsReader, run_id: int) -> tuple[VersionFindings, ...]:
+    """Return the findings of versions whose weights or members the run trained.
+
+    They are of the newest version with held-out rows, and of the newest one with the importance of its columns; often
+    both are one.
+    """
     if not reader.rows(_MAY_READ)[0]["may"]:
-        return None
+        return ()
+    kept: list[VersionFindings] = []
+    wants_rows = wants_columns = True
     for row in reader.rows(_FINDINGS, run_id):
         found = findings_of(row["findings"])
-        if found is not None:
-            return VersionFindings(row["name"], row["version"], row["mst_key"], row["model_table"], found)
-    return None
+        if found is not None and (wants_rows and found.held_out or wants_columns and found.importances):
+            kept.append(VersionFindings(row["name"], row["version"], row["mst_key"], row["model_table"], found))
+            wants_rows = wants_rows and not found.held_out
+            wants_columns = wants_columns and not found.importances
+    return tuple(kept)
 
 
 def has_registry(fetch: Fetch) -> bool:
