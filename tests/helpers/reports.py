@@ -39,6 +39,7 @@ from madlib_mop.catalog.facts.findings import (
     VersionFindings,
 )
 from madlib_mop.catalog.facts.now import RunStatus
+from madlib_mop.columns.preprocessors.canonical import plain
 from tests.helpers.training import script
 from tests.helpers.unit.rows import a_plan, a_summary
 
@@ -261,6 +262,43 @@ def some_findings(label: str = "yes", feature: str = "age", table: str = "public
             ),
         ),
     )  # fmt: skip
+
+
+def many_findings() -> VersionFindings:
+    """Return findings with as much of everything as `register` records, and long names."""
+    names = [f"{'a rather long name of a class or a column ' * (i % 3)}{i}" for i in range(30)]
+    curves = tuple(
+        ClassCurve(
+            name, 50, 0.9 - i / 20, 0.8 - i / 20,
+            tuple(CurvePoint(1 - k / 99, 1 + 10 * k, (k / 99) ** 2, (k / 99) ** 0.5, 1 - k / 200) for k in range(100)),
+        )
+        for i, name in enumerate(names[:6])
+    )  # fmt: skip
+    counts = tuple(tuple(1000 * (i == j) + (i * j) % 7 for j in range(21)) for i in range(21))
+    bins = tuple(ReliabilityBin(k / 10, (k + 1) / 10, 10 * k + 1, k / 10 + 0.05, k / 11) for k in range(10))
+    output = OutputFindings(
+        "kind", 21_000, Confusion(tuple(names[:20]), 20, counts), curves,
+        (Reliability(None, 0.1, bins), Reliability("temperature", 0.05, bins)),
+    )  # fmt: skip
+    columns = tuple(ColumnImportance(name, 1 / (i + 1), 0.9 / (i + 1), 1.1 / (i + 1)) for i, name in enumerate(names))
+    numbers = tuple(DependencePoint(str(1000 * k), k / 12, k / 13, k / 11) for k in range(12))
+    texts = tuple(DependencePoint(name, 0.5, 0.4, 0.6) for name in names[:12])
+    dependences = tuple(
+        PartialDependence("kind", names[i], names[2], is_number, points)
+        for i, (is_number, points) in enumerate(((True, numbers), (False, texts)))
+    )
+    importance = OutputImportance("kind", "log_loss", 0.4, 2000, 99, columns)
+    return VersionFindings(
+        "kinds", 1, None, "public.models",
+        Findings("public.test", (output,), "public.kinds", "public.test", (importance,), dependences),
+    )  # fmt: skip
+
+
+def record_findings(db, run_id: int, found: VersionFindings) -> None:
+    """Register a version of a run by hand, without content."""
+    details = {"digest": "", "n_bytes": 0, "model_arch": {}, "run_id": run_id, "findings": plain(found.findings)}
+    statement = "INSERT INTO madlib_mop.registry_change (change, name, details) VALUES ('register', %s, %s)"
+    db.rows(statement, [found.name, json.dumps(details)])
 
 
 TINY = """{"class_name": "Sequential", "config": {"layers": [

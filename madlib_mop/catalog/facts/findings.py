@@ -269,46 +269,38 @@ def findings_of(text: str) -> Findings | None:
 
 def _is_sound(found: Findings) -> bool:
     """Return whether figures can be drawn of findings."""
-    numbers = [number for number in _numbers(found) if not abs(number) < _MOST]
-    shares = [
-        share
-        for output in found.outputs
-        for curve in output.curves
-        for point in curve.points
-        for share in (point.false_positive_rate, point.recall, point.precision)
-    ]
-    shares += [
-        share
-        for output in found.outputs
-        for one in output.reliability
-        for part in one.bins
-        for share in (part.lower, part.upper, part.probability, part.share)
-    ]
-    squares = [
-        {len(one.counts), *map(len, one.counts)} == {len(one.classes) + bool(one.n_others)}
-        for one in (output.confusion for output in found.outputs)
-    ]
-    lists = [curve.points for output in found.outputs for curve in output.curves]
-    falls = all(a.threshold >= b.threshold for points in lists for a, b in pairwise(points))
     return (
-        not numbers
-        and all(-_ROUNDING <= share <= 1 + _ROUNDING for share in shares)
-        and all(squares)
-        and falls
-        and all(lists)
+        all(0 <= number < _MOST for number in _whole_numbers(found))
+        and all(map(_is_sound_output, found.outputs))
         and all(one.columns for one in found.importances)
         and all(one.points for one in found.dependences)
-        and all(one.bins for output in found.outputs for one in output.reliability)
     )
 
 
-def _numbers(value: Any) -> Iterator[float]:
-    """Yield all numbers of dataclasses and tuples."""
+def _is_sound_output(output: OutputFindings) -> bool:
+    one, n_places = output.confusion, len(output.confusion.classes) + bool(output.confusion.n_others)
+    points = [curve.points for curve in output.curves]
+    bins = [one.bins for one in output.reliability]
+    shares = [s for every in points for p in every for s in (p.false_positive_rate, p.recall, p.precision)]
+    shares += [s for every in bins for p in every for s in (p.lower, p.upper, p.probability, p.share)]
+    return (
+        output.n_rows > 0
+        and n_places > 0
+        and {len(one.counts), *map(len, one.counts)} == {n_places}
+        and all(points)
+        and all(bins)
+        and all(-_ROUNDING <= share <= 1 + _ROUNDING for share in shares)
+        and all(a.threshold >= b.threshold for every in points for a, b in pairwise(every))
+    )
+
+
+def _whole_numbers(value: Any) -> Iterator[int]:
+    """Yield all whole numbers of dataclasses and tuples."""
     if is_dataclass(value):
         for field in fields(value):
-            yield from _numbers(getattr(value, field.name))
+            yield from _whole_numbers(getattr(value, field.name))
     elif isinstance(value, tuple):
         for one in value:
-            yield from _numbers(one)
-    elif isinstance(value, int | float):
+            yield from _whole_numbers(one)
+    elif isinstance(value, int):
         yield value

@@ -43,8 +43,8 @@ from madlib_mop.driver.session.caller import CallerSession
 #: least some.
 _DEPENDENCE_ROWS, _MOST_ROWS, _LEAST_ROWS, _MOST_PREDICTIONS = 500, 2000, 200, 500_000
 _N_REPEATS, _SEED = 5, 0
-#: Rows whose probabilities are calibrated, evenly spaced.
-_CALIBRATED_ROWS = 10_000
+#: Rows whose probabilities are calibrated, evenly spaced: fewer of many classes.
+_CALIBRATED_ROWS, _MOST_CALIBRATED = 10_000, 1_000_000
 #: Classes with a partial dependence, if there are more than two: those whose probability varies most.
 _MAX_OF_CLASSES = 2
 _LONGEST = 100
@@ -74,17 +74,16 @@ def of_output(output: ClassOutput, held_out: HeldOut) -> OutputFindings:
 
 def _confusion(output: ClassOutput, by_rows: Codes) -> Confusion:
     n_classes = len(output.labels)
-    counts = confusion(output.truth, most_probable(output.probabilities), n_classes)
     shown = np.sort(by_rows[:MAX_CLASSES]) if n_classes > MAX_CLASSES else np.arange(n_classes)
     places = np.full(n_classes, len(shown), np.int64)
     places[shown] = np.arange(len(shown))
     n_others = n_classes - len(shown)
-    merged = np.zeros([len(shown) + bool(n_others)] * 2, np.int64)
-    np.add.at(merged, (places[:, None], places[None, :]), counts)
+    predicted = places[most_probable(output.probabilities)]
+    counts = confusion(places[output.truth], predicted, len(shown) + bool(n_others))  # of many classes, n**2 do not fit
     return Confusion(
         tuple(_short(output.labels[number]) for number in shown.tolist()),
         n_others,
-        tuple(tuple(row) for row in merged.tolist()),
+        tuple(tuple(row) for row in counts.tolist()),
     )
 
 
@@ -110,10 +109,11 @@ def _reliability(output: ClassOutput, held_out: HeldOut) -> Iterator[Reliability
     yield _one_reliability(probabilities, output.truth, None)
     if held_out.calibration is None:
         return
-    n_rows = len(probabilities)
-    rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _CALIBRATED_ROWS)).round().astype(np.int64))
+    n_rows, n_classes = probabilities.shape
+    n_chosen = min(n_rows, max(_LEAST_ROWS, min(_CALIBRATED_ROWS, _MOST_CALIBRATED // n_classes)))
+    rows = np.unique(np.linspace(0, n_rows - 1, n_chosen).round().astype(np.int64))
     try:
-        found = np.array([calibrated(row, held_out) for row in probabilities[rows].tolist()], np.float64)
+        found = np.array([calibrated(row.tolist(), held_out) for row in probabilities[rows]], np.float64)
     except HeldOutError:  # a row whose probabilities are all zero has none
         return
     yield _one_reliability(found, output.truth[rows], held_out.calibration)

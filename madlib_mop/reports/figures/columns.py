@@ -9,7 +9,7 @@ import altair as alt
 
 from madlib_mop.catalog.facts import RunFacts
 from madlib_mop.catalog.facts.findings import DependencePoint, OutputImportance, PartialDependence
-from madlib_mop.catalog.live.words import number
+from madlib_mop.catalog.live.words import clean, number
 from madlib_mop.reports.figures.drawing import BAND, COLOURS, INK, data, spec
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.figures.held_out import of_rows
@@ -33,7 +33,7 @@ def columns(facts: RunFacts) -> Iterator[Figure]:
 
 def _importance(one: OutputImportance, rows_of: str, suffix: str, of: str) -> Figure:
     shown = one.columns[:_MAX_BARS]
-    bars = [{"p": c.feature, "v": c.importance, "low": c.lower, "high": c.upper} for c in shown]
+    bars = [{"p": clean(c.feature), "v": c.importance, "low": c.lower, "high": c.upper} for c in shown]
     base = alt.Chart(data("bars")).encode(
         alt.Y("p:N", sort=None, title=None),
         tooltip=[
@@ -88,7 +88,7 @@ def _dependence(one: PartialDependence, rows_of: str, place: int) -> Figure:
         description=f"{rows_of} For some values of {one.feature}: {means} if all rows had this value, with a 95 %"
         " interval.",
         summary=f"It goes from {number(low.prediction)} at {_text(low)} to {number(high.prediction)} at {_text(high)}.",
-        spec=_spec(one, means.removeprefix("the ")),
+        spec=_spec(one, clean(means.removeprefix("the "))),
         headings=(one.feature, "prediction", "lower", "upper"),
         rows=body,
         n_rows=n_rows,
@@ -102,7 +102,7 @@ def _spec(one: PartialDependence, title: str) -> str:
         {"t": _text(p), "v": p.prediction, "low": p.lower, "high": p.upper} for p in one.points
     ]
     hints = [
-        alt.Tooltip("t:N", title=one.feature), alt.Tooltip("v:Q", title="prediction", format=".4~g"),
+        alt.Tooltip("t:N", title="value"), alt.Tooltip("v:Q", title="prediction", format=".4~g"),
         alt.Tooltip("low:Q", title="95 % interval, from", format=".4~g"),
         alt.Tooltip("high:Q", title="to", format=".4~g"),
     ]  # fmt: skip
@@ -110,12 +110,12 @@ def _spec(one: PartialDependence, title: str) -> str:
     if one.is_number and len(places) > 1 and None not in places:
         drawn = [{**row, "x": place} for row, place in zip(rows, places, strict=False)]  # NULL is the last value
         base = alt.Chart(data("values")).encode(
-            alt.X("x:Q", title=one.feature, scale=alt.Scale(zero=False, nice=False)), tooltip=hints
+            alt.X("x:Q", title=clean(one.feature), scale=alt.Scale(zero=False, nice=False)), tooltip=hints
         )
         band = base.mark_area(color=BAND).encode(alt.Y("low:Q", title=title, scale=scale), alt.Y2("high:Q"))
         line = base.mark_line(strokeWidth=2, color=COLOURS[0], point=alt.OverlayMarkDef(size=24, color=COLOURS[0]))
         return spec(alt.layer(band, line.encode(alt.Y("v:Q", title=title, scale=scale))), 200, values=drawn)
-    base = alt.Chart(data("values")).encode(alt.Y("t:N", sort=None, title=one.feature), tooltip=hints)
+    base = alt.Chart(data("values")).encode(alt.Y("t:N", sort=None, title=clean(one.feature)), tooltip=hints)
     rules = base.mark_rule(strokeWidth=2, color=COLOURS[0]).encode(
         alt.X("low:Q", title=title, scale=scale), alt.X2("high:Q")
     )
@@ -126,7 +126,7 @@ def _spec(one: PartialDependence, title: str) -> str:
 
 
 def _text(point: DependencePoint) -> str:
-    return "NULL" if point.value is None else point.value
+    return "NULL" if point.value is None else clean(point.value)
 
 
 def _place(point: DependencePoint) -> float | None:

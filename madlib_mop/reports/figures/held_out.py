@@ -8,7 +8,7 @@ import altair as alt
 
 from madlib_mop.catalog.facts import RunFacts
 from madlib_mop.catalog.facts.findings import Confusion, OutputFindings, Reliability, VersionFindings
-from madlib_mop.catalog.live.words import number
+from madlib_mop.catalog.live.words import clean, number
 from madlib_mop.reports.figures.drawing import COLOURS, QUIET, RAMP, data, readable_text, spec
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.formats import percent
@@ -42,13 +42,14 @@ def of_rows(version: VersionFindings, n_rows: int, name: str | None) -> str:
 
 
 def class_names(classes: Sequence[str | None], n_others: int = 0) -> list[str]:
-    """Return names of classes of which no two are the same."""
+    """Return names of classes of which no two are the same; a figure's specification can hold them (`clean`)."""
     found: list[str] = []
     for label in [*classes, *([f"{n_others:,} others"] if n_others else [])]:
-        name, copies = "NULL" if label is None else label, 1
+        first = name = "NULL" if label is None else clean(label)
+        copies = 1
         while name in found:
             copies += 1
-            name = f"{label} ({copies})"
+            name = f"{first} ({copies})"
         found.append(name)
     return found
 
@@ -63,8 +64,8 @@ def _confusion(output: OutputFindings, of: str, suffix: str, name: str) -> Figur
     ]
     limit = alt.ExprRef(f"max(width / {len(names)} - 6, 8)")
     base = alt.Chart(data("cells")).encode(
-        alt.X("p:N", sort=names, title="predicted", axis=alt.Axis(labelAngle=0, labelLimit=limit)),
-        alt.Y("a:N", sort=names, title="actual"),
+        alt.X("p:N", sort=None, title="predicted", axis=alt.Axis(labelAngle=0, labelLimit=limit)),
+        alt.Y("a:N", sort=None, title="actual"),
         tooltip=[
             alt.Tooltip("a:N", title="actual"), alt.Tooltip("p:N", title="predicted"),
             alt.Tooltip("n:Q", title="rows", format=","), alt.Tooltip("s:Q", title="of the actual class", format=".1%"),
