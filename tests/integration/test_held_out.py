@@ -388,8 +388,9 @@ def test_a_version_of_another_role_is_not_shown_as_a_model_of_the_run(user, db):
     run_id = run_of(user, "price")
     db.cluster.create_role("forges_findings")
     db.rows("SELECT madlib_mop.grant_use(%s)", ["forges_findings"])
+    user.rows("SELECT madlib_mop.register('genuine', 'price_models', explained => 'houses')")
     before = Page(user.value("SELECT madlib_mop.report(%s)", run_id))
-    findings = user.value(FINDINGS, "why")
+    findings = user.value(FINDINGS, "genuine")
     findings["importances"][0]["columns"][0]["importance"] = 1e6
     details = {"digest": "", "n_bytes": 0, "model_arch": {}, "run_id": run_id, "findings": findings}
     statement = "INSERT INTO madlib_mop.registry_change (change, name, details) VALUES ('register', %s, %s)"
@@ -397,5 +398,5 @@ def test_a_version_of_another_role_is_not_shown_as_a_model_of_the_run(user, db):
     after = Page(user.value("SELECT madlib_mop.report(%s)", run_id))
     assert after.data("column-importance") == before.data("column-importance")
     for wrong in ({}, [], {**findings, "outputs": 7}, "text"):
-        db.rows(statement, ["why", json.dumps({**details, "findings": wrong})])
+        db.rows(statement, ["genuine", json.dumps({**details, "findings": wrong})])
         assert "madlib_mop" in user.value("SELECT madlib_mop.report(%s)", run_id)

@@ -60,9 +60,9 @@ def _importance(one: OutputImportance, rows_of: str, suffix: str, of: str) -> Fi
     return Figure(
         key=f"column-importance{suffix}",
         title=f"Importance of the columns{of}",
-        description=f"{rows_of} How much the {_words(one.metric)} grows if the values of a column are exchanged between"
-        " the rows, with a 95 % interval. If it contains 0, the rows do not show that the model needs the column."
-        f"{some}",
+        description=f"{rows_of}{some} How much the {_words(one.metric)} grows if the values of a column are exchanged"
+        " between the rows, with a 95 % interval. If it contains 0, the rows do not show that the model needs the"
+        " column.",
         summary=summary,
         spec=spec(alt.layer(drawn, rules), 24 * len(bars), bars=bars),
         headings=("column", "importance", "lower", "upper"),
@@ -88,7 +88,7 @@ def _dependence(one: PartialDependence, rows_of: str, place: int) -> Figure:
         description=f"{rows_of} For some values of {one.feature}: {means} if all rows had this value, with a 95 %"
         " interval.",
         summary=f"It goes from {number(low.prediction)} at {_text(low)} to {number(high.prediction)} at {_text(high)}.",
-        spec=_spec(one, clean(means.removeprefix("the "))),
+        spec=_spec(one, "mean prediction" if one.of_class is None else "mean probability"),
         headings=(one.feature, "prediction", "lower", "upper"),
         rows=body,
         n_rows=n_rows,
@@ -110,12 +110,12 @@ def _spec(one: PartialDependence, title: str) -> str:
     if one.is_number and len(places) > 1 and None not in places:
         drawn = [{**row, "x": place} for row, place in zip(rows, places, strict=False)]  # NULL is the last value
         base = alt.Chart(data("values")).encode(
-            alt.X("x:Q", title=clean(one.feature), scale=alt.Scale(zero=False, nice=False)), tooltip=hints
+            alt.X("x:Q", title=None, scale=alt.Scale(zero=False, nice=False)), tooltip=hints
         )
         band = base.mark_area(color=BAND).encode(alt.Y("low:Q", title=title, scale=scale), alt.Y2("high:Q"))
         line = base.mark_line(strokeWidth=2, color=COLOURS[0], point=alt.OverlayMarkDef(size=24, color=COLOURS[0]))
         return spec(alt.layer(band, line.encode(alt.Y("v:Q", title=title, scale=scale))), 200, values=drawn)
-    base = alt.Chart(data("values")).encode(alt.Y("t:N", sort=None, title=clean(one.feature)), tooltip=hints)
+    base = alt.Chart(data("values")).encode(alt.Y("t:N", sort=None, title=None), tooltip=hints)
     rules = base.mark_rule(strokeWidth=2, color=COLOURS[0]).encode(
         alt.X("low:Q", title=title, scale=scale), alt.X2("high:Q")
     )

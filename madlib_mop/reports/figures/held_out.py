@@ -64,8 +64,8 @@ def _confusion(output: OutputFindings, of: str, suffix: str, name: str) -> Figur
     ]
     limit = alt.ExprRef(f"max(width / {len(names)} - 6, 8)")
     base = alt.Chart(data("cells")).encode(
-        alt.X("p:N", sort=None, title="predicted", axis=alt.Axis(labelAngle=0, labelLimit=limit)),
-        alt.Y("a:N", sort=None, title="actual"),
+        alt.X("p:N", sort=None, title=None, axis=alt.Axis(labelAngle=0, labelLimit=limit, labelOverlap="greedy")),
+        alt.Y("a:N", sort=None, title=None),
         tooltip=[
             alt.Tooltip("a:N", title="actual"), alt.Tooltip("p:N", title="predicted"),
             alt.Tooltip("n:Q", title="rows", format=","), alt.Tooltip("s:Q", title="of the actual class", format=".1%"),
@@ -81,8 +81,8 @@ def _confusion(output: OutputFindings, of: str, suffix: str, name: str) -> Figur
     return Figure(
         key=f"confusion{suffix}",
         title=f"Confusion matrix{name}",
-        description=f"{of} Each row of cells is an actual class, each column a predicted one; right predictions are on"
-        " the diagonal.",
+        description=f"{of} From top to bottom the actual classes, from left to right the predicted ones; right"
+        " predictions are on the diagonal.",
         summary=_of_confusion(one, names),
         spec=spec(alt.layer(*layers), max(90, min(480, 40 * len(names))), cells=cells),
         headings=("actual", "predicted", "rows", "of the actual class"),
