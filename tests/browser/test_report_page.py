@@ -42,7 +42,7 @@ def path(request, reports):
 
 
 @pytest.mark.parametrize("width", [1280, 700, 390])
-def test_figures_of_a_registered_model_are_drawn_and_readable(browser, db, tmp_path, width):
+def test_figures_of_a_registered_model_are_drawn_and_readable(browser, db, reports, tmp_path, width):
     run_id = record_large_run(db, 5300 + width, db.cluster.superuser, 20)
     record_findings(db, run_id, replace(many_findings(), name=f"of_{run_id}"))
     path = tmp_path / "found.html"
