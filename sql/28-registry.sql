@@ -57,7 +57,8 @@ CREATE TABLE madlib_mop.version_detail (
     run_id       bigint,
     epoch        integer,
     metrics      jsonb NOT NULL DEFAULT '{}',
-    lineage      jsonb NOT NULL DEFAULT '{}'
+    lineage      jsonb NOT NULL DEFAULT '{}',
+    findings     jsonb
 );
 COMMENT ON TABLE madlib_mop.version_detail IS 'What roles with the right to see a registered model know of a version';
 COMMENT ON COLUMN madlib_mop.version_detail.version_id IS 'The version';
@@ -71,6 +72,7 @@ COMMENT ON COLUMN madlib_mop.version_detail.run_id IS 'The run that trained thes
 COMMENT ON COLUMN madlib_mop.version_detail.epoch IS 'The epoch of the weights in that run';
 COMMENT ON COLUMN madlib_mop.version_detail.metrics IS 'Its newest metrics in that run, by data set and name';
 COMMENT ON COLUMN madlib_mop.version_detail.lineage IS 'Copied from the record of the run: its tables, seed, visits, and shards with the SHA-256 of their rows; or what is known of an imported file';
+COMMENT ON COLUMN madlib_mop.version_detail.findings IS 'What register found for reports: confusion matrix, curves and reliability of the held-out rows, importance of columns and partial dependence; NULL: nothing';
 
 CREATE TABLE madlib_mop.version_content (
     version_id  uuid PRIMARY KEY REFERENCES madlib_mop.model_version ON DELETE CASCADE,

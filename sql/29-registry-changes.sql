@@ -70,9 +70,9 @@ BEGIN
     UPDATE madlib_mop.registered_model SET last_version = last_version + 1 WHERE name = change.name RETURNING last_version INTO number;
     INSERT INTO madlib_mop.model_version (name, version, registered_by) VALUES (change.name, number, change.changed_by)
     RETURNING version_id INTO new_id;
-    INSERT INTO madlib_mop.version_detail (version_id, note, model_table, mst_key, digest, n_bytes, model_arch, run_id, epoch, metrics, lineage)
+    INSERT INTO madlib_mop.version_detail (version_id, note, model_table, mst_key, digest, n_bytes, model_arch, run_id, epoch, metrics, lineage, findings)
     VALUES (new_id, d ->> 'note', d ->> 'model_table', (d ->> 'mst_key')::integer, d ->> 'digest', (d ->> 'n_bytes')::bigint,
-            d -> 'model_arch', (d ->> 'run_id')::bigint, (d ->> 'epoch')::integer, figures, origin);
+            d -> 'model_arch', (d ->> 'run_id')::bigint, (d ->> 'epoch')::integer, figures, origin, nullif(d -> 'findings', 'null'));
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.add_version(madlib_mop.registry_change) IS 'Adds a version of a registered model, with the next number';

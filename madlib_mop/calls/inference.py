@@ -207,6 +207,12 @@ REGISTER = Function(
             default="temperature",
             check=OneOf(("temperature", "isotonic"), "temperature", "'temperature' needs few rows."),
         ),
+        Argument(
+            "explained", "text",
+            "table or view with rows, not packed: the importance of the columns and the partial dependence of the"
+            " predictions of these rows are recorded for reports; NULL: they are not",
+            default=None,
+        ),
     ),
     schema="madlib_mop",
     comments=(

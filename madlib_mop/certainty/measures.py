@@ -285,6 +285,12 @@ class ThresholdCurve:
         yield from (range(n) if n <= most else np.unique(np.linspace(0, n - 1, most).round().astype(np.int64)).tolist())
 
 
+def most_probable(probabilities: Floats) -> Codes:
+    """Return the most probable class of each row, int64 (n_rows,); NaN is the least probable."""
+    found: Codes = np.argmax(np.where(np.isnan(probabilities), -np.inf, probabilities), axis=1).astype(np.int64)
+    return found
+
+
 def confusion(truth: Codes, predicted: Codes, n_classes: int) -> Codes:
     """Return how many rows have each pair of classes: int64 (n_classes, n_classes), the true class first."""
     counts = np.bincount(truth * n_classes + predicted, minlength=n_classes**2)

@@ -327,6 +327,7 @@ class Model:
         baseline: Packed | str | None = None,
         held_out: Packed | str | None = None,
         calibration: str | None = None,
+        explained: Packed | str | None = None,
     ) -> "RegisteredModel":
         """Copy the model into the registry as the next version of a name, and return the handle of the version.
 
@@ -343,13 +344,18 @@ class Model:
             and calibrated probabilities need them. Of a `Packed`, the test rows.
         calibration : str, optional
             ``temperature`` (the default) or ``isotonic``.
+        explained : Packed or str, optional
+            A table of rows, not packed: the importance of the columns and the partial dependence of the predictions of
+            these rows are recorded, and reports show them. Of a `Packed`, the table that was packed.
         """
         if isinstance(baseline, Packed):
             baseline = baseline.validation or baseline.table
         if isinstance(held_out, Packed):
             held_out = held_out.test or held_out.table
+        if isinstance(explained, Packed):
+            explained = explained.source
         given = {"name": name, "model_table": self.table, "mst_key": self.mst_key, "note": note, "baseline": baseline}
-        given |= {"held_out": held_out, "calibration": calibration}
+        given |= {"held_out": held_out, "calibration": calibration, "explained": explained}
         version = self._calls.call("register", **given)
         return RegisteredModel(self._calls, f"{name.lower()}@{version}")
 

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from madlib_mop.catalog.facts.reading.findings import has_registry
 from madlib_mop.catalog.facts.reading.now import count_runs, read_jobs, read_now, read_runs
 from madlib_mop.catalog.facts.reading.shared import Fetch
 from madlib_mop.dash.feeds import PAGE
@@ -16,6 +17,7 @@ from madlib_mop.dash.reporting import section_titles
 from madlib_mop.dash.sessions import same
 from madlib_mop.dash.site import NeedsLogin, Site, check_token, form_of, page_of, run_id_of, safe_next, to_login
 from madlib_mop.errors import MopError
+from madlib_mop.reports.sql import register_best
 
 RUNS_PAGE = 50
 _LOGIN_COOKIE = "madlib_mop_login"
@@ -103,14 +105,16 @@ class PageHandlers:
         except NeedsLogin:
             return to_login(request)
         run_id, page = run_id_of(request), page_of(request)
-        now = await session.account.read(lambda fetch: read_now(fetch, run_id, PAGE, PAGE * (page - 1)))
+        now, registers = await session.account.read(
+            lambda fetch: (read_now(fetch, run_id, PAGE, PAGE * (page - 1)), has_registry(fetch))
+        )
         if now is None:
             raise HTTPException(404)
         metric = next((model.metric_name for model in now.models if model.metric_name), None)
         n_pages = _pages(now.status.n_models, PAGE)
         return self._site.html(
             "run.html", session=session, now=now, metric=metric, page=page, n_pages=n_pages, pages_of="the leaderboard",
-            sections=section_titles(),
+            sections=section_titles(), register_best=register_best(now.status.output_table) if registers else None,
         )  # fmt: skip
 
     def _form(self, request: Request, goes_to: str, role: str, error: str = "", status: int = 200) -> Response:

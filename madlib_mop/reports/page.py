@@ -28,7 +28,7 @@ from madlib_mop.reports.figures import SECTIONS, Figure
 from madlib_mop.reports.figures.drawing import value_text
 from madlib_mop.reports.importance import varied
 from madlib_mop.reports.named import named_parameters
-from madlib_mop.reports.sql import call_again, replay
+from madlib_mop.reports.sql import call_again, register_best, replay
 
 TEMPLATES = Path(__file__).parent / "templates"
 #: Columns of hyper-parameters in the leaderboard.
@@ -67,6 +67,8 @@ def page(facts: RunFacts) -> str:
         column_rows=[(c.name, c.sql_type, c.role, c.kind, c.encoding) for c in facts.data.columns],
         pair=pair,
         models_json=as_data(models),
+        nothing_of=_nothing_of(facts),
+        register_best=register_best(facts.model_output_table),
         call_again=call_again(facts),
         replay=replay(facts),
         state=words.state_of(facts),
@@ -148,6 +150,16 @@ def as_data(value: Any) -> Markup:
 @cache
 def _text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _nothing_of(facts: RunFacts) -> str | None:
+    """Return what no registered model of an ended run has on record; None if it has all, or cannot have it."""
+    if not (facts.has_registry and facts.has_ended and best_model(facts.models) is not None):
+        return None
+    has_columns = facts.of_columns is not None or facts.data.preprocessor_digest is None
+    if facts.of_held_out is None:
+        return "predictions of held-out rows" if has_columns else "predictions of held-out rows, or of its columns"
+    return None if has_columns else "its columns"
 
 
 def _by_axis(figures: Sequence[Figure]) -> dict[str, list[Figure]]:

@@ -1,4 +1,5 @@
-"""The SQL that repeats a run: its call with all arguments and the seed, and its replay; called by `page`."""
+"""The SQL on the pages of a run: its call with all arguments and the seed, its replay, and what registers its best
+model."""
 
 import json
 from collections.abc import Mapping
@@ -42,6 +43,20 @@ def call_again(facts: RunFacts) -> str | None:
 def replay(facts: RunFacts) -> str:
     """Return the call that repeats the recorded visits of a run, in their order, as a new run."""
     return f"SELECT madlib_mop.replay({facts.run_id}, output_table => {literal(again(facts.model_output_table))});"
+
+
+def register_best(table: str) -> str:
+    """Return the call that registers the best model of a run, with what its pages show of held-out rows and columns.
+
+    Parameters
+    ----------
+    table : str
+        The output table, as the record has it: schema and name, not quoted.
+    """
+    schema, _, name = table.rpartition(".")
+    written = literal(Relation(schema or "public", name).written)
+    given = "held_out => 'my_packed_test_rows', explained => 'my_table'"
+    return f"SELECT madlib_mop.register('my_model', {written}, {given});"
 
 
 def again(table: str) -> str:

@@ -294,7 +294,8 @@ CREATE TABLE madlib_mop.version_detail (
     run_id       bigint,
     epoch        integer,
     metrics      jsonb NOT NULL DEFAULT '{}',
-    lineage      jsonb NOT NULL DEFAULT '{}'
+    lineage      jsonb NOT NULL DEFAULT '{}',
+    findings     jsonb
 );
 CREATE TABLE madlib_mop.version_content (
     version_id  uuid PRIMARY KEY REFERENCES madlib_mop.model_version ON DELETE CASCADE,

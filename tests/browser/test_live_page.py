@@ -1,6 +1,7 @@
 """The live page in Chromium: a run is watched while it trains, and steered by its buttons."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.conftest import PASSWORD
 from tests.helpers.dash import serving
 from tests.helpers.faults import wait_for
 from tests.helpers.invented import HOSTILE, invent_run
+from tests.helpers.reports import record_findings, some_findings
 from tests.helpers.steering import GATES, N_SEGMENTS, Steered
 from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
 
@@ -120,6 +122,24 @@ def test_a_run_is_watched_and_a_model_is_stopped_by_its_button(browser, dash, la
         assert browser.run(WIDE), "the page itself does not scroll sideways"
         assert browser.covered_texts() == []
         assert browser.messages() == []
+
+
+def test_figures_of_a_registered_model_are_shown_or_the_call_that_records_them(browser, dash, lab):
+    run_id = invent_run(lab)
+    show_run(browser, dash, run_id)
+    assert "madlib_mop.register('my_model', 'public.invented'" in text(browser, "#not-recorded")
+    record_findings(lab, run_id, some_findings())
+    run_id = invent_run(lab)
+    record_findings(lab, run_id, replace(some_findings(HOSTILE, HOSTILE, HOSTILE), name="hostile"))
+    for colours, width in (("light", 1280), ("dark", 390)):
+        show_run(browser, dash, run_id, colours=colours, width=width)
+        for key in ("confusion", "roc", "precision-recall", "reliability", "column-importance", "dependence-2"):
+            assert browser.run(f"return !!document.querySelector('#figure-{key} .chart svg')"), key
+        assert text(browser, "[data-section=held-out] h3") == "Held-out rows"
+        assert browser.run("return document.getElementById('not-recorded').hidden")
+        covered = [one for one in browser.covered_texts() if not one.startswith("figure-gantt")]  # of an invented run
+        assert browser.run(WIDE) and covered == [] and browser.messages() == []
+        keep_picture(browser, f"registered_{colours}_{width}")
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

@@ -1,8 +1,10 @@
 """The report of a real run in Chromium: drawn, accessible, closed to the network; names that are code do nothing."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.helpers.reports import REASON, record_large_run, train_hostile_run
+from tests.helpers.reports import REASON, many_findings, record_findings, record_large_run, train_hostile_run
 from tests.helpers.security.attacks import user
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -37,6 +39,23 @@ def reports(db, tmp_path_factory):
 @pytest.fixture(params=["real", "large"])
 def path(request, reports):
     return reports / f"{request.param}.html"
+
+
+@pytest.mark.parametrize("width", [1280, 700, 390])
+def test_figures_of_a_registered_model_are_drawn_and_readable(browser, db, reports, tmp_path, width):
+    run_id = record_large_run(db, 5300 + width, db.cluster.superuser, 20)
+    record_findings(db, run_id, replace(many_findings(), name=f"of_{run_id}"))
+    path = tmp_path / "found.html"
+    path.write_text(db.value("SELECT madlib_mop.report(%s)", [run_id]), encoding="utf-8")
+    browser.open(path, width=width)
+    keys = browser.run("return [...document.querySelectorAll('.chart svg')].map(s => s.closest('figure').id)")
+    wanted = ("confusion", "roc", "precision-recall", "reliability", "column-importance", "dependence-1")
+    assert {f"figure-{key}" for key in (*wanted, "dependence-2")} <= set(keys)
+    assert browser.covered_texts() == []
+    assert browser.messages() == []
+    wide = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    assert browser.run(wide), "the page itself does not scroll sideways"
+    assert [found for found in browser.violations() if found.startswith(("serious", "critical"))] == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])

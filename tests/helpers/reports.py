@@ -24,7 +24,22 @@ from madlib_mop.catalog.facts import (
     SegmentLoad,
     TimeSpent,
 )
+from madlib_mop.catalog.facts.findings import (
+    ClassCurve,
+    ColumnImportance,
+    Confusion,
+    CurvePoint,
+    DependencePoint,
+    Findings,
+    OutputFindings,
+    OutputImportance,
+    PartialDependence,
+    Reliability,
+    ReliabilityBin,
+    VersionFindings,
+)
 from madlib_mop.catalog.facts.now import RunStatus
+from madlib_mop.columns.preprocessors.canonical import plain
 from tests.helpers.training import script
 from tests.helpers.unit.rows import a_plan, a_summary
 
@@ -215,9 +230,75 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
             ),
         ),
         "search": (SearchEventFacts(1, 30.0, "result", 1, 1, 0.5, "extend", 1, 2, None, None),),
-        "policy": "SELECT 1",
+        "policy": "SELECT 1", "findings": (some_findings(),),
     }  # fmt: skip
     return RunFacts(**given | fields)
+
+
+def some_findings(label: str = "yes", feature: str = "age", table: str = "public.packed_test") -> VersionFindings:
+    """Return findings about a model of two classes and two columns: a number with NULL, and a category."""
+    points = tuple(
+        CurvePoint(threshold, n, false, recall, precision)
+        for threshold, n, false, recall, precision in (
+            (0.9, 10, 0.0, 0.25, 1.0), (0.5, 40, 0.1, 0.8, 0.8), (0.0, 100, 1.0, 1.0, 0.4),
+        )
+    )  # fmt: skip
+    bins = (ReliabilityBin(0.5, 0.6, 30, 0.55, 0.6), ReliabilityBin(0.9, 1.0, 70, 0.97, 0.9))
+    output = OutputFindings(
+        "y", 100, Confusion(("no", label), 0, ((52, 8), (8, 32))), (ClassCurve(label, 40, 0.93, 0.9, points),),
+        (Reliability(None, 0.064, bins), Reliability("temperature", 0.02, bins)),
+    )  # fmt: skip
+    columns = (ColumnImportance(feature, 0.3, 0.25, 0.35), ColumnImportance("city", 0.01, -0.02, 0.04))
+    numbers = tuple(DependencePoint(value, 0.4, 0.3, 0.5) for value in ("1.5", "20", None))
+    cities = tuple(DependencePoint(value, v, v - 0.1, v + 0.1) for value, v in ((label, 0.2), (None, 0.6)))
+    return VersionFindings(
+        "churn", 3, 1, "public.models",
+        Findings(
+            table, (output,), "public.customers", table,
+            (OutputImportance("y", "log_loss", 0.4, 100, 2, columns),),
+            tuple(
+                PartialDependence("y", name, label, is_number, points)
+                for name, is_number, points in ((feature, True, numbers), ("city", False, cities))
+            ),
+        ),
+    )  # fmt: skip
+
+
+def many_findings() -> VersionFindings:
+    """Return findings with as much of everything as `register` records, and long names."""
+    names = [f"{'a rather long name of a class or a column ' * (i % 3)}{i}" for i in range(30)]
+    curves = tuple(
+        ClassCurve(
+            name, 50, 0.9 - i / 20, 0.8 - i / 20,
+            tuple(CurvePoint(1 - k / 99, 1 + 10 * k, (k / 99) ** 2, (k / 99) ** 0.5, 1 - k / 200) for k in range(100)),
+        )
+        for i, name in enumerate(names[:6])
+    )  # fmt: skip
+    counts = tuple(tuple(1000 * (i == j) + (i * j) % 7 for j in range(21)) for i in range(21))
+    bins = tuple(ReliabilityBin(k / 10, (k + 1) / 10, 10 * k + 1, k / 10 + 0.05, k / 11) for k in range(10))
+    output = OutputFindings(
+        "kind", 21_000, Confusion(tuple(names[:20]), 20, counts), curves,
+        (Reliability(None, 0.1, bins), Reliability("temperature", 0.05, bins)),
+    )  # fmt: skip
+    columns = tuple(ColumnImportance(name, 1 / (i + 1), 0.9 / (i + 1), 1.1 / (i + 1)) for i, name in enumerate(names))
+    numbers = tuple(DependencePoint(str(1000 * k), k / 12, k / 13, k / 11) for k in range(12))
+    texts = tuple(DependencePoint(name, 0.5, 0.4, 0.6) for name in names[:12])
+    dependences = tuple(
+        PartialDependence("kind", names[i], names[2], is_number, points)
+        for i, (is_number, points) in enumerate(((True, numbers), (False, texts)))
+    )
+    importance = OutputImportance("kind", "log_loss", 0.4, 2000, 99, columns)
+    return VersionFindings(
+        "kinds", 1, None, "public.models",
+        Findings("public.test", (output,), "public.kinds", "public.test", (importance,), dependences),
+    )  # fmt: skip
+
+
+def record_findings(db, run_id: int, found: VersionFindings) -> None:
+    """Register a version of a run by hand, without content."""
+    details = {"digest": "", "n_bytes": 0, "model_arch": {}, "run_id": run_id, "findings": plain(found.findings)}
+    statement = "INSERT INTO madlib_mop.registry_change (change, name, details) VALUES ('register', %s, %s)"
+    db.rows(statement, [found.name, json.dumps(details)])
 
 
 TINY = """{"class_name": "Sequential", "config": {"layers": [

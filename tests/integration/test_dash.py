@@ -14,6 +14,7 @@ from tests.helpers.dash import dsn_of, serving
 from tests.helpers.faults import wait_for
 from tests.helpers.invented import invent_run
 from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
+from tests.helpers.reports import record_findings, some_findings
 from tests.helpers.training import fit
 
 N_VIEWERS = 20
@@ -70,6 +71,17 @@ def test_figures_and_report_are_those_of_the_run(browser, lab):
     report = browser.get(f"/runs/{lab.trained}/report")
     assert report.headers["content-disposition"] == f'attachment; filename="run-{lab.trained}.html"'
     assert "public.trained" in report.text and "madlib_keras_fit_multiple_model" in report.text
+
+
+def test_a_page_has_what_was_recorded_of_a_registered_model_or_the_call_that_records_it(browser, lab):
+    run_id = invent_run(lab)
+    assert "register(&#39;my_model&#39;, &#39;public.invented&#39;, held_out" in browser.get(f"/runs/{run_id}").text
+    running = invent_run(lab, state="running")
+    record_findings(lab, running, some_findings())
+    figures = browser.get(f"/runs/{running}/figures").json()
+    keys = {figure["key"]: figure["section"] for figure in figures}
+    assert {keys[key] for key in ("confusion", "roc", "precision-recall", "reliability")} == {"held-out"}
+    assert {keys[key] for key in ("column-importance", "dependence-1", "dependence-2")} == {"columns"}
 
 
 def test_verbs_are_commands_in_the_history(browser, lab):

@@ -11,6 +11,7 @@ from madlib_mop.errors import InvalidParameter, Unsupported
 from tests.helpers.columns import load_linear, pack_with
 from tests.helpers.drift import rows_of
 from tests.helpers.inference import User
+from tests.helpers.pages_of_runs import Page
 from tests.helpers.training import one_thread
 
 HOUSES = """
@@ -284,3 +285,118 @@ def test_an_imported_version_has_what_the_file_has(user):
     user.rows("SELECT madlib_mop.import_version('again', madlib_mop.export_model('sold@1'))")
     same = f"SELECT bool_and(madlib_mop.predict_set('again@1', h) = madlib_mop.predict_set('sold@1', h)) {ROWS}"
     assert user.value(same) is True
+
+
+FINDINGS = ("SELECT findings FROM madlib_mop.version_detail JOIN madlib_mop.model_version USING (version_id)"
+            " WHERE name = %s AND version = 1")  # fmt: skip
+
+
+def test_a_version_records_what_the_functions_return_for_the_held_out_rows(user):
+    found = user.value(FINDINGS, "sold")
+    (output,) = found["outputs"]
+    assert found["held_out"] == "public.sold_packed_test" and found["importances"] == found["dependences"] == []
+    one = output["confusion"]
+    counted = {(row["actual"], row["predicted"]): row["n_rows"] for row in rows_of(
+        user, "SELECT * FROM madlib_mop.confusion_matrix('sold', 'sold_packed_test')")}  # fmt: skip
+    pairs = [(actual, predicted) for actual in one["classes"] for predicted in one["classes"]]
+    assert dict(zip(pairs, [count for row in one["counts"] for count in row], strict=True)) == counted
+    (curve,) = output["curves"]
+    roc = rows_of(user, "SELECT * FROM madlib_mop.roc_curve('sold', 'sold_packed_test')")
+    assert (curve["of_class"], curve["area"], len(curve["points"])) == ("yes", roc[0]["auc"], len(roc))
+    same = {"threshold": "threshold", "false_positive_rate": "false_positive_rate", "recall": "true_positive_rate"}
+    for name, column in same.items():
+        assert [point[name] for point in curve["points"]] == [row[column] for row in roc]
+    precision = rows_of(user, "SELECT * FROM madlib_mop.precision_recall_curve('sold', 'sold_packed_test')")
+    assert [point["precision"] for point in curve["points"]] == [row["precision"] for row in precision]
+    for one, calibrated in zip(output["reliability"], ("false", "true"), strict=True):
+        bins = rows_of(user, "SELECT * FROM madlib_mop.reliability('sold', 'sold_packed_test', n_bins => 10,"
+                             f" calibrated => {calibrated})")  # fmt: skip
+        assert one["error"] == pytest.approx(bins[0]["calibration_error"])
+        assert [part["share"] for part in one["bins"]] == pytest.approx([row["share"] for row in bins])
+    assert [one["calibration"] for one in output["reliability"]] == [None, "temperature"]
+    numbers = user.value(FINDINGS, "price")
+    assert numbers["outputs"] == [] and numbers["held_out"] == "public.price_packed_test"
+    user.rows("SELECT madlib_mop.register('plain', 'sold_models')")
+    assert user.value(FINDINGS, "plain") is None
+
+
+def run_of(user, name: str) -> int:
+    return user.value("SELECT run_id FROM madlib_mop.registry WHERE name = %s LIMIT 1", name)
+
+
+def test_a_report_shows_what_was_recorded_and_how_the_rest_is(user):
+    page = Page(user.value("SELECT madlib_mop.report(%s)", run_of(user, "price")))
+    assert "has a record of its columns" in page.text
+    call = page.code["SQL that registers the best model"]
+    assert "register('my_model', 'public.price_models', held_out =>" in call
+    user.rows("SELECT madlib_mop.register('why', 'price_models', held_out => 'price_packed_test',"
+              " explained => 'houses')")  # fmt: skip
+    page = Page(user.value("SELECT madlib_mop.report(%s)", run_of(user, "price")))
+    bars = page.data("column-importance")["bars"]
+    by_table = rows_of(user, "SELECT * FROM madlib_mop.importance('price', 'price_packed_test', max_rows => 2000)")
+    assert [bar["p"] for bar in bars] == [row["feature"] for row in by_table] and bars[0]["p"] == "size"
+    assert [bar["v"] for bar in bars] == pytest.approx([row["importance"] for row in by_table])
+    lines = page.data("dependence-1")["values"]
+    assert len(lines) == 12 and lines[-1]["v"] > lines[0]["v"] + 20  # ten times the size is most of the price
+    assert "Version 1 of the registered model why" in page.text and "no registered model" not in page.text.lower()
+    by_name = Page(user.value("SELECT madlib_mop.report('why@1'::text)"))
+    assert by_name.data("column-importance") == page.data("column-importance")
+    found = user.value(FINDINGS, "why")
+    assert found["importance_of"] == "public.price_packed_test" and found["explained"] == "public.houses"
+    page = Page(user.value("SELECT madlib_mop.report(%s)", run_of(user, "sold")))
+    cells = {(cell["a"], cell["p"]): cell["n"] for cell in page.data("confusion")["cells"]}
+    assert len(cells) == 4 and sum(cells.values()) == 1000  # the newest version's: those of later
+    assert {"diagonal", "points"} == set(page.data("roc")) == set(page.data("reliability"))
+
+
+def test_columns_are_found_without_held_out_rows_too(user, db):
+    user.rows("SELECT madlib_mop.register('reasons', 'sold_models', explained => 'later')")
+    found = user.value(FINDINGS, "reasons")
+    assert found["held_out"] is None and found["outputs"] == [] and found["importance_of"] == "public.later"
+    assert {one["of_class"] for one in found["dependences"]} == {"yes"}
+    assert {one["feature"] for one in found["dependences"]} == {"age", "size", "kind"}
+    page = Page(user.value("SELECT madlib_mop.report(%s)", run_of(user, "sold")))
+    assert "Version 1 of the registered model reasons, on 1,000 rows of public.later" in page.text
+    assert page.data("confusion")["cells"] and "SQL that registers the best model" not in page.code, "of two versions"
+    error = refused(user, "SELECT madlib_mop.register('no', 'sold_models', explained => 'sold_packed')")
+    assert "explained" in error.diag.message_primary and error.pgcode == "22023"
+    error = refused(user, "SELECT madlib_mop.register('no', 'sold_models', explained => 'nowhere')")
+    assert "explained" in error.diag.message_primary
+    user.rows("CREATE VIEW no_houses AS SELECT * FROM later WHERE false")
+    error = refused(user, "SELECT madlib_mop.register('no', 'sold_models', explained => 'no_houses')")
+    assert "explained has no rows" in error.diag.message_primary and error.pgcode == "22023"
+    with connect(db.dsn) as client:
+        version = client.model("sold_models", 1).register("by_client", explained="later")
+    assert user.value(FINDINGS, "by_client") == found and version.name == "by_client@1"
+
+
+def test_a_role_that_may_see_the_run_alone_sees_nothing_of_the_model(user, db):
+    """A value of a column can be a person's name: it is for roles that may see the registered model."""
+    role, run_id = "sees_the_run", run_of(user, "price")
+    db.cluster.create_role(role)
+    db.rows("SELECT madlib_mop.grant_use(%s)", [role])
+    db.rows("SELECT madlib_mop.grant_read(%s, current_user)", [role])
+    report = db.value("SELECT madlib_mop.report(%s)", [run_id], role=role)
+    assert "registered model why" not in report and "column-importance" not in report
+    user.rows("SELECT madlib_mop.grant_model('why', %s, 'see')", role)
+    report = db.value("SELECT madlib_mop.report(%s)", [run_id], role=role)
+    assert "registered model why" in report and "column-importance" in report
+
+
+def test_a_version_of_another_role_is_not_shown_as_a_model_of_the_run(user, db):
+    """Anybody who may train can register a version by hand that names the run, with invented findings."""
+    run_id = run_of(user, "price")
+    db.cluster.create_role("forges_findings")
+    db.rows("SELECT madlib_mop.grant_use(%s)", ["forges_findings"])
+    user.rows("SELECT madlib_mop.register('genuine', 'price_models', explained => 'houses')")
+    before = Page(user.value("SELECT madlib_mop.report(%s)", run_id))
+    findings = user.value(FINDINGS, "genuine")
+    findings["importances"][0]["columns"][0]["importance"] = 1e6
+    details = {"digest": "", "n_bytes": 0, "model_arch": {}, "run_id": run_id, "findings": findings}
+    statement = "INSERT INTO madlib_mop.registry_change (change, name, details) VALUES ('register', %s, %s)"
+    db.rows(statement, ["forged", json.dumps(details)], role="forges_findings")
+    after = Page(user.value("SELECT madlib_mop.report(%s)", run_id))
+    assert after.data("column-importance") == before.data("column-importance")
+    for wrong in ({}, [], {**findings, "outputs": 7}, "text"):
+        db.rows(statement, ["genuine", json.dumps({**details, "findings": wrong})])
+        assert "madlib_mop" in user.value("SELECT madlib_mop.report(%s)", run_id)

@@ -11,6 +11,7 @@ import psycopg2.errors
 import pytest
 
 from tests.helpers.faults import BackgroundFit, newest_run, visits, wait_for
+from tests.helpers.pages_of_runs import Page
 from tests.helpers.security.attacks import user
 
 ROWS = """
@@ -134,6 +135,16 @@ def test_the_registered_model_is_the_simpler_one_unless_another_is_clearly_bette
     assert is_linear == (other >= linear or "less than one standard error" in note)
     ((loss,),) = rows(connection, "SELECT validation_loss_final FROM customers_churned_models_info WHERE mst_key = 1")
     assert linear == pytest.approx(loss, rel=0.01)
+
+
+def test_the_report_of_its_run_shows_the_held_out_rows_and_the_columns(shop, learned):
+    _, connection = shop
+    ((document,),) = rows(connection, "SELECT madlib_mop.report(%s)", (int(learned["run"][0]),))
+    page = Page(document)
+    ((n_rows,),) = rows(connection, "SELECT sum(churned_shape[1]) FROM customers_churned_packed_test")
+    assert sum(cell["n"] for cell in page.data("confusion")["cells"]) == n_rows
+    assert {bar["p"] for bar in page.data("column-importance")["bars"]} == {"age", "tier", "joined"}
+    assert page.data("dependence-1")["values"] and "SQL that registers the best model" not in page.code
 
 
 def test_all_that_it_made_is_ordinary_and_belongs_to_the_caller(shop, learned):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from madlib_mop.catalog.facts.data import DataFacts
+from madlib_mop.catalog.facts.findings import VersionFindings
 from madlib_mop.catalog.facts.history import CommandFacts, SearchEventFacts
 from madlib_mop.catalog.facts.models import LOSS, Architecture, FailureGroup, Lineage, ModelFacts
 from madlib_mop.catalog.facts.now import RunStatus
@@ -157,6 +158,10 @@ class RunFacts(RunHead):
     search : tuple of SearchEventFacts
     policy : str or None
         The query of the run's policy.
+    findings : tuple of VersionFindings
+        What register found about models of the run, as far as the viewer may see it.
+    has_registry : bool
+        Whether models can be registered on this server.
     """
 
     call: CallFacts
@@ -182,3 +187,15 @@ class RunFacts(RunHead):
     commands: tuple[CommandFacts, ...] = ()
     search: tuple[SearchEventFacts, ...] = ()
     policy: str | None = None
+    findings: tuple[VersionFindings, ...] = ()
+    has_registry: bool = True
+
+    @property
+    def of_held_out(self) -> VersionFindings | None:
+        """The newest registered model with held-out rows."""
+        return next((one for one in self.findings if one.findings.held_out), None)
+
+    @property
+    def of_columns(self) -> VersionFindings | None:
+        """The newest registered model with the importance of its columns."""
+        return next((one for one in self.findings if one.findings.importances), None)

@@ -180,6 +180,8 @@ async function showFigures(list) {
     }
     for (const figure of own) place(figure, section);
   }
+  const about = document.getElementById("not-recorded");
+  if (about) about.hidden = list.some((figure) => ["held-out", "columns"].includes(figure.section));
   for (const figure of list) await draw(figure);
 }
 

@@ -3,8 +3,9 @@ partial_dependence."""
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -15,7 +16,7 @@ from mop_backend.registered_names import with_newest
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Predictions, Targets
-from madlib_mop.columns.preprocessors.fits import ClassFit, ImageFit, TermsFit, TextFit, VectorFit
+from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn, ImageFit, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import Levels, Moments, Numbers, RawColumn, text_of_moment
 from madlib_mop.columns.transforms.categories import CategoryFit
@@ -40,6 +41,7 @@ from madlib_mop.driver.session.rights import is_own
 from madlib_mop.errors import InvalidParameter, Unsupported, no_such_class, shown
 from madlib_mop.explaining.columns import ColumnElements, Inputs
 from madlib_mop.explaining.dependence import ColumnValue, chosen_rows
+from madlib_mop.explaining.dependence import Dependence as MeanPredictions
 from madlib_mop.explaining.dependence import partial_dependence as dependence_of
 from madlib_mop.explaining.drawing import DrawnRows
 from madlib_mop.explaining.importance import Floats, importances
@@ -104,15 +106,20 @@ def model_of_rows(call: Call) -> tuple[TrainedModel, Preprocessor]:
     a = call.arguments
     name = with_newest(a["model_table"], a["mst_key"])
     model = find_model(call.session, call.function, name, a["mst_key"])
+    return model, preprocessor_of(model, a["model_table"])
+
+
+def preprocessor_of(model: TrainedModel, received: str) -> Preprocessor:
+    """Return the preprocessor of a model. Raises Unsupported if it has none, MopError if it does not fit."""
     if model.preprocessor is None:
         raise Unsupported(
             f"model_table: {model.label} was not trained on a table of pack_columns, so its inputs have no columns."
-            f" Received: {a['model_table']!r}",
+            f" Received: {received!r}",
             hint="Pack ordinary columns with madlib_mop.pack_columns, and train on them.",
         )
     preprocessor = Preprocessor.from_json(model.preprocessor)
     check_fit(model, preprocessor)
-    return model, preprocessor
+    return preprocessor
 
 
 def _training_table(session: CallerSession, model: TrainedModel) -> str:
@@ -184,27 +191,61 @@ def _columns(rows: LabelledRows, preprocessor: Preprocessor, what: str) -> Itera
 
 def importance(call: Call) -> list[dict[str, Any]]:
     """Return a row for each output and column: how much the loss grows if the column is exchanged between rows."""
-    a, session = call.arguments, call.session
+    a = call.arguments
     model, preprocessor = model_of_rows(call)
-    metrics = _metrics(preprocessor, a["metric"])
-    (rows,) = find_labelled(session, a["source_table"], "source_table").rows_of([model])
+    sample = RowSample(a["source_table"], "source_table", a["max_rows"], a["seed"])
+    return importance_rows(call.session, model, preprocessor, sample, a["metric"], a["n_repeats"])
+
+
+@dataclass(frozen=True)
+class RowSample:
+    """Rows that are drawn from a table.
+
+    Attributes
+    ----------
+    table : str
+        As written by the caller.
+    what : str
+        The argument that named it, for messages.
+    max_rows, seed : int
+    """
+
+    table: str
+    what: str
+    max_rows: int
+    seed: int
+
+
+def importance_rows(
+    session: CallerSession,
+    model: TrainedModel,
+    preprocessor: Preprocessor,
+    sample: RowSample,
+    metric: str | None,
+    n_repeats: int,
+) -> list[dict[str, Any]]:
+    """Return the rows of `importance`: of each output the most important column first. Raises MopError."""
+    metrics, what = _metrics(preprocessor, metric), sample.what
+    (rows,) = find_labelled(session, sample.table, what).rows_of([model])
     row_bytes = _row_bytes(model, preprocessor) + _target_bytes(preprocessor)
-    drawn: DrawnRows[None] = DrawnRows(_most_rows(preprocessor, a["max_rows"], more_bytes=row_bytes), a["seed"])
-    for columns_of_buffer in _columns(rows, preprocessor, "source_table"):
+    drawn: DrawnRows[None] = DrawnRows(
+        _most_rows(preprocessor, sample.max_rows, more_bytes=row_bytes), sample.seed
+    )
+    for columns_of_buffer in _columns(rows, preprocessor, what):
         drawn.add(columns_of_buffer)
     if drawn.n_rows < 2:
         raise InvalidParameter(
-            f"source_table has {'one row' if drawn.n_rows else 'no rows'}, and values are exchanged between two or"
-            f" more. Received: {a['source_table']!r}"
+            f"{what} has {'one row' if drawn.n_rows else 'no rows'}, and values are exchanged between two or"
+            f" more. Received: {sample.table!r}"
         )
     n_inputs = len(rows.independent)
     inputs, targets = drawn.rows[:n_inputs], drawn.rows[n_inputs:]
     columns = ColumnElements(preprocessor)
-    losses = _Losses(preprocessor, targets, metrics)
+    losses = _Losses(preprocessor, targets, metrics, what)
     with LocalTrainer(session) as trainer:
         network = _Network(trainer, model, read_weights(session, model), preprocessor)
         found = importances(
-            lambda rows: losses.of(network.outputs(rows)), columns, inputs, a["n_repeats"], a["seed"]
+            lambda rows: losses.of(network.outputs(rows)), columns, inputs, n_repeats, sample.seed
         )
     answer = []
     for number, (output, metric) in enumerate(metrics.items()):
@@ -253,8 +294,8 @@ def _n_units(model: TrainedModel, preprocessor: Preprocessor) -> int:
     return sum(max(a, b or 0) for a, b in zip_longest(known, model.shape.output_units, fillvalue=0))
 
 
-def _text_bytes(value: ColumnValue) -> int:
-    return 0 if value.text is None else sys.getsizeof(value.text)
+def _text_bytes(values: tuple[ColumnValue, ...]) -> int:
+    return sum(0 if value.text is None else sys.getsizeof(value.text) for value in values)
 
 
 def as_json(value: float) -> float | str:
@@ -272,51 +313,81 @@ def partial_dependence(call: Call) -> list[dict[str, Any]]:
             f"feature: {model.label} has no such input. Received: {shown(a['feature'])}",
             hint=f"Its inputs are {', '.join(columns.names)}.",
         )
-    number = columns.names.index(a["feature"])
-    fitted = preprocessor.inputs[number]
+    fitted = preprocessor.inputs[columns.names.index(a["feature"])]
     if isinstance(fitted.fit, VectorFit | ImageFit):
         raise Unsupported(
             f"feature: column {fitted.name!r} has no single values: it is {fitted.spec.sql_type}. Received:"
             f" {a['feature']!r}",
             hint="Choose a column of numbers, dates or categories.",
         )
-    outputs = _Outputs(preprocessor, a["of_class"])
-    most = _most_rows(preprocessor, a["max_rows"], more_bytes=_row_bytes(model, preprocessor) + _VALUE_BYTES)
-    drawn: DrawnRows[ColumnValue] = DrawnRows(most, a["seed"], _text_bytes, _MOST_TEXT_BYTES)
-    for rows, values in _rows_with_values(session, preprocessor, a["source_table"], fitted.name):
+    sample = RowSample(a["source_table"], "source_table", a["max_rows"], a["seed"])
+    (rows,) = dependence_rows(session, model, preprocessor, sample, [fitted], a["n_values"], a["of_class"])
+    return rows
+
+
+def dependence_rows(
+    session: CallerSession,
+    model: TrainedModel,
+    preprocessor: Preprocessor,
+    sample: RowSample,
+    features: Sequence[FittedColumn],
+    n_values: int,
+    of_class: str | None = None,
+) -> list[list[dict[str, Any]]]:
+    """Return the rows of `partial_dependence` for each of some inputs with single values.
+
+    The table is read once. Raises MopError.
+    """
+    outputs = _Outputs(preprocessor, of_class)
+    value_bytes = _VALUE_BYTES * len(features)
+    most = _most_rows(preprocessor, sample.max_rows, more_bytes=_row_bytes(model, preprocessor) + value_bytes)
+    drawn: DrawnRows[tuple[ColumnValue, ...]] = DrawnRows(most, sample.seed, _text_bytes, _MOST_TEXT_BYTES)
+    names = [fitted.name for fitted in features]
+    for rows, values in _rows_with_values(session, preprocessor, sample, names):
         drawn.add(rows, values)
     if not drawn.n_rows:
-        raise no_rows(a["source_table"])
-    sources = chosen_rows(drawn.labels, a["n_values"], isinstance(fitted.fit, CategoryFit | TextFit | TermsFit))
+        raise no_rows(sample.table, sample.what)
+    columns, answers = ColumnElements(preprocessor), []
     with LocalTrainer(session) as trainer:
         network = _Network(trainer, model, read_weights(session, model), preprocessor)
-        found = dependence_of(lambda rows: outputs.of(network.outputs(rows)), columns, drawn.rows, number, sources)
+        for place, fitted in enumerate(features):
+            labels = [label[place] for label in drawn.labels]
+            sources = chosen_rows(labels, n_values, isinstance(fitted.fit, CategoryFit | TextFit | TermsFit))
+            number = columns.names.index(fitted.name)
+            found = dependence_of(lambda rows: outputs.of(network.outputs(rows)), columns, drawn.rows, number, sources)
+            answers.append(_as_rows(found, outputs, [labels[source].text for source in sources], len(labels)))
+    return answers
+
+
+def _as_rows(
+    found: MeanPredictions, outputs: "_Outputs", texts: Sequence[str | None], n_rows: int
+) -> list[dict[str, Any]]:
     answer = []
     for place, (output, of_class) in enumerate(outputs.names):
-        for value, source in enumerate(sources):
+        for value, text in enumerate(texts):
             mean, error = float(found.means[value, place]), float(found.standard_errors[value, place])
             answer.append(
                 {
                     "output": output,
                     "class": of_class,
-                    "value": drawn.labels[source].text,
+                    "value": text,
                     "prediction": as_json(mean),
                     "lower": None if math.isnan(error) else as_json(mean - _WITHIN * error),
                     "upper": None if math.isnan(error) else as_json(mean + _WITHIN * error),
-                    "n_rows": len(drawn.rows[0]),
+                    "n_rows": n_rows,
                 }
             )
     return answer
 
 
 def _rows_with_values(
-    session: CallerSession, preprocessor: Preprocessor, name: str, feature: str
-) -> Iterator[tuple[Inputs, list[ColumnValue]]]:
-    """Yield the encoded rows of a table, in batches, with their values in one column."""
-    source = read_source(session, name, "source_table")
+    session: CallerSession, preprocessor: Preprocessor, sample: RowSample, features: Sequence[str]
+) -> Iterator[tuple[Inputs, list[tuple[ColumnValue, ...]]]]:
+    """Yield the encoded rows of a table, in batches, with their values in some columns."""
+    source = read_source(session, sample.table, sample.what)
     known = {column.name: column for column in session.columns(source.relation)}
-    check_unpacked(known, preprocessor.tensors[0].name, source.relation, name, "source_table")
-    fields = needed_fields(preprocessor.inputs, source, "source_table")
+    check_unpacked(known, preprocessor.tensors[0].name, source.relation, sample.table, sample.what)
+    fields = needed_fields(preprocessor.inputs, source, sample.what)
     names, n_before = [field.name for field in fields], 0
     with FileDecoder() as decode:
         encoder = Encoder(preprocessor, decode)
@@ -327,7 +398,9 @@ def _rows_with_values(
                 with naming_rows(names_of(batch, n_before)):
                     tensors = encoder.encode(raw)
                 n_before += batch.n_rows
-                yield list(tensors.arrays.values()), values_of(raw[feature])
+                yield list(tensors.arrays.values()), list(
+                    zip(*(values_of(raw[feature]) for feature in features), strict=True)
+                )
 
 
 def values_of(column: RawColumn) -> list[ColumnValue]:
@@ -431,7 +504,9 @@ class _Network:
 class _Losses:
     """The losses of rows whose true values are known."""
 
-    def __init__(self, preprocessor: Preprocessor, targets: Inputs, metrics: dict[str, str]):
+    def __init__(
+        self, preprocessor: Preprocessor, targets: Inputs, metrics: dict[str, str], what: str = "source_table"
+    ):
         self._decoder = Targets(preprocessor)
         self._metrics = metrics
         self._true: dict[str, np.ndarray] = {}
@@ -443,7 +518,7 @@ class _Losses:
             else:
                 is_index = column.fit.encode == "index"
                 codes = values[:, 0].astype(np.int64) if is_index else values.argmax(axis=1)
-                check_codes(codes, len(column.fit.classes), column.name, "source_table")
+                check_codes(codes, len(column.fit.classes), column.name, what)
                 self._true[column.name] = codes
 
     def of(self, outputs: list[np.ndarray]) -> Floats:

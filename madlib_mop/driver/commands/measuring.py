@@ -15,6 +15,7 @@ from madlib_mop.certainty.measures import (
     ThresholdCurve,
     calibration_error,
     confusion,
+    most_probable,
     of_classes,
     of_numbers,
     slices,
@@ -78,7 +79,7 @@ def confusion_matrix(call: Call) -> list[dict[str, Any]]:
     answer = []
     for output in _classes(_outputs(call)[1]):
         n_classes = len(output.labels)
-        counts = confusion(output.truth, _best(output), n_classes)
+        counts = confusion(output.truth, most_probable(output.probabilities), n_classes)
         occurs = np.flatnonzero(counts.any(axis=0) | counts.any(axis=1)).tolist()
         for truth in occurs:
             n_true = int(counts[truth].sum())
@@ -197,7 +198,7 @@ def reliability(call: Call) -> list[dict[str, Any]]:
             probabilities = _calibrated(model, output)
         of_class = a["of_class"]
         if of_class is None:
-            best = _best(output, probabilities)
+            best = most_probable(probabilities)
             chosen, is_true = probabilities[np.arange(len(best)), best], best == output.truth
         else:
             number = _number_of(output, of_class)
@@ -264,13 +265,6 @@ def _number_of(output: ClassOutput, of_class: str) -> int:
     return output.labels.index(of_class)
 
 
-def _best(output: ClassOutput, probabilities: Floats | None = None) -> np.ndarray:
-    """Return the most probable class of each row, int64 (n_rows,); NaN is the least probable."""
-    found = output.probabilities if probabilities is None else probabilities
-    best: np.ndarray = np.argmax(np.where(np.isnan(found), -np.inf, found), axis=1)
-    return best
-
-
 def _calibrated(model: TrainedModel, output: ClassOutput) -> Floats:
     """Return calibrated probabilities. Raises NotReady for a model without held-out rows."""
     held_out: HeldOut | None = next((one for one in model.held_out if one.output == output.name), None)
@@ -291,7 +285,7 @@ def _measures(output: ClassOutput | NumberOutput, rows: np.ndarray) -> list[Meas
         return of_numbers(output.numbers[rows], output.truth[rows])
     probabilities = output.probabilities[rows]
     classes = tuple("NULL" if label is None else label for label in output.labels)
-    one = Predictions(classes=classes, codes=_best(output, probabilities), probabilities=probabilities)
+    one = Predictions(classes=classes, codes=most_probable(probabilities), probabilities=probabilities)
     every = np.bincount(output.truth, minlength=len(classes)).tolist()  # one rarest class for all slices
     return of_classes(one, output.truth[rows], every)
 

@@ -52,6 +52,8 @@ _REST_SHARE, _LEAST_REST_S, _MOST_REST_SHARE = 0.15, 8.0, 0.6
 _LEAST_SEARCH_S = 2.0
 #: Of the budget, the most that the baseline by gradient boosting may take: a share, and no more than some seconds.
 _BOOSTING_SHARE, _MOST_BOOSTING_S = 0.2, 20.0
+#: What is left for the summary, and the least time in which the columns of the model are explained.
+_SUMMARY_S, _LEAST_EXPLAINING_S = 2.0, 2.0
 #: A network makes at most so many iterations; of many, the better half goes on after the first few, and so on.
 _ITERATIONS, _FIRST, _MANY = 24, 3, 4
 #: Rows of the summary that name a column to check.
@@ -202,10 +204,9 @@ def learn(call: Call) -> list[dict[str, Any]]:
         choice = choose_model(
             session, models, f"{base}_ensemble" if a["ensemble"] else None, f"{packed}_validation", linear
         )
-        version = steps.run(
-            "register", name=name, model_table=choice.table, mst_key=choice.mst_key, baseline=f"{packed}_validation",
-            held_out=f"{packed}_test",
-        )  # fmt: skip
+        given = {"name": name, "model_table": choice.table, "mst_key": choice.mst_key}
+        given |= {"baseline": f"{packed}_validation", "held_out": f"{packed}_test"}
+        version = _register(steps, given, a["source_table"])
         steps.run("deploy", name=name, alias=NEWEST, version=version)
     made = _Made(name, f"{name}@{version}", packed, models, choice, run_id, steps.done, linear, boosted)
     return _summary(call, made, source, time.monotonic() - began)
@@ -433,6 +434,26 @@ def _boosted(steps: _Steps, packed: str, seed: int, max_seconds: float) -> _Boos
         f" held-out rows ({one['note']})"
     )
     return found
+
+
+def _register(steps: _Steps, given: dict[str, Any], source_table: str) -> int:
+    """Register the model, with the importance of its columns for reports if the budget allows it; return the version.
+
+    The table is read again, and may have new rows that cannot be encoded: the model is registered all the same.
+    """
+    left_s = steps.ends_at - time.monotonic() - _SUMMARY_S
+    if left_s >= _LEAST_EXPLAINING_S:
+        try:
+            version: int = steps.run("register", left_s, **given, explained=source_table)
+            return version
+        except Cancelled:
+            raise
+        except MopError as error:
+            if not steps.session.is_free:
+                raise
+            steps.call.session.notice(f"{steps.call.function}: the columns are not explained: {error.message}")
+    version = steps.run("register", **given)
+    return version
 
 
 def _of_boosting(boosted: _Boosted) -> dict[str, str | None]:

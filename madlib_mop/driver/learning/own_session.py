@@ -3,6 +3,7 @@ segments only then."""
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from madlib_mop.catalog.record import Record
@@ -122,13 +123,24 @@ class OwnSession:
         began = time.monotonic()
         try:
             found = self.execute(statement)
+        except Cancelled:
+            raise
         except MopError as error:
             # users' code can raise this error itself
-            if error.sqlstate == _QUERY_CANCELED and time.monotonic() - began >= seconds:
+            is_over = error.sqlstate == _QUERY_CANCELED and time.monotonic() - began >= seconds
+            if self.is_free:
+                with suppress(MopError):
+                    self.execute(_SET, ("statement_timeout", "0"))
+            if is_over:
                 raise OutOfTime from None
             raise
         self.execute(_SET, ("statement_timeout", "0"))
         return found
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the session can execute a statement: it is not lost, and the last one has ended."""
+        return self._session is not None and not self._session.is_closed and not self._session.is_busy
 
     def close(self) -> None:
         """End the session, and drop its login role."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from mop_backend.held_out import ISOTONIC, HeldOut
 
+from madlib_mop.catalog.facts.findings import Findings
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.certainty.scores import MOST_CURVES, of_classes, of_numbers
 from madlib_mop.driver.inference.labelled_rows import find_labelled, is_packed
@@ -14,6 +15,7 @@ from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.packed_rows import predicted_rows
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.outputs.tables import QUALIFIED
+from madlib_mop.driver.registry.findings import of_output
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.rights import is_own
 from madlib_mop.errors import InvalidParameter, MopError, Unsupported
@@ -27,10 +29,10 @@ _HINT = (
 
 def record_held_out(
     session: CallerSession, model: TrainedModel, name: str, calibration: str, lineage: Mapping[str, Any]
-) -> tuple[HeldOut, ...]:
-    """Predict held-out rows, and return what is kept of their scores: a record for each output that has one.
+) -> tuple[tuple[HeldOut, ...], Findings]:
+    """Predict held-out rows, and return what is kept of their scores, and what reports show of them.
 
-    An output of several numbers, such as a vector, has none.
+    There is a record for each output, but none for one of several numbers, such as a vector.
 
     Parameters
     ----------
@@ -56,7 +58,7 @@ def record_held_out(
     (rows,) = table.rows_of([model])
     with LocalTrainer(session) as trainer:
         predicted = predicted_rows(session, trainer, model, rows, _WHAT)
-    where, found = str(table.relation), []
+    where, found, outputs = str(table.relation), [], []
     for output in measured_outputs(model, predicted.outputs, predicted.labels, _WHAT):
         if isinstance(output, NumberOutput):
             found.append(of_numbers(output.name, where, output.numbers, output.truth, output.with_logarithm))
@@ -68,7 +70,8 @@ def record_held_out(
                 hint="Use calibration => 'temperature'.",
             )
         found.append(of_classes(output.name, where, output.probabilities, output.truth, calibration))
-    return tuple(found)
+        outputs.append(of_output(output, found[-1]))
+    return tuple(found), Findings(held_out=where, outputs=tuple(outputs))
 
 
 def _check_unused(

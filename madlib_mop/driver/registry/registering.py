@@ -11,7 +11,9 @@ from typing import Any
 from mop_backend.held_out import HeldOut
 from mop_backend.registered_names import is_registered
 
+from madlib_mop.catalog.facts.findings import Findings
 from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.columns.preprocessors.canonical import plain
 from madlib_mop.driver.inference.model import ModelLocation, TrainedModel, read_model
 from madlib_mop.driver.inference.output import PredictionProfile
 from madlib_mop.driver.inference.registered import document_of, need_registry
@@ -70,11 +72,17 @@ def register(call: Call) -> int:
         known = {name: value for name, value in ensemble.metrics.items() if value is not None}
         lineage["metrics"] = lineage.get("metrics") or known
     held_out: tuple[HeldOut, ...] = ()
+    findings: Findings | None = None
     if a.get("held_out") is not None:
         from madlib_mop.driver.registry.held_out import record_held_out  # brings NumPy along
 
-        held_out = record_held_out(session, model, a["held_out"], a["calibration"], lineage.get("lineage", {}))
-        lineage["lineage"] = {**lineage.get("lineage", {}), "held_out": _held_out_rows(held_out)}
+        known = lineage.get("lineage", {})
+        held_out, findings = record_held_out(session, model, a["held_out"], a["calibration"], known)
+        lineage["lineage"] = {**known, "held_out": _held_out_rows(held_out)}
+    if a.get("explained") is not None:
+        from madlib_mop.driver.registry.findings import find_columns
+
+        findings = find_columns(session, model, a["model_table"], a["explained"], a.get("held_out"), findings)
     details: dict[str, Any] = {
         "note": a.get("note"),
         "model_table": str(relation),
@@ -82,6 +90,7 @@ def register(call: Call) -> int:
         "digest": weights.digest,
         "n_bytes": weights.n_bytes,
         "model_arch": model.configuration.arch,
+        "findings": None if findings is None else plain(findings),
         **lineage,
     }
     version_id, version = add_version(session, a["name"], details)

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from madlib_mop.catalog.facts import RunFacts
+from madlib_mop.reports.figures.columns import columns
 from madlib_mop.reports.figures.curves import curves
 from madlib_mop.reports.figures.figure import Figure
+from madlib_mop.reports.figures.held_out import held_out
 from madlib_mop.reports.figures.history import history
 from madlib_mop.reports.figures.parameters import parameters
 from madlib_mop.reports.figures.schedule import schedule
@@ -36,6 +38,8 @@ class Section:
 #: The sections, by their names in links, in order.
 SECTIONS = {
     "curves": Section("Learning curves", curves),
+    "held-out": Section("Held-out rows", held_out),
+    "columns": Section("Columns", columns),
     "parameters": Section("Hyper-parameters", parameters),
     "schedule": Section("Schedule", schedule),
     "history": Section("History", history, is_apart=True),

@@ -14,7 +14,20 @@ _EXPLAINING = "tests/security/test_explaining.py::"
 _REGISTERED = "tests/unit/driver/test_registered.py::"
 _SIGNATURES = "tests/unit/certainty/test_records.py::"
 
+_HELD_OUT = "tests/integration/test_held_out.py::"
+_FINDINGS = "tests/unit/driver/test_findings.py::"
+
 DEFENCES_OF_REGISTRY = (
+    Defence(
+        "own-findings",
+        "a report shows no findings of a version that a role registered by hand as one of another role's run",
+        (_HELD_OUT + "test_a_version_of_another_role_is_not_shown_as_a_model_of_the_run",),
+    ),
+    Defence(
+        "findings-by-hand",
+        "findings that the owner of a version wrote by hand break no page that others open",
+        (_FINDINGS + "test_findings_by_hand_that_no_figure_can_show_are_not_read",),
+    ),
     Defence(
         "held-out-by-hand",
         "scores of held-out rows that the owner of a version wrote by hand are an error before any prediction",

@@ -142,6 +142,7 @@ def test_the_commands_draw_fewer_rows_for_wide_outputs(command, packed, monkeypa
     monkeypatch.setattr(explaining, "DrawnRows", draw)
     arguments = {
         "metric": None, "source_table": "t", "max_rows": 1_000_000, "seed": 1, "feature": "note", "of_class": None,
+        "n_repeats": 1, "n_values": 2,
     }  # fmt: skip
     found = []
     for n_units in (2, 10_000):
@@ -153,5 +154,5 @@ def test_the_commands_draw_fewer_rows_for_wide_outputs(command, packed, monkeypa
     if command is explaining.partial_dependence:
         _, _, label_bytes, most_bytes = found[0]
         texts = [None, "x" * 1000]
-        assert [label_bytes(ColumnValue(0.0, text)) >= 1000 for text in texts] == [False, True]
+        assert [label_bytes((ColumnValue(0.0, text),)) >= 1000 for text in texts] == [False, True]
         assert most_bytes == 256 << 20

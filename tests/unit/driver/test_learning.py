@@ -1,11 +1,12 @@
 """Names of the tables that `learn` makes, in the caller's schema or in another one; a baseline that there is not."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from madlib_mop.catalog.names import split_name
-from madlib_mop.driver.learning.command import _base, _boosted, _of_boosting, _search
+from madlib_mop.driver.learning.command import _base, _boosted, _of_boosting, _register, _search
 from madlib_mop.errors import Cancelled, MopError, NotReady, OutOfResources
 from madlib_mop.search import parse_params
 
@@ -64,3 +65,35 @@ def test_a_baseline_that_there_is_not_is_said_in_one_sentence(kind):
 def test_a_cancel_while_the_baseline_is_measured_ends_the_call():
     with pytest.raises(Cancelled):
         _boosted(Steps(Cancelled("the statement was cancelled")), "customers_packed", 1, 4.0)
+
+
+class Registering(Steps):
+    """Steps of which register ends with an error if it is to explain the columns."""
+
+    def __init__(self, error: MopError, left_s: float):
+        super().__init__(error)
+        self.ends_at, self.given = time.monotonic() + left_s, []
+        self.session = SimpleNamespace(is_free=True)
+
+    def run(self, called, at_most_s=None, /, **arguments):
+        self.given.append((called, arguments.get("explained"), at_most_s is not None))
+        if "explained" in arguments:
+            raise self.error
+        return 3
+
+
+def test_a_model_whose_columns_cannot_be_explained_is_registered_all_the_same():
+    """Rows that came after the packing can have values that cannot be encoded; or the budget is over."""
+    steps = Registering(MopError("explained: row 7 has a NULL"), 60.0)
+    assert _register(steps, {"name": "m"}, "customers") == 3
+    assert steps.given == [("register", "customers", True), ("register", None, False)]
+    assert steps.told == ["learn: the columns are not explained: explained: row 7 has a NULL"]
+    steps = Registering(MopError("never raised"), 3.0)
+    assert _register(steps, {"name": "m"}, "customers") == 3
+    assert steps.given == [("register", None, False)] and steps.told == []
+    steps = Registering(NotReady("this transaction holds a lock"), 60.0)
+    steps.session.is_free = False
+    with pytest.raises(NotReady, match="holds a lock"):
+        _register(steps, {"name": "m"}, "customers")
+    with pytest.raises(Cancelled):
+        _register(Registering(Cancelled("the statement was cancelled"), 60.0), {"name": "m"}, "customers")

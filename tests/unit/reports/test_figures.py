@@ -10,11 +10,12 @@ import vl_convert
 from madlib_mop.catalog.facts import Band, BusyBin, Counts, Lineage, Schedule, SegmentLoad
 from madlib_mop.reports.figures import figures_of
 from madlib_mop.reports.figures.figure import MAX_ROWS
-from tests.helpers.reports import HOSTILE, a_model, some_facts
+from tests.helpers.reports import HOSTILE, a_model, some_facts, some_findings
 
 KEYS = {
     *(f"curve-{name}-{axis}" for name in ("metric", "loss") for axis in ("iteration", "seconds", "rows")),
-    "importance", "parallel", "slices", "contour", "gantt", "time", "lineage", "search",
+    "importance", "parallel", "slices", "contour", "gantt", "time", "lineage", "search", "confusion", "roc",
+    "precision-recall", "reliability", "column-importance", "dependence-1", "dependence-2",
 }  # fmt: skip
 
 
@@ -49,7 +50,8 @@ def test_a_figure_is_drawn_from_its_own_data_only(figures, key):
 
 def test_a_run_without_visits_has_no_figures():
     empty = some_facts(
-        models=(), sample=(), curves=(), timeline=Schedule(), lineage=(), search=(), failures=(), commands=()
+        models=(), sample=(), curves=(), timeline=Schedule(), lineage=(), search=(), failures=(), commands=(),
+        findings=(),
     )
     assert list(figures_of(empty)) == []
 
@@ -162,3 +164,76 @@ def test_ticks_are_written_out(figures):
     svg = vl_convert.vegalite_to_svg(json.loads(figure.spec) | {"width": 400})
     ticks = re.findall(r">([\d.,e+−-]+)</text>", svg)
     assert "50" in ticks and not [tick for tick in ticks if "e" in tick]
+
+
+def of_figures(**fields) -> dict:
+    return {figure.key: figure for figure in figures_of(some_facts(**fields))}
+
+
+def test_a_confusion_matrix_has_the_counts_and_names_the_most_frequent_error(figures):
+    cells = {(cell["a"], cell["p"]): (cell["n"], cell["s"]) for cell in data_of(figures["confusion"])["cells"]}
+    assert cells[("no", "yes")] == (8, round(8 / 60, 6)) and cells[("yes", "yes")] == (32, 0.8)
+    assert figures["confusion"].summary.startswith("The class of 84 of 100 rows is predicted right. The most frequent")
+    assert "Version 3 of the registered model churn, on 100 rows of public.packed_test." in figures["roc"].description
+
+
+def test_curves_of_a_class_begin_and_end_in_the_corners(figures):
+    points = data_of(figures["roc"])["points"]
+    assert [(p["x"], p["y"]) for p in points] == [(0, 0), (0.0, 0.25), (0.1, 0.8), (1.0, 1.0), (1, 1)]
+    assert "Area under the curve: yes 0.93." in figures["roc"].summary
+    assert [p["x"] for p in data_of(figures["precision-recall"])["points"]] == [0.25, 0.8, 1.0]
+    assert data_of(figures["precision-recall"])["shares"] == [{"l": "yes", "y": 0.4}]
+    kinds = {p["l"] for p in data_of(figures["reliability"])["points"]}
+    assert kinds == {"of the network", "calibrated (temperature)"}
+    assert "of the network 0.064, calibrated (temperature) 0.02" in figures["reliability"].summary
+
+
+def test_columns_are_drawn_by_importance_with_what_is_not_sure(figures):
+    bars = data_of(figures["column-importance"])["bars"]
+    assert [(bar["p"], bar["v"], bar["low"], bar["high"]) for bar in bars][1] == ("city", 0.01, -0.02, 0.04)
+    assert figures["column-importance"].summary == (
+        "age matters most: without it, the log loss of 0.4 grows by 0.3. The intervals of 1 of 2 columns contain 0 or"
+        " less."
+    )
+    numbers = data_of(figures["dependence-1"])["values"]
+    assert [row["x"] for row in numbers] == [1.5, 20.0] and figures["dependence-1"].rows[-1][0] == "NULL"
+    assert [row["t"] for row in data_of(figures["dependence-2"])["values"]] == ["yes", "NULL"]
+    assert figures["dependence-2"].title == "y = yes by city"
+
+
+def test_values_that_are_no_numbers_after_all_are_drawn_one_by_one():
+    found = some_findings()
+    first = found.findings.dependences[0]
+    for value in ("12:30:00", "NaN", "Infinity", "1.0.0"):
+        points = (replace(first.points[0], value=value), *first.points[1:])
+        of_columns = replace(found.findings, dependences=(replace(first, points=points),))
+        figure = of_figures(findings=(replace(found, findings=of_columns),))["dependence-1"]
+        assert [row["t"] for row in data_of(figure)["values"]] == [value, "20", "NULL"]
+
+
+def test_outputs_classes_and_values_of_equal_names_stay_apart():
+    found = some_findings()
+    (output,) = found.findings.outputs
+    confusion = replace(output.confusion, classes=("NULL", None))
+    both = replace(found.findings, outputs=(output, replace(output, output="z", confusion=confusion)))
+    figures = of_figures(findings=(replace(found, findings=both),))
+    assert {"roc-1", "roc-2", "confusion-1", "confusion-2"} <= set(figures) and figures["roc-2"].title.endswith("of z")
+    assert {cell["a"] for cell in data_of(figures["confusion-2"])["cells"]} == {"NULL", "NULL (2)"}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_of_classes_columns_and_tables_are_texts(name):
+    found = some_findings(name, name, name)
+    for figure in figures_of(some_facts(findings=(found,))):
+        if figure.key in ("confusion", "roc", "column-importance", "dependence-1", "dependence-2"):
+            vl_convert.vegalite_to_vega(figure.spec)
+            assert name not in json.dumps(json.loads(figure.spec).get("params", ""))
+
+
+def test_figures_are_of_the_newest_version_that_has_what_they_show():
+    rows, columns = some_findings(), some_findings()
+    rows = replace(rows, findings=replace(rows.findings, importances=(), dependences=()))
+    columns = replace(columns, version=2, findings=replace(columns.findings, outputs=(), held_out=None))
+    figures = of_figures(findings=(rows, columns))
+    assert "Version 3 of" in figures["roc"].description
+    assert "Version 2 of" in figures["column-importance"].description

@@ -95,7 +95,8 @@ def test_every_section_is_there_and_linked(read):
 
 def test_a_section_without_content_is_left_out():
     bare = some_facts(
-        n_models=1, curves=(), search=(), commands=(), policy=None, lineage=(), failures=(), sample=()
+        n_models=1, curves=(), search=(), commands=(), policy=None, lineage=(), failures=(), sample=(),
+        findings=(),
     )
     sections = {s["id"] for s in Read(page(bare)).of("section")}
     assert sections == {"leaderboard", "schedule", "data", "repeat"}

@@ -6,6 +6,7 @@ from typing import Any
 from madlib_mop.catalog.facts import CallFacts, Counts, RunFacts
 from madlib_mop.catalog.facts.reading.curves import MAX_MODELS, read_bands, read_curves
 from madlib_mop.catalog.facts.reading.data import read_data
+from madlib_mop.catalog.facts.reading.findings import has_registry, read_findings
 from madlib_mop.catalog.facts.reading.heads import head_of, read_head
 from madlib_mop.catalog.facts.reading.history import MAX_COMMANDS, read_commands, read_search
 from madlib_mop.catalog.facts.reading.models import read_architectures, read_failures, read_lineage, read_models
@@ -52,6 +53,8 @@ def read_run(reader: FactsReader, run_id: int) -> RunFacts:
         failures=read_failures(reader, run_id),
         commands=commands[::-1],
         search=search,
+        findings=read_findings(reader, run_id),
+        has_registry=has_registry(reader.fetch),
     )
 
 
