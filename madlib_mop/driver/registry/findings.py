@@ -31,7 +31,7 @@ from madlib_mop.catalog.facts.findings import (
 )
 from madlib_mop.certainty.measures import Codes, Floats, ThresholdCurve, calibration_error, confusion, most_probable
 from madlib_mop.certainty.measures import reliability as bins_of
-from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn, ImageFit, TextFit, VectorFit
+from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn, ImageFit, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.driver.commands.explaining import RowSample, dependence_rows, importance_rows, preprocessor_of
@@ -150,7 +150,8 @@ def find_columns(
         If there is no such table, it does not fit the model, or it has too few rows.
     """
     preprocessor = preprocessor_of(model, received)
-    features = [column for column in preprocessor.inputs if not isinstance(column.fit, TextFit | VectorFit | ImageFit)]
+    others = TextFit | TermsFit | VectorFit | ImageFit
+    features = [column for column in preprocessor.inputs if not isinstance(column.fit, others)]
     where, what = (name, _EXPLAINED) if held_out is None else (held_out, "held_out")
     n_rows = max(_LEAST_ROWS, min(_MOST_ROWS, _MOST_PREDICTIONS // (_N_REPEATS * max(len(preprocessor.inputs), 1))))
     rows = importance_rows(session, model, preprocessor, RowSample(where, what, n_rows, _SEED), None, _N_REPEATS)
