@@ -17,6 +17,8 @@ class Rotation:
     name = "rotation"
     #: Whether a segment prefers, among models of equal rank, one whose graph its trainer has.
     groups_graphs = False
+    #: Whether models with fewer visits go first where the order of models does not change the end of the run.
+    compares_early = False
     #: One line for the help text and the manual.
     summary = (
         "model number i (from 0, by mst_key) starts each iteration at segment i modulo the number of segments, and"
@@ -130,9 +132,11 @@ class Auto(Rotation):
     """
 
     name = "auto"
+    compares_early = True
     summary = (
         "rotation if visits of all models take about the same time, or if there are no more models than segments;"
-        " otherwise longest_first"
+        " otherwise longest_first. If each trainer has room for all rows, models with fewer visits go first, unless the"
+        " run would end later"
     )
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from .costs import MeasuredCosts
 from .progress import ModelProgress, bits, first_from
@@ -56,7 +57,10 @@ class Scheduler:
             self._trainers = Trainers(len(self.segments), lambda: self._models.values(), self._costs, at_once)
         by_graph = rule.groups_graphs and not any_trainer
         self._graphs = KnownGraphs(len(self.segments), n_at_once) if by_graph else None
-        self._ready = ReadyModels(len(self.segments), self._choose, rule.rank, self._graphs)
+        rank = rule.rank
+        if self._trainers is not None and rule.compares_early:
+            rank = partial(self._trainers.early_rank, rule)
+        self._ready = ReadyModels(len(self.segments), self._choose, rank, self._graphs)
         self._evaluations: list[deque[Evaluation]] = [deque() for _ in self.segments]
         self._in_flight: dict[int, Task] = {}  # by the number of the segment whose trainer makes it
         self._free = self._fresh = self._all  # fresh: changed since the last next_tasks

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from .costs import MeasuredCosts
-from .progress import ModelProgress, bits
+from .progress import ModelProgress, Rank, bits
 from .ready import ReadyModels
+from .rules import Rotation
 
 #: About how many evaluations of a shard take as long as a visit of it.
 _EVALUATIONS_OF_A_VISIT = 3
@@ -49,6 +50,20 @@ class Trainers:
     def measured(self, once_s: float) -> None:
         """Add what a visit paid once: for the trainer's start, for building and tracing."""
         self._once_s = max(self._once_s or 0.0, once_s)
+
+    def early_rank(self, rule: Rotation, model: ModelProgress) -> Rank:
+        """Return a rank by which all models can be compared early, without a later end of the run.
+
+        As by the rule, models that are not measured come first. Then those whose work left is a trainer's share of all
+        work left: the run would wait for them at its end. Then those with the fewest visits: the work of a trainer
+        takes equally long in any order.
+        """
+        is_measured, work, n_visits, index = rule.rank(model)
+        if is_measured:
+            all_left = sum(self._costs.left(other) for other in self._models() if not other.over)
+            if self._costs.left(model) * len(self._known) < all_left:
+                work = float(n_visits)  # the work of the others is negative
+        return is_measured, work, n_visits, index
 
     def forget(self, number: int) -> None:
         """Note that a trainer is lost, with its graphs: its models may go to any."""

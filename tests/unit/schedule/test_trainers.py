@@ -78,6 +78,39 @@ def test_models_of_one_graph_begin_at_all_trainers():
     assert {task.at for task in tasks} == {10, 20}
 
 
+@pytest.mark.parametrize("n_models", [6, 9])
+def test_auto_lets_all_models_be_compared_early_and_the_run_ends_as_early(n_models):
+    models = [ModelWork((c,), c, 10, graph=str(c % 3)) for c in range(n_models)]
+
+    def cost(unit):
+        return 1.0 + unit[0] / 2
+
+    took = {}
+    for schedule in ("auto", "longest_first"):
+        scheduler = make_scheduler(schedule, models, SEGMENTS, any_trainer=True)
+        most, visits = 0, dict.fromkeys([work.unit for work in models], 0)
+        now, flights = 0.0, {}
+        while not scheduler.done:
+            for task in scheduler.next_tasks():
+                flights[task.at] = (now + cost(task.unit), task)
+            at = min(flights, key=lambda place: flights[place][0])
+            now, task = flights.pop(at)
+            scheduler.finished(task, cost(task.unit))
+            visits[task.unit] += 1
+            if min(visits.values()) < 2:
+                most = max(*visits.values(), most)
+        took[schedule] = now, most
+    assert took["auto"][0] <= 1.02 * took["longest_first"][0]
+    assert took["auto"][1] <= 4, "all models have ended their first iteration before one has made many visits"
+    assert took["longest_first"][1] > 4
+
+
+def test_auto_does_not_let_a_long_model_wait_for_the_others():
+    models = [ModelWork((c,), c, 10, graph=str(c)) for c in range(5)]
+    visits, took = run(make_scheduler("auto", models, SEGMENTS, any_trainer=True), lambda u: 10.0 if u == (0,) else 1.0)
+    assert took <= 20 * 10.0 + 3.0 + 10.0, "the long one has 20 visits, one after the other"
+
+
 def test_a_free_trainer_takes_a_model_if_it_ends_sooner_there():
     """One trainer has two of three slow models; the other one ends long before."""
     models = [ModelWork((c,), c, 10, graph=str(c)) for c in range(4)]
