@@ -28,9 +28,8 @@ def read(preprocessor, arrays, **changes):
     names = [*(tensor.name for tensor in preprocessor.tensors), "y"]
     shapes = [changes.get(f"shape{i}", list(values.shape)) for i, values in enumerate(arrays)]
     blobs = [changes.get(f"bytes{i}", values.tobytes()) for i, values in enumerate(arrays)]
-    index = tuple(i for i, tensor in enumerate(preprocessor.tensors) if tensor.kind == "index")
     rows = SimpleNamespace(
-        columns=names, independent=names[:-1], index_inputs=index, relation="shop.packed", parts=[0],
+        columns=names, independent=names[:-1], index_inputs=preprocessor.index_inputs, relation="shop.packed", parts=[0],
         buffers=lambda part: [(shapes, blobs)],
     )  # fmt: skip
     return list(_columns(rows, preprocessor, "background"))
