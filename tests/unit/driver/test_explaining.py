@@ -29,8 +29,8 @@ def read(preprocessor, arrays, **changes):
     shapes = [changes.get(f"shape{i}", list(values.shape)) for i, values in enumerate(arrays)]
     blobs = [changes.get(f"bytes{i}", values.tobytes()) for i, values in enumerate(arrays)]
     rows = SimpleNamespace(
-        columns=names, independent=names[:-1], index_inputs=preprocessor.index_inputs, relation="shop.packed", parts=[0],
-        buffers=lambda part: [(shapes, blobs)],
+        columns=names, independent=names[:-1], index_inputs=preprocessor.index_inputs, relation="shop.packed",
+        parts=[0], buffers=lambda part: [(shapes, blobs)],
     )  # fmt: skip
     return list(_columns(rows, preprocessor, "background"))
 
