@@ -53,6 +53,8 @@ Reply = tuple[Header, Sequence[Blob]]
 
 #: Fraction of the memory beyond that which failed requests may lose before the process is replaced.
 _MOST_LOST = 0.25
+#: Bytes of the variables of compiled models that a process keeps while it waits for another client.
+_MOST_RESTING_BYTES = 256 << 20
 #: Element types of plain arrays, by NumPy's names.
 _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 
@@ -194,12 +196,13 @@ class TrainerService:
         return self._start[1], []
 
     def rest(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Drop everything of a run or a call but compiled models; answer whether this process can serve another one."""
+        """Drop all of a run or a call but small compiled models; answer whether this process can serve another one."""
         from madlib_mop.trainer import incoming
 
         self._shards.clear()
         self._incoming = incoming.IncomingShard()
         self._visitor.forget()
+        self._visitor.models.shrink(_MOST_RESTING_BYTES)
         self._start_of_rest = self._start
         return {"rests": self.is_reusable and not self.recover()}, []
 

@@ -99,7 +99,7 @@ class Visitor:
         self.forget()
 
     def forget(self) -> None:
-        """Drop predictors and features: all but compiled models."""
+        """Drop predictors and features: all but compiled models. These keep their weights until they are trained."""
         self.predictors = Predictors()
         self.features = FeatureCache(self._features_room)
 

@@ -187,6 +187,11 @@ class CompiledCache:
         while len(self._models) > 1 and (len(self._models) > self._max_models or self.n_bytes > self._max_bytes):
             self._models.popitem(last=False)
 
+    def shrink(self, max_bytes: int) -> None:
+        """Drop the least recently used models until the others have so many bytes at most."""
+        while self.n_bytes > max_bytes:
+            self._models.popitem(last=False)
+
     def drop(self, key: tuple[Any, ...]) -> None:
         """Drop a model, if it is cached."""
         self._models.pop(key, None)

@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 
+import numpy as np
 import pytest
 from mop_backend.forkserver import ForkServer
 from mop_backend.machine import processors
@@ -369,6 +370,27 @@ def test_one_that_is_not_as_good_as_new_does_not_rest(server, request_):
     with trainer(server) as child:
         child.ask(request_)
         assert not rests(child)
+
+
+def test_one_that_rests_keeps_no_large_models(server):
+    case = CASES[0]
+    layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 8]}}]
+    layers += [{"class_name": "Dense", "config": {"units": units}} for units in (6000, 12000, 1)]
+    large = {"class_name": "Sequential", "config": {"layers": layers}}
+    with trainer(server) as child:
+        train(asked(child))
+        model = {**case.request(), "arch": large, "compile_params": "loss='mse', optimizer='sgd'"}
+        begin = {"op": "shard_begin", "shard": "large", "n_x": 1, "n_y": 1, "normalizing_const": 1.0}
+        ask, x, y = asked(child), np.zeros((4, 8), np.float32), np.zeros((4, 1), np.float32)
+        ask(begin, [], False)
+        ask({"op": "shard_rows", "shapes": [x.shape, y.shape]}, [x, y], False)
+        ask({"op": "shard_end", "shard": "large"}, [], True)
+        ask({"op": "evaluate", "shard": "large", "members": [member(model)]}, [], True)
+        before, _ = child.ask({"op": "stats"})
+        assert before["compiled_models"] == 2 and before["compiled_model_bytes"] > 256 << 20
+        assert rests(child)
+        after, _ = child.ask({"op": "stats"})
+        assert after["compiled_model_bytes"] < 256 << 20
 
 
 def test_those_that_wait_end_with_the_server():
