@@ -135,7 +135,7 @@ def decode_batch(
     return {"shape": list(tensor.shape)}, [tensor.data]
 
 
-def give_up_rights() -> None:
+def drop_rights() -> None:
     """Limit this process: memory, no files to write, none to open beyond a few, no core, gone with its parent."""
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY_LIMIT_BYTES),
@@ -159,7 +159,7 @@ def main(guards: list[str]) -> None:
         ``module:function`` of further restrictions; each is called once, after all libraries are loaded.
     """
     Image.preinit()
-    give_up_rights()
+    drop_rights()
     for guard in guards:
         module, _, function = guard.partition(":")
         getattr(import_module(module), function)()

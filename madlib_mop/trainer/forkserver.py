@@ -22,7 +22,7 @@ def main() -> None:
     """Load Keras and its backend, then fork trainers."""
     lifetime.prepare(choice.environment_of(choice.taken_from(sys.argv)))
     lifetime.write_oom_score(500)
-    serve_forks("mop forkserver", _load, ChildKind("trainer", _run, signal.SIGKILL, may_wait=True))
+    serve_forks("mop forkserver", _load, ChildKind("trainer", _run, signal.SIGKILL, may_idle=True))
 
 
 def _load() -> None:

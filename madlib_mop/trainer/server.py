@@ -54,7 +54,7 @@ Reply = tuple[Header, Sequence[Blob]]
 #: Fraction of the memory beyond that which failed requests may lose before the process is replaced.
 _MOST_LOST = 0.25
 #: Bytes of the variables of compiled models that a process keeps while it waits for another client.
-_MOST_RESTING_BYTES = 256 << 20
+_MOST_IDLE_BYTES = 256 << 20
 #: Element types of plain arrays, by NumPy's names.
 _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 
@@ -104,7 +104,7 @@ class TrainerService:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
-        "start rest confine shard_begin shard_rows shard_end train evaluate metric_results"
+        "start reset confine shard_begin shard_rows shard_end train evaluate metric_results"
         " predict_load predict predict_values predict_row explain_row average_add average_end describe_state"
         " describe_model export_model import_file drop_shard stats stop".split()
     )
@@ -123,18 +123,18 @@ class TrainerService:
         self._memory_limit: int | None = None
         self._gpus: list[str] = []
         self._idle_bytes = 0
-        self._start_of_rest: tuple[Request, Header] | None = None
+        self._idle_start: tuple[Request, Header] | None = None
 
     def start(self, header: Request, blobs: list[Blob]) -> Reply:
         """Import Keras and its backend, then enter the sandbox; return versions and the protections in force.
 
-        A trainer that rests only begins to serve another client, whose start must be the same.
+        An idle trainer only begins to serve another client, whose start must be the same.
         """
         client = header.pop("client", None)
-        if self._start_of_rest is not None:
-            (asked, answer), self._start_of_rest = self._start_of_rest, None
+        if self._idle_start is not None:
+            (asked, answer), self._idle_start = self._idle_start, None
             if header != asked:
-                raise malformed("the trainer rests, and was started in another way")
+                raise malformed("the trainer is idle, and was started in another way")
             if client is not None:
                 lifetime.set_client(client)
             return answer, []
@@ -195,16 +195,16 @@ class TrainerService:
         }
         return self._start[1], []
 
-    def rest(self, header: Request, blobs: list[Blob]) -> Reply:
+    def reset(self, header: Request, blobs: list[Blob]) -> Reply:
         """Drop all of a run or a call but small compiled models; answer whether this process can serve another one."""
         from madlib_mop.trainer import incoming
 
         self._shards.clear()
         self._incoming = incoming.IncomingShard()
         self._visitor.forget()
-        self._visitor.models.shrink(_MOST_RESTING_BYTES)
-        self._start_of_rest = self._start
-        return {"rests": self.is_reusable and not self.recover()}, []
+        self._visitor.models.shrink(_MOST_IDLE_BYTES)
+        self._idle_start = self._start
+        return {"reusable": self.is_reusable and not self.recover()}, []
 
     def confine(self, header: Request, blobs: list[Blob]) -> Reply:
         """Drop what sums of training states do not need, as ``start`` does, but without loading Keras."""

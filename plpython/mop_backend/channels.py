@@ -83,10 +83,10 @@ class FedByReader(Child):
         self._listener.forward(self._send_buffer, self._check, reader_pid)
         return self.ask({"op": "shard_end", "shard": shard})
 
-    def leave(self, seconds: float) -> bool:
-        """As `Child.leave`."""
+    def release(self, seconds: float) -> bool:
+        """As `Child.release`."""
         self._stop_listening()
-        return super().leave(seconds)
+        return super().release(seconds)
 
     def stop(self, grace_s: float = 0.0) -> int | None:
         """As `Child.stop`."""

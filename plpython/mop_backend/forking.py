@@ -6,7 +6,7 @@ connection closes, and its exit status is the connection's last message. The pro
 ends with the server (PID), or after an idle time. It has no data, and no rights except those of the server's operating
 system user, who alone may connect.
 
-Who requested a trainer can leave it here, at an address that names what it may be used for: with the other ends of its
+Who requested a trainer can release it, at an address that names what it may be used for: with the other ends of its
 pipes, so that it lives on. The next process that connects to the address gets it. It is ended after a time, or when
 too many wait.
 
@@ -35,7 +35,7 @@ _IDLE_S = 600.0
 _ASKS_WITHIN_S = 1.0
 _LONGEST_MESSAGE = 512
 #: Children that may wait for each processor that this process may use.
-_WAITING_PER_PROCESSOR = 2
+_IDLE_PER_PROCESSOR = 2
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class ChildKind:
         The child's work; returns its exit status.
     stop_signal : signal.Signals
         Sent to a child when its connection closes, and when the server ends.
-    may_wait : bool
-        Whether a child can be left here for another process.
+    may_idle : bool
+        Whether a child can be released for another process.
     """
 
     name: str
     run: Callable[[], int]
     stop_signal: signal.Signals
-    may_wait: bool = False
+    may_idle: bool = False
 
 
 @dataclass
@@ -68,8 +68,8 @@ class _Child:
 
 
 @dataclass
-class _Waiting:
-    """A child that was left here: the ends of its pipes and its stderr, and when it is to end."""
+class _Idle:
+    """An idle child that was released: the ends of its pipes and its stderr, and when it is to end."""
 
     child: _Child
     address: str
@@ -78,7 +78,7 @@ class _Waiting:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it still runs, and has written nothing since it was left here."""
+        """Whether it still runs, and has written nothing since it was released."""
         return not select.select([self.child.pidfd, self.fds[1]], [], [], 0)[0]
 
 
@@ -126,9 +126,9 @@ class Forking:
         self._kind = kind
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
-        self._waiting: list[_Waiting] = []  # the one that was left last at the end
+        self._idle: list[_Idle] = []  # the one that was released last at the end
         self._addresses: dict[str, socket.socket] = {}
-        self._most_waiting = _WAITING_PER_PROCESSOR * processors()
+        self._most_idle = _IDLE_PER_PROCESSOR * processors()
         self._used_at = time.monotonic()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         self._selector.register(server, selectors.EVENT_READ, None)
@@ -141,8 +141,8 @@ class Forking:
         """
         while self._children or time.monotonic() < self._used_at + idle_s:
             left_s = None if self._children else max(0.0, self._used_at + idle_s - time.monotonic())
-            if self._waiting:
-                left_s = max(0.0, min(waiting.until for waiting in self._waiting) - time.monotonic())
+            if self._idle:
+                left_s = max(0.0, min(idle.until for idle in self._idle) - time.monotonic())
             for key, _ in self._selector.select(left_s):
                 if key.data is None:
                     for child in self._children.values():
@@ -150,8 +150,8 @@ class Forking:
                     return
                 if self._selector.get_map().get(key.fd) is key:  # still registered: an earlier event may have closed it
                     key.data()
-            for waiting in [one for one in self._waiting if one.until <= time.monotonic()]:
-                self._end_waiting(waiting)
+            for idle in [one for one in self._idle if one.until <= time.monotonic()]:
+                self._end_idle(idle)
 
     def _accept(self) -> None:
         control, fds = self._accepted(self._listener, b"fork")
@@ -201,22 +201,22 @@ class Forking:
             socket.send_fds(control, [str(child.pid).encode()], fds)
 
     def _hear(self, child: _Child) -> None:
-        """Stop a child whose connection was closed, or let it wait if its user leaves it here."""
+        """Stop a child whose connection was closed, or keep it idle if its user has released it."""
         assert child.control is not None, "it is registered"
         message, fds = b"", list[int]()
         with contextlib.suppress(OSError):
             message, fds, _, _ = socket.recv_fds(child.control, _LONGEST_MESSAGE, 3)
-        if not (self._kind.may_wait and len(fds) == 3 and self._let_wait(child, message, fds)):
+        if not (self._kind.may_idle and len(fds) == 3 and self._keep_idle(child, message, fds)):
             _close(fds)
             self._stop(child)
         self._selector.unregister(child.control)
         child.control.close()  # tells its user that it waits, or ends
         child.control = None
 
-    def _let_wait(self, child: _Child, message: bytes, fds: list[int]) -> bool:
+    def _keep_idle(self, child: _Child, message: bytes, fds: list[int]) -> bool:
         """Keep a child for who connects to an address; return whether it waits there now."""
         words = message.decode().split(" ", 2)
-        if len(words) != 3 or words[0] != "leave":
+        if len(words) != 3 or words[0] != "release":
             return False
         _, seconds, address = words
         if address not in self._addresses:
@@ -225,36 +225,36 @@ class Forking:
                 return False
             self._addresses[address] = listener
             self._selector.register(listener, selectors.EVENT_READ, lambda: self._hand_on(address))
-        self._waiting.append(_Waiting(child, address, fds, time.monotonic() + float(seconds)))
-        if len(self._waiting) > self._most_waiting:
-            self._end_waiting(self._waiting[0])
+        self._idle.append(_Idle(child, address, fds, time.monotonic() + float(seconds)))
+        if len(self._idle) > self._most_idle:
+            self._end_idle(self._idle[0])
         return True
 
     def _hand_on(self, address: str) -> None:
-        """Give the child that was left last at an address to the process that asks for it."""
-        control, fds = self._accepted(self._addresses[address], b"take")
+        """Give the child that was released last at an address to the process that asks for it."""
+        control, fds = self._accepted(self._addresses[address], b"acquire")
         _close(fds)
         if control is None:
             return
         self._used_at = time.monotonic()
-        for waiting in [one for one in reversed(self._waiting) if one.address == address]:
-            if waiting.is_usable:
-                self._hand_over(waiting.child, control, [waiting.child.pidfd, *waiting.fds])
-                self._forget(waiting)
+        for idle in [one for one in reversed(self._idle) if one.address == address]:
+            if idle.is_usable:
+                self._hand_over(idle.child, control, [idle.child.pidfd, *idle.fds])
+                self._forget(idle)
                 return
-            self._end_waiting(waiting)
+            self._end_idle(idle)
         control.close()
 
-    def _end_waiting(self, waiting: _Waiting) -> None:
-        self._forget(waiting)
-        self._stop(waiting.child)
+    def _end_idle(self, idle: _Idle) -> None:
+        self._forget(idle)
+        self._stop(idle.child)
 
-    def _forget(self, waiting: _Waiting) -> None:
+    def _forget(self, idle: _Idle) -> None:
         """Close what this process has of a child that waited; nothing listens at an address at which none waits."""
-        self._waiting.remove(waiting)
-        _close(waiting.fds)
-        if all(other.address != waiting.address for other in self._waiting):
-            listener = self._addresses.pop(waiting.address)
+        self._idle.remove(idle)
+        _close(idle.fds)
+        if all(other.address != idle.address for other in self._idle):
+            listener = self._addresses.pop(idle.address)
             self._selector.unregister(listener)
             listener.close()
 
@@ -265,8 +265,8 @@ class Forking:
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)
         del self._children[child.pid]
-        for waiting in [one for one in self._waiting if one.child is child]:
-            self._forget(waiting)
+        for idle in [one for one in self._idle if one.child is child]:
+            self._forget(idle)
         if child.control is not None:
             self._selector.unregister(child.control)
             with contextlib.suppress(OSError):

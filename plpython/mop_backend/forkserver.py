@@ -131,8 +131,8 @@ class ForkServer:
         """Return where children wait that can be used for one thing."""
         return f"{self.address}.{use}"
 
-    def take(self, use: str, check: Check | None = None) -> Forked | None:
-        """Return a process that was left for the same use (`Forked.leave`), or None if none waits.
+    def acquire(self, use: str, check: Check | None = None) -> Forked | None:
+        """Return an idle process that was released for the same use (`Forked.release`), or None if there is none.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class ForkServer:
             control = sockets.connect(self.address_of(use), time.monotonic() + _CONNECT_S, check)
         except OSError:
             return None
-        return Forked.waiting(control)
+        return Forked.acquired(control)
 
     def start(self) -> bool:
         """Start it with a socket that accepts requests at once, unless it runs or is being started.
@@ -267,11 +267,11 @@ class Forked:
         return forked
 
     @classmethod
-    def waiting(cls, control: socket.socket) -> Forked | None:
+    def acquired(cls, control: socket.socket) -> Forked | None:
         """Take the process that waits at the other end of a connection, or None if it has ended."""
         message, fds = b"", list[int]()
         with contextlib.suppress(OSError):
-            control.send(b"take")
+            control.send(b"acquire")
             if select.select([control], [], [], _CONNECT_S)[0]:
                 message, fds, _, _ = socket.recv_fds(control, 64, 4, socket.MSG_CMSG_CLOEXEC)
         if len(fds) != 4:
@@ -283,11 +283,11 @@ class Forked:
         forked._pid, forked._pidfd = int(message), fds[0]
         return forked
 
-    def leave(self, address: str, seconds: float) -> None:
+    def release(self, address: str, seconds: float) -> None:
         """Leave it with the fork server, for the next process that takes it from this address; call nothing after."""
         fds = [self.stdin.fileno(), self.stdout.fileno(), self.stderr_fd]
         with contextlib.suppress(OSError):
-            socket.send_fds(self._control, [f"leave {seconds} {address}".encode()], fds)
+            socket.send_fds(self._control, [f"release {seconds} {address}".encode()], fds)
             select.select([self._control], [], [], _LAST_MESSAGE_S)  # the fork server closes it
         self.stdin.close()
         self.stdout.close()

@@ -57,8 +57,8 @@ class StartTrainer:
 
 
 @dataclasses.dataclass(frozen=True)
-class LeaveTrainer:
-    """Leave the trainer, with its compiled models, to a later run of the same role. Answered by `Done`.
+class ReleaseTrainer:
+    """Release the trainer, with its compiled models, to a later run of the same role. Answered by `Done`.
 
     Attributes
     ----------
@@ -306,7 +306,7 @@ class SqlFailed:
     error: Header
 
 
-Order = StartTrainer | LeaveTrainer | LoadShard | Train | Evaluate | ComputeMetrics | AverageStates
+Order = StartTrainer | ReleaseTrainer | LoadShard | Train | Evaluate | ComputeMetrics | AverageStates
 Answer = Done | NeedsRows | Unread | Failed | Died | HostGone | SqlFailed
 _ORDERS = get_args(Order)
 _ANSWERS = (

@@ -31,8 +31,8 @@ TRAINER = "madlib_mop.trainer"
 #: kernel lets a user's pipes have 64 MB together.
 _PIPE_BYTES = 256 << 10
 _F_SETPIPE_SZ = 1031  # in the module fcntl since Python 3.10
-#: A process whose standard error has more bytes is not left to another one: the size of the file is limited.
-_MOST_LEFT_STDERR = 1 << 20
+#: A process whose standard error has more bytes is not released to another one: the size of the file is limited.
+_MOST_IDLE_STDERR = 1 << 20
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -84,7 +84,7 @@ def backend_of(start: Header) -> str:
 
 
 def use_of(owner: int, start: Header) -> str:
-    """Return what a trainer is used for, if it may wait for others (`Child.leave`): the calls of one role.
+    """Return what a trainer is used for, if others may use it later (`Child.release`): the calls of one role.
 
     Code of users may have run in it, so that no other role gets it.
 
@@ -126,7 +126,7 @@ class Child:
     words : sequence of str
         The module's arguments, for a process that is not forked.
     use : str or None
-        What it is used for, if a process that was left for the same use will do; see `leave`.
+        What it is used for, if an idle process of the same use will do; see `release`.
     limits : FrameLimits or None
         What it may send; by default, what a process that is not trusted may.
     """
@@ -142,8 +142,8 @@ class Child:
         limits: FrameLimits | None = None,
         use: str | None = None,
     ):
-        self._left_at = None if use is None or forkserver is None else forkserver.address_of(use)
-        taken = None if use is None or forkserver is None else forkserver.take(use, check)
+        self._address = None if use is None or forkserver is None else forkserver.address_of(use)
+        taken = None if use is None or forkserver is None else forkserver.acquire(use, check)
         self._stderr_fd = os.memfd_create(module) if taken is None else taken.stderr_fd
         try:
             forked = taken
@@ -221,16 +221,16 @@ class Child:
             if select.select([], [fd], [], 0)[1]:
                 Channel(-1, fd).send(header)
 
-    def leave(self, seconds: float) -> bool:
+    def release(self, seconds: float) -> bool:
         """Leave the process to the next `Child` of the same use, for some seconds; return False if it cannot be.
 
-        It must be idle. Nothing but `stop` may be called after it was left.
+        It must be idle. Nothing but `stop` may be called afterwards.
         """
-        if self._left_at is None or not isinstance(self._process, Forked) or not self.alive or self.has_answer:
+        if self._address is None or not isinstance(self._process, Forked) or not self.alive or self.has_answer:
             return False
-        if os.fstat(self._stderr_fd).st_size > _MOST_LEFT_STDERR:
+        if os.fstat(self._stderr_fd).st_size > _MOST_IDLE_STDERR:
             return False
-        self._process.leave(self._left_at, seconds)
+        self._process.release(self._address, seconds)
         os.close(self._stderr_fd)
         return True
 

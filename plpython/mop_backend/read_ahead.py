@@ -162,11 +162,11 @@ class Context:
         try:
             self._read(record, row_type, request, ask, n_rows)
         except plpy.SPIError as error:  # a later row, which the query may leave out; or a right that was revoked
-            self._give_up()
+            self._end_reading()
             if is_stop(error) or (sqlstate_of(error) or "").startswith(_FATAL):
                 raise
         except CallError as error:
-            self._give_up()
+            self._end_reading()
             if not (error.fields["sqlstate"] or "").startswith("22"):
                 raise
 
@@ -176,7 +176,7 @@ class Context:
             fields: list[Field] = request["fields"]
             found = None if any(field[3] is None for field in fields) else _readable_table(row_type)
             if found is None:
-                self._give_up()
+                self._end_reading()
                 return
             self._table = _Table(found["name"], found["n_blocks"], found["stored"])
         self._row_bytes = max(self._row_bytes, len(record))
@@ -202,7 +202,7 @@ class Context:
         self._row_bytes = max(self._row_bytes, (sum(map(len, ahead)) + len(values)) // len(ahead))
         self.pace.predicted(len(ahead), self.pace.clock() - read)
 
-    def _give_up(self) -> None:
+    def _end_reading(self) -> None:
         """Read nothing ahead any more in this statement."""
         self._is_off = True
         self._batches.clear()

@@ -41,7 +41,6 @@ from mop_backend.messages import (
     Failed,
     FailedMember,
     HostGone,
-    LeaveTrainer,
     LoadedRows,
     LoadShard,
     MetricResults,
@@ -50,6 +49,7 @@ from mop_backend.messages import (
     ModelStart,
     NeedsRows,
     Order,
+    ReleaseTrainer,
     ShardLoaded,
     ShardName,
     SqlFailed,
@@ -176,8 +176,8 @@ class Writer:
             raise
 
     def _attempt(self, order: Order) -> Answer:
-        if isinstance(order, LeaveTrainer):
-            return self._leave(order.seconds)
+        if isinstance(order, ReleaseTrainer):
+            return self._release(order.seconds)
         if self._child is None or not self._child.alive:
             self._forget_trainer()
             self._start()
@@ -385,12 +385,12 @@ class Writer:
             start["share"] = self._plan.get("shares", {}).get(self._place["server"])
         self._child.send(start)
 
-    def _leave(self, seconds: float) -> Done:
-        """Leave the trainer to later runs, if it is idle and as good as a new one."""
+    def _release(self, seconds: float) -> Done:
+        """Release the trainer to later runs, if it is idle and as good as a new one."""
         if isinstance(self._child, Local) and self._child.alive:
             self._await_start()
-            answer, _ = checked(self._child.ask({"op": "rest"}))
-            if answer.get("rests") is True and self._child.leave(seconds):
+            answer, _ = checked(self._child.ask({"op": "reset"}))
+            if answer.get("reusable") is True and self._child.release(seconds):
                 self._child = None
         self._forget_trainer()
         return Done({})

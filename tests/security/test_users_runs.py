@@ -64,7 +64,7 @@ class Seen:
 @pytest.fixture(scope="module")
 def bench(db):
     lay_out(db)
-    db.rows("INSERT INTO madlib_mop.setting VALUES ('trainer_idle_s', '0')")  # test_waiting_trainers.py tests others
+    db.rows("INSERT INTO madlib_mop.setting VALUES ('trainer_idle_s', '0')")  # test_idle_trainers.py tests others
     db.rows(f"ALTER DATABASE {quote(db.name)} SET log_statement = 'all'")
     return db
 

@@ -41,7 +41,7 @@ class ModelState(StrEnum):
     #: Its last epoch and the metrics of that epoch are complete. TRAINING follows if a search or a command extends it,
     #: FAILED follows if its stored state is damaged when the run's output tables are written.
     TRAINED = "trained"
-    #: A command stopped it, or a search before it had a metric.
+    #: A command stopped it, or a search or the limit of the run's time before its first epoch was complete.
     #: FAILED may follow, by the visit that was in flight; WAITING or TRAINING if a command resumes it.
     STOPPED = "stopped"
     #: It cannot be trained; ``state_detail`` has the reason. The last state.

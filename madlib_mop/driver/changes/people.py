@@ -136,7 +136,7 @@ def _await(call: Call, record: Record, run_id: int, command_id: int) -> ChangeRo
         if time.monotonic() >= look_at:
             look_at = time.monotonic() + _TICK_S
             if not record.is_live(run_id):
-                _obey_here(record, run_id, call.info.pid)
+                _apply_here(record, run_id, call.info.pid)
                 continue
         for fd, _ in poller.poll(_TICK_S * 1000):
             if fd != record.raw.fileno():
@@ -145,7 +145,7 @@ def _await(call: Call, record: Record, run_id: int, command_id: int) -> ChangeRo
         record.raw.notifies.clear()
 
 
-def _obey_here(record: Record, run_id: int, asks: int) -> None:
+def _apply_here(record: Record, run_id: int, asks: int) -> None:
     """Obey the pending commands of a run that no process drives, unless one begins to just now.
 
     ``asks`` is the session of this call.

@@ -154,7 +154,7 @@ class LocalTrainer(LocalProcess):
         super().__init__(Child(TRAINER, python=sys.executable, forkserver=forkserver, words=words, use=use), start)
 
     def __exit__(self, *error: object) -> None:
-        if error[0] is None and self._idle_s and self._rests() and self._child.leave(self._idle_s):
+        if error[0] is None and self._idle_s and self._is_reusable() and self._child.release(self._idle_s):
             return
         self._child.stop()
 
@@ -166,10 +166,10 @@ class LocalTrainer(LocalProcess):
             self._idle_s = 0
         super().post(header, blobs)
 
-    def _rests(self) -> bool:
+    def _is_reusable(self) -> bool:
         """Return whether it answers that it has dropped everything of this call: it owes no other answer then."""
         with suppress(MopError):
-            return self.ask({"op": "rest"})[0].get("rests") is True
+            return self.ask({"op": "reset"})[0].get("reusable") is True
         return False
 
 

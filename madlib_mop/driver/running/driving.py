@@ -41,7 +41,7 @@ from madlib_mop.schedule import Visit
 from madlib_mop.schedule.bounds import Efficiency
 from madlib_mop.schedule.bulk import AVERAGING
 
-_TAKE_WITHIN_S = 10.0
+_LOCK_WITHIN_S = 10.0
 _SWEPT_WITHIN_S = 1.0
 _ESTIMATE_WAITS_MS = 200
 
@@ -129,7 +129,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     finally:
         with sigterm_delayed():
             if segments is not None:
-                segments.close(leaves_trainers=state is RunState.TRAINED)
+                segments.close(releases_trainers=state is RunState.TRAINED)
             spent_s = progress.spent_s if progress is not None else 0.0
             efficiency = hopper.efficiency() if hopper is not None else None
             _finish(call.info, record, run, RunEnd(state, detail, spent_s, efficiency))
@@ -241,7 +241,7 @@ def become_driver(record: Record, run_id: int, anew: bool = False) -> None:
         state = record.known_run(run_id).state  # before the attempt: an ending driver writes it and unlocks at once
         if record.lock_run_anew(run_id) if anew else record.lock_run(run_id):
             return
-        if time.monotonic() > began + (_TAKE_WITHIN_S if state is RunState.RUNNING else _SWEPT_WITHIN_S):
+        if time.monotonic() > began + (_LOCK_WITHIN_S if state is RunState.RUNNING else _SWEPT_WITHIN_S):
             raise NotReady(
                 f"run {run_id} is in progress in another session",
                 hint=f"madlib_mop.progress shows it; SELECT madlib_mop.cancel({run_id}); stops it.",

@@ -21,10 +21,10 @@ from mop_backend.messages import (
     Done,
     Failed,
     HostGone,
-    LeaveTrainer,
     LoadShard,
     NeedsRows,
     Order,
+    ReleaseTrainer,
     ShardLoaded,
     SqlFailed,
     StartTrainer,
@@ -67,7 +67,7 @@ from madlib_mop.errors import Cancelled, NotReady, OutOfResources, from_dict
 _TICK_S = 1.0
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-_LEFT_WITHIN_S = 2.0
+_RELEASED_WITHIN_S = 2.0
 _ENDED_WITHIN_MS, _END_PAUSE_S = 5000, 0.5
 _MAX_FAILED_OPENINGS = 8  # consecutive
 _MAX_LOST_AT_WORK = 100  # consecutive
@@ -172,25 +172,25 @@ class SegmentSessions:
             pids += [self._policy.pid] if self._policy.pid is not None else []
         _end_backends(self._record, self._run_id, pids, 2000)
 
-    def close(self, leaves_trainers: bool = False) -> None:
+    def close(self, releases_trainers: bool = False) -> None:
         """End all sessions for good; each backend notices that its connection was closed."""
-        if leaves_trainers and self._plan.trainer_idle_s > 0:
-            self._leave_trainers(self._plan.trainer_idle_s)
+        if releases_trainers and self._plan.trainer_idle_s > 0:
+            self._release_trainers(self._plan.trainer_idle_s)
         self._close_workers()
         if self._policy is not None:
             self._policy.close()
         self._loop.close()
 
-    def _leave_trainers(self, idle_s: float) -> None:
-        """Leave the trainers of idle segments to a later run. What is not done in time is not done."""
+    def _release_trainers(self, idle_s: float) -> None:
+        """Release the trainers of idle segments to a later run. What is not done in time is not done."""
         if self._stop_fd is not None:
             self._loop.unwatch(self._stop_fd)  # the run has ended
         self._loop.cancel(self._tasks)  # they wait for tasks
-        left = [self._loop.start(worker.leave_trainer(idle_s)) for worker in self._workers.values()]
-        deadline = time.monotonic() + _LEFT_WITHIN_S
-        while not all(task.done() for task in left) and time.monotonic() < deadline:
+        released = [self._loop.start(worker.release_trainer(idle_s)) for worker in self._workers.values()]
+        deadline = time.monotonic() + _RELEASED_WITHIN_S
+        while not all(task.done() for task in released) and time.monotonic() < deadline:
             self._loop.run(deadline - time.monotonic())
-        self._loop.cancel(left)
+        self._loop.cancel(released)
 
     def _close_workers(self) -> None:
         for worker in self._workers.values():
@@ -335,12 +335,12 @@ class _Worker:
         for session in self._sessions:
             session.close()
 
-    async def leave_trainer(self, idle_s: float) -> None:
-        """Leave the trainer to a later run; `run` has ended."""
+    async def release_trainer(self, idle_s: float) -> None:
+        """Release the trainer to a later run; `run` has ended."""
         if self.has_task or self._writer.pid is None or self._writer.is_busy or self._writer.is_lost():
             return
         with suppress(StatementFailed, SessionLost):
-            await self._tell(LeaveTrainer(idle_s))
+            await self._tell(ReleaseTrainer(idle_s))
 
     async def run(self) -> None:
         """Open the sessions and complete task after task; open them again when they are lost. It never returns.

@@ -98,5 +98,5 @@ class Segments(Protocol):
     def pause(self) -> None:
         """End all sessions, until `open`; no segment may have a task."""
 
-    def close(self, leaves_trainers: bool = False) -> None:
-        """End all sessions for good; trainers can be left to a later run if none has a task."""
+    def close(self, releases_trainers: bool = False) -> None:
+        """End all sessions for good; trainers can be released to a later run if none has a task."""

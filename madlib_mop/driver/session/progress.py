@@ -45,7 +45,7 @@ class ProgressReporter:
         self._session = session
         self._run = run
         self._begun = time.monotonic()
-        self._rests_since: float | None = None
+        self._paused_since: float | None = None
         self._left = {m.mst_key: m for m in models if m.state is not ModelState.FAILED}
         self._n_models = len(models)
         self._n_failed = self._n_models - len(self._left)
@@ -65,17 +65,17 @@ class ProgressReporter:
     @property
     def spent_s(self) -> float:
         """Seconds of training of this driver, without pauses."""
-        return (self._rests_since or time.monotonic()) - self._begun
+        return (self._paused_since or time.monotonic()) - self._begun
 
     def pause(self) -> None:
         """Count no time until `resume`."""
-        self._rests_since = time.monotonic()
+        self._paused_since = time.monotonic()
 
     def resume(self) -> None:
         """Count the time again, after a pause."""
-        if self._rests_since is not None:
-            self._begun += time.monotonic() - self._rests_since
-            self._rests_since = None
+        if self._paused_since is not None:
+            self._begun += time.monotonic() - self._paused_since
+            self._paused_since = None
 
     def started(self, expected: str | None = None) -> None:
         """Write a NOTICE about the start; ``expected`` says how long the run will take."""

@@ -55,7 +55,7 @@ class StatementFailed(_SessionError):
 
     @property
     def error(self) -> Header:
-        """The server's message, in the form of a worker's answer "sql"."""
+        """The server's message, as `SqlFailed` has it."""
         return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint}
 
 

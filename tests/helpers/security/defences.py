@@ -135,17 +135,17 @@ DEFENCES = (
     Defence(
         "trainers-of-one-role",
         "a trainer that waits serves only the role whose run has used it",
-        ("tests/security/test_waiting_trainers.py::test_another_role_gets_trainers_of_its_own",),
+        ("tests/security/test_idle_trainers.py::test_another_role_gets_trainers_of_its_own",),
     ),
     Defence(
         "trainers-of-one-call",
         "a trainer in which code of users ran serves no other call",
-        ("tests/security/test_waiting_trainers.py::test_trainers_of_calls_in_which_code_of_users_ran_do_not_wait",),
+        ("tests/security/test_idle_trainers.py::test_trainers_of_calls_in_which_code_of_users_ran_do_not_wait",),
     ),
     Defence(
         "trainers-of-one-run",
         "a trainer in which code of users ran serves no other run",
-        ("tests/security/test_waiting_trainers.py::test_trainers_in_which_code_of_users_ran_do_not_wait",),
+        ("tests/security/test_idle_trainers.py::test_trainers_in_which_code_of_users_ran_do_not_wait",),
     ),
     Defence(
         "directory-of-sockets",

@@ -139,7 +139,7 @@ class FakeSegments:
         assert not self._orders, "a pause waits for the tasks"
         self._opening, self._ready = set(), set()
 
-    def close(self, leaves_trainers: bool = False) -> None:
+    def close(self, releases_trainers: bool = False) -> None:
         """Do nothing: nothing happens between two waits."""
 
     def orphan(self) -> None:

@@ -253,7 +253,7 @@ class SimulatedSegments:
         self._end_sessions()
         self._events = [event for event in self._events if isinstance(event, PolicyAnswered | PolicyFailed)]
 
-    def close(self, leaves_trainers: bool = False) -> None:
+    def close(self, releases_trainers: bool = False) -> None:
         self.orphan()
 
     # after the driver

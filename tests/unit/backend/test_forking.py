@@ -140,12 +140,12 @@ def test_a_child_and_its_connection_can_end_at_once(start, tmp_path):
         assert again["parent"] == answer["parent"]
 
 
-def test_only_children_that_may_wait_are_kept(start, tmp_path):
+def test_only_children_that_may_idle_are_kept(start, tmp_path):
     """Those of other kinds, such as drivers, get their signal."""
     server = start()
     with child_of(server, tmp_path / "signal") as (child, _):
         pid = child.pid
         ends = [child._process.stdin.fileno(), child._process.stdout.fileno(), child._stderr_fd]
-        socket.send_fds(child._process._control, [f"leave 60 {server.address_of('u')}".encode()], ends)
-        assert ended(pid) < 3 and server.take("u") is None
+        socket.send_fds(child._process._control, [f"release 60 {server.address_of('u')}".encode()], ends)
+        assert ended(pid) < 3 and server.acquire("u") is None
     assert (tmp_path / "signal").read_text() == str(int(signal.SIGTERM))

@@ -12,10 +12,10 @@ from mop_backend.messages import (
     Evaluated,
     EvaluationFigures,
     Failed,
-    LeaveTrainer,
     MetricsComputed,
     MetricTotals,
     NeedsRows,
+    ReleaseTrainer,
     ShardName,
     StateWrite,
     Train,
@@ -53,9 +53,9 @@ class Trainer:
         return readable({answer!r}), {blobs!r}
     def reader_of(self, source, segment_id):
         return None
-    def leave(self, seconds):
-        print("left", seconds)
-        return {can_be_left!r}
+    def release(self, seconds):
+        print("released", seconds)
+        return {can_be_released!r}
     def stop(self):
         print("stopped")
 class Record:
@@ -99,11 +99,11 @@ def trained(n_blobs: int = 1, **changes) -> dict:
     return {"figures": {**to_json(TRAINED), **changes}, "n_blobs": n_blobs, "error": None}
 
 
-def did(order, answer, blobs=(), shards=("training:0",), asked=(1,), can_be_left=True):
+def did(order, answer, blobs=(), shards=("training:0",), asked=(1,), can_be_released=True):
     """Return the answer of a writer to an order, and the lines about what it did."""
     names = {"asked": list(asked), "answer": {"ok": True, **answer}, "blobs": list(blobs), "shards": list(shards)}
     paths = [str(ROOT / "plpython")]
-    code = _CODE.format(paths=paths, order=as_text(order), can_be_left=can_be_left, **names)
+    code = _CODE.format(paths=paths, order=as_text(order), can_be_released=can_be_released, **names)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     *lines, text = done.stdout.splitlines()
@@ -203,14 +203,14 @@ def test_metrics_are_those_of_the_data_sets_of_the_order():
 
 
 @pytest.mark.parametrize(
-    ("rests", "can_be_left", "lines"),
+    ("reusable", "can_be_released", "lines"),
     [
-        (True, True, ["left 5.0"]),
-        (True, False, ["left 5.0", "stopped"]),
+        (True, True, ["released 5.0"]),
+        (True, False, ["released 5.0", "stopped"]),
         (False, True, ["stopped"]),
         (1, True, ["stopped"]),
     ],
 )
-def test_a_trainer_is_left_or_stopped(rests, can_be_left, lines):
-    answer, found = did(LeaveTrainer(5.0), {"rests": rests}, asked=[], can_be_left=can_be_left)
+def test_a_trainer_is_released_or_stopped(reusable, can_be_released, lines):
+    answer, found = did(ReleaseTrainer(5.0), {"reusable": reusable}, asked=[], can_be_released=can_be_released)
     assert answer == Done({}) and found == lines

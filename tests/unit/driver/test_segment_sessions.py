@@ -10,10 +10,10 @@ from mop_backend.messages import (
     Done,
     Failed,
     HostGone,
-    LeaveTrainer,
     LoadedRows,
     LoadShard,
     NeedsRows,
+    ReleaseTrainer,
     ShardLoaded,
     ShardName,
     SqlFailed,
@@ -507,15 +507,15 @@ def test_the_trainers_of_idle_segments_are_left_at_the_end_of_a_run(make):
     world = make([None, None], trainer_idle_s=120)
     world.segments.open()
     world.events(2)
-    world.segments.close(leaves_trainers=True)
-    assert [session.statements for session in world.of_kind("writer")] == [[LeaveTrainer(120)]] * 2
+    world.segments.close(releases_trainers=True)
+    assert [session.statements for session in world.of_kind("writer")] == [[ReleaseTrainer(120)]] * 2
     assert all(session.is_closed for session in world.sessions)
 
 
 @pytest.mark.parametrize(("idle_s", "leaves"), [(0, True), (120, False)])
 def test_no_trainer_is_left_if_that_is_not_wanted(make, idle_s, leaves):
     world = make(trainer_idle_s=idle_s).opened()
-    world.segments.close(leaves_trainers=leaves)
+    world.segments.close(releases_trainers=leaves)
     assert world.of_kind("writer")[0].statements == []
 
 
@@ -523,15 +523,15 @@ def test_no_trainer_is_left_if_that_is_not_wanted(make, idle_s, leaves):
 def test_the_end_of_a_run_does_not_depend_on_it(make, failure):
     world = make(trainer_idle_s=120).opened()
     world.script["writer"] = [failure]
-    world.segments.close(leaves_trainers=True)
+    world.segments.close(releases_trainers=True)
     assert world.of_kind("writer")[0].is_closed
 
 
 def test_the_end_of_a_run_does_not_wait_for_it_for_long(make, monkeypatch):
-    monkeypatch.setattr(module, "_LEFT_WITHIN_S", 0.1)
+    monkeypatch.setattr(module, "_RELEASED_WITHIN_S", 0.1)
     world = make(trainer_idle_s=120).opened()
     world.script["writer"] = [NEVER]
-    world.segments.close(leaves_trainers=True)
+    world.segments.close(releases_trainers=True)
     assert world.of_kind("writer")[0].is_closed
 
 
@@ -540,8 +540,8 @@ def test_the_end_of_its_caller_does_not_change_the_end_of_a_run(make):
     read, write = os.pipe()
     world = make(stop_fd=read, trainer_idle_s=120).opened()
     os.close(write)
-    world.segments.close(leaves_trainers=True)
-    assert world.of_kind("writer")[0].statements == [LeaveTrainer(120)]
+    world.segments.close(releases_trainers=True)
+    assert world.of_kind("writer")[0].statements == [ReleaseTrainer(120)]
     os.close(read)
 
 
@@ -550,5 +550,5 @@ def test_a_segment_at_work_keeps_its_trainer(make):
     world.script["writer"] = [NEVER]
     world.segments.begin(0, TASK)
     world.segments.wait(0.0)
-    world.segments.close(leaves_trainers=True)
+    world.segments.close(releases_trainers=True)
     assert world.of_kind("writer")[0].statements == [TASK]

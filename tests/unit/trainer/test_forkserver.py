@@ -264,31 +264,31 @@ def test_what_is_told_of_it_finds_it(server):
     assert ForkServer.told(None, sys.executable) is None
 
 
-def rests(child: Child) -> bool:
+def is_reusable(child: Child) -> bool:
     """Return whether a trainer says that it can serve another client."""
-    return child.ask({"op": "rest"})[0]["rests"]
+    return child.ask({"op": "reset"})[0]["reusable"]
 
 
 @contextlib.contextmanager
-def left(server: ForkServer, seconds: float = 60.0, use: str = "u"):
-    """A trainer that was left; yields its process ID."""
+def released(server: ForkServer, seconds: float = 60.0, use: str = "u"):
+    """A trainer that was released; yields its process ID."""
     child = Child(TRAINER, forkserver=server, use=use)
     pid = child.pid
     try:
         child.ask(START)
-        assert rests(child) and child.leave(seconds)
+        assert is_reusable(child) and child.release(seconds)
         yield pid
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def test_a_trainer_that_was_left_serves_the_next_client_with_its_compiled_models_and_the_same_bits(server):
+def test_a_trainer_that_was_released_serves_the_next_client_with_its_compiled_models_and_the_same_bits(server):
     child = Child(TRAINER, forkserver=server, use="u")
     pid = child.pid
     child.ask(START)
     figures = train(asked(child))
-    assert rests(child) and child.leave(60.0)
+    assert is_reusable(child) and child.release(60.0)
     child = Child(TRAINER, forkserver=server, use="u")
     assert child.pid == pid
     answer, _ = child.ask({**START, "client": 4711})
@@ -302,9 +302,9 @@ def test_a_trainer_that_was_left_serves_the_next_client_with_its_compiled_models
     ended(pid)
 
 
-def test_a_trainer_that_was_left_ends_with_its_next_client(server):
+def test_a_trainer_that_was_released_ends_with_its_next_client(server):
     """Its own thread sees the end of its input, if nobody else has the pipe."""
-    with left(server) as pid:
+    with released(server) as pid:
         child = Child(TRAINER, forkserver=server, use="u")
         child._stdin.close()
         ended(pid)
@@ -312,25 +312,25 @@ def test_a_trainer_that_was_left_ends_with_its_next_client(server):
 
 
 def test_it_is_not_given_to_another_use_nor_twice(server):
-    with left(server) as pid:
-        assert server.take("v") is None
-        first = server.take("u")
+    with released(server) as pid:
+        assert server.acquire("v") is None
+        first = server.acquire("u")
         assert first is not None and first.pid == pid
-        assert server.take("u") is None
+        assert server.acquire("u") is None
         first.kill()
 
 
 def test_it_ends_when_nobody_wants_it(server):
-    with left(server, seconds=0.2) as pid:
+    with released(server, seconds=0.2) as pid:
         ended(pid)
-        assert server.take("u") is None
+        assert server.acquire("u") is None
 
 
 def test_one_that_has_ended_is_not_given(server):
-    with left(server) as pid:
+    with released(server) as pid:
         os.kill(pid, signal.SIGKILL)
         ended(pid)
-        assert server.take("u") is None
+        assert server.acquire("u") is None
 
 
 def test_one_that_says_something_unasked_is_not_given(server):
@@ -338,41 +338,41 @@ def test_one_that_says_something_unasked_is_not_given(server):
     child.ask(START)
     child.send({"op": "stats"})
     child.await_answer(20)
-    assert not child.leave(60.0)
-    child._process.leave(server.address_of("u"), 60.0)  # as if it had looked too early
-    assert server.take("u") is None
+    assert not child.release(60.0)
+    child._process.release(server.address_of("u"), 60.0)  # as if it had looked too early
+    assert server.acquire("u") is None
     ended(child.pid)
 
 
 def test_the_oldest_ends_when_too_many_wait(server):
     with contextlib.ExitStack() as stack:
         most = 2 * processors()
-        pids = [stack.enter_context(left(server, use=f"u{number}")) for number in range(most + 1)]
+        pids = [stack.enter_context(released(server, use=f"u{number}")) for number in range(most + 1)]
         ended(pids[0])
-        assert server.take("u0") is None
+        assert server.acquire("u0") is None
         for number in range(1, most + 1):
-            taken = server.take(f"u{number}")
+            taken = server.acquire(f"u{number}")
             assert taken is not None and taken.pid == pids[number]
             taken.kill()
 
 
 def test_one_that_was_started_in_another_way_refuses_to_serve(server):
-    with left(server):
+    with released(server):
         child = Child(TRAINER, forkserver=server, use="u")
         answer, _ = child.ask({**START, "threads": 2})
-        assert answer["error"]["message"].endswith("the trainer rests, and was started in another way")
+        assert answer["error"]["message"].endswith("the trainer is idle, and was started in another way")
         child.stop()
 
 
 @pytest.mark.parametrize("request_", [{"op": "describe_model", "arch": {}}, {"op": "predict"}, {"op": "no such"}])
-def test_one_that_is_not_as_good_as_new_does_not_rest(server, request_):
+def test_one_that_is_not_as_good_as_new_is_not_reusable(server, request_):
     """Keras keeps something of models that were described; and after an error that is not a model's, nobody knows."""
     with trainer(server) as child:
         child.ask(request_)
-        assert not rests(child)
+        assert not is_reusable(child)
 
 
-def test_one_that_rests_keeps_no_large_models(server):
+def test_one_that_is_idle_keeps_no_large_models(server):
     case = CASES[0]
     layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 8]}}]
     layers += [{"class_name": "Dense", "config": {"units": units}} for units in (6000, 12000, 1)]
@@ -388,13 +388,13 @@ def test_one_that_rests_keeps_no_large_models(server):
         ask({"op": "evaluate", "shard": "large", "members": [member(model)]}, [], True)
         before, _ = child.ask({"op": "stats"})
         assert before["compiled_models"] == 2 and before["compiled_model_bytes"] > 256 << 20
-        assert rests(child)
+        assert is_reusable(child)
         after, _ = child.ask({"op": "stats"})
         assert after["compiled_model_bytes"] < 256 << 20
 
 
 def test_those_that_wait_end_with_the_server():
     with subprocess.Popen(["sleep", "600"]) as lives_with:
-        with left(forkserver(lives_with.pid)) as pid:
+        with released(forkserver(lives_with.pid)) as pid:
             lives_with.kill()
             ended(pid)
