@@ -220,7 +220,10 @@ class Forking:
             return False
         _, seconds, address = words
         if address not in self._addresses:
-            listener = listen(address)
+            try:
+                listener = listen(address)
+            except OSError:  # its directory was removed or belongs to another user
+                listener = None
             if listener is None:
                 return False
             self._addresses[address] = listener

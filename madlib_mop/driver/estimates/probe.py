@@ -72,9 +72,7 @@ def probe(
     try:
         with ExitStack() as stack:
             n_probed = max(1, min(n_trainers, _MOST_TRAINERS))
-            trainers = [
-                stack.enter_context(LocalTrainer(session, start=dict(start), is_new=True)) for _ in range(n_probed)
-            ]
+            trainers = [stack.enter_context(LocalTrainer(session, start=dict(start))) for _ in range(n_probed)]
             probing = _Probing(trainers, packed, _element_bytes(session, packed), n_rows)
             for trainer in trainers:
                 trainer.ask({"op": "stats"}, at_most_s=_START_WITHIN_S)

@@ -15,7 +15,7 @@ from mop_backend.process import TRAINER, Child, ChildDied, backend_of, use_of
 
 from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.settings import FixedSettings, Settings, read_backend, read_settings
+from madlib_mop.driver.session.settings import FixedSettings, read_backend, read_settings
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, OutOfResources, from_dict
 
 _Answer = TypeVar("_Answer")
@@ -120,7 +120,7 @@ class LocalTrainer(LocalProcess):
     backend : BackendName or None
         Its backend; that of the session's setting by default.
     start : dict or None
-        Its start parameters, such as those of a run's trainers; None: by the settings.
+        Its start parameters, such as those of a run's trainers: then it serves this call only. None: by the settings.
     is_new : bool
         Whether it must be new, and serves this call only.
 
@@ -139,10 +139,10 @@ class LocalTrainer(LocalProcess):
         start: Header | None = None,
         is_new: bool = False,
     ):
-        settings = _settings_of_call(session, backend)
-        self._idle_s = 0 if is_new or gpus else settings.trainer_idle_s
+        idle_s = 0
         if start is None:
-            start = _start_of_call(session, settings)
+            start, idle_s = _start_of_call(session, backend)
+        self._idle_s = 0 if is_new or gpus else idle_s
         start = {"op": "start", **start, "gpus": list(gpus)}
         use = use_of(session.info.role_oid, start) if self._idle_s else None
         start |= {"need_gpus": need_gpus} if gpus else {"client": os.getpid()}
@@ -183,17 +183,16 @@ def gpus_of_call(session: CallerSession, use_gpus: bool | None) -> list[int]:
 
 def start_settings(session: CallerSession, backend: BackendName | None = None) -> Header:
     """Return the start parameters of the only trainer of a call: by default, it has one thread for each core."""
-    return _start_of_call(session, _settings_of_call(session, backend))
+    return _start_of_call(session, backend)[0]
 
 
-def _settings_of_call(session: CallerSession, backend: BackendName | None) -> Settings:
-    return read_settings(FixedSettings(session), session, 1, use_caching=False, backend=backend)
-
-
-def _start_of_call(session: CallerSession, settings: Settings) -> Header:
-    fixed, start = FixedSettings(session), settings.trainer_start()
+def _start_of_call(session: CallerSession, backend: BackendName | None) -> tuple[Header, int]:
+    """Return the start parameters, and for how many seconds the trainer may wait for another call."""
+    fixed = FixedSettings(session)
+    settings = read_settings(fixed, session, 1, use_caching=False, backend=backend)
+    start = settings.trainer_start()
     is_set = "trainer_threads" in fixed.settings() or session.caller_setting("madlib_mop.trainer_threads")
-    return start if is_set else {**start, "threads": processors()}
+    return start if is_set else {**start, "threads": processors()}, settings.trainer_idle_s
 
 
 def _checked(answer: Frame) -> Frame:

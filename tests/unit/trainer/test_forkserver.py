@@ -393,6 +393,18 @@ def test_one_that_is_idle_keeps_no_large_models(server):
         assert after["compiled_model_bytes"] < 256 << 20
 
 
+def test_the_fork_server_goes_on_if_the_directory_of_its_sockets_is_gone(server):
+    with trainer(server) as first:
+        parent = forkserver_of(first)
+    child = Child(TRAINER, forkserver=server)
+    pid = child.pid
+    child.ask(START)
+    child._process.release("/no such directory/u", 60.0)
+    ended(pid)
+    with trainer(server) as second:
+        assert forkserver_of(second) == parent
+
+
 def test_those_that_wait_end_with_the_server():
     with subprocess.Popen(["sleep", "600"]) as lives_with:
         with released(forkserver(lives_with.pid)) as pid:
